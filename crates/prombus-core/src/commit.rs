@@ -1,0 +1,174 @@
+//! A commit as data: everything in it happens, or none of it.
+//!
+//! One call for all kinds of change, because that is what makes projections exactly-once, publishes
+//! conditional and dead-lettering atomic.
+
+use crate::document::DocumentWrite;
+use crate::event::NewEvent;
+use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
+use crate::topic::{Durability, TopicConfig, TopicName};
+use bytes::Bytes;
+use uuid::Uuid;
+
+/// What is to change, in this order: configuration, events, documents, cursors.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Commit {
+    /// Topics to make, alter, delete or trim.
+    pub config: Vec<ConfigChange>,
+    /// Events to append.
+    pub events: Vec<Append>,
+    /// Documents to write.
+    pub documents: Vec<DocumentWrite>,
+    /// Cursors to move.
+    pub cursors: Vec<CursorMove>,
+}
+
+impl Commit {
+    /// What the commit must at least be waited for, before its topics are asked: configuration and documents
+    /// belong to no single topic and are always flushed.
+    pub fn least_durability(&self) -> Durability {
+        let has_topic_parts = !self.events.is_empty() || !self.cursors.is_empty();
+        if has_topic_parts && self.config.is_empty() && self.documents.is_empty() {
+            Durability::Interval
+        } else {
+            Durability::Sync
+        }
+    }
+}
+
+/// One event to append.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Append {
+    /// Where to.
+    pub topic: TopicName,
+    /// Which partition, and how that is known.
+    pub placement: Placement,
+    /// What must hold for it.
+    pub expect: Option<Expect>,
+    /// The event.
+    pub event: NewEvent,
+}
+
+/// How the partition of an event is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// By its key, its producer's id, or round robin: for the partitioning layer to decide.
+    Auto,
+    /// The producer named it.
+    Named(Partition),
+    /// Decided, for a topic of this layout. Stores take only this one.
+    Placed(Partition, Layout),
+}
+
+/// What a placement was decided by. A store refuses it once the topic has another layout,
+/// because order per key rests on every event of a key being placed by the same rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The incarnation of the topic.
+    pub topic: TopicNumber,
+    /// How many partitions it had.
+    pub partitions: u32,
+}
+
+/// A condition on the latest event of the new event's key in the topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expect {
+    /// The id that it must have; `None`: the key must have no event yet.
+    pub last_id: Option<Uuid>,
+}
+
+/// A change of topics.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ConfigChange {
+    /// Makes a topic that does not exist.
+    CreateTopic {
+        /// Its name.
+        name: TopicName,
+        /// Its settings.
+        config: TopicConfig,
+    },
+    /// Replaces the settings of a topic.
+    AlterTopic {
+        /// Its name.
+        name: TopicName,
+        /// The revision that the new settings were made from.
+        expect_revision: u64,
+        /// The new settings; partitions may only grow.
+        config: TopicConfig,
+    },
+    /// Deletes a topic with its events and cursors.
+    DeleteTopic {
+        /// Its name.
+        name: TopicName,
+    },
+    /// Gives up the events of a partition below an offset.
+    Trim {
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: Partition,
+        /// The first offset that is kept; lower than the present first, or higher than next, is clamped.
+        before: Offset,
+    },
+}
+
+/// Whose position in which partition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CursorKey {
+    /// The topic that is read.
+    pub topic: TopicName,
+    /// Who reads: a group or a projection.
+    pub reader: String,
+    /// The partition.
+    pub partition: Partition,
+}
+
+/// A compare-and-set of one cursor, fenced by epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CursorMove {
+    /// Which cursor.
+    pub key: CursorKey,
+    /// The version that it must have now; 0 where there must be none.
+    pub expect_version: u64,
+    /// The mover's epoch; refused if the cursor has seen a later one.
+    pub epoch: Epoch,
+    /// Where it goes; `None` removes it.
+    pub to: Option<CursorTarget>,
+}
+
+/// The content of a cursor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CursorTarget {
+    /// The first offset that is not settled.
+    pub next: Offset,
+    /// What the reader needs beside (settled offsets above `next`, attempts): its own affair.
+    pub detail: Bytes,
+}
+
+/// What came of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// One for each event of the commit, in order.
+    pub events: Vec<Appended>,
+    /// The versions of the written documents, in order; 0 for a deleted one.
+    pub versions: Vec<u64>,
+    /// What was waited for: the strictest that one of its topics asks for.
+    pub durability: Durability,
+    /// Reads at this sequence or later see the commit.
+    pub sequence: Sequence,
+}
+
+/// Where an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Its id.
+    pub id: Uuid,
+    /// Its partition.
+    pub partition: Partition,
+    /// Its offset.
+    pub offset: Offset,
+    /// Its event time.
+    pub ts: u64,
+    /// Whether it was there already, and this is the first one's position.
+    pub duplicate: bool,
+}

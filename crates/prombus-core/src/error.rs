@@ -1,0 +1,124 @@
+//! What can go wrong with a commit and with a read.
+
+use crate::document::WriteError;
+use crate::position::Offset;
+use crate::topic::TopicName;
+use uuid::Uuid;
+
+/// Why a commit did not happen. Nothing of it did.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CommitError {
+    /// A topic of the commit does not exist.
+    #[error("topic {0} does not exist")]
+    TopicNotFound(TopicName),
+    /// A topic to be made exists already.
+    #[error("topic {0} exists already")]
+    TopicExists(TopicName),
+    /// The topic was altered since its settings were read.
+    #[error("topic {0} was changed by someone else; read it again")]
+    TopicChanged(TopicName),
+    /// Partitions can only grow.
+    #[error("topic {topic} has {now} partitions and cannot shrink to {asked}")]
+    PartitionsShrink {
+        /// The topic.
+        topic: TopicName,
+        /// How many it has.
+        now: u32,
+        /// How many were asked for.
+        asked: u32,
+    },
+    /// The placement of an event was decided for another layout of the topic: decide again.
+    #[error("the layout of topic {0} has changed")]
+    StaleLayout(TopicName),
+    /// An event came without a decided partition, or with one that the topic does not have.
+    #[error("event {index} has no valid partition")]
+    NotPlaced {
+        /// Which event of the commit.
+        index: usize,
+    },
+    /// The id was used for something else.
+    #[error("id {id} was already published to this topic with another payload or key")]
+    IdConflict {
+        /// Which event of the commit.
+        index: usize,
+        /// The id.
+        id: Uuid,
+    },
+    /// The latest event of the key is not the expected one.
+    #[error("the latest event of this key is {}, not the expected one", .actual.map_or("none".to_owned(), |id| id.to_string()))]
+    ExpectationFailed {
+        /// Which event of the commit.
+        index: usize,
+        /// The id of the latest event of the key.
+        actual: Option<Uuid>,
+    },
+    /// A document has another version.
+    #[error("document {key:?} of collection {collection} has version {actual}")]
+    VersionConflict {
+        /// The collection.
+        collection: String,
+        /// The document's key.
+        key: String,
+        /// The version that it has; 0 where it does not exist.
+        actual: u64,
+    },
+    /// A document write makes no sense.
+    #[error("document {key:?}: {error}")]
+    BadWrite {
+        /// The document's key.
+        key: String,
+        /// Why.
+        error: WriteError,
+    },
+    /// A cursor was moved by someone else, or the mover's epoch is over.
+    #[error("cursor of {reader} was moved by someone else")]
+    CursorMoved {
+        /// Whose cursor.
+        reader: String,
+        /// The version that it has; 0 where it does not exist.
+        actual: u64,
+    },
+    /// The commit is larger than the store takes in one piece.
+    #[error("the commit takes {bytes} bytes, more than the {limit} that fit into one")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// What is possible.
+        limit: usize,
+    },
+    /// There is no room for more events. Reads go on, and so do changes that make room.
+    #[error("the disk is full; free some space, and publishing resumes by itself")]
+    DiskFull,
+    /// The store has failed and takes no more commits until it is restarted. Whether this commit
+    /// survives is not known if it was under way when the store failed.
+    #[error("the store takes no commits: {0}")]
+    Unavailable(String),
+}
+
+/// Why a read has no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ReadError {
+    /// The topic does not exist.
+    #[error("topic {0} does not exist")]
+    TopicNotFound(TopicName),
+    /// The topic has no such partition.
+    #[error("topic {topic} has {partitions} partitions, numbered from 0")]
+    NoSuchPartition {
+        /// The topic.
+        topic: TopicName,
+        /// How many it has.
+        partitions: u32,
+    },
+    /// What was asked for is no longer kept.
+    #[error("offsets below {first} are no longer kept")]
+    Gone {
+        /// The first offset that is.
+        first: Offset,
+    },
+    /// The stored bytes are not what was written.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    /// The store cannot be read now.
+    #[error("the store cannot be read: {0}")]
+    Unavailable(String),
+}

@@ -1,0 +1,173 @@
+//! Events: as a producer brings them, and as they are once committed.
+
+use crate::json::{self, Json};
+use crate::position::{Offset, Partition};
+use crate::topic::TopicName;
+use bytestring::ByteString;
+use uuid::Uuid;
+
+/// The longest key, in bytes.
+pub const MAX_KEY_BYTES: usize = 1024;
+/// The most that an event's headers may take, in bytes of JSON.
+pub const MAX_HEADER_BYTES: usize = 16 * 1024;
+/// What an event costs beside its texts, when sizes are compared with limits.
+const FIXED_BYTES: usize = 64;
+
+/// An event on its way in. What is `None` was not given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    /// The producer's own id; the store makes one where there is none.
+    pub id: Option<Uuid>,
+    /// Event time in epoch milliseconds; the store's clock where there is none.
+    pub ts: Option<u64>,
+    /// What compaction, partitioning and order per key go by.
+    pub key: Option<ByteString>,
+    /// A session or correlation id, carried as given (a JSON string).
+    pub sid: Option<Json>,
+    /// A JSON object of strings.
+    pub headers: Option<Json>,
+    /// Any JSON.
+    pub payload: Json,
+    /// A JSON array of strings.
+    pub caused_by: Option<Json>,
+    /// A JSON array of strings.
+    pub tags: Option<Json>,
+}
+
+impl NewEvent {
+    /// An event with a payload and nothing else.
+    pub fn new(payload: Json) -> Self {
+        Self { id: None, ts: None, key: None, sid: None, headers: None, payload, caused_by: None, tags: None }
+    }
+
+    /// The size that limits go by.
+    pub fn size(&self) -> usize {
+        let optional = |json: &Option<Json>| json.as_ref().map_or(0, Json::len);
+        FIXED_BYTES
+            + self.key.as_ref().map_or(0, |key| key.len())
+            + self.payload.len()
+            + optional(&self.sid)
+            + optional(&self.headers)
+            + optional(&self.caused_by)
+            + optional(&self.tags)
+    }
+}
+
+/// An event that was committed. Cloning shares its texts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Unique within the topic (and everywhere, where the hub made it).
+    pub id: Uuid,
+    /// Event time in epoch milliseconds.
+    pub ts: u64,
+    /// When the store took it; never decreasing within a partition.
+    pub recorded_ts: u64,
+    /// Its topic.
+    pub topic: TopicName,
+    /// Its key.
+    pub key: Option<ByteString>,
+    /// Its partition.
+    pub partition: Partition,
+    /// Its place in the partition.
+    pub offset: Offset,
+    /// A JSON string.
+    pub sid: Option<Json>,
+    /// A JSON object of strings.
+    pub headers: Option<Json>,
+    /// Any JSON; `null` makes it a tombstone.
+    pub payload: Json,
+    /// A JSON array of strings.
+    pub caused_by: Option<Json>,
+    /// A JSON array of strings.
+    pub tags: Option<Json>,
+}
+
+impl Event {
+    /// Appends the event to `out` as users see it: one line of JSON, absent fields left out.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut number = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(self.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
+        out.extend_from_slice(b"\",\"ts\":");
+        out.extend_from_slice(number.format(self.ts).as_bytes());
+        if self.recorded_ts != self.ts {
+            out.extend_from_slice(b",\"recorded_ts\":");
+            out.extend_from_slice(number.format(self.recorded_ts).as_bytes());
+        }
+        out.extend_from_slice(b",\"topic\":\"");
+        out.extend_from_slice(self.topic.as_str().as_bytes());
+        out.push(b'"');
+        if let Some(key) = &self.key {
+            out.extend_from_slice(b",\"key\":");
+            json::write_string(out, key);
+        }
+        out.extend_from_slice(b",\"partition\":");
+        out.extend_from_slice(number.format(self.partition.0).as_bytes());
+        out.extend_from_slice(b",\"offset\":");
+        out.extend_from_slice(number.format(self.offset.0).as_bytes());
+        let mut field = |name: &[u8], value: Option<&Json>| {
+            if let Some(value) = value {
+                out.extend_from_slice(name);
+                out.extend_from_slice(value.as_bytes());
+            }
+        };
+        field(b",\"sid\":", self.sid.as_ref());
+        field(b",\"headers\":", self.headers.as_ref());
+        field(b",\"payload\":", Some(&self.payload));
+        field(b",\"caused_by\":", self.caused_by.as_ref());
+        field(b",\"tags\":", self.tags.as_ref());
+        out.push(b'}');
+    }
+
+    /// Whether `new` is the same publish again: same key and payload, byte for byte.
+    pub fn is_repeated_by(&self, new: &NewEvent) -> bool {
+        self.key == new.key && self.payload == new.payload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn json(text: &'static str) -> Json {
+        Json::parse(Bytes::from_static(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn json_has_the_fields_in_their_order_and_leaves_out_what_is_absent() {
+        let mut event = Event {
+            id: Uuid::from_u128(0x0198_c0de_0000_7000_8000_0000_0000_0001),
+            ts: 5,
+            recorded_ts: 5,
+            topic: TopicName::parse("a.b").unwrap(),
+            key: None,
+            partition: Partition(3),
+            offset: Offset(7),
+            sid: None,
+            headers: None,
+            payload: json(r#"{"n":1.10}"#),
+            caused_by: None,
+            tags: None,
+        };
+        let text = |event: &Event| {
+            let mut out = Vec::new();
+            event.write_json(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            text(&event),
+            r#"{"id":"0198c0de-0000-7000-8000-000000000001","ts":5,"topic":"a.b","partition":3,"offset":7,"payload":{"n":1.10}}"#
+        );
+        event.recorded_ts = 6;
+        event.key = Some("k\"ö\n".into());
+        event.sid = Some(json("\"s\""));
+        event.headers = Some(json(r#"{"x-a":"b"}"#));
+        event.caused_by = Some(json(r#"["c"]"#));
+        event.tags = Some(json("[\"#t\"]"));
+        assert_eq!(
+            text(&event),
+            r##"{"id":"0198c0de-0000-7000-8000-000000000001","ts":5,"recorded_ts":6,"topic":"a.b","key":"k\"ö\n","partition":3,"offset":7,"sid":"s","headers":{"x-a":"b"},"payload":{"n":1.10},"caused_by":["c"],"tags":["#t"]}"##
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! The vocabulary of prombus: events, topics, commits, and the ports that stores implement.
+//!
+//! Everything that changes anything is one [`Commit`], true as a whole or not at all. A store takes
+//! commits through [`EventLog`] and shows documents through [`Documents`]; the [`memory`] adapter is the
+//! smallest store that keeps every promise of the ports, and the model that other stores are tested against.
+
+pub mod clock;
+pub mod commit;
+pub mod document;
+pub mod error;
+pub mod event;
+pub mod hashing;
+pub mod histogram;
+pub mod id;
+pub mod json;
+pub mod memory;
+pub mod ports;
+pub mod position;
+pub mod topic;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use commit::{
+    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Layout, Placement, Receipt,
+};
+pub use document::{Document, DocumentWrite, WriteOp};
+pub use error::{CommitError, ReadError};
+pub use event::{Event, NewEvent};
+pub use histogram::Histogram;
+pub use id::IdMaker;
+pub use json::{Json, JsonError};
+pub use ports::{
+    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus, TsRequest,
+};
+pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
+pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicState};

@@ -1,0 +1,188 @@
+//! The memory adapter: the smallest store that keeps every promise of the ports, except that nothing
+//! outlives the process. It is the model that other stores are tested against.
+
+mod stage;
+mod state;
+
+use crate::clock::Clock;
+use crate::commit::{Commit, CursorKey, Receipt};
+use crate::document::Document;
+use crate::error::{CommitError, ReadError};
+use crate::event::Event;
+use crate::histogram::Histogram;
+use crate::id::IdMaker;
+use crate::ports::{
+    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus, TsRequest,
+};
+use crate::position::{Offset, Partition, Sequence};
+use crate::topic::{TopicName, TopicState};
+use async_trait::async_trait;
+use parking_lot::RwLock;
+use state::{Log, State, Topic};
+use std::ops::Bound;
+use std::sync::Arc;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// A store in memory.
+pub struct MemoryStore {
+    state: RwLock<State>,
+    visible: watch::Sender<u64>,
+    clock: Arc<dyn Clock>,
+    flushes: Arc<Histogram>,
+}
+
+impl MemoryStore {
+    /// An empty store. `seed` starts the randomness of its ids.
+    pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
+        Self {
+            state: RwLock::new(State::new(IdMaker::new(seed))),
+            visible: watch::Sender::new(0),
+            clock,
+            flushes: Arc::default(),
+        }
+    }
+
+    fn in_topic<T>(
+        &self,
+        name: &TopicName,
+        look: impl FnOnce(&Topic) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let state = self.state.read();
+        look(state.topics.get(name).ok_or_else(|| ReadError::TopicNotFound(name.clone()))?)
+    }
+
+    fn in_partition<T>(
+        &self,
+        name: &TopicName,
+        partition: Partition,
+        look: impl FnOnce(&Log) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        self.in_topic(name, |topic| {
+            look(topic.logs.get(partition.0 as usize).ok_or_else(|| ReadError::NoSuchPartition {
+                topic: name.clone(),
+                partitions: topic.state.config.partitions,
+            })?)
+        })
+    }
+}
+
+#[async_trait]
+impl EventLog for MemoryStore {
+    async fn commit(&self, commit: Commit) -> Result<Receipt, CommitError> {
+        let mut state = self.state.write();
+        let receipt = state.commit(commit, self.clock.now_ms())?;
+        // While the state is locked, so that sequence and state move as one.
+        self.visible.send_replace(receipt.sequence.0);
+        Ok(receipt)
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        self.in_partition(&request.topic, request.partition, |log| {
+            let end = log.next();
+            if request.from < log.first {
+                return Err(ReadError::Gone { first: log.first });
+            }
+            let mut bytes = 0;
+            let events: Vec<Event> = log
+                .from(request.from)
+                .iter()
+                .take(request.limit)
+                .take_while(|event| {
+                    let fits = bytes == 0 || bytes < request.max_bytes;
+                    bytes += event.payload.len();
+                    fits
+                })
+                .cloned()
+                .collect();
+            let next = events.last().map_or(request.from.min(end), |event| event.offset.plus(1));
+            Ok(Page { events, next, end })
+        })
+    }
+
+    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        self.in_partition(topic, partition, |log| Ok(Bounds { first: log.first, next: log.next() }))
+    }
+
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
+        self.in_partition(&request.topic, request.partition, |log| {
+            Ok(log.events.iter().find(|event| event.ts >= request.ts).map_or(log.next(), |event| event.offset))
+        })
+    }
+
+    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        self.in_topic(topic, |topic| Ok(topic.ids.get(&id).and_then(|at| topic.at(*at)).cloned()))
+    }
+
+    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        self.in_topic(topic, |topic| Ok(topic.latest(key).cloned()))
+    }
+
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.in_topic(&request.topic, |topic| {
+            let all = topic.keys.get(request.key.as_str()).map_or(&[][..], Vec::as_slice);
+            let start = request.after.map_or(0, |after| all.iter().position(|at| *at == after).map_or(0, |i| i + 1));
+            let mut bytes = 0;
+            let events = all[start..].iter().filter_map(|at| topic.at(*at));
+            Ok(events
+                .take(request.limit)
+                .take_while(|event| {
+                    let fits = bytes == 0 || bytes < request.max_bytes;
+                    bytes += event.payload.len();
+                    fits
+                })
+                .cloned()
+                .collect())
+        })
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        let mut visible = self.visible.subscribe();
+        match visible.wait_for(|now| *now > after.0).await {
+            Ok(now) => Sequence(*now),
+            Err(_) => after,
+        }
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        Ok(self.state.read().topics.get(name).map(|topic| topic.state.clone()))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        Ok(self.state.read().topics.values().map(|topic| topic.state.clone()).collect())
+    }
+
+    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        Ok(self.state.read().cursors.get(key).cloned())
+    }
+
+    fn status(&self) -> StoreStatus {
+        let failed = self.state.read().closed.then(|| "the store is closed".to_owned());
+        StoreStatus {
+            kind: "memory",
+            failed,
+            disk_full: false,
+            disk_bytes: 0,
+            disk_free_bytes: 0,
+            flushes: self.flushes.clone(),
+        }
+    }
+
+    async fn close(&self) {
+        self.state.write().closed = true;
+    }
+}
+
+#[async_trait]
+impl Documents for MemoryStore {
+    async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
+        Ok(self.state.read().documents.get(collection).and_then(|documents| documents.get(key)).cloned())
+    }
+
+    async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
+        let state = self.state.read();
+        let Some(documents) = state.documents.get(&request.collection) else { return Ok(Vec::new()) };
+        let from = request.after.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(documents.range((from, Bound::Unbounded)).take(request.limit).map(|(_, document)| document.clone()).collect())
+    }
+}

@@ -1,0 +1,216 @@
+//! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
+
+use super::state::State;
+use crate::commit::{
+    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Placement, Receipt,
+};
+use crate::document::{self, Document, DocumentWrite};
+use crate::error::CommitError;
+use crate::event::Event;
+use crate::ports::Cursor;
+use crate::position::{Offset, Partition, Sequence, TopicNumber};
+use crate::topic::{Durability, TopicName, TopicState};
+use bytestring::ByteString;
+use std::collections::{BTreeMap, HashMap};
+use uuid::Uuid;
+
+pub(super) struct Stage {
+    pub topics: BTreeMap<TopicName, Option<TopicState>>,
+    pub trims: Vec<(TopicName, Partition, Offset)>,
+    pub events: Vec<Event>,
+    pub documents: BTreeMap<(String, String), Option<Document>>,
+    pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
+    pub next_topic: u32,
+    pub receipt: Receipt,
+    ids: HashMap<(TopicNumber, Uuid), usize>,
+    keys: HashMap<(TopicNumber, ByteString), usize>,
+    ends: HashMap<(TopicNumber, Partition), Offset>,
+}
+
+impl Stage {
+    pub fn of(state: &mut State, commit: Commit) -> Result<Self, CommitError> {
+        let receipt = Receipt {
+            events: Vec::with_capacity(commit.events.len()),
+            versions: Vec::new(),
+            durability: Durability::Sync,
+            sequence: Sequence(0),
+        };
+        let mut stage = Self {
+            topics: BTreeMap::new(),
+            trims: Vec::new(),
+            events: Vec::new(),
+            documents: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            next_topic: state.next_topic,
+            receipt,
+            ids: HashMap::new(),
+            keys: HashMap::new(),
+            ends: HashMap::new(),
+        };
+        let mut durability = commit.least_durability();
+        for change in commit.config {
+            stage.configure(state, change)?;
+        }
+        for (index, append) in commit.events.into_iter().enumerate() {
+            durability = durability.max(stage.append(state, index, append)?);
+        }
+        for write in commit.documents {
+            stage.write(state, write)?;
+        }
+        for cursor in commit.cursors {
+            durability = durability.max(stage.move_cursor(state, cursor)?);
+        }
+        stage.receipt.durability = durability;
+        Ok(stage)
+    }
+
+    fn topic(&self, state: &State, name: &TopicName) -> Option<TopicState> {
+        match self.topics.get(name) {
+            Some(staged) => staged.clone(),
+            None => state.topics.get(name).map(|topic| topic.state.clone()),
+        }
+    }
+
+    fn configure(&mut self, state: &State, change: ConfigChange) -> Result<(), CommitError> {
+        match change {
+            ConfigChange::CreateTopic { name, config } => {
+                if self.topic(state, &name).is_some() {
+                    return Err(CommitError::TopicExists(name));
+                }
+                let number = TopicNumber(self.next_topic);
+                self.next_topic += 1;
+                self.topics.insert(name.clone(), Some(TopicState { name, number, revision: 1, config }));
+            }
+            ConfigChange::AlterTopic { name, expect_revision, config } => {
+                let Some(mut topic) = self.topic(state, &name) else { return Err(CommitError::TopicNotFound(name)) };
+                if topic.revision != expect_revision {
+                    return Err(CommitError::TopicChanged(name));
+                }
+                let (now, asked) = (topic.config.partitions, config.partitions);
+                if asked < now {
+                    return Err(CommitError::PartitionsShrink { topic: name, now, asked });
+                }
+                topic.revision += 1;
+                topic.config = config;
+                self.topics.insert(name, Some(topic));
+            }
+            ConfigChange::DeleteTopic { name } => {
+                if self.topic(state, &name).is_none() {
+                    return Err(CommitError::TopicNotFound(name));
+                }
+                self.topics.insert(name, None);
+            }
+            ConfigChange::Trim { topic, partition, before } => {
+                if self.topic(state, &topic).is_none() {
+                    return Err(CommitError::TopicNotFound(topic));
+                }
+                self.trims.push((topic, partition, before));
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, state: &mut State, index: usize, append: Append) -> Result<Durability, CommitError> {
+        let Append { topic: name, placement, expect, event: new } = append;
+        let Some(topic) = self.topic(state, &name) else { return Err(CommitError::TopicNotFound(name)) };
+        let Placement::Placed(partition, layout) = placement else { return Err(CommitError::NotPlaced { index }) };
+        if layout.topic != topic.number || layout.partitions != topic.config.partitions {
+            return Err(CommitError::StaleLayout(name));
+        }
+        if partition.0 >= layout.partitions {
+            return Err(CommitError::NotPlaced { index });
+        }
+        let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
+        if let Some(id) = new.id {
+            let horizon = state.last_recorded_ts.saturating_sub(topic.config.dedupe_window_ms);
+            let first = match self.ids.get(&(topic.number, id)) {
+                Some(staged) => Some(&self.events[*staged]),
+                None => old
+                    .and_then(|old| old.at(*old.ids.get(&id)?))
+                    .filter(|first| first.recorded_ts >= horizon),
+            };
+            if let Some(first) = first {
+                if !first.is_repeated_by(&new) {
+                    return Err(CommitError::IdConflict { index, id });
+                }
+                self.receipt.events.push(appended(first, true));
+                return Ok(topic.config.durability);
+            }
+        }
+        if let Some(expect) = expect {
+            let key = new.key.clone().unwrap_or_default();
+            let actual = match self.keys.get(&(topic.number, key.clone())) {
+                Some(staged) => Some(self.events[*staged].id),
+                None => old.and_then(|old| old.latest(&key)).map(|event| event.id),
+            };
+            if actual != expect.last_id {
+                return Err(CommitError::ExpectationFailed { index, actual });
+            }
+        }
+        let written = old.and_then(|old| old.logs.get(partition.0 as usize)).map_or(Offset(0), |log| log.next());
+        let next = self.ends.entry((topic.number, partition)).or_insert(written);
+        let offset = *next;
+        *next = offset.plus(1);
+        let recorded_ts = state.last_recorded_ts;
+        let event = Event {
+            id: new.id.unwrap_or_else(|| state.ids.next(recorded_ts)),
+            ts: new.ts.unwrap_or(recorded_ts),
+            recorded_ts,
+            topic: name,
+            key: new.key,
+            partition,
+            offset,
+            sid: new.sid,
+            headers: new.headers,
+            payload: new.payload,
+            caused_by: new.caused_by,
+            tags: new.tags,
+        };
+        self.ids.insert((topic.number, event.id), self.events.len());
+        if let Some(key) = &event.key {
+            self.keys.insert((topic.number, key.clone()), self.events.len());
+        }
+        self.receipt.events.push(appended(&event, false));
+        self.events.push(event);
+        Ok(topic.config.durability)
+    }
+
+    fn write(&mut self, state: &State, write: DocumentWrite) -> Result<(), CommitError> {
+        let DocumentWrite { collection, key, op, if_version, ts } = write;
+        let place = (collection, key);
+        let old = match self.documents.get(&place) {
+            Some(staged) => staged.as_ref(),
+            None => state.documents.get(&place.0).and_then(|documents| documents.get(&place.1)),
+        };
+        let actual = old.map_or(0, |old| old.version);
+        if if_version.is_some_and(|expected| expected != actual) {
+            return Err(CommitError::VersionConflict { collection: place.0, key: place.1, actual });
+        }
+        let body = document::apply(old.map(|old| &old.body), &op)
+            .map_err(|error| CommitError::BadWrite { key: place.1.clone(), error })?;
+        let new = body.map(|body| Document { key: place.1.clone(), version: actual + 1, ts, body });
+        self.receipt.versions.push(new.as_ref().map_or(0, |new| new.version));
+        self.documents.insert(place, new);
+        Ok(())
+    }
+
+    fn move_cursor(&mut self, state: &State, change: CursorMove) -> Result<Durability, CommitError> {
+        let CursorMove { key, expect_version, epoch, to } = change;
+        let Some(topic) = self.topic(state, &key.topic) else { return Err(CommitError::TopicNotFound(key.topic)) };
+        let old = match self.cursors.get(&key) {
+            Some(staged) => staged.as_ref(),
+            None => state.cursors.get(&key),
+        };
+        let actual = old.map_or(0, |old| old.version);
+        if actual != expect_version || old.is_some_and(|old| old.epoch > epoch) {
+            return Err(CommitError::CursorMoved { reader: key.reader, actual });
+        }
+        let new = to.map(|to| Cursor { version: actual + 1, epoch, next: to.next, detail: to.detail });
+        self.cursors.insert(key, new);
+        Ok(topic.config.durability)
+    }
+}
+
+fn appended(event: &Event, duplicate: bool) -> Appended {
+    Appended { id: event.id, partition: event.partition, offset: event.offset, ts: event.ts, duplicate }
+}

@@ -1,0 +1,168 @@
+//! What the memory adapter holds, and how a staged commit becomes part of it.
+
+use super::stage::Stage;
+use crate::commit::{Commit, CursorKey, Receipt};
+use crate::document::Document;
+use crate::error::CommitError;
+use crate::event::Event;
+use crate::id::IdMaker;
+use crate::ports::Cursor;
+use crate::position::{Offset, Partition, Sequence};
+use crate::topic::{TopicName, TopicState};
+use bytestring::ByteString;
+use std::collections::{BTreeMap, HashMap};
+use uuid::Uuid;
+
+/// Where an event is within its topic.
+pub(super) type At = (Partition, Offset);
+
+/// One partition. `events` starts at offset `first`.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub first: Offset,
+    pub events: Vec<Event>,
+}
+
+impl Log {
+    pub fn next(&self) -> Offset {
+        self.first.plus(self.events.len() as u64)
+    }
+
+    pub fn from(&self, offset: Offset) -> &[Event] {
+        let start = offset.0.saturating_sub(self.first.0).min(self.events.len() as u64);
+        &self.events[start as usize..]
+    }
+
+    fn trim(&mut self, before: Offset) {
+        let before = before.clamp(self.first, self.next());
+        self.events.drain(..(before.0 - self.first.0) as usize);
+        self.first = before;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub state: TopicState,
+    pub logs: Vec<Log>,
+    pub ids: HashMap<Uuid, At>,
+    pub keys: HashMap<ByteString, Vec<At>>,
+}
+
+impl Topic {
+    fn new(state: TopicState) -> Self {
+        let mut topic = Self { state, logs: Vec::new(), ids: HashMap::new(), keys: HashMap::new() };
+        topic.grow();
+        topic
+    }
+
+    fn grow(&mut self) {
+        self.logs.resize_with(self.state.config.partitions as usize, Log::default);
+    }
+
+    /// The event there, unless it was trimmed.
+    pub fn at(&self, (partition, offset): At) -> Option<&Event> {
+        let log = &self.logs[partition.0 as usize];
+        if offset < log.first { None } else { log.from(offset).first() }
+    }
+
+    pub fn latest(&self, key: &str) -> Option<&Event> {
+        self.keys.get(key)?.iter().rev().find_map(|at| self.at(*at))
+    }
+
+    fn push(&mut self, event: Event) {
+        let at = (event.partition, event.offset);
+        self.ids.insert(event.id, at);
+        if let Some(key) = &event.key {
+            self.keys.entry(key.clone()).or_default().push(at);
+        }
+        self.logs[event.partition.0 as usize].events.push(event);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub topics: BTreeMap<TopicName, Topic>,
+    pub documents: BTreeMap<String, BTreeMap<String, Document>>,
+    pub cursors: BTreeMap<CursorKey, Cursor>,
+    pub ids: IdMaker,
+    pub next_topic: u32,
+    pub last_recorded_ts: u64,
+    pub sequence: u64,
+    pub closed: bool,
+}
+
+impl State {
+    pub fn new(ids: IdMaker) -> Self {
+        Self {
+            topics: BTreeMap::new(),
+            documents: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            ids,
+            next_topic: 0,
+            last_recorded_ts: 0,
+            sequence: 0,
+            closed: false,
+        }
+    }
+
+    pub fn commit(&mut self, commit: Commit, now_ms: u64) -> Result<Receipt, CommitError> {
+        if self.closed {
+            return Err(CommitError::Unavailable("the store is closed".into()));
+        }
+        // Recorded time never runs backwards, whatever the clock does.
+        self.last_recorded_ts = self.last_recorded_ts.max(now_ms);
+        let stage = Stage::of(self, commit)?;
+        Ok(self.apply(stage))
+    }
+
+    fn apply(&mut self, stage: Stage) -> Receipt {
+        self.next_topic = stage.next_topic;
+        for (name, change) in stage.topics {
+            match change {
+                None => self.remove_topic(&name),
+                Some(state) => match self.topics.get_mut(&name) {
+                    Some(topic) if topic.state.number == state.number => {
+                        topic.state = state;
+                        topic.grow();
+                    }
+                    _ => {
+                        self.remove_topic(&name);
+                        self.topics.insert(name, Topic::new(state));
+                    }
+                },
+            }
+        }
+        for event in stage.events {
+            if let Some(topic) = self.topics.get_mut(&event.topic) {
+                topic.push(event);
+            }
+        }
+        for (topic, partition, before) in stage.trims {
+            if let Some(log) =
+                self.topics.get_mut(&topic).and_then(|topic| topic.logs.get_mut(partition.0 as usize))
+            {
+                log.trim(before);
+            }
+        }
+        for ((collection, key), document) in stage.documents {
+            let documents = self.documents.entry(collection).or_default();
+            match document {
+                Some(document) => documents.insert(key, document),
+                None => documents.remove(&key),
+            };
+        }
+        for (key, cursor) in stage.cursors {
+            match cursor {
+                Some(cursor) => self.cursors.insert(key, cursor),
+                None => self.cursors.remove(&key),
+            };
+        }
+        self.sequence += 1;
+        Receipt { sequence: Sequence(self.sequence), ..stage.receipt }
+    }
+
+    fn remove_topic(&mut self, name: &TopicName) {
+        self.topics.remove(name);
+        self.cursors.retain(|key, _| key.topic != *name);
+    }
+}

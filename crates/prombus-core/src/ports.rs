@@ -1,0 +1,190 @@
+//! The ports: what a store must do. A method's doc is its contract, and `prombus-testkit` tests each sentence.
+//!
+//! Pages, not streams: whoever follows a topic reads pages and waits with [`EventLog::changed`] in between,
+//! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
+
+use crate::commit::{Commit, CursorKey, Receipt};
+use crate::document::Document;
+use crate::error::{CommitError, ReadError};
+use crate::event::Event;
+use crate::histogram::Histogram;
+use crate::position::{Epoch, Offset, Partition, Sequence};
+use crate::topic::{TopicName, TopicState};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The log: takes commits, and shows events, topics and cursors as of the last visible commit.
+#[async_trait]
+pub trait EventLog: Send + Sync {
+    /// Makes all of `commit` happen, or none of it.
+    ///
+    /// - Offsets continue where the partition ends, without gaps; ids that the store makes are UUIDv7 and grow.
+    /// - Everything is checked against the state that includes all earlier commits and the earlier parts of
+    ///   this one: an expectation sees the earlier events of its commit.
+    /// - An event whose id was published to the topic within its `dedupe_window_ms` is not appended again: the
+    ///   receipt has the first one's position and `duplicate`. With another key or payload it is
+    ///   [`CommitError::IdConflict`]. This is looked at before the expectation is.
+    /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read sees it.
+    ///   It becomes visible as a whole, and after every commit with lower offsets in its partitions.
+    /// - Dropping the future does not take the commit back: it may still happen.
+    async fn commit(&self, commit: Commit) -> Result<Receipt, CommitError>;
+
+    /// Events of one partition in order, from `request.from` or the first kept offset after it that has an event.
+    ///
+    /// At most `limit` events and about `max_bytes`, but at least one where there is one. `next` of the page is
+    /// where to go on; it equals `end` when everything visible was read. Reading from `end` or beyond it gives an
+    /// empty page; below the first kept offset, [`ReadError::Gone`].
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError>;
+
+    /// The first kept and the first unwritten offset of a partition.
+    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError>;
+
+    /// The first kept offset whose event has a `ts` at or after the one asked for; the end where there is none.
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError>;
+
+    /// The event with this id, if the topic has one that is kept.
+    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError>;
+
+    /// The event of this key that was committed last in the topic, if one is kept.
+    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError>;
+
+    /// The kept events of one key in the order in which they were committed, over all partitions.
+    ///
+    /// Starts after the event at `request.after`, which must be one of the key's, or at the first one.
+    /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
+
+    /// Waits until more than `after` is visible, and says how much is. May wake for nothing; never misses.
+    async fn changed(&self, after: Sequence) -> Sequence;
+
+    /// The topic of that name.
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError>;
+
+    /// All topics, by name.
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError>;
+
+    /// A cursor, if it was ever moved and not removed.
+    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError>;
+
+    /// How the store is doing; cheap enough for every scrape.
+    fn status(&self) -> StoreStatus;
+
+    /// Takes no more commits, makes everything durable and lets go of files. Reads may fail afterwards.
+    /// Closing twice is closing once.
+    async fn close(&self);
+}
+
+/// Collections of documents; written only by commits.
+#[async_trait]
+pub trait Documents: Send + Sync {
+    /// A document as of the last visible commit.
+    async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError>;
+
+    /// Documents of a collection in the order of the bytes of their keys, from the first key after
+    /// `request.after`. At most `limit`; fewer only at the end.
+    async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError>;
+}
+
+/// What to read of a partition.
+#[derive(Debug, Clone)]
+pub struct ReadRequest {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition.
+    pub partition: Partition,
+    /// The first offset wanted.
+    pub from: Offset,
+    /// At most so many events; at least 1.
+    pub limit: usize,
+    /// About so many bytes.
+    pub max_bytes: usize,
+}
+
+/// A page of a partition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The events.
+    pub events: Vec<Event>,
+    /// The first offset that was not looked at.
+    pub next: Offset,
+    /// The first offset that was not visible when the page was read.
+    pub end: Offset,
+}
+
+/// What a partition holds: `first <= offset < next`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first offset that is kept.
+    pub first: Offset,
+    /// The first offset that is not visible yet.
+    pub next: Offset,
+}
+
+/// A place in a partition by time.
+#[derive(Debug, Clone)]
+pub struct TsRequest {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition.
+    pub partition: Partition,
+    /// Epoch milliseconds.
+    pub ts: u64,
+}
+
+/// What to read of a key.
+#[derive(Debug, Clone)]
+pub struct HistoryRequest {
+    /// The topic.
+    pub topic: TopicName,
+    /// The key.
+    pub key: String,
+    /// The event after which to go on.
+    pub after: Option<(Partition, Offset)>,
+    /// At most so many events; at least 1.
+    pub limit: usize,
+    /// About so many bytes.
+    pub max_bytes: usize,
+}
+
+/// What to read of a collection.
+#[derive(Debug, Clone)]
+pub struct ScanRequest {
+    /// The collection.
+    pub collection: String,
+    /// The key after which to go on.
+    pub after: Option<String>,
+    /// At most so many documents; at least 1.
+    pub limit: usize,
+}
+
+/// A reader's position as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// Counts its moves, from 1.
+    pub version: u64,
+    /// The epoch of the last move.
+    pub epoch: Epoch,
+    /// The first offset that is not settled.
+    pub next: Offset,
+    /// What the reader keeps beside.
+    pub detail: Bytes,
+}
+
+/// How a store is doing.
+#[derive(Debug, Clone)]
+pub struct StoreStatus {
+    /// What kind of store it is.
+    pub kind: &'static str,
+    /// Why it takes no commits, if it does not.
+    pub failed: Option<String>,
+    /// Whether publishes are refused for want of room.
+    pub disk_full: bool,
+    /// What it takes on disk.
+    pub disk_bytes: u64,
+    /// What is left on that disk.
+    pub disk_free_bytes: u64,
+    /// How long flushes took.
+    pub flushes: Arc<Histogram>,
+}

@@ -1,0 +1,217 @@
+//! Topic names and what can be set on a topic.
+
+use crate::position::TopicNumber;
+use serde::{Deserialize, Serialize};
+use std::{fmt, sync::Arc};
+
+/// The longest topic name, in bytes.
+pub const MAX_NAME_BYTES: usize = 200;
+/// The most partitions that a topic may have.
+pub const MAX_PARTITIONS: u32 = 1024;
+
+/// A valid topic name: dot-separated segments of `[a-z0-9][a-z0-9_-]*`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct TopicName(Arc<str>);
+
+/// A name that no topic can have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{name:?} is not a topic name: use dot-separated segments of a-z, 0-9, _ and -, each starting with a letter or digit, {MAX_NAME_BYTES} bytes at most"
+)]
+pub struct BadTopicName {
+    name: String,
+}
+
+impl TopicName {
+    /// Checks `name`.
+    pub fn parse(name: &str) -> Result<Self, BadTopicName> {
+        let segment = |s: &str| {
+            let bytes = s.as_bytes();
+            let alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+            bytes.first().is_some_and(alphanumeric)
+                && bytes.iter().all(|b| alphanumeric(b) || *b == b'_' || *b == b'-')
+        };
+        if name.len() <= MAX_NAME_BYTES && name.split('.').all(segment) {
+            Ok(Self(name.into()))
+        } else {
+            Err(BadTopicName { name: name.chars().take(MAX_NAME_BYTES).collect() })
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether only the hub itself may publish here.
+    pub fn is_internal(&self) -> bool {
+        self.0.starts_with("dlq.") || self.0.starts_with("system.")
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for TopicName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// When a commit is answered, from the weaker to the stronger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// When it was written; flushed within 100 ms.
+    Interval,
+    /// After it was flushed to disk (or majority-committed).
+    #[default]
+    Sync,
+}
+
+/// What a schema does to a publish that violates it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaMode {
+    /// Refuse it.
+    #[default]
+    Enforce,
+    /// Take it and say so.
+    Warn,
+    /// Do not look.
+    Off,
+}
+
+/// Where and how often changed keys are published as snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotConfig {
+    /// The topic that snapshots go to.
+    pub topic: TopicName,
+    /// How long to wait between two passes.
+    pub every_ms: u64,
+}
+
+macro_rules! topic_config {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $default:expr;)*) => {
+        /// Everything that can be set on a topic.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct TopicConfig { $($(#[$doc])* pub $field: $type,)* }
+
+        impl Default for TopicConfig {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        /// A change of some settings; what is absent stays as it is.
+        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct TopicPatch {
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)*
+        }
+
+        impl TopicPatch {
+            /// `config` with this change made to it.
+            #[must_use]
+            pub fn apply(self, config: TopicConfig) -> TopicConfig {
+                TopicConfig { $($field: self.$field.unwrap_or(config.$field),)* }
+            }
+        }
+    };
+}
+
+topic_config! {
+    /// How many partitions the topic has; can only grow.
+    partitions: u32 = 1;
+    /// Days after which events are reclaimed; 0 keeps them.
+    retention_days: u32 = 0;
+    /// Bytes above which the oldest events are reclaimed; 0 keeps them.
+    retention_bytes: u64 = 0;
+    /// Whether only the latest event of each key is kept.
+    compaction: bool = false;
+    /// How long a superseded event is kept at least.
+    min_compaction_lag_ms: u64 = 0;
+    /// How long a tombstone is kept.
+    tombstone_retention_ms: u64 = 86_400_000;
+    /// How long a producer's id is remembered.
+    dedupe_window_ms: u64 = 86_400_000;
+    /// Snapshots of changed keys, if wanted.
+    snapshot: Option<SnapshotConfig> = None;
+    /// When a publish is answered.
+    durability: Durability = Durability::Sync;
+    /// What the topic's schema does.
+    schema: SchemaMode = SchemaMode::Enforce;
+    /// Whether publishes also go to the versioned topic.
+    dual_write: bool = false;
+}
+
+impl TopicConfig {
+    /// Refuses settings that make no sense, with what to do instead.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.partitions == 0 || self.partitions > MAX_PARTITIONS {
+            return Err(format!("partitions must be between 1 and {MAX_PARTITIONS}, not {}", self.partitions));
+        }
+        if self.snapshot.as_ref().is_some_and(|s| s.every_ms == 0) {
+            return Err("snapshot.every_ms must be at least 1".into());
+        }
+        Ok(())
+    }
+}
+
+/// A topic as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicState {
+    /// Its name.
+    pub name: TopicName,
+    /// Which incarnation of that name this is.
+    pub number: TopicNumber,
+    /// Counts the changes of `config`, so that a change can be conditional.
+    pub revision: u64,
+    /// Its settings.
+    pub config: TopicConfig,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "process.state", "a-b_c.v2", "0.1.2", "dlq.x"] {
+            assert!(TopicName::parse(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(MAX_NAME_BYTES + 1);
+        for bad in ["", ".", "a.", ".a", "a..b", "A", "-a", "_a", "a b", "ä", "a/b", &long] {
+            assert!(TopicName::parse(bad).is_err(), "{bad}");
+        }
+        assert!(TopicName::parse(&long[1..]).is_ok());
+    }
+
+    #[test]
+    fn a_patch_changes_only_what_it_names() {
+        let patch: TopicPatch = serde_json::from_str(r#"{"partitions":8,"durability":"interval"}"#).unwrap();
+        let config = patch.apply(TopicConfig { compaction: true, ..TopicConfig::default() });
+        assert_eq!(
+            config,
+            TopicConfig {
+                partitions: 8,
+                durability: Durability::Interval,
+                compaction: true,
+                ..TopicConfig::default()
+            }
+        );
+        assert!(serde_json::from_str::<TopicPatch>(r#"{"partition":8}"#).is_err());
+    }
+}
