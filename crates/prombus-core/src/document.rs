@@ -92,7 +92,10 @@ fn merged(mut target: Map<String, Value>, patch: Map<String, Value>) -> Map<Stri
     target
 }
 
-fn incremented(mut target: Map<String, Value>, amounts: Map<String, Value>) -> Result<Map<String, Value>, WriteError> {
+fn incremented(
+    mut target: Map<String, Value>,
+    amounts: Map<String, Value>,
+) -> Result<Map<String, Value>, WriteError> {
     for (field, amount) in amounts {
         let sum = sum(target.get(&field).unwrap_or(&Value::from(0)), &amount);
         let sum = sum.ok_or_else(|| WriteError::NotANumber(field.clone()))?;
@@ -126,22 +129,34 @@ mod tests {
 
     #[test]
     fn set_keeps_the_text() {
-        assert_eq!(after(None, WriteOp::Set(json(r#"{"b":1.10,"a":2}"#))).unwrap().unwrap(), r#"{"b":1.10,"a":2}"#);
+        assert_eq!(
+            after(None, WriteOp::Set(json(r#"{"b":1.10,"a":2}"#))).unwrap().unwrap(),
+            r#"{"b":1.10,"a":2}"#
+        );
         assert_eq!(after(None, WriteOp::Set(json("[1]"))), Err(WriteError::NotAnObject));
     }
 
     #[test]
     fn merge_follows_rfc_7396() {
         let merge = |patch| WriteOp::Merge(json(patch));
-        assert_eq!(after(Some(r#"{"a":{"b":1,"c":2}}"#), merge(r#"{"a":{"b":null,"d":3}}"#)).unwrap().unwrap(), r#"{"a":{"c":2,"d":3}}"#);
-        assert_eq!(after(Some(r#"{"a":[1]}"#), merge(r#"{"a":{"b":{"c":null}}}"#)).unwrap().unwrap(), r#"{"a":{"b":{}}}"#);
+        assert_eq!(
+            after(Some(r#"{"a":{"b":1,"c":2}}"#), merge(r#"{"a":{"b":null,"d":3}}"#)).unwrap().unwrap(),
+            r#"{"a":{"c":2,"d":3}}"#
+        );
+        assert_eq!(
+            after(Some(r#"{"a":[1]}"#), merge(r#"{"a":{"b":{"c":null}}}"#)).unwrap().unwrap(),
+            r#"{"a":{"b":{}}}"#
+        );
         assert_eq!(after(None, merge(r#"{"a":1}"#)).unwrap().unwrap(), r#"{"a":1}"#);
     }
 
     #[test]
     fn inc_adds_integers_exactly_and_doubles_as_doubles() {
         let inc = |amounts| WriteOp::Inc(json(amounts));
-        assert_eq!(after(Some(r#"{"n":9007199254740993}"#), inc(r#"{"n":1,"m":-2}"#)).unwrap().unwrap(), r#"{"m":-2,"n":9007199254740994}"#);
+        assert_eq!(
+            after(Some(r#"{"n":9007199254740993}"#), inc(r#"{"n":1,"m":-2}"#)).unwrap().unwrap(),
+            r#"{"m":-2,"n":9007199254740994}"#
+        );
         assert_eq!(after(Some(r#"{"n":1}"#), inc(r#"{"n":0.5}"#)).unwrap().unwrap(), r#"{"n":1.5}"#);
         assert_eq!(after(Some(r#"{"n":"x"}"#), inc(r#"{"n":1}"#)), Err(WriteError::NotANumber("n".into())));
     }

@@ -4,6 +4,7 @@ use crate::json::{self, Json};
 use crate::position::{Offset, Partition};
 use crate::topic::TopicName;
 use bytestring::ByteString;
+use std::borrow::Cow;
 use uuid::Uuid;
 
 /// The longest key, in bytes.
@@ -50,6 +51,103 @@ impl NewEvent {
             + optional(&self.headers)
             + optional(&self.caused_by)
             + optional(&self.tags)
+    }
+}
+
+/// What is wrong with an event that a producer brought.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadEvent {
+    /// The key is too long.
+    #[error("the key is {0} bytes long; {MAX_KEY_BYTES} are allowed")]
+    LongKey(usize),
+    /// `headers` is not an object of strings.
+    #[error("headers must be an object whose values are strings, each name once")]
+    Headers,
+    /// A header has a name that is not allowed.
+    #[error("{0:?} is not a header name; use x-<a-z, 0-9, ->, content-type, traceparent or tracestate")]
+    HeaderName(String),
+    /// The headers are too long.
+    #[error("the headers take {0} bytes; {MAX_HEADER_BYTES} are allowed")]
+    LongHeaders(usize),
+    /// `sid` is not a string.
+    #[error("sid must be a string")]
+    Sid,
+    /// `tags` or `caused_by` is not an array of strings.
+    #[error("{0} must be an array of strings")]
+    NotStrings(&'static str),
+}
+
+impl NewEvent {
+    /// Checks everything that is not a matter of the topic or of configured limits.
+    pub fn check(&self) -> Result<(), BadEvent> {
+        if let Some(key) = &self.key
+            && key.len() > MAX_KEY_BYTES
+        {
+            return Err(BadEvent::LongKey(key.len()));
+        }
+        if let Some(headers) = &self.headers {
+            check_headers(headers)?;
+        }
+        if let Some(sid) = &self.sid
+            && sid.as_bytes()[0] != b'"'
+        {
+            return Err(BadEvent::Sid);
+        }
+        for (name, list) in [("tags", &self.tags), ("caused_by", &self.caused_by)] {
+            if let Some(list) = list
+                && serde_json::from_slice::<Vec<Cow<'_, str>>>(list.as_bytes()).is_err()
+            {
+                return Err(BadEvent::NotStrings(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_headers(headers: &Json) -> Result<(), BadEvent> {
+    if headers.len() > MAX_HEADER_BYTES {
+        return Err(BadEvent::LongHeaders(headers.len()));
+    }
+    let names = serde_json::from_slice::<HeaderNames>(headers.as_bytes()).map_err(|_| BadEvent::Headers)?.0;
+    match names.into_iter().find(|name| !is_header_name(name)) {
+        Some(bad) => Err(BadEvent::HeaderName(bad)),
+        None => Ok(()),
+    }
+}
+
+fn is_header_name(name: &str) -> bool {
+    let custom = |rest: &str| {
+        !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    matches!(name, "content-type" | "traceparent" | "tracestate")
+        || name.strip_prefix("x-").is_some_and(custom)
+}
+
+/// The names of an object of strings; a name that comes twice is an error.
+struct HeaderNames(Vec<String>);
+
+impl<'de> serde::Deserialize<'de> for HeaderNames {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = HeaderNames;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<HeaderNames, A::Error> {
+                let mut names: Vec<String> = Vec::new();
+                while let Some((name, _)) = map.next_entry::<String, Cow<'_, str>>()? {
+                    if names.contains(&name) {
+                        return Err(serde::de::Error::custom("a name comes twice"));
+                    }
+                    names.push(name);
+                }
+                Ok(HeaderNames(names))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
     }
 }
 
@@ -132,6 +230,35 @@ mod tests {
 
     fn json(text: &'static str) -> Json {
         Json::parse(Bytes::from_static(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn bad_events_are_told_apart() {
+        let with = |change: fn(&mut NewEvent)| {
+            let mut event = NewEvent::new(json("null"));
+            change(&mut event);
+            event.check()
+        };
+        let headers = |text: &'static str| {
+            let mut event = NewEvent::new(json("null"));
+            event.headers = Some(json(text));
+            event.check()
+        };
+        assert_eq!(with(|e| e.key = Some("k".repeat(MAX_KEY_BYTES).into())), Ok(()));
+        assert_eq!(
+            with(|e| e.key = Some("k".repeat(MAX_KEY_BYTES + 1).into())),
+            Err(BadEvent::LongKey(1025))
+        );
+        assert_eq!(headers(r#"{"x-a":"b","content-type":"c","traceparent":"d"}"#), Ok(()));
+        assert_eq!(headers(r#"{"x-a":1}"#), Err(BadEvent::Headers));
+        assert_eq!(headers(r#"{"x-a":"1","x-a":"2"}"#), Err(BadEvent::Headers));
+        assert_eq!(headers("[]"), Err(BadEvent::Headers));
+        assert_eq!(headers(r#"{"X-A":"1"}"#), Err(BadEvent::HeaderName("X-A".into())));
+        assert_eq!(headers(r#"{"x-":"1"}"#), Err(BadEvent::HeaderName("x-".into())));
+        assert_eq!(with(|e| e.sid = Some(json("1"))), Err(BadEvent::Sid));
+        assert_eq!(with(|e| e.tags = Some(json("[1]"))), Err(BadEvent::NotStrings("tags")));
+        assert_eq!(with(|e| e.caused_by = Some(json("\"a\""))), Err(BadEvent::NotStrings("caused_by")));
+        assert_eq!(with(|e| e.tags = Some(json(r#"["a","\u00e9"]"#))), Ok(()));
     }
 
     #[test]

@@ -62,7 +62,11 @@ mod tests {
     #[test]
     fn documented_partition_vectors() {
         for (key, partitions, expected) in VECTORS {
-            assert_eq!(partition_of(key.as_bytes(), partitions), Partition(expected), "{key} of {partitions}");
+            assert_eq!(
+                partition_of(key.as_bytes(), partitions),
+                Partition(expected),
+                "{key} of {partitions}"
+            );
         }
     }
 

@@ -160,13 +160,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn compact(text: &str) -> String {
-        String::from_utf8(Json::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap().as_bytes().to_vec()).unwrap()
+        String::from_utf8(Json::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap().as_bytes().to_vec())
+            .unwrap()
     }
 
     #[test]
     fn white_space_goes_and_everything_else_stays() {
         let text = " { \"a b\" : [ 1.10 , 12345678901234567890123 , \"x \\\" \\u00e9 y\\\\\" , -0.0e+1 ] ,\n\"a b\":null } ";
-        assert_eq!(compact(text), r#"{"a b":[1.10,12345678901234567890123,"x \" \u00e9 y\\",-0.0e+1],"a b":null}"#);
+        assert_eq!(
+            compact(text),
+            r#"{"a b":[1.10,12345678901234567890123,"x \" \u00e9 y\\",-0.0e+1],"a b":null}"#
+        );
     }
 
     #[test]

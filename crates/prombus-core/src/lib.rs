@@ -20,7 +20,8 @@ pub mod topic;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use commit::{
-    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Layout, Placement, Receipt,
+    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Layout, Placement,
+    Receipt,
 };
 pub use document::{Document, DocumentWrite, WriteOp};
 pub use error::{CommitError, ReadError};
@@ -29,7 +30,8 @@ pub use histogram::Histogram;
 pub use id::IdMaker;
 pub use json::{Json, JsonError};
 pub use ports::{
-    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus, TsRequest,
+    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus,
+    TsRequest,
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicState};

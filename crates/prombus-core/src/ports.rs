@@ -29,7 +29,9 @@ pub trait EventLog: Send + Sync {
     /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read sees it.
     ///   It becomes visible as a whole, and after every commit with lower offsets in its partitions.
     /// - Dropping the future does not take the commit back: it may still happen.
-    async fn commit(&self, commit: Commit) -> Result<Receipt, CommitError>;
+    ///
+    /// The commit is shared, so that whoever must decide its placements anew still has it.
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError>;
 
     /// Events of one partition in order, from `request.from` or the first kept offset after it that has an event.
     ///

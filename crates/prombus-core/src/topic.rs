@@ -161,7 +161,10 @@ impl TopicConfig {
     /// Refuses settings that make no sense, with what to do instead.
     pub fn validate(&self) -> Result<(), String> {
         if self.partitions == 0 || self.partitions > MAX_PARTITIONS {
-            return Err(format!("partitions must be between 1 and {MAX_PARTITIONS}, not {}", self.partitions));
+            return Err(format!(
+                "partitions must be between 1 and {MAX_PARTITIONS}, not {}",
+                self.partitions
+            ));
         }
         if self.snapshot.as_ref().is_some_and(|s| s.every_ms == 0) {
             return Err("snapshot.every_ms must be at least 1".into());

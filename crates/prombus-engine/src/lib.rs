@@ -1,1 +1,15 @@
-//! engine
+//! The bus and its layers, and [`Hub`]: the stack put together, which gateways talk to.
+//!
+//! One way in (a commit through the layers) and one way out (pages through the hub): a layer never reaches
+//! around the bus to a store, and a gateway never sees an adapter.
+
+pub mod bus;
+pub mod filter;
+pub mod hub;
+pub mod layers;
+pub mod query;
+
+pub use bus::{Bus, BusError, Layer};
+pub use filter::{BadFilter, Filter};
+pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
+pub use query::{From, Place, Query, QueryError, QueryPage, Reader, Token};

@@ -12,7 +12,8 @@ use crate::event::Event;
 use crate::histogram::Histogram;
 use crate::id::IdMaker;
 use crate::ports::{
-    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus, TsRequest,
+    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus,
+    TsRequest,
 };
 use crate::position::{Offset, Partition, Sequence};
 use crate::topic::{TopicName, TopicState};
@@ -69,7 +70,8 @@ impl MemoryStore {
 
 #[async_trait]
 impl EventLog for MemoryStore {
-    async fn commit(&self, commit: Commit) -> Result<Receipt, CommitError> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        let commit = Arc::unwrap_or_clone(commit);
         let mut state = self.state.write();
         let receipt = state.commit(commit, self.clock.now_ms())?;
         // While the state is locked, so that sequence and state move as one.
@@ -106,7 +108,11 @@ impl EventLog for MemoryStore {
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
         self.in_partition(&request.topic, request.partition, |log| {
-            Ok(log.events.iter().find(|event| event.ts >= request.ts).map_or(log.next(), |event| event.offset))
+            Ok(log
+                .events
+                .iter()
+                .find(|event| event.ts >= request.ts)
+                .map_or(log.next(), |event| event.offset))
         })
     }
 
@@ -121,7 +127,8 @@ impl EventLog for MemoryStore {
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.in_topic(&request.topic, |topic| {
             let all = topic.keys.get(request.key.as_str()).map_or(&[][..], Vec::as_slice);
-            let start = request.after.map_or(0, |after| all.iter().position(|at| *at == after).map_or(0, |i| i + 1));
+            let start =
+                request.after.map_or(0, |after| all.iter().position(|at| *at == after).map_or(0, |i| i + 1));
             let mut bytes = 0;
             let events = all[start..].iter().filter_map(|at| topic.at(*at));
             Ok(events
@@ -183,6 +190,10 @@ impl Documents for MemoryStore {
         let state = self.state.read();
         let Some(documents) = state.documents.get(&request.collection) else { return Ok(Vec::new()) };
         let from = request.after.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(documents.range((from, Bound::Unbounded)).take(request.limit).map(|(_, document)| document.clone()).collect())
+        Ok(documents
+            .range((from, Bound::Unbounded))
+            .take(request.limit)
+            .map(|(_, document)| document.clone())
+            .collect())
     }
 }

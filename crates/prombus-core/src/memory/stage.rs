@@ -1,9 +1,7 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
 use super::state::State;
-use crate::commit::{
-    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Placement, Receipt,
-};
+use crate::commit::{Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Placement, Receipt};
 use crate::document::{self, Document, DocumentWrite};
 use crate::error::CommitError;
 use crate::event::Event;
@@ -82,7 +80,9 @@ impl Stage {
                 self.topics.insert(name.clone(), Some(TopicState { name, number, revision: 1, config }));
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
-                let Some(mut topic) = self.topic(state, &name) else { return Err(CommitError::TopicNotFound(name)) };
+                let Some(mut topic) = self.topic(state, &name) else {
+                    return Err(CommitError::TopicNotFound(name));
+                };
                 if topic.revision != expect_revision {
                     return Err(CommitError::TopicChanged(name));
                 }
@@ -113,7 +113,9 @@ impl Stage {
     fn append(&mut self, state: &mut State, index: usize, append: Append) -> Result<Durability, CommitError> {
         let Append { topic: name, placement, expect, event: new } = append;
         let Some(topic) = self.topic(state, &name) else { return Err(CommitError::TopicNotFound(name)) };
-        let Placement::Placed(partition, layout) = placement else { return Err(CommitError::NotPlaced { index }) };
+        let Placement::Placed(partition, layout) = placement else {
+            return Err(CommitError::NotPlaced { index });
+        };
         if layout.topic != topic.number || layout.partitions != topic.config.partitions {
             return Err(CommitError::StaleLayout(name));
         }
@@ -147,7 +149,8 @@ impl Stage {
                 return Err(CommitError::ExpectationFailed { index, actual });
             }
         }
-        let written = old.and_then(|old| old.logs.get(partition.0 as usize)).map_or(Offset(0), |log| log.next());
+        let written =
+            old.and_then(|old| old.logs.get(partition.0 as usize)).map_or(Offset(0), |log| log.next());
         let next = self.ends.entry((topic.number, partition)).or_insert(written);
         let offset = *next;
         *next = offset.plus(1);
@@ -196,7 +199,9 @@ impl Stage {
 
     fn move_cursor(&mut self, state: &State, change: CursorMove) -> Result<Durability, CommitError> {
         let CursorMove { key, expect_version, epoch, to } = change;
-        let Some(topic) = self.topic(state, &key.topic) else { return Err(CommitError::TopicNotFound(key.topic)) };
+        let Some(topic) = self.topic(state, &key.topic) else {
+            return Err(CommitError::TopicNotFound(key.topic));
+        };
         let old = match self.cursors.get(&key) {
             Some(staged) => staged.as_ref(),
             None => state.cursors.get(&key),

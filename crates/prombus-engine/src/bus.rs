@@ -1,0 +1,134 @@
+//! The bus: the one way in. Layers have its shape, so each can be put around any other.
+
+use async_trait::async_trait;
+use prombus_core::event::BadEvent;
+use prombus_core::{Commit, CommitError, EventLog, Partition, Receipt, TopicName};
+use std::sync::Arc;
+
+/// Takes commits. What a layer wants changed in one, it changes on the way (`Arc::make_mut` copies only
+/// what someone else still holds).
+#[async_trait]
+pub trait Bus: Send + Sync {
+    /// Makes all of `commit` happen, or none of it.
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, BusError>;
+}
+
+/// Something that happens to every commit on its way to the log.
+pub trait Layer {
+    /// The bus with this layer around it.
+    fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus>;
+}
+
+/// The innermost bus: the log itself.
+pub struct LogBus(pub Arc<dyn EventLog>);
+
+#[async_trait]
+impl Bus for LogBus {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, BusError> {
+        Ok(self.0.commit(commit).await?)
+    }
+}
+
+/// Why a commit did not happen.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BusError {
+    /// The log refused it.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The topic is the hub's own.
+    #[error(
+        "topic {0} belongs to the hub itself; publish to a name that does not start with dlq. or system."
+    )]
+    ReservedTopic(TopicName),
+    /// There are as many topics as may be.
+    #[error("there are {limit} topics already, as many as limits.topics allows")]
+    TooManyTopics {
+        /// The limit.
+        limit: usize,
+    },
+    /// The settings of a topic make no sense.
+    #[error("{0}")]
+    BadConfig(String),
+    /// An event is not well formed.
+    #[error("{error}")]
+    BadEvent {
+        /// Which event of the commit.
+        index: usize,
+        /// What is wrong with it.
+        error: BadEvent,
+    },
+    /// A key and a partition cannot go together.
+    #[error("an event has either a key or a partition, not both: the key decides the partition")]
+    KeyAndPartition {
+        /// Which event of the commit.
+        index: usize,
+    },
+    /// An expectation is about a key.
+    #[error("expect needs a key: it is about the latest event of that key")]
+    ExpectWithoutKey {
+        /// Which event of the commit.
+        index: usize,
+    },
+    /// The topic has no such partition.
+    #[error("partition {partition} does not exist: topic {topic} has {partitions}, numbered from 0")]
+    NoSuchPartition {
+        /// Which event of the commit.
+        index: usize,
+        /// The topic.
+        topic: TopicName,
+        /// The partition that was named.
+        partition: Partition,
+        /// How many there are.
+        partitions: u32,
+    },
+    /// The event's time lies too far ahead.
+    #[error("ts {ts} is more than {ahead_ms} ms ahead of the hub's clock (limits.future_ts_ms)")]
+    FutureTs {
+        /// Which event of the commit.
+        index: usize,
+        /// Its time.
+        ts: u64,
+        /// How far ahead is allowed.
+        ahead_ms: u64,
+    },
+    /// An event is larger than allowed.
+    #[error("the event takes {bytes} bytes, more than limits.event_bytes = {limit}")]
+    EventTooLarge {
+        /// Which event of the commit.
+        index: usize,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The commit is larger than allowed.
+    #[error(
+        "the commit takes {bytes} bytes, more than limits.commit_bytes = {limit}; send it in smaller pieces"
+    )]
+    CommitTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl BusError {
+    /// Which event of the commit is to blame, where one is.
+    pub fn index(&self) -> Option<usize> {
+        match self {
+            Self::BadEvent { index, .. }
+            | Self::KeyAndPartition { index }
+            | Self::ExpectWithoutKey { index }
+            | Self::NoSuchPartition { index, .. }
+            | Self::FutureTs { index, .. }
+            | Self::EventTooLarge { index, .. }
+            | Self::Commit(
+                CommitError::NotPlaced { index }
+                | CommitError::IdConflict { index, .. }
+                | CommitError::ExpectationFailed { index, .. },
+            ) => Some(*index),
+            _ => None,
+        }
+    }
+}

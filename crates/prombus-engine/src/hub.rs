@@ -1,0 +1,235 @@
+//! The hub: the stack put together, and all that a gateway may ask of it.
+
+use crate::bus::{Bus, BusError, Layer, LogBus};
+use crate::layers::{AutoCreate, Checks, Partitioning};
+use crate::query::{Place, Query, QueryError, Reader, Token};
+use prombus_core::{
+    Append, Bounds, Clock, Commit, CommitError, ConfigChange, Documents, Event, EventLog, NewEvent,
+    Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, TopicConfig, TopicName, TopicPatch,
+    TopicState,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// How often a change of a topic is tried again when others change it at the same time.
+const MAX_TRIES: usize = 16;
+
+/// A store as its ports.
+#[derive(Clone)]
+pub struct Store {
+    /// Events, topics and cursors.
+    pub log: Arc<dyn EventLog>,
+    /// Collections.
+    pub documents: Arc<dyn Documents>,
+}
+
+impl Store {
+    /// The ports of one adapter.
+    pub fn new<S: EventLog + Documents + 'static>(adapter: Arc<S>) -> Self {
+        Self { log: adapter.clone(), documents: adapter }
+    }
+}
+
+/// How large things may be.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The largest event.
+    pub event_bytes: usize,
+    /// The largest commit.
+    pub commit_bytes: usize,
+    /// How far ahead of the hub's clock a `ts` may lie.
+    pub future_ts_ms: u64,
+    /// The most topics.
+    pub topics: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { event_bytes: 1 << 20, commit_bytes: 8 << 20, future_ts_ms: 3_600_000, topics: 10_000 }
+    }
+}
+
+/// What can be chosen about a hub.
+pub struct HubOptions {
+    /// How large things may be.
+    pub limits: Limits,
+    /// Whether topics come into being by their first publish.
+    pub auto_create: bool,
+    /// The settings of topics that the configuration names.
+    pub topics: HashMap<TopicName, TopicConfig>,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// An event to publish.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// The event.
+    pub event: NewEvent,
+    /// The partition that the producer named.
+    pub partition: Option<Partition>,
+    /// What must hold for it.
+    pub expect: Option<prombus_core::Expect>,
+}
+
+/// The stack put together. Cheap to clone.
+#[derive(Clone)]
+pub struct Hub {
+    bus: Arc<dyn Bus>,
+    store: Store,
+    limits: Limits,
+}
+
+impl Hub {
+    /// Puts the stack together. A commit goes through the layers from the last line to the first.
+    pub fn assemble(store: Store, options: HubOptions) -> Self {
+        let HubOptions { limits, auto_create, topics, clock } = options;
+        let auto_create = auto_create.then(|| AutoCreate { configs: topics, max_topics: limits.topics });
+        let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
+        let bus = Partitioning { log: store.log.clone(), auto_create }.wrap(bus);
+        let bus = Checks { limits: limits.clone(), clock }.wrap(bus);
+        Self { bus, store, limits }
+    }
+
+    /// How large things may be.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Publishes `events` to `topic`, all or none.
+    pub async fn publish(&self, topic: &TopicName, events: Vec<Outgoing>) -> Result<Receipt, BusError> {
+        let events = events
+            .into_iter()
+            .map(|Outgoing { event, partition, expect }| Append {
+                topic: topic.clone(),
+                placement: partition.map_or(Placement::Auto, Placement::Named),
+                expect,
+                event,
+            })
+            .collect();
+        self.bus.commit(Arc::new(Commit { events, ..Commit::default() })).await
+    }
+
+    /// The topic of that name.
+    pub async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        self.store.log.topic(name).await
+    }
+
+    /// All topics, by name.
+    pub async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        self.store.log.topics().await
+    }
+
+    /// What each partition of a topic holds.
+    pub async fn bounds(&self, topic: &TopicState) -> Result<Vec<Bounds>, ReadError> {
+        let mut bounds = Vec::with_capacity(topic.config.partitions as usize);
+        for partition in 0..topic.config.partitions {
+            bounds.push(self.store.log.bounds(&topic.name, Partition(partition)).await?);
+        }
+        Ok(bounds)
+    }
+
+    /// Makes a topic, or changes the settings that `patch` names. Says whether it was made.
+    pub async fn put_topic(
+        &self,
+        name: &TopicName,
+        patch: TopicPatch,
+    ) -> Result<(TopicState, bool), BusError> {
+        let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
+        for _ in 0..MAX_TRIES {
+            let now = self.store.log.topic(name).await.map_err(unavailable)?;
+            let made = now.is_none();
+            let change = match now {
+                None => self.creation(name, patch.clone()).await?,
+                Some(state) => {
+                    let config = patch.clone().apply(state.config.clone());
+                    config.validate().map_err(BusError::BadConfig)?;
+                    if config == state.config {
+                        return Ok((state, false));
+                    }
+                    ConfigChange::AlterTopic { name: name.clone(), expect_revision: state.revision, config }
+                }
+            };
+            let commit = Commit { config: vec![change], ..Commit::default() };
+            match self.bus.commit(Arc::new(commit)).await {
+                // Someone else changed it in between: look again.
+                Err(BusError::Commit(
+                    CommitError::TopicExists(_)
+                    | CommitError::TopicChanged(_)
+                    | CommitError::TopicNotFound(_),
+                )) => {}
+                Err(error) => return Err(error),
+                Ok(_) => {
+                    if let Some(state) = self.store.log.topic(name).await.map_err(unavailable)? {
+                        return Ok((state, made));
+                    }
+                }
+            }
+        }
+        Err(BusError::Commit(CommitError::Unavailable("the topic is changing too fast; try again".into())))
+    }
+
+    async fn creation(&self, name: &TopicName, patch: TopicPatch) -> Result<ConfigChange, BusError> {
+        if name.is_internal() {
+            return Err(BusError::ReservedTopic(name.clone()));
+        }
+        let config = patch.apply(TopicConfig::default());
+        config.validate().map_err(BusError::BadConfig)?;
+        let topics =
+            self.store.log.topics().await.map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        if topics.len() >= self.limits.topics {
+            return Err(BusError::TooManyTopics { limit: self.limits.topics });
+        }
+        Ok(ConfigChange::CreateTopic { name: name.clone(), config })
+    }
+
+    /// Deletes a topic with its events.
+    pub async fn delete_topic(&self, name: &TopicName) -> Result<(), BusError> {
+        let change = ConfigChange::DeleteTopic { name: name.clone() };
+        self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await?;
+        Ok(())
+    }
+
+    /// A reader of `topic` by `query`.
+    pub async fn read(&self, topic: &TopicName, query: Query) -> Result<Reader, QueryError> {
+        let state = self.existing(topic).await?;
+        Reader::new(self.store.log.clone(), state, query, Place::START)
+    }
+
+    /// A reader that goes on where a token says.
+    pub async fn resume(&self, topic: &TopicName, token: &str) -> Result<Reader, QueryError> {
+        let state = self.existing(topic).await?;
+        let (query, place) = Token::decode(&state, token)?;
+        Reader::new(self.store.log.clone(), state, query, place)
+    }
+
+    async fn existing(&self, topic: &TopicName) -> Result<TopicState, ReadError> {
+        self.store.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))
+    }
+
+    /// The event with this id.
+    pub async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        self.store.log.by_id(topic, id).await
+    }
+
+    /// The latest event of a key.
+    pub async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        self.store.log.latest_by_key(topic, key).await
+    }
+
+    /// Waits until more than `after` is visible.
+    pub async fn changed(&self, after: Sequence) -> Sequence {
+        self.store.log.changed(after).await
+    }
+
+    /// How the store is doing.
+    pub fn status(&self) -> StoreStatus {
+        self.store.log.status()
+    }
+
+    /// Takes no more commits and makes everything durable.
+    pub async fn close(&self) {
+        self.store.log.close().await;
+    }
+}

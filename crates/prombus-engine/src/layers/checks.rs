@@ -1,0 +1,74 @@
+//! Refuses events that are malformed, too large or too far ahead, before anything else looks at them.
+
+use crate::bus::{Bus, BusError, Layer};
+use crate::hub::Limits;
+use async_trait::async_trait;
+use prombus_core::{Append, Clock, Commit, Placement, Receipt};
+use std::sync::Arc;
+
+/// The layer.
+pub struct Checks {
+    /// How large things may be.
+    pub limits: Limits,
+    /// What event times are compared with.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Layer for Checks {
+    fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
+        Arc::new(Checked { checks: self, inner })
+    }
+}
+
+struct Checked {
+    checks: Checks,
+    inner: Arc<dyn Bus>,
+}
+
+#[async_trait]
+impl Bus for Checked {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, BusError> {
+        self.checks.check(&commit)?;
+        self.inner.commit(commit).await
+    }
+}
+
+impl Checks {
+    fn check(&self, commit: &Commit) -> Result<(), BusError> {
+        let latest = self.clock.now_ms().saturating_add(self.limits.future_ts_ms);
+        let mut total = 0;
+        for (index, append) in commit.events.iter().enumerate() {
+            self.check_event(index, append, latest)?;
+            total += append.event.size();
+        }
+        let limit = self.limits.commit_bytes;
+        if total > limit {
+            return Err(BusError::CommitTooLarge { bytes: total, limit });
+        }
+        Ok(())
+    }
+
+    fn check_event(&self, index: usize, append: &Append, latest: u64) -> Result<(), BusError> {
+        let event = &append.event;
+        if append.topic.is_internal() {
+            return Err(BusError::ReservedTopic(append.topic.clone()));
+        }
+        event.check().map_err(|error| BusError::BadEvent { index, error })?;
+        if matches!(append.placement, Placement::Named(_)) && event.key.is_some() {
+            return Err(BusError::KeyAndPartition { index });
+        }
+        if append.expect.is_some() && event.key.is_none() {
+            return Err(BusError::ExpectWithoutKey { index });
+        }
+        if let Some(ts) = event.ts
+            && ts > latest
+        {
+            return Err(BusError::FutureTs { index, ts, ahead_ms: self.limits.future_ts_ms });
+        }
+        let (bytes, limit) = (event.size(), self.limits.event_bytes);
+        if bytes > limit {
+            return Err(BusError::EventTooLarge { index, bytes, limit });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! What happens to every commit on its way to the log, and in which order.
+
+mod checks;
+mod partitioning;
+
+pub use checks::Checks;
+pub use partitioning::{AutoCreate, Partitioning};

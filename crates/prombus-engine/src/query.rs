@@ -1,0 +1,305 @@
+//! Reading a topic: where to start, what to leave out, and the token with which a reader goes on.
+
+use crate::filter::Filter;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use prombus_core::{
+    Event, EventLog, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState, TsRequest,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// How many events one page looks at, matching or not, before it is handed out.
+const MAX_SCANNED: usize = 20_000;
+/// How many bytes of events are read from the log at once.
+const READ_BYTES: usize = 1 << 20;
+/// How many events are read from the log at once.
+const READ_EVENTS: usize = 4_096;
+
+/// Where to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum From {
+    /// At the first kept event.
+    Earliest,
+    /// After the last visible event.
+    Latest,
+    /// At the first event of each partition whose `ts` is at or after this.
+    Ts(u64),
+    /// After the event with this id.
+    AfterId(Uuid),
+    /// At this offset.
+    Offset(Offset),
+}
+
+/// What to read of a topic.
+#[derive(Clone)]
+pub struct Query {
+    /// Where to start.
+    pub from: From,
+    /// Only this partition; all, one after the other, where absent.
+    pub partition: Option<Partition>,
+    /// Only events of this key.
+    pub key: Option<String>,
+    /// Only events whose `ts` is at or before this.
+    pub to_ts: Option<u64>,
+    /// Only events that match.
+    pub filter: Option<Filter>,
+}
+
+/// A part of the answer.
+#[derive(Debug)]
+pub struct QueryPage {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Place>,
+}
+
+/// A place in the answer to a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    partition: Partition,
+    /// The first offset not looked at, or for a key the event after which to go on; `None` at the start of the partition.
+    offset: Option<Offset>,
+}
+
+impl Place {
+    /// The beginning.
+    pub const START: Self = Self { partition: Partition(0), offset: None };
+}
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The log refused it.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Offsets and ids are places in a partition.
+    #[error(
+        "this topic has {partitions} partitions: name one with partition=, since offsets count within a partition"
+    )]
+    PartitionNeeded {
+        /// How many there are.
+        partitions: u32,
+    },
+    /// There is no event with that id to start after.
+    #[error("no event with id {0} is kept in that partition")]
+    UnknownId(Uuid),
+    /// The token is not one of this hub's.
+    #[error("the cursor is not valid: pass the value of \"next\" as it was given")]
+    BadToken,
+    /// The topic was deleted since.
+    #[error("the topic was deleted since this cursor was made")]
+    TopicReplaced,
+}
+
+/// A query and a place in its answer, as an opaque text that a client can hold.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    topic: u32,
+    from: From,
+    partition: Option<Partition>,
+    key: Option<String>,
+    to_ts: Option<u64>,
+    filter: Option<String>,
+    place: Place,
+}
+
+impl Token {
+    /// The token of a place.
+    pub fn encode(topic: &TopicState, query: &Query, place: Place) -> String {
+        let token = Self {
+            topic: topic.number.0,
+            from: query.from,
+            partition: query.partition,
+            key: query.key.clone(),
+            to_ts: query.to_ts,
+            filter: query.filter.as_ref().map(|filter| filter.source().to_owned()),
+            place,
+        };
+        BASE64.encode(serde_json::to_vec(&token).unwrap_or_default())
+    }
+
+    /// The query and the place of a token.
+    pub fn decode(topic: &TopicState, text: &str) -> Result<(Query, Place), QueryError> {
+        let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
+        let token: Self = serde_json::from_slice(&bytes).map_err(|_| QueryError::BadToken)?;
+        if token.topic != topic.number.0 {
+            return Err(QueryError::TopicReplaced);
+        }
+        let filter =
+            token.filter.as_deref().map(Filter::compile).transpose().map_err(|_| QueryError::BadToken)?;
+        let query = Query {
+            from: token.from,
+            partition: token.partition,
+            key: token.key,
+            to_ts: token.to_ts,
+            filter,
+        };
+        Ok((query, token.place))
+    }
+}
+
+/// Reads one topic by one query, page by page.
+pub struct Reader {
+    log: Arc<dyn EventLog>,
+    topic: TopicState,
+    query: Query,
+    place: Place,
+    /// Where the present partition ended when it was entered, for readers that must come to an end.
+    fixed_end: Option<Offset>,
+    fix_ends: bool,
+}
+
+impl Reader {
+    /// A reader at `place`. It follows events that are committed while it reads.
+    pub fn new(
+        log: Arc<dyn EventLog>,
+        topic: TopicState,
+        query: Query,
+        place: Place,
+    ) -> Result<Self, QueryError> {
+        let partitions = topic.config.partitions;
+        let reader = Self { log, topic, query, place, fixed_end: None, fix_ends: false };
+        if let Some(partition) = reader.query.partition
+            && partition.0 >= partitions
+        {
+            let topic = reader.topic.name.clone();
+            return Err(ReadError::NoSuchPartition { topic, partitions }.into());
+        }
+        let needs_partition = matches!(reader.query.from, From::AfterId(_) | From::Offset(_));
+        if needs_partition && reader.query.partition.is_none() && partitions > 1 {
+            return Err(QueryError::PartitionNeeded { partitions });
+        }
+        Ok(reader)
+    }
+
+    /// Makes the reader end each partition where it ended when it was entered.
+    #[must_use]
+    pub fn up_to_now(mut self) -> Self {
+        self.fix_ends = true;
+        self
+    }
+
+    /// The topic that is read.
+    pub fn topic(&self) -> &TopicState {
+        &self.topic
+    }
+
+    /// The query that is answered.
+    pub fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// The next page, of at most `limit` events. It may be empty and still have a `next`.
+    pub async fn next_page(&mut self, limit: usize) -> Result<QueryPage, QueryError> {
+        let mut events = Vec::new();
+        let mut scanned = 0;
+        while events.len() < limit && scanned < MAX_SCANNED {
+            let batch = match &self.query.key {
+                Some(_) => self.next_of_key(limit - events.len()).await?,
+                None => self.next_of_partitions(limit - events.len()).await?,
+            };
+            let Some(batch) = batch else { return Ok(QueryPage { events, next: None }) };
+            scanned += batch.len();
+            events.extend(batch.into_iter().filter(|event| self.is_wanted(event)));
+        }
+        Ok(QueryPage { events, next: Some(self.place) })
+    }
+
+    fn is_wanted(&self, event: &Event) -> bool {
+        self.query.to_ts.is_none_or(|to| event.ts <= to)
+            && self.query.filter.as_ref().is_none_or(|filter| filter.matches(event))
+    }
+
+    /// The partitions to go through.
+    fn is_last(&self, partition: Partition) -> bool {
+        self.query.partition.is_some() || partition.0 + 1 >= self.topic.config.partitions
+    }
+
+    /// Some more events, or `None` at the end of the last partition.
+    async fn next_of_partitions(&mut self, limit: usize) -> Result<Option<Vec<Event>>, QueryError> {
+        loop {
+            let partition = self.query.partition.unwrap_or(self.place.partition);
+            let from = match self.place.offset {
+                Some(offset) => offset,
+                None => self.enter(partition).await?,
+            };
+            // Without anything to leave out, what is read is what is handed out.
+            let everything = self.query.to_ts.is_none() && self.query.filter.is_none();
+            let limit = if everything { limit.min(READ_EVENTS) } else { READ_EVENTS };
+            let end = self.fixed_end.unwrap_or(Offset(u64::MAX));
+            let limit = limit.min(end.0.saturating_sub(from.0) as usize);
+            if limit > 0 {
+                let topic = self.topic.name.clone();
+                let request = ReadRequest { topic, partition, from, limit, max_bytes: READ_BYTES };
+                let page = self.log.read(request).await?;
+                if !page.events.is_empty() {
+                    self.place = Place { partition, offset: Some(page.next) };
+                    return Ok(Some(page.events));
+                }
+            }
+            if self.is_last(partition) {
+                self.place = Place { partition, offset: Some(from) };
+                return Ok(None);
+            }
+            self.place = Place { partition: Partition(partition.0 + 1), offset: None };
+        }
+    }
+
+    /// Where the query starts in `partition`.
+    async fn enter(&mut self, partition: Partition) -> Result<Offset, QueryError> {
+        let bounds = self.log.bounds(&self.topic.name, partition).await?;
+        self.fixed_end = self.fix_ends.then_some(bounds.next);
+        Ok(match self.query.from {
+            From::Earliest => bounds.first,
+            From::Latest => bounds.next,
+            From::Offset(offset) => offset,
+            From::Ts(ts) => {
+                let topic = self.topic.name.clone();
+                self.log.offset_at(TsRequest { topic, partition, ts }).await?
+            }
+            From::AfterId(id) => match self.log.by_id(&self.topic.name, id).await? {
+                Some(event) if event.partition == partition => event.offset.plus(1),
+                _ => return Err(QueryError::UnknownId(id)),
+            },
+        })
+    }
+
+    /// Some more events of the key, or `None` at the end. Events before the query's start are passed over.
+    async fn next_of_key(&mut self, limit: usize) -> Result<Option<Vec<Event>>, QueryError> {
+        let starts = self.starts().await?;
+        let request = HistoryRequest {
+            topic: self.topic.name.clone(),
+            key: self.query.key.clone().unwrap_or_default(),
+            after: self.place.offset.map(|offset| (self.place.partition, offset)),
+            limit: limit.min(READ_EVENTS),
+            max_bytes: READ_BYTES,
+        };
+        let mut events = self.log.history(request).await?;
+        let Some(last) = events.last() else { return Ok(None) };
+        self.place = Place { partition: last.partition, offset: Some(last.offset) };
+        events.retain(|event| {
+            self.query.partition.is_none_or(|wanted| wanted == event.partition)
+                && starts.get(event.partition.0 as usize).is_some_and(|start| event.offset >= *start)
+        });
+        Ok(Some(events))
+    }
+
+    /// Where the query starts in each partition (for one that is not read, nowhere).
+    async fn starts(&mut self) -> Result<Vec<Offset>, QueryError> {
+        let mut starts = Vec::new();
+        for partition in (0..self.topic.config.partitions).map(Partition) {
+            let read = self.query.partition.is_none_or(|wanted| wanted == partition);
+            starts.push(match self.query.from {
+                _ if !read => Offset(u64::MAX),
+                From::Earliest => Offset(0),
+                _ => self.enter(partition).await?,
+            });
+        }
+        self.fixed_end = None;
+        Ok(starts)
+    }
+}
