@@ -117,7 +117,7 @@ impl EventLog for MemoryStore {
     }
 
     async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.in_topic(topic, |topic| Ok(topic.ids.get(&id).and_then(|at| topic.at(*at)).cloned()))
+        self.in_topic(topic, |topic| Ok(topic.ids.get(&id).and_then(|event| topic.at((event.partition, event.offset))).cloned()))
     }
 
     async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {

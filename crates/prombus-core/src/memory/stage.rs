@@ -127,9 +127,7 @@ impl Stage {
             let horizon = state.last_recorded_ts.saturating_sub(topic.config.dedupe_window_ms);
             let first = match self.ids.get(&(topic.number, id)) {
                 Some(staged) => Some(&self.events[*staged]),
-                None => old
-                    .and_then(|old| old.at(*old.ids.get(&id)?))
-                    .filter(|first| first.recorded_ts >= horizon),
+                None => old.and_then(|old| old.ids.get(&id)).filter(|first| first.recorded_ts >= horizon),
             };
             if let Some(first) = first {
                 if !first.is_repeated_by(&new) {

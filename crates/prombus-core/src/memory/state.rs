@@ -44,7 +44,8 @@ impl Log {
 pub(super) struct Topic {
     pub state: TopicState,
     pub logs: Vec<Log>,
-    pub ids: HashMap<Uuid, At>,
+    /// Whole events, because a duplicate is recognised also after its first was trimmed.
+    pub ids: HashMap<Uuid, Event>,
     pub keys: HashMap<ByteString, Vec<At>>,
 }
 
@@ -71,7 +72,7 @@ impl Topic {
 
     fn push(&mut self, event: Event) {
         let at = (event.partition, event.offset);
-        self.ids.insert(event.id, at);
+        self.ids.insert(event.id, event.clone());
         if let Some(key) = &event.key {
             self.keys.entry(key.clone()).or_default().push(at);
         }

@@ -1,0 +1,15 @@
+//! The memory adapter keeps every promise of the ports.
+
+use prombus_core::ManualClock;
+use prombus_core::memory::MemoryStore;
+use prombus_testkit::Subject;
+use std::sync::Arc;
+
+async fn memory() -> Subject {
+    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+    Subject::new(Arc::new(MemoryStore::new(clock.clone(), 1)), clock)
+}
+
+prombus_testkit::log_conformance!(memory);
+prombus_testkit::log_exact_conformance!(memory);
+prombus_testkit::state_conformance!(memory);

@@ -1,0 +1,123 @@
+//! Batches: what is written to the journal in one piece, and flushed in one.
+//!
+//! A batch carries its own position and the epoch of the run that wrote it under its checksum, so that a stale
+//! one is never taken for a new one; and how far the journal was flushed when it was written, so that damage
+//! to flushed data can be told from the torn tail that an ordinary power cut leaves.
+
+use crate::position::Pos;
+
+/// The fixed part of a batch.
+pub const BATCH_HEAD: usize = 56;
+/// Batches start and end at multiples of this.
+pub const ALIGN: usize = 8;
+const MAGIC: [u8; 4] = *b"PBAT";
+
+/// The fixed part of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchHead {
+    /// Its length with head and padding.
+    pub len: u32,
+    /// How many items are in it.
+    pub items: u32,
+    /// Where it starts.
+    pub pos: Pos,
+    /// Which run of the engine wrote it.
+    pub epoch: u64,
+    /// Everything before this was flushed when it was written.
+    pub flushed_to: Pos,
+    /// How many commits there were after it.
+    pub sequence: u64,
+    /// When it was written, in epoch milliseconds; never decreasing.
+    pub recorded_ts: u64,
+}
+
+/// Makes room for the head of a batch.
+pub fn start(out: &mut Vec<u8>) {
+    out.clear();
+    out.resize(BATCH_HEAD, 0);
+}
+
+/// Completes the batch in `out`: padding, head and checksum. Its `len` is set here.
+pub fn finish(out: &mut Vec<u8>, mut head: BatchHead) -> BatchHead {
+    out.resize(out.len().next_multiple_of(ALIGN), 0);
+    head.len = out.len() as u32;
+    out[..4].copy_from_slice(&MAGIC);
+    out[8..12].copy_from_slice(&head.len.to_le_bytes());
+    out[12..16].copy_from_slice(&head.items.to_le_bytes());
+    out[16..24].copy_from_slice(&head.pos.pack().to_le_bytes());
+    out[24..32].copy_from_slice(&head.epoch.to_le_bytes());
+    out[32..40].copy_from_slice(&head.flushed_to.pack().to_le_bytes());
+    out[40..48].copy_from_slice(&head.sequence.to_le_bytes());
+    out[48..56].copy_from_slice(&head.recorded_ts.to_le_bytes());
+    let crc = crc32fast::hash(&out[8..]);
+    out[4..8].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// The batch at the start of `bytes`, which lies at `pos`: its head and items, if it is whole and belongs there.
+pub fn parse(bytes: &[u8], pos: Pos) -> Option<(BatchHead, &[u8])> {
+    let head = head(bytes)?;
+    let batch = bytes.get(..head.len as usize)?;
+    let crc = u32::from_le_bytes(batch[4..8].try_into().ok()?);
+    (head.pos == pos && crc32fast::hash(&batch[8..]) == crc).then(|| (head, &batch[BATCH_HEAD..]))
+}
+
+fn head(bytes: &[u8]) -> Option<BatchHead> {
+    let fixed = bytes.get(..BATCH_HEAD)?;
+    let u32_at = |at: usize| fixed[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+    let u64_at = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+    let len = u32_at(8)?;
+    if fixed[..4] != MAGIC || (len as usize) < BATCH_HEAD || !(len as usize).is_multiple_of(ALIGN) {
+        return None;
+    }
+    Some(BatchHead {
+        len,
+        items: u32_at(12)?,
+        pos: Pos::unpack(u64_at(16)?),
+        epoch: u64_at(24)?,
+        flushed_to: Pos::unpack(u64_at(32)?),
+        sequence: u64_at(40)?,
+        recorded_ts: u64_at(48)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> (Vec<u8>, BatchHead) {
+        let mut out = Vec::new();
+        start(&mut out);
+        out.extend_from_slice(b"items that do not end at a multiple of eight");
+        let pos = Pos { part: 2, at: 64 };
+        let head =
+            BatchHead { len: 0, items: 3, pos, epoch: 4, flushed_to: pos, sequence: 9, recorded_ts: 10 };
+        let head = finish(&mut out, head);
+        (out, head)
+    }
+
+    #[test]
+    fn a_batch_is_found_only_where_it_was_written() {
+        let (out, head) = sample();
+        assert_eq!(parse(&out, head.pos).unwrap().0, head);
+        assert_eq!(parse(&out, Pos { part: 2, at: 72 }), None);
+        assert_eq!(parse(&out, Pos { part: 3, at: 64 }), None);
+        assert_eq!(parse(&out[..out.len() - 1], head.pos), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_flipped_bit_is_found(bit in 0usize..8 * 104) {
+            let (mut out, head) = sample();
+            let bit = bit % (out.len() * 8);
+            out[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(parse(&out, head.pos).is_none());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes, Pos { part: 1, at: 0 });
+        }
+    }
+}

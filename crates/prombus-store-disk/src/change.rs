@@ -1,0 +1,207 @@
+//! How changes of the state lie in the journal and in checkpoints.
+
+use crate::position::{PartitionRef, Pos};
+use crate::record::write_item;
+use crate::view::{Change, Counters, Span};
+use bytes::Bytes;
+use prombus_core::{
+    Cursor, CursorKey, Document, Epoch, Json, Offset, Partition, TopicName, TopicNumber, TopicState,
+};
+use uuid::Uuid;
+
+const TOPIC: u8 = 2;
+const TOPIC_GONE: u8 = 3;
+const SPAN: u8 = 4;
+const DOCUMENT: u8 = 5;
+const DOCUMENT_GONE: u8 = 6;
+const CURSOR: u8 = 7;
+const CURSOR_GONE: u8 = 8;
+const COUNTERS: u8 = 9;
+
+/// Appends a change as an item.
+pub fn write(out: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Topic(state) => write_item(out, TOPIC, |out| {
+            number(out, u64::from(state.number.0));
+            number(out, state.revision);
+            text(out, state.name.as_str().as_bytes());
+            text(out, &serde_json::to_vec(&state.config).unwrap_or_default());
+        }),
+        Change::TopicGone(name) => write_item(out, TOPIC_GONE, |out| text(out, name.as_str().as_bytes())),
+        Change::Span(partition, span) => write_item(out, SPAN, |out| {
+            number(out, u64::from(partition.topic));
+            number(out, u64::from(partition.partition));
+            number(out, span.first);
+            number(out, span.next);
+        }),
+        Change::Document(collection, document) => write_item(out, DOCUMENT, |out| {
+            text(out, collection.as_bytes());
+            text(out, document.key.as_bytes());
+            number(out, document.version);
+            number(out, document.ts);
+            text(out, document.body.as_bytes());
+        }),
+        Change::DocumentGone(collection, key) => write_item(out, DOCUMENT_GONE, |out| {
+            text(out, collection.as_bytes());
+            text(out, key.as_bytes());
+        }),
+        Change::Cursor(key, cursor) => write_item(out, CURSOR, |out| {
+            cursor_key(out, key);
+            number(out, cursor.version);
+            number(out, cursor.epoch.0);
+            number(out, cursor.next.0);
+            text(out, &cursor.detail);
+        }),
+        Change::CursorGone(key) => write_item(out, CURSOR_GONE, |out| cursor_key(out, key)),
+        Change::Counters(counters) => write_item(out, COUNTERS, |out| {
+            number(out, counters.sequence);
+            number(out, counters.end.pack());
+            number(out, u64::from(counters.next_topic));
+            number(out, counters.last_recorded_ts);
+            out.extend_from_slice(counters.last_hub_id.as_bytes());
+            number(out, counters.epoch);
+        }),
+    }
+}
+
+/// The change of an item of `kind`; `None` where that makes no sense.
+pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
+    let mut rest = Reader(content);
+    let change = match kind {
+        TOPIC => {
+            let number = TopicNumber(rest.number()?.try_into().ok()?);
+            let revision = rest.number()?;
+            let name = TopicName::parse(rest.string()?).ok()?;
+            let config = serde_json::from_slice(rest.text()?).ok()?;
+            Change::Topic(TopicState { name, number, revision, config })
+        }
+        TOPIC_GONE => Change::TopicGone(TopicName::parse(rest.string()?).ok()?),
+        SPAN => {
+            let (topic, partition) = (rest.number()?.try_into().ok()?, rest.number()?.try_into().ok()?);
+            Change::Span(
+                PartitionRef { topic, partition },
+                Span { first: rest.number()?, next: rest.number()? },
+            )
+        }
+        DOCUMENT => {
+            let collection = rest.string()?.to_owned();
+            let (key, version, ts) = (rest.string()?.to_owned(), rest.number()?, rest.number()?);
+            let body = Json::from_stored(Bytes::copy_from_slice(rest.text()?));
+            Change::Document(collection, Document { key, version, ts, body })
+        }
+        DOCUMENT_GONE => Change::DocumentGone(rest.string()?.to_owned(), rest.string()?.to_owned()),
+        CURSOR => {
+            let key = rest.cursor_key()?;
+            let (version, epoch, next) = (rest.number()?, Epoch(rest.number()?), Offset(rest.number()?));
+            Change::Cursor(key, Cursor { version, epoch, next, detail: Bytes::copy_from_slice(rest.text()?) })
+        }
+        CURSOR_GONE => Change::CursorGone(rest.cursor_key()?),
+        COUNTERS => Change::Counters(Counters {
+            sequence: rest.number()?,
+            end: Pos::unpack(rest.number()?),
+            next_topic: rest.number()?.try_into().ok()?,
+            last_recorded_ts: rest.number()?,
+            last_hub_id: Uuid::from_slice(rest.take(16)?).ok()?,
+            epoch: rest.number()?,
+        }),
+        _ => return None,
+    };
+    rest.0.is_empty().then_some(change)
+}
+
+fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(text);
+}
+
+fn cursor_key(out: &mut Vec<u8>, key: &CursorKey) {
+    text(out, key.topic.as_str().as_bytes());
+    text(out, key.reader.as_bytes());
+    number(out, u64::from(key.partition.0));
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let len = u32::from_le_bytes(self.take(4)?.try_into().ok()?);
+        self.take(len as usize)
+    }
+
+    fn string(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.text()?).ok()
+    }
+
+    fn cursor_key(&mut self) -> Option<CursorKey> {
+        let topic = TopicName::parse(self.string()?).ok()?;
+        let reader = self.string()?.to_owned();
+        Some(CursorKey { topic, reader, partition: Partition(self.number()?.try_into().ok()?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::item;
+    use prombus_core::TopicConfig;
+    use proptest::prelude::*;
+
+    #[test]
+    fn changes_come_back_as_they_went() {
+        let name = TopicName::parse("a.b").unwrap();
+        let key = CursorKey { topic: name.clone(), reader: "g ö".into(), partition: Partition(3) };
+        let body = Json::parse(Bytes::from_static(b"{\"a\":1}")).unwrap();
+        let state = TopicState {
+            name: name.clone(),
+            number: TopicNumber(4),
+            revision: 5,
+            config: TopicConfig::default(),
+        };
+        let cursor =
+            Cursor { version: 1, epoch: Epoch(2), next: Offset(3), detail: Bytes::from_static(b"\0\xff") };
+        let changes = [
+            Change::Topic(state),
+            Change::TopicGone(name),
+            Change::Span(PartitionRef { topic: 1, partition: 2 }, Span { first: 3, next: 4 }),
+            Change::Document("c".into(), Document { key: "k".into(), version: 1, ts: 2, body }),
+            Change::DocumentGone("c".into(), "k".into()),
+            Change::Cursor(key.clone(), cursor),
+            Change::CursorGone(key),
+            Change::Counters(Counters {
+                sequence: 1,
+                end: Pos { part: 2, at: 3 },
+                next_topic: 4,
+                last_recorded_ts: 5,
+                last_hub_id: Uuid::from_u128(6),
+                epoch: 7,
+            }),
+        ];
+        for change in changes {
+            let mut out = Vec::new();
+            write(&mut out, &change);
+            let (kind, content) = item(&out).unwrap();
+            assert_eq!(parse(kind, content), Some(change));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(kind: u8, content in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(kind, &content);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint
+//! against what the journal gives. Reads only.
+
+use crate::active::{ActiveIndex, Chains};
+use crate::checkpoint;
+use crate::disk::{Disk, RealDisk};
+use crate::paged::PagedFile;
+use crate::part::{PART_HEAD, index_path, part_path};
+use crate::position::Pos;
+use crate::recover::{OpenError, at_file, check_format};
+use crate::replay::Replay;
+use crate::scan::{PartBytes, Tail};
+use crate::sidecar::Sidecar;
+use crate::view::View;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it.
+    pub at: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}: {}", self.file.display(), self.at, self.what)
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many files were read.
+    pub files: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+    /// How many events the journal holds.
+    pub events: u64,
+    /// What is wrong; nothing where all is well.
+    pub problems: Vec<Problem>,
+}
+
+/// How far the check is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Bytes that were read.
+    pub done_bytes: u64,
+    /// Bytes that there are.
+    pub total_bytes: u64,
+}
+
+/// Checks a data folder that no hub uses.
+pub fn check(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report, OpenError> {
+    check_on(&RealDisk, dir, progress)
+}
+
+/// Checks a data folder on a disk of the caller's.
+pub fn check_on(
+    disk: &dyn Disk,
+    dir: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, OpenError> {
+    check_format(disk, dir, false)?;
+    let lock_path = dir.join("LOCK");
+    let lock = disk.lock(&lock_path).map_err(at_file(&lock_path))?;
+    let _lock = lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+    let mut check = Check::new(disk, dir, progress)?;
+    check.files()?;
+    check.journal()?;
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    progress: &'a mut dyn FnMut(Progress),
+    total_bytes: u64,
+    /// Files by folder, in order.
+    names: Vec<PathBuf>,
+    report: Report,
+}
+
+impl<'a> Check<'a> {
+    fn new(
+        disk: &'a dyn Disk,
+        dir: &'a Path,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Result<Self, OpenError> {
+        let mut names = Vec::new();
+        let mut total_bytes = 0;
+        for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
+            for name in disk.list(&folder).map_err(at_file(&folder))? {
+                let path = folder.join(&name);
+                if path != dir.join("journal") && path != checkpoint::folder(dir) {
+                    total_bytes += disk.open_to_read(&path).and_then(|f| f.len()).map_err(at_file(&path))?;
+                    names.push(path);
+                }
+            }
+        }
+        Ok(Self { disk, dir, progress, total_bytes, names, report: Report::default() })
+    }
+
+    fn problem(&mut self, file: &Path, at: u64, what: impl Into<String>) {
+        self.report.problems.push(Problem { file: file.to_owned(), at, what: what.into() });
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.report.files += 1;
+        self.report.bytes += bytes;
+        (self.progress)(Progress { done_bytes: self.report.bytes, total_bytes: self.total_bytes });
+    }
+
+    /// Everything that is no part of the journal: its name, and its pages.
+    fn files(&mut self) -> Result<(), OpenError> {
+        for path in self.names.clone() {
+            let file = self.disk.open_to_read(&path).map_err(at_file(&path))?;
+            let len = file.len().map_err(at_file(&path))?;
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            match name.rsplit_once('.') {
+                Some((_, "part")) => continue,
+                Some((_, "index" | "state")) => match PagedFile::open(file) {
+                    Err(error) => self.problem(&path, 0, error.to_string()),
+                    Ok((paged, _)) => {
+                        for page in 0..paged.pages() {
+                            if let Err(error) = paged.verify(page) {
+                                self.problem(&path, page * crate::paged::PAGE as u64, error.to_string());
+                            }
+                        }
+                    }
+                },
+                // What a crash left half written; the next open removes it.
+                Some((_, "tmp")) => {}
+                _ if name == "FORMAT" => {}
+                _ if name == "LOCK" && len == 0 => {}
+                _ => self.problem(&path, 0, "this file does not belong here"),
+            }
+            self.count(len);
+        }
+        Ok(())
+    }
+
+    /// The journal from front to back, with indexes and checkpoints on the way.
+    fn journal(&mut self) -> Result<(), OpenError> {
+        let mut replay = Replay { view: View::default(), from_part: 0 };
+        let mut end = Pos::default();
+        let mut whole = true;
+        let is_part = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "part");
+        let parts = self.names.iter().filter(is_part).count() as u32;
+        for number in 1..=parts {
+            let path = part_path(self.dir, number);
+            let file = match self.disk.open_to_read(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.problem(&path, 0, "it is missing");
+                    whole = false;
+                    continue;
+                }
+                Err(error) => return Err(at_file(&path)(error)),
+            };
+            let bytes = PartBytes::read(&*file, number).map_err(at_file(&path))?;
+            if whole {
+                replay.view.end = Pos { part: number, at: PART_HEAD as u32 };
+                self.checkpoint(number, &replay.view);
+            }
+            match bytes.head() {
+                None => self.problem(&path, 0, "it does not start like this part of the journal"),
+                Some(head) if whole && head.prev_end != end => {
+                    let at = u64::from(end.at);
+                    self.problem(
+                        &part_path(self.dir, number - 1),
+                        at,
+                        "it ends before the place where the next part began",
+                    );
+                }
+                Some(_) => {}
+            }
+            let (index, part_end, good) = self.part(&bytes, &path, &mut replay);
+            whole &= good;
+            end = Pos { part: number, at: part_end };
+            if good {
+                self.sidecar(number, part_end, &index, number == parts);
+            }
+            self.count(file.len().map_err(at_file(&path))?);
+        }
+        Ok(())
+    }
+
+    /// All batches of a part, also those behind damage. Says whether there was none.
+    fn part(&mut self, bytes: &PartBytes, path: &Path, replay: &mut Replay) -> (ActiveIndex, u32, bool) {
+        let mut index = ActiveIndex::default();
+        let (mut at, mut good) = (PART_HEAD as u32, true);
+        loop {
+            for batch in bytes.batches_from(at) {
+                let before = index.ids.links().len();
+                if good && let Err(at) = replay.take(&batch, &mut index) {
+                    self.problem(path, u64::from(at), "an item of a good batch cannot be read");
+                    good = false;
+                }
+                self.report.events += (index.ids.links().len() - before) as u64;
+                at = batch.head.pos.at + batch.head.len;
+            }
+            match (bytes.tail(at), bytes.next_good(at)) {
+                (Tail::Clean, _) => break,
+                (Tail::Torn, None) => {
+                    self.problem(
+                        path,
+                        u64::from(at),
+                        "what follows was never flushed as a whole; the next open cuts it off",
+                    );
+                    break;
+                }
+                (_, Some(next)) => {
+                    self.problem(
+                        path,
+                        u64::from(at),
+                        format!("a batch is damaged; the next good one is at byte {next}"),
+                    );
+                    good = false;
+                    at = next;
+                }
+                (Tail::Damaged { .. }, None) => break,
+            }
+        }
+        (index, at, good)
+    }
+
+    /// The index of a part against the part.
+    fn sidecar(&mut self, number: u32, part_end: u32, index: &ActiveIndex, is_last: bool) {
+        let path = index_path(self.dir, number);
+        let file = match self.disk.open_to_read(&path) {
+            Ok(_) if is_last => {
+                let missing = part_path(self.dir, number + 1);
+                return self.problem(&missing, 0, "it is missing: an index of the part before it is there");
+            }
+            Ok(file) => file,
+            // One that is not there yet is made at the next open.
+            Err(_) => return,
+        };
+        let same = Sidecar::open(file, number).and_then(|sidecar| same_index(&sidecar, index, part_end));
+        match same {
+            Ok(true) => {}
+            Ok(false) => self.problem(
+                &path,
+                0,
+                "it does not say what the part holds; move it away and it is made anew",
+            ),
+            // A damaged page was told already.
+            Err(_) => {}
+        }
+    }
+
+    /// The checkpoint as of the start of a part against what the journal gave so far.
+    fn checkpoint(&mut self, number: u32, view: &View) {
+        let path = checkpoint::path(self.dir, number);
+        if !self.names.contains(&path) {
+            return;
+        }
+        // Damaged pages were told already.
+        if let Ok((mut stored, _)) = checkpoint::read(self.disk, self.dir, number) {
+            // Commits that changed nothing may have moved it.
+            stored.last_recorded_ts = view.last_recorded_ts;
+            if stored != *view {
+                self.problem(
+                    &path,
+                    0,
+                    "it does not hold what the journal gives; move it away and it is made anew",
+                );
+            }
+        }
+    }
+}
+
+fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<bool> {
+    let sorted = |chains: &Chains| {
+        let mut entries: Vec<(u64, u32)> = chains.links().iter().map(|link| (link.hash, link.at)).collect();
+        entries.sort_unstable();
+        entries
+    };
+    if sidecar.part_end != part_end || sidecar.all_entries()? != [sorted(&index.ids), sorted(&index.keys)] {
+        return Ok(false);
+    }
+    let runs = index.runs.iter().filter(|run| !run.ats.is_empty());
+    if runs.clone().count() != sidecar.runs().count() {
+        return Ok(false);
+    }
+    for run in runs {
+        let Some(sealed) = sidecar.run(run.partition) else { return Ok(false) };
+        let same = sealed.first == run.first
+            && Some(sealed.max_ts) == run.max_ts.last().copied()
+            && sidecar.places(&sealed, 0, sealed.count)? == run.ats;
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

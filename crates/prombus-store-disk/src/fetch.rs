@@ -1,0 +1,89 @@
+//! Reading events whose places are known: neighbours in one read, loners one by one.
+
+use crate::disk::DiskFile;
+use crate::part::{MAX_ITEM, Part};
+use crate::position::PartitionRef;
+use crate::record;
+use bytes::Bytes;
+use prombus_core::{Event, TopicName};
+use std::io;
+
+/// Places that are not further apart than this are read together.
+const MAX_GAP: u32 = 8 << 10;
+/// At most so much is read at once.
+const MAX_READ: u32 = 512 << 10;
+/// Room for the last event of a read, whose length is not known.
+const TAIL: u32 = 1 << 10;
+
+/// What to read of a part.
+pub struct Fetch<'a> {
+    /// The part.
+    pub part: &'a Part,
+    /// Whose events.
+    pub partition: PartitionRef,
+    /// The topic's name.
+    pub topic: &'a TopicName,
+    /// Where they lie.
+    pub places: &'a [u32],
+    /// The offset of the first.
+    pub first: u64,
+    /// Stop after about so many bytes of payload, but not before the first event.
+    pub max_bytes: usize,
+}
+
+impl Fetch<'_> {
+    /// Appends the events to `events`, and gives what is left of `max_bytes` (0 where it stopped for them).
+    pub fn run(&self, events: &mut Vec<Event>) -> io::Result<usize> {
+        let mut left = self.max_bytes;
+        let mut done = 0;
+        while done < self.places.len() && left > 0 {
+            let group = group_len(&self.places[done..], left);
+            let (start, last) = (self.places[done], self.places[done + group - 1]);
+            let bytes = read(&*self.part.file, start, last - start + TAIL)?;
+            for place in &self.places[done..done + group] {
+                let event = self.event(&bytes, start, *place, self.first + done as u64)?;
+                left = left.saturating_sub(event.payload.len().max(1));
+                events.push(event);
+                done += 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// The event at `place`, out of `bytes` that start at `start` where it is whole in there.
+    fn event(&self, bytes: &Bytes, start: u32, place: u32, offset: u64) -> io::Result<Event> {
+        let damaged = || self.part.damaged(place);
+        let rest = bytes.slice((place - start) as usize..);
+        let len = record::item_len(&rest).filter(|len| *len <= MAX_ITEM).ok_or_else(damaged)?;
+        let item = if len <= rest.len() { rest.slice(..len) } else { self.part.item(place)? };
+        if record::item(&item).is_none() {
+            return Err(damaged());
+        }
+        let event = record::event(&item, self.topic.clone()).ok_or_else(damaged)?;
+        let head = record::event_head(&item).ok_or_else(damaged)?;
+        if head.partition != self.partition || head.offset != offset {
+            return Err(damaged());
+        }
+        Ok(event)
+    }
+}
+
+/// How many of the first places to read together.
+fn group_len(places: &[u32], max_bytes: usize) -> usize {
+    let most = MAX_READ.min(max_bytes.min(MAX_READ as usize) as u32 + TAIL);
+    let mut len = 1;
+    while len < places.len() && places[len] - places[len - 1] <= MAX_GAP && places[len] - places[0] <= most {
+        len += 1;
+    }
+    len
+}
+
+fn read(file: &dyn DiskFile, at: u32, len: u32) -> io::Result<Bytes> {
+    let mut bytes = vec![0; len as usize];
+    let got = file.read_at(&mut bytes, u64::from(at))?;
+    bytes.truncate(got);
+    Ok(Bytes::from(bytes))
+}

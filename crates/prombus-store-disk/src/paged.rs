@@ -1,0 +1,177 @@
+//! Files of pages with a checksum each: every byte is covered, and every page is verified when it is first read.
+//!
+//! Page 0 is the file's own header and is written last, so a file without it was never finished.
+
+use crate::disk::{DiskFile, read_exact};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A page on disk: content and checksum.
+pub const PAGE: usize = 4096;
+/// The content of a page.
+pub const CONTENT: usize = PAGE - 4;
+/// How much is gathered before it is written.
+const WRITE_BYTES: usize = 1 << 20;
+
+fn checksum(page: u64, content: &[u8]) -> u32 {
+    // The number of the page is covered, so that a page in the wrong place is found too.
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&page.to_le_bytes());
+    crc.update(content);
+    crc.finalize()
+}
+
+/// Writes a paged file from front to back.
+pub struct PagedWriter {
+    file: Arc<dyn DiskFile>,
+    buffer: Vec<u8>,
+    /// Pages that are written or full in the buffer.
+    pages: u64,
+    written: u64,
+    /// Content of the page that is being filled.
+    open: Vec<u8>,
+}
+
+impl PagedWriter {
+    /// A writer that leaves page 0 for the header.
+    pub fn new(file: Arc<dyn DiskFile>) -> Self {
+        Self {
+            file,
+            buffer: Vec::with_capacity(WRITE_BYTES + PAGE),
+            pages: 1,
+            written: 1,
+            open: Vec::with_capacity(CONTENT),
+        }
+    }
+
+    /// Where the next byte goes, counted in content from the start of page 1.
+    pub fn position(&self) -> u64 {
+        (self.pages - 1) * CONTENT as u64 + self.open.len() as u64
+    }
+
+    /// Appends content.
+    pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let take = bytes.len().min(CONTENT - self.open.len());
+            self.open.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+            if self.open.len() == CONTENT {
+                self.close_page()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills up the last page, writes the header and makes the file durable.
+    pub fn finish(mut self, header: &[u8]) -> io::Result<()> {
+        if !self.open.is_empty() {
+            self.open.resize(CONTENT, 0);
+            self.close_page()?;
+        }
+        self.flush()?;
+        let mut page = header.to_vec();
+        page.resize(CONTENT, 0);
+        page.extend_from_slice(&checksum(0, &page).to_le_bytes());
+        self.file.write_at(&page, 0)?;
+        self.file.sync()
+    }
+
+    fn close_page(&mut self) -> io::Result<()> {
+        self.buffer.extend_from_slice(&self.open);
+        self.buffer.extend_from_slice(&checksum(self.pages, &self.open).to_le_bytes());
+        self.open.clear();
+        self.pages += 1;
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.buffer, self.written * PAGE as u64)?;
+        self.written = self.pages;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Reads a paged file.
+pub struct PagedFile {
+    file: Arc<dyn DiskFile>,
+    pages: u64,
+    /// One bit a page that was verified since the file was opened.
+    verified: Vec<AtomicU64>,
+}
+
+impl PagedFile {
+    /// Opens a finished file; also gives the content of its header.
+    pub fn open(file: Arc<dyn DiskFile>) -> io::Result<(Self, Vec<u8>)> {
+        let len = file.len()?;
+        if len == 0 || !len.is_multiple_of(PAGE as u64) {
+            return Err(damaged(format!("its length {len} is not a number of whole pages")));
+        }
+        let pages = len / PAGE as u64;
+        let verified = (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let paged = Self { file, pages, verified };
+        let mut header = Vec::new();
+        paged.read_pages(0, 1, &mut header)?;
+        Ok((paged, header))
+    }
+
+    /// How many pages there are, with the header.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// `len` bytes of content from `at`.
+    pub fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let first = at / CONTENT as u64;
+        let last = (at + len as u64 - 1) / CONTENT as u64;
+        let mut content = Vec::new();
+        self.read_pages(first + 1, last - first + 1, &mut content)?;
+        let skip = (at % CONTENT as u64) as usize;
+        content.truncate(skip + len);
+        content.drain(..skip);
+        Ok(content)
+    }
+
+    /// Verifies one page, whether or not it was verified before.
+    pub fn verify(&self, page: u64) -> io::Result<()> {
+        let mut bytes = [0; PAGE];
+        read_exact(&*self.file, &mut bytes, page * PAGE as u64)?;
+        check(page, &bytes)
+    }
+
+    fn read_pages(&self, first: u64, count: u64, content: &mut Vec<u8>) -> io::Result<()> {
+        if first + count > self.pages {
+            return Err(damaged(format!("it ends before page {}", first + count)));
+        }
+        let mut bytes = vec![0; count as usize * PAGE];
+        read_exact(&*self.file, &mut bytes, first * PAGE as u64)?;
+        content.reserve(count as usize * CONTENT);
+        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE)) {
+            let (word, bit) = (&self.verified[(page / 64) as usize], 1 << (page % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                check(page, bytes)?;
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+            content.extend_from_slice(&bytes[..CONTENT]);
+        }
+        Ok(())
+    }
+}
+
+fn check(page: u64, bytes: &[u8]) -> io::Result<()> {
+    let (content, stored) = bytes.split_at(CONTENT);
+    if checksum(page, content).to_le_bytes() == stored {
+        Ok(())
+    } else {
+        Err(damaged(format!("the checksum of the page at byte {} is wrong", page * PAGE as u64)))
+    }
+}
+
+/// An error about content that is not what was written.
+pub fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

@@ -1,0 +1,249 @@
+//! A part of the journal: a file of batches, and the index of its events.
+
+use crate::active::ActiveIndex;
+use crate::disk::{Disk, DiskFile, read_exact};
+use crate::position::{PartitionRef, Pos};
+use crate::record;
+use crate::sidecar::{By, Sidecar, TS_EVERY};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The head of a part.
+pub const PART_HEAD: usize = 64;
+const MAGIC: [u8; 8] = *b"PROMBUSJ";
+const VERSION: u32 = 1;
+/// How much is read for an event whose length is not known yet.
+const GUESS: usize = 1024;
+/// No item is longer: a longer length is damage, and not worth the memory.
+pub const MAX_ITEM: usize = 64 << 20;
+
+/// What stands at the start of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartHead {
+    /// Its number.
+    pub part: u32,
+    /// The run of the engine that made it.
+    pub epoch: u64,
+    /// Where the part before it ended; all of that was flushed before this one was made.
+    pub prev_end: Pos,
+}
+
+impl PartHead {
+    fn encode(&self) -> [u8; PART_HEAD] {
+        let mut bytes = [0; PART_HEAD];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[12..16].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.part.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.prev_end.pack().to_le_bytes());
+        let crc = crc32fast::hash(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The head at the start of `bytes`; every bit of it counts.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PART_HEAD] = bytes.get(..PART_HEAD)?.try_into().ok()?;
+        let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+        let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let head = Self { part: u32_at(16)?, epoch: u64_at(24)?, prev_end: Pos::unpack(u64_at(32)?) };
+        (head.encode() == *bytes).then_some(head)
+    }
+}
+
+/// The file of a part.
+pub fn part_path(dir: &Path, part: u32) -> PathBuf {
+    dir.join("journal").join(format!("{part:010}.part"))
+}
+
+/// The index of a sealed part.
+pub fn index_path(dir: &Path, part: u32) -> PathBuf {
+    part_path(dir, part).with_extension("index")
+}
+
+/// Makes the file of a part under another name first, so that a part that is there has a whole head.
+pub fn create(disk: &dyn Disk, dir: &Path, head: PartHead, reserve: u64) -> io::Result<Arc<dyn DiskFile>> {
+    let path = part_path(dir, head.part);
+    let tmp = path.with_extension("tmp");
+    let file = disk.create(&tmp)?;
+    let made =
+        file.reserve(0, reserve).and_then(|()| file.write_at(&head.encode(), 0)).and_then(|()| file.sync());
+    if let Err(error) = made {
+        // Gives back what was reserved; the name is one that may be removed unasked.
+        disk.remove(&tmp)?;
+        return Err(error);
+    }
+    disk.rename(&tmp, &path)?;
+    disk.sync_dir(path.parent().unwrap_or(dir))?;
+    Ok(file)
+}
+
+/// How the events of a part are found.
+pub enum Index {
+    /// In memory: the part is being written, or its index is not on disk yet.
+    Active(RwLock<ActiveIndex>),
+    /// On disk.
+    Sealed(Sidecar),
+}
+
+/// A part of the journal.
+pub struct Part {
+    /// Its number.
+    pub number: u32,
+    /// Its file.
+    pub file: Arc<dyn DiskFile>,
+    index: RwLock<Arc<Index>>,
+}
+
+impl Part {
+    /// A part with an index in memory.
+    pub fn active(number: u32, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
+        Self { number, file, index: RwLock::new(Arc::new(Index::Active(RwLock::new(index)))) }
+    }
+
+    /// A part with its index on disk.
+    pub fn sealed(number: u32, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
+        Self { number, file, index: RwLock::new(Arc::new(Index::Sealed(sidecar))) }
+    }
+
+    /// The index as it is now.
+    pub fn index(&self) -> Arc<Index> {
+        self.index.read().clone()
+    }
+
+    /// Replaces the index in memory by the one on disk.
+    pub fn seal(&self, sidecar: Sidecar) {
+        *self.index.write() = Arc::new(Index::Sealed(sidecar));
+    }
+
+    /// When the last event of a sealed part was taken.
+    pub fn last_recorded_ts(&self) -> Option<u64> {
+        match &*self.index() {
+            Index::Active(_) => None,
+            Index::Sealed(sidecar) => Some(sidecar.last_recorded_ts),
+        }
+    }
+
+    /// Runs `change` on the index in memory, where the part has one.
+    pub fn with_active(&self, change: impl FnOnce(&mut ActiveIndex)) {
+        if let Index::Active(index) = &*self.index() {
+            change(&mut index.write());
+        }
+    }
+
+    /// What the part and its index take on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        let index = match &*self.index() {
+            Index::Active(_) => 0,
+            Index::Sealed(sidecar) => sidecar.file().pages() * crate::paged::PAGE as u64,
+        };
+        self.file.len().unwrap_or(0) + index
+    }
+
+    /// The last place below `below` of an event with this hash.
+    pub fn newest(&self, by: By, hash: u64, below: u32) -> io::Result<Option<u32>> {
+        match &*self.index() {
+            Index::Active(index) => {
+                let index = index.read();
+                let chains = if by == By::Id { &index.ids } else { &index.keys };
+                Ok(chains.latest_first(hash).find(|at| *at < below))
+            }
+            Index::Sealed(sidecar) => sidecar.newest(by, hash, below),
+        }
+    }
+
+    /// At most `limit` places of events with this hash in `from..below`, in the order of the journal.
+    pub fn oldest(
+        &self,
+        by: By,
+        hash: u64,
+        within: std::ops::Range<u32>,
+        limit: usize,
+    ) -> io::Result<Vec<u32>> {
+        match &*self.index() {
+            Index::Active(index) => {
+                let index = index.read();
+                let chains = if by == By::Id { &index.ids } else { &index.keys };
+                let chain = chains.latest_first(hash).take_while(|at| *at >= within.start);
+                let mut places: Vec<u32> = chain.filter(|at| *at < within.end).collect();
+                places.reverse();
+                places.truncate(limit);
+                Ok(places)
+            }
+            Index::Sealed(sidecar) => sidecar.oldest(by, hash, within.start, limit),
+        }
+    }
+
+    /// The offsets of a partition in this part: first and number.
+    pub fn extent(&self, partition: PartitionRef) -> Option<(u64, u64)> {
+        match &*self.index() {
+            Index::Active(index) => index.read().run(partition).map(|run| (run.first, run.ats.len() as u64)),
+            Index::Sealed(sidecar) => sidecar.run(partition).map(|run| (run.first, run.count)),
+        }
+    }
+
+    /// Where the events of a partition lie, from offset `from`, at most `limit` of them.
+    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<u32>> {
+        match &*self.index() {
+            Index::Active(index) => {
+                let index = index.read();
+                let Some(run) = index.run(partition) else { return Ok(Vec::new()) };
+                let start = (from.saturating_sub(run.first) as usize).min(run.ats.len());
+                let end = start.saturating_add(limit as usize).min(run.ats.len());
+                Ok(run.ats[start..end].to_vec())
+            }
+            Index::Sealed(sidecar) => {
+                let Some(run) = sidecar.run(partition) else { return Ok(Vec::new()) };
+                let start = from.saturating_sub(run.first).min(run.count);
+                sidecar.places(&run, start, limit.min(run.count - start))
+            }
+        }
+    }
+
+    /// An offset of the partition at or before the first one here whose event is as late as `ts`, and at most
+    /// [`TS_EVERY`] before it; `None` where no event here is as late.
+    pub fn offset_near(&self, partition: PartitionRef, ts: u64) -> io::Result<Option<u64>> {
+        match &*self.index() {
+            Index::Active(index) => {
+                let index = index.read();
+                let Some(run) = index.run(partition) else { return Ok(None) };
+                let earlier = run.max_ts.partition_point(|max| *max < ts);
+                Ok((earlier < run.ats.len()).then_some(run.first + earlier as u64))
+            }
+            Index::Sealed(sidecar) => {
+                let Some(run) = sidecar.run(partition) else { return Ok(None) };
+                if run.max_ts < ts {
+                    return Ok(None);
+                }
+                Ok(Some(run.first + sidecar.block_at(&run, ts)? * TS_EVERY as u64))
+            }
+        }
+    }
+
+    /// The checked item at `at`.
+    pub fn item(&self, at: u32) -> io::Result<Bytes> {
+        let mut bytes = vec![0; GUESS];
+        let got = self.file.read_at(&mut bytes, u64::from(at))?;
+        let len = record::item_len(&bytes[..got]).ok_or_else(|| self.damaged(at))?;
+        if len > MAX_ITEM {
+            return Err(self.damaged(at));
+        }
+        if len > got {
+            bytes.resize(len, 0);
+            read_exact(&*self.file, &mut bytes, u64::from(at)).map_err(|_| self.damaged(at))?;
+        }
+        let item = Bytes::from(bytes).slice(..len);
+        record::item(&item).map(|_| item.clone()).ok_or_else(|| self.damaged(at))
+    }
+
+    /// The error for an item that is not what was written.
+    pub fn damaged(&self, at: u32) -> io::Error {
+        crate::paged::damaged(format!(
+            "journal part {} is damaged at byte {at}: run `prombus check` on the data folder",
+            self.number
+        ))
+    }
+}

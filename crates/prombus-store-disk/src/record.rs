@@ -1,0 +1,255 @@
+//! How an event lies in the journal, and how it is read back.
+//!
+//! An item starts with its length, a checksum of what follows, and its kind. An event's head has a fixed
+//! layout, so that its identity can be checked without reading the rest, and its texts lie behind it as the
+//! producer sent them, so that reading one is slicing.
+
+use crate::position::PartitionRef;
+use bytes::Bytes;
+use bytestring::ByteString;
+use prombus_core::{Event, Json, NewEvent, Offset, Partition, TopicName};
+use uuid::Uuid;
+
+/// Length, checksum and kind: what every item starts with.
+pub const ITEM_HEAD: usize = 9;
+/// The kind of an event.
+pub const EVENT: u8 = 1;
+/// The fixed part of an event.
+pub const EVENT_HEAD: usize = 64;
+
+const HAS_KEY: u8 = 1;
+const HUB_ID: u8 = 2;
+const HAS_SID: u8 = 4;
+const HAS_HEADERS: u8 = 8;
+const HAS_CAUSED_BY: u8 = 16;
+const HAS_TAGS: u8 = 32;
+
+/// What the engine decides about an event.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EventHead {
+    /// Where it belongs.
+    pub partition: PartitionRef,
+    /// Its offset there.
+    pub offset: u64,
+    /// Its id.
+    pub id: Uuid,
+    /// Whether the engine made the id.
+    pub hub_id: bool,
+    /// Event time.
+    pub ts: u64,
+    /// When it was taken.
+    pub recorded_ts: u64,
+}
+
+/// Appends an item of `kind` whose content `fill` writes.
+pub fn write_item(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 8]);
+    out.push(kind);
+    fill(out);
+    let len = (out.len() - start) as u32;
+    let crc = crc32fast::hash(&out[start + 8..]);
+    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Appends an event.
+pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) {
+    let extras = [
+        (HAS_SID, &event.sid),
+        (HAS_HEADERS, &event.headers),
+        (HAS_CAUSED_BY, &event.caused_by),
+        (HAS_TAGS, &event.tags),
+    ];
+    let mut flags = if head.hub_id { HUB_ID } else { 0 };
+    if event.key.is_some() {
+        flags |= HAS_KEY;
+    }
+    for (flag, extra) in &extras {
+        if extra.is_some() {
+            flags |= flag;
+        }
+    }
+    let key = event.key.as_deref().unwrap_or_default();
+    write_item(out, EVENT, |out| {
+        let mut fixed = [0u8; EVENT_HEAD - ITEM_HEAD];
+        fixed[0] = flags;
+        fixed[1..3].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        fixed[3..7].copy_from_slice(&head.partition.topic.to_le_bytes());
+        fixed[7..11].copy_from_slice(&head.partition.partition.to_le_bytes());
+        fixed[11..15].copy_from_slice(&(event.payload.len() as u32).to_le_bytes());
+        fixed[15..23].copy_from_slice(&head.offset.to_le_bytes());
+        fixed[23..31].copy_from_slice(&head.ts.to_le_bytes());
+        fixed[31..39].copy_from_slice(&head.recorded_ts.to_le_bytes());
+        fixed[39..55].copy_from_slice(head.id.as_bytes());
+        out.extend_from_slice(&fixed);
+        for (_, extra) in &extras {
+            if let Some(extra) = extra {
+                out.extend_from_slice(&(extra.len() as u32).to_le_bytes());
+            }
+        }
+        out.extend_from_slice(key.as_bytes());
+        for (_, extra) in &extras {
+            if let Some(extra) = extra {
+                out.extend_from_slice(extra.as_bytes());
+            }
+        }
+        out.extend_from_slice(event.payload.as_bytes());
+    });
+}
+
+/// The length that an item claims to have; at least its head.
+pub fn item_len(bytes: &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+    (len >= ITEM_HEAD).then_some(len)
+}
+
+/// The item at the start of `bytes`: its kind and content, if it is whole and its checksum right.
+pub fn item(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let item = bytes.get(..item_len(bytes)?)?;
+    let crc = u32::from_le_bytes(item[4..8].try_into().ok()?);
+    (crc32fast::hash(&item[8..]) == crc).then(|| (item[8], &item[ITEM_HEAD..]))
+}
+
+fn number<const N: usize>(item: &[u8], at: usize) -> Option<[u8; N]> {
+    item.get(at..at + N)?.try_into().ok()
+}
+
+/// The head of an event item. The caller has checked the item.
+pub fn event_head(item: &[u8]) -> Option<EventHead> {
+    if item.len() < EVENT_HEAD || item[8] != EVENT {
+        return None;
+    }
+    Some(EventHead {
+        partition: PartitionRef {
+            topic: u32::from_le_bytes(number(item, 12)?),
+            partition: u32::from_le_bytes(number(item, 16)?),
+        },
+        offset: u64::from_le_bytes(number(item, 24)?),
+        ts: u64::from_le_bytes(number(item, 32)?),
+        recorded_ts: u64::from_le_bytes(number(item, 40)?),
+        id: Uuid::from_bytes(number(item, 48)?),
+        hub_id: item[9] & HUB_ID != 0,
+    })
+}
+
+/// The key of an event item, as bytes.
+pub fn event_key(item: &[u8]) -> Option<&[u8]> {
+    let flags = *item.get(9)?;
+    if flags & HAS_KEY == 0 {
+        return None;
+    }
+    let len = u16::from_le_bytes(number(item, 10)?) as usize;
+    let extras = (flags & (HAS_SID | HAS_HEADERS | HAS_CAUSED_BY | HAS_TAGS)).count_ones() as usize;
+    let start = EVENT_HEAD + 4 * extras;
+    item.get(start..start + len)
+}
+
+/// The event of an item, sharing its memory. The caller has checked the item.
+pub fn event(item: &Bytes, topic: TopicName) -> Option<Event> {
+    let head = event_head(item)?;
+    let flags = item[9];
+    let key_len = u16::from_le_bytes(number(item, 10)?) as usize;
+    let payload_len = u32::from_le_bytes(number(item, 20)?) as usize;
+    let mut lengths = EVENT_HEAD;
+    let mut extra_lens = [None; 4];
+    for (len, flag) in extra_lens.iter_mut().zip([HAS_SID, HAS_HEADERS, HAS_CAUSED_BY, HAS_TAGS]) {
+        if flags & flag != 0 {
+            *len = Some(u32::from_le_bytes(number(item, lengths)?) as usize);
+            lengths += 4;
+        }
+    }
+    let mut at = lengths;
+    let mut take = |len: usize| {
+        let end = at.checked_add(len).filter(|end| *end <= item.len())?;
+        let slice = item.slice(at..end);
+        at = end;
+        Some(slice)
+    };
+    let key = take(key_len)?;
+    let key = if flags & HAS_KEY != 0 { Some(ByteString::try_from(key).ok()?) } else { None };
+    let mut extras = [None, None, None, None];
+    for (extra, len) in extras.iter_mut().zip(extra_lens) {
+        if let Some(len) = len {
+            *extra = Some(Json::from_stored(take(len)?));
+        }
+    }
+    let [sid, headers, caused_by, tags] = extras;
+    let payload = Json::from_stored(take(payload_len)?);
+    Some(Event {
+        id: head.id,
+        ts: head.ts,
+        recorded_ts: head.recorded_ts,
+        topic,
+        key,
+        partition: Partition(head.partition.partition),
+        offset: Offset(head.offset),
+        sid,
+        headers,
+        payload,
+        caused_by,
+        tags,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(extras: u8, key: Option<String>) -> (EventHead, NewEvent) {
+        let json = |text: &str| Json::parse(text.to_owned().into()).unwrap();
+        let head = EventHead {
+            partition: PartitionRef { topic: 7, partition: 3 },
+            offset: u64::MAX - 1,
+            id: Uuid::from_u128(99),
+            hub_id: extras & 1 != 0,
+            ts: 12,
+            recorded_ts: 13,
+        };
+        let event = NewEvent {
+            key: key.map(Into::into),
+            sid: (extras & 1 != 0).then(|| json("\"s\"")),
+            headers: (extras & 2 != 0).then(|| json(r#"{"x-a":"b"}"#)),
+            caused_by: (extras & 4 != 0).then(|| json(r#"["c"]"#)),
+            tags: (extras & 8 != 0).then(|| json("[]")),
+            ..NewEvent::new(json(r#"{"n":1.10}"#))
+        };
+        (head, event)
+    }
+
+    proptest! {
+        #[test]
+        fn events_come_back_as_they_went(extras in 0u8..16, key in prop::option::of(".{0,40}")) {
+            let (head, new) = sample(extras, key);
+            let mut out = vec![1, 2, 3];
+            write_event(&mut out, &head, &new);
+            let bytes = Bytes::from(out).slice(3..);
+            let (kind, _) = item(&bytes).unwrap();
+            prop_assert_eq!(kind, EVENT);
+            prop_assert_eq!(event_head(&bytes).unwrap(), head);
+            prop_assert_eq!(event_key(&bytes), new.key.as_ref().map(|key| &key.as_bytes()[..]));
+            let back = event(&bytes, TopicName::parse("t").unwrap()).unwrap();
+            prop_assert_eq!(&back.key, &new.key);
+            prop_assert_eq!(&back.payload, &new.payload);
+            prop_assert_eq!((&back.sid, &back.headers, &back.caused_by, &back.tags), (&new.sid, &new.headers, &new.caused_by, &new.tags));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_found(bit in 0usize..8 * 100) {
+            let (head, new) = sample(15, Some("key".into()));
+            let mut out = Vec::new();
+            write_event(&mut out, &head, &new);
+            let bit = bit % (out.len() * 8);
+            out[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(item(&out).is_none());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = item(&bytes);
+            let _ = event_key(&bytes);
+            let _ = event(&Bytes::from(bytes), TopicName::parse("t").unwrap());
+        }
+    }
+}

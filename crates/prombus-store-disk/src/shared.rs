@@ -1,0 +1,99 @@
+//! What the writer, the housekeeper and all readers share.
+
+use crate::disk::Disk;
+use crate::part::Part;
+use crate::store::DiskOptions;
+use crate::view::View;
+use parking_lot::RwLock;
+use prombus_core::{Clock, Histogram};
+use std::any::Any;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
+
+/// The shared state of an open store.
+pub struct Shared {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// What was asked for.
+    pub options: DiskOptions,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Whether publishes are refused for want of room.
+    pub disk_full: AtomicBool,
+    /// How long flushes took.
+    pub flushes: Arc<Histogram>,
+    /// Tells how many commits are visible.
+    pub visible: watch::Sender<u64>,
+    view: RwLock<Arc<View>>,
+    parts: RwLock<Arc<Vec<Arc<Part>>>>,
+    failed: OnceLock<String>,
+    /// Keeps other processes out for as long as anyone works here.
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl Shared {
+    /// The state of a store that was just opened.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        options: DiskOptions,
+        view: View,
+        parts: Vec<Arc<Part>>,
+        lock: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self {
+            disk,
+            clock: options.clock.clone(),
+            options,
+            disk_full: AtomicBool::new(false),
+            flushes: Arc::default(),
+            visible: watch::Sender::new(view.sequence),
+            view: RwLock::new(Arc::new(view)),
+            parts: RwLock::new(Arc::new(parts)),
+            failed: OnceLock::new(),
+            _lock: lock,
+        }
+    }
+
+    /// The last visible state.
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().clone()
+    }
+
+    /// Makes a state visible, and wakes whoever waits for that.
+    pub fn show(&self, view: View) {
+        let sequence = view.sequence;
+        *self.view.write() = Arc::new(view);
+        self.visible.send_if_modified(|now| std::mem::replace(now, sequence) != sequence);
+    }
+
+    /// All parts. Taken after the view, it has every part that the view speaks of.
+    pub fn parts(&self) -> Arc<Vec<Arc<Part>>> {
+        self.parts.read().clone()
+    }
+
+    /// The part that is being written.
+    pub fn last_part(&self) -> Arc<Part> {
+        let parts = self.parts.read();
+        // A store always has a part.
+        parts[parts.len() - 1].clone()
+    }
+
+    /// Adds a part behind the others.
+    pub fn add_part(&self, part: Arc<Part>) {
+        let mut parts = self.parts.write();
+        *parts = Arc::new(parts.iter().cloned().chain([part]).collect());
+    }
+
+    /// Why the store takes no commits, if it does not.
+    pub fn failed(&self) -> Option<String> {
+        self.failed.get().cloned()
+    }
+
+    /// Takes no more commits; the first reason counts.
+    pub fn fail(&self, reason: &str) {
+        if self.failed.set(reason.to_owned()).is_ok() && reason != "the store is closed" {
+            tracing::error!(reason, "the store takes no more commits");
+        }
+    }
+}

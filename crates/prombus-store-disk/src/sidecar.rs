@@ -1,0 +1,410 @@
+//! The index of a sealed part, in a file beside it.
+//!
+//! What every question needs first (which partitions, where the buckets start, the filters) is in memory; the
+//! rest is read a page at a time. A hash only points at an event: whoever asks compares the event itself.
+
+use crate::active::{ActiveIndex, Link};
+use crate::bloom::Bloom;
+use crate::disk::{Disk, DiskFile};
+use crate::paged::{PagedFile, PagedWriter, damaged};
+use crate::position::PartitionRef;
+use hashbrown::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"PROMBUSX";
+const VERSION: u32 = 1;
+/// One in so many greatest times of a run is kept.
+pub const TS_EVERY: usize = 64;
+/// About so many entries lie in a bucket.
+const BUCKET: usize = 64;
+/// A bucket of at most so many entries is read whole.
+const SMALL: u32 = 256;
+/// A hash and a place.
+const ENTRY: usize = 12;
+/// What is told of a run.
+const RUN: usize = 48;
+
+/// What an event is looked up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Its id.
+    Id,
+    /// Its key.
+    Key,
+}
+
+/// Where a piece of the file lies, in content bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Section {
+    at: u64,
+    len: u64,
+}
+
+/// The events of one partition in the part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedRun {
+    /// The offset of the first.
+    pub first: u64,
+    /// How many there are.
+    pub count: u64,
+    /// The greatest time of all.
+    pub max_ts: u64,
+    places: u64,
+    times: u64,
+}
+
+/// An index by hash: bucket starts and filter in memory, entries in the file.
+struct HashIndex {
+    starts: Vec<u32>,
+    filter: Bloom,
+    entries: Section,
+}
+
+/// The index of a sealed part.
+pub struct Sidecar {
+    file: PagedFile,
+    runs: HashMap<PartitionRef, SealedRun>,
+    ids: HashIndex,
+    keys: HashIndex,
+    /// The end of the part's last batch.
+    pub part_end: u32,
+    /// When the last of its events was taken.
+    pub last_recorded_ts: u64,
+}
+
+/// What is known of a part beside its events.
+#[derive(Debug, Clone, Copy)]
+pub struct PartFacts {
+    /// Its number.
+    pub part: u32,
+    /// The end of its last batch.
+    pub end: u32,
+    /// When the last of its events was taken.
+    pub last_recorded_ts: u64,
+}
+
+/// Writes the index of a part to `path`, under another name first, and makes it durable.
+pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts) -> io::Result<()> {
+    let tmp = path.with_extension("tmp");
+    let mut out = PagedWriter::new(disk.create(&tmp)?);
+    let mut header = Vec::new();
+    header.extend_from_slice(&MAGIC);
+    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.extend_from_slice(&facts.part.to_le_bytes());
+    header.extend_from_slice(&facts.end.to_le_bytes());
+    header.extend_from_slice(&facts.last_recorded_ts.to_le_bytes());
+    let runs = write_runs(&mut out, index)?;
+    let mut sections = vec![section(&mut out, &runs)?];
+    sections.extend(write_hashes(&mut out, index.ids.links())?);
+    sections.extend(write_hashes(&mut out, index.keys.links())?);
+    for section in sections {
+        header.extend_from_slice(&section.at.to_le_bytes());
+        header.extend_from_slice(&section.len.to_le_bytes());
+    }
+    out.finish(&header)?;
+    disk.rename(&tmp, path)?;
+    if let Some(dir) = path.parent() {
+        disk.sync_dir(dir)?;
+    }
+    Ok(())
+}
+
+fn section(out: &mut PagedWriter, bytes: &[u8]) -> io::Result<Section> {
+    let at = out.position();
+    out.write(bytes)?;
+    Ok(Section { at, len: bytes.len() as u64 })
+}
+
+/// Writes places and times of all runs, and gives what is told of each.
+fn write_runs(out: &mut PagedWriter, index: &ActiveIndex) -> io::Result<Vec<u8>> {
+    let mut told = Vec::new();
+    for run in index.runs.iter().filter(|run| !run.ats.is_empty()) {
+        let places = out.position();
+        for at in &run.ats {
+            out.write(&at.to_le_bytes())?;
+        }
+        let times = out.position();
+        for chunk in run.max_ts.chunks(TS_EVERY) {
+            out.write(&chunk[chunk.len() - 1].to_le_bytes())?;
+        }
+        let max_ts = run.max_ts.last().copied().unwrap_or(0);
+        told.extend_from_slice(&run.partition.topic.to_le_bytes());
+        told.extend_from_slice(&run.partition.partition.to_le_bytes());
+        for number in [run.first, run.ats.len() as u64, max_ts, places, times] {
+            told.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    Ok(told)
+}
+
+/// Writes entries, bucket starts and filter.
+fn write_hashes(out: &mut PagedWriter, links: &[Link]) -> io::Result<[Section; 3]> {
+    let mut sorted: Vec<(u64, u32)> = links.iter().map(|link| (link.hash, link.at)).collect();
+    sorted.sort_unstable();
+    let mut filter = Bloom::for_entries(sorted.len());
+    let bits = bucket_bits(sorted.len());
+    let mut starts: Vec<u32> = Vec::with_capacity((1 << bits) + 1);
+    let entries_at = out.position();
+    for (i, (hash, at)) in sorted.iter().enumerate() {
+        filter.insert(*hash);
+        while starts.len() <= bucket(*hash, bits) {
+            starts.push(i as u32);
+        }
+        out.write(&hash.to_le_bytes())?;
+        out.write(&at.to_le_bytes())?;
+    }
+    starts.resize((1 << bits) + 1, sorted.len() as u32);
+    let entries = Section { at: entries_at, len: (sorted.len() * ENTRY) as u64 };
+    let starts: Vec<u8> = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
+    let filter: Vec<u8> = filter.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+    Ok([entries, section(out, &starts)?, section(out, &filter)?])
+}
+
+fn bucket_bits(entries: usize) -> u32 {
+    (entries / BUCKET).max(1).ilog2()
+}
+
+fn bucket(hash: u64, bits: u32) -> usize {
+    (u128::from(hash) >> (64 - bits)) as usize
+}
+
+impl Sidecar {
+    /// Opens the index of part `part`.
+    pub fn open(file: Arc<dyn DiskFile>, part: u32) -> io::Result<Self> {
+        let (file, header) = PagedFile::open(file)?;
+        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap_or_default());
+        let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+        if header[..8] != MAGIC || u32_at(8) != VERSION || u32_at(12) != part {
+            return Err(damaged(format!("it is not the index of part {part}")));
+        }
+        let sections: Vec<Section> =
+            (0..7).map(|i| Section { at: u64_at(28 + 16 * i), len: u64_at(36 + 16 * i) }).collect();
+        let runs = parse_runs(&file.read(sections[0].at, sections[0].len as usize)?);
+        let ids = HashIndex::open(&file, &sections[1..4])?;
+        let keys = HashIndex::open(&file, &sections[4..7])?;
+        Ok(Self { runs, ids, keys, part_end: u32_at(16), last_recorded_ts: u64_at(20), file })
+    }
+
+    /// The events of a partition, if there are any.
+    pub fn run(&self, partition: PartitionRef) -> Option<SealedRun> {
+        self.runs.get(&partition).copied()
+    }
+
+    /// All partitions with events in the part.
+    pub fn runs(&self) -> impl Iterator<Item = (PartitionRef, SealedRun)> + '_ {
+        self.runs.iter().map(|(partition, run)| (*partition, *run))
+    }
+
+    /// Where the events `from` to `from + len` of a run lie.
+    pub fn places(&self, run: &SealedRun, from: u64, len: u64) -> io::Result<Vec<u32>> {
+        let bytes = self.file.read(run.places + 4 * from, 4 * len as usize)?;
+        Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default())).collect())
+    }
+
+    /// The first block of [`TS_EVERY`] events by whose end a time of at least `ts` was seen.
+    pub fn block_at(&self, run: &SealedRun, ts: u64) -> io::Result<u64> {
+        let blocks = run.count.div_ceil(TS_EVERY as u64);
+        let (mut low, mut high) = (0, blocks);
+        while low < high {
+            let middle = (low + high) / 2;
+            let bytes = self.file.read(run.times + 8 * middle, 8)?;
+            if u64::from_le_bytes(bytes.try_into().unwrap_or_default()) < ts {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The last place below `below` of an event with this hash.
+    pub fn newest(&self, by: By, hash: u64, below: u32) -> io::Result<Option<u32>> {
+        self.hashes(by).newest(&self.file, hash, below)
+    }
+
+    /// At most `limit` places of events with this hash that lie at `from` or after it, in the order of the journal.
+    pub fn oldest(&self, by: By, hash: u64, from: u32, limit: usize) -> io::Result<Vec<u32>> {
+        self.hashes(by).oldest(&self.file, hash, from, limit)
+    }
+
+    fn hashes(&self, by: By) -> &HashIndex {
+        match by {
+            By::Id => &self.ids,
+            By::Key => &self.keys,
+        }
+    }
+
+    /// All entries, by id and by key, for whoever checks them against the part.
+    pub fn all_entries(&self) -> io::Result<[Vec<(u64, u32)>; 2]> {
+        Ok([self.ids.all(&self.file)?, self.keys.all(&self.file)?])
+    }
+
+    /// The file, for whoever verifies its pages.
+    pub fn file(&self) -> &PagedFile {
+        &self.file
+    }
+}
+
+fn parse_runs(bytes: &[u8]) -> HashMap<PartitionRef, SealedRun> {
+    let parse = |run: &[u8]| {
+        let u32_at = |at: usize| u32::from_le_bytes(run[at..at + 4].try_into().unwrap_or_default());
+        let u64_at = |at: usize| u64::from_le_bytes(run[at..at + 8].try_into().unwrap_or_default());
+        let partition = PartitionRef { topic: u32_at(0), partition: u32_at(4) };
+        let run = SealedRun {
+            first: u64_at(8),
+            count: u64_at(16),
+            max_ts: u64_at(24),
+            places: u64_at(32),
+            times: u64_at(40),
+        };
+        (partition, run)
+    };
+    bytes.chunks_exact(RUN).map(parse).collect()
+}
+
+impl HashIndex {
+    fn open(file: &PagedFile, sections: &[Section]) -> io::Result<Self> {
+        let starts = file.read(sections[1].at, sections[1].len as usize)?;
+        let filter = file.read(sections[2].at, sections[2].len as usize)?;
+        let starts: Vec<u32> =
+            starts.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default())).collect();
+        let words =
+            filter.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect();
+        if starts.len() < 2 || !(starts.len() - 1).is_power_of_two() {
+            return Err(damaged("its buckets make no sense".into()));
+        }
+        Ok(Self { starts, filter: Bloom::from_words(words), entries: sections[0] })
+    }
+
+    /// The bucket that entries of this hash lie in; empty where there are none for certain.
+    fn bucket(&self, hash: u64) -> (u32, u32) {
+        if self.entries.len == 0 || !self.filter.may_contain(hash) {
+            return (0, 0);
+        }
+        let bucket = bucket(hash, (self.starts.len() - 1).ilog2());
+        (self.starts[bucket], self.starts[bucket + 1])
+    }
+
+    /// The index of the first entry that is not before `(hash, at)`.
+    fn lower_bound(&self, file: &PagedFile, hash: u64, at: u32) -> io::Result<u32> {
+        let (mut low, mut high) = self.bucket(hash);
+        while high - low > SMALL {
+            let middle = low + (high - low) / 2;
+            if self.read(file, middle, middle + 1)?[0] < (hash, at) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let entries = self.read(file, low, high)?;
+        Ok(low + entries.partition_point(|entry| *entry < (hash, at)) as u32)
+    }
+
+    fn newest(&self, file: &PagedFile, hash: u64, below: u32) -> io::Result<Option<u32>> {
+        let (from, to) = self.bucket(hash);
+        let last = if to - from <= SMALL {
+            // The usual case: one read for the whole bucket.
+            let entries = self.read(file, from, to)?;
+            let before = entries.partition_point(|entry| *entry < (hash, below));
+            before.checked_sub(1).map(|i| entries[i])
+        } else {
+            let before = self.lower_bound(file, hash, below)?;
+            if before == from { None } else { self.read(file, before - 1, before)?.first().copied() }
+        };
+        Ok(last.filter(|(found, _)| *found == hash).map(|(_, at)| at))
+    }
+
+    fn oldest(&self, file: &PagedFile, hash: u64, from: u32, limit: usize) -> io::Result<Vec<u32>> {
+        let (first, end) = self.bucket(hash);
+        if first == end {
+            return Ok(Vec::new());
+        }
+        let start = self.lower_bound(file, hash, from)?;
+        let stop = end.min(start.saturating_add(limit.min(u32::MAX as usize) as u32));
+        let entries = self.read(file, start, stop)?;
+        Ok(entries.into_iter().take_while(|(found, _)| *found == hash).map(|(_, at)| at).collect())
+    }
+
+    fn all(&self, file: &PagedFile) -> io::Result<Vec<(u64, u32)>> {
+        self.read(file, 0, (self.entries.len / ENTRY as u64) as u32)
+    }
+
+    fn read(&self, file: &PagedFile, from: u32, to: u32) -> io::Result<Vec<(u64, u32)>> {
+        let len = to.saturating_sub(from) as usize * ENTRY;
+        let bytes = file.read(self.entries.at + u64::from(from) * ENTRY as u64, len)?;
+        let parse = |entry: &[u8]| {
+            let hash = u64::from_le_bytes(entry[..8].try_into().unwrap_or_default());
+            (hash, u32::from_le_bytes(entry[8..].try_into().unwrap_or_default()))
+        };
+        Ok(bytes.chunks_exact(ENTRY).map(parse).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::active::Entry;
+    use crate::disk::RealDisk;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    fn sealed(events: u32) -> (tempfile::TempDir, Sidecar) {
+        let mut index = ActiveIndex::default();
+        for i in 0..events {
+            let partition = PartitionRef { topic: 1, partition: i % 3 };
+            let (offset, ts) = (u64::from(i / 3) + 5, u64::from(i ^ 1));
+            let key_hash = (i % 2 == 0).then(|| xxh3_64(&(i % 10).to_le_bytes()));
+            let id_hash = xxh3_64(&i.to_le_bytes());
+            index.push(Entry { partition, offset, ts, id_hash, key_hash, at: i * 100 });
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.index");
+        write(&RealDisk, &path, &index, PartFacts { part: 9, end: 77, last_recorded_ts: 88 }).unwrap();
+        let sidecar = Sidecar::open(RealDisk.open_to_read(&path).unwrap(), 9).unwrap();
+        (dir, sidecar)
+    }
+
+    #[test]
+    fn everything_is_found_again() {
+        for events in [1, 2, 100, 30_000] {
+            let (_dir, sidecar) = sealed(events);
+            assert_eq!((sidecar.part_end, sidecar.last_recorded_ts), (77, 88));
+            for i in 0..events {
+                let hash = xxh3_64(&i.to_le_bytes());
+                assert_eq!(sidecar.oldest(By::Id, hash, 0, 10).unwrap(), [i * 100]);
+                assert_eq!(sidecar.newest(By::Id, hash, u32::MAX).unwrap(), Some(i * 100));
+                assert_eq!(sidecar.newest(By::Id, hash, i * 100).unwrap(), None);
+            }
+            assert!(sidecar.oldest(By::Id, 12345, 0, 10).unwrap().is_empty());
+            let of_key: Vec<u32> = (0..events).filter(|i| i % 10 == 4).map(|i| i * 100).collect();
+            let hash = xxh3_64(&4u32.to_le_bytes());
+            assert_eq!(sidecar.oldest(By::Key, hash, 0, usize::MAX).unwrap(), of_key);
+            assert_eq!(sidecar.newest(By::Key, hash, u32::MAX).unwrap(), of_key.last().copied());
+            if of_key.len() > 9 {
+                assert_eq!(sidecar.oldest(By::Key, hash, of_key[3], 5).unwrap(), of_key[3..8]);
+                assert_eq!(sidecar.newest(By::Key, hash, of_key[7]).unwrap(), Some(of_key[6]));
+            }
+            let run = sidecar.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
+            assert_eq!((run.first, run.count), (5, u64::from(events.div_ceil(3))));
+            let last = run.count - 1;
+            assert_eq!(sidecar.places(&run, last, 1).unwrap(), [last as u32 * 300]);
+            assert!(sidecar.run(PartitionRef { topic: 2, partition: 0 }).is_none());
+        }
+    }
+
+    #[test]
+    fn blocks_are_found_by_time() {
+        let (_dir, sidecar) = sealed(3_000);
+        let run = sidecar.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
+        assert_eq!(sidecar.block_at(&run, 0).unwrap(), 0);
+        assert_eq!(sidecar.block_at(&run, run.max_ts).unwrap(), run.count.div_ceil(64) - 1);
+        assert_eq!(sidecar.block_at(&run, run.max_ts + 1).unwrap(), run.count.div_ceil(64));
+    }
+
+    #[test]
+    fn another_parts_index_is_refused() {
+        let (dir, _) = sealed(10);
+        assert!(Sidecar::open(RealDisk.open_to_read(&dir.path().join("1.index")).unwrap(), 8).is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! Reading events as of one view: by offset, time, id and key.
+
+use crate::fetch::Fetch;
+use crate::part::Part;
+use crate::position::{PartitionRef, Pos};
+use crate::record;
+use crate::replay::{id_hash, key_hash};
+use crate::sidecar::By;
+use crate::view::{Span, View};
+use bytes::Bytes;
+use prombus_core::{
+    Bounds, Event, HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, TopicName, TopicState,
+    TsRequest,
+};
+use std::io;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// How many events are looked at in one go when one is looked for by time.
+const SEARCH_EVENTS: u64 = 128;
+
+/// A view and the parts that it speaks of.
+pub struct Snapshot {
+    /// The view.
+    pub view: Arc<View>,
+    /// The parts, and perhaps later ones.
+    pub parts: Arc<Vec<Arc<Part>>>,
+}
+
+/// A partition that exists.
+struct Place<'a> {
+    topic: &'a TopicState,
+    partition: PartitionRef,
+    span: Span,
+}
+
+fn failed(error: io::Error) -> ReadError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => ReadError::Corrupt(error.to_string()),
+        _ => ReadError::Unavailable(error.to_string()),
+    }
+}
+
+impl Snapshot {
+    fn topic(&self, name: &TopicName) -> Result<&TopicState, ReadError> {
+        self.view.topics.get(name).map(|topic| &**topic).ok_or_else(|| ReadError::TopicNotFound(name.clone()))
+    }
+
+    fn place(&self, name: &TopicName, partition: Partition) -> Result<Place<'_>, ReadError> {
+        let topic = self.topic(name)?;
+        let partitions = topic.config.partitions;
+        if partition.0 >= partitions {
+            return Err(ReadError::NoSuchPartition { topic: name.clone(), partitions });
+        }
+        let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
+        Ok(Place { topic, partition, span: self.view.span(partition) })
+    }
+
+    /// The parts that the view speaks of.
+    fn parts(&self) -> &[Arc<Part>] {
+        let visible = self.parts.partition_point(|part| part.number <= self.view.end.part);
+        &self.parts[..visible]
+    }
+
+    /// The first byte of a part that is not visible.
+    fn visible_end(&self, part: &Part) -> u32 {
+        if part.number == self.view.end.part { self.view.end.at } else { u32::MAX }
+    }
+
+    /// What a partition holds.
+    pub fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        let span = self.place(topic, partition)?.span;
+        Ok(Bounds { first: Offset(span.first), next: Offset(span.next) })
+    }
+
+    /// A page of a partition.
+    pub fn read(&self, request: &ReadRequest) -> Result<Page, ReadError> {
+        let place = self.place(&request.topic, request.partition)?;
+        let Span { first, next: end } = place.span;
+        if request.from.0 < first {
+            return Err(ReadError::Gone { first: Offset(first) });
+        }
+        let mut events = Vec::new();
+        let mut next = request.from.0.min(end);
+        let mut left = request.max_bytes.max(1);
+        let start = self.part_with(place.partition, next);
+        for part in &self.parts()[start..] {
+            let wanted = (end - next).min((request.limit - events.len()) as u64);
+            if wanted == 0 || left == 0 {
+                break;
+            }
+            let places = part.places(place.partition, next, wanted).map_err(failed)?;
+            let fetch = Fetch {
+                part,
+                partition: place.partition,
+                topic: &place.topic.name,
+                places: &places,
+                first: next,
+                max_bytes: left,
+            };
+            events.reserve(places.len());
+            left = fetch.run(&mut events).map_err(failed)?;
+            next = events.last().map_or(next, |event| event.offset.0 + 1);
+        }
+        Ok(Page { events, next: Offset(next), end: Offset(end) })
+    }
+
+    /// The index of the part that holds an offset of a partition, or of the last one before it.
+    fn part_with(&self, partition: PartitionRef, offset: u64) -> usize {
+        let holds = |part: &Arc<Part>| part.extent(partition).is_some_and(|(first, _)| first <= offset);
+        self.parts().iter().rposition(holds).unwrap_or(0)
+    }
+
+    /// The first kept offset whose event is as late as asked for.
+    pub fn offset_at(&self, request: &TsRequest) -> Result<Offset, ReadError> {
+        let place = self.place(&request.topic, request.partition)?;
+        let Span { first, next: end } = place.span;
+        for part in self.parts() {
+            let Some((part_first, count)) = part.extent(place.partition) else { continue };
+            let part_end = (part_first + count).min(end);
+            if part_end <= first {
+                continue;
+            }
+            let near = part.offset_near(place.partition, request.ts).map_err(failed)?;
+            let Some(near) = near.map(|near| near.max(first)).filter(|near| *near < part_end) else {
+                continue;
+            };
+            if let Some(found) = self.search(&place, part, near..part_end, request.ts).map_err(failed)? {
+                return Ok(Offset(found));
+            }
+        }
+        Ok(Offset(end))
+    }
+
+    fn search(
+        &self,
+        place: &Place<'_>,
+        part: &Part,
+        offsets: std::ops::Range<u64>,
+        ts: u64,
+    ) -> io::Result<Option<u64>> {
+        let mut next = offsets.start;
+        let mut events = Vec::new();
+        while next < offsets.end {
+            let places = part.places(place.partition, next, SEARCH_EVENTS.min(offsets.end - next))?;
+            events.clear();
+            let (partition, topic) = (place.partition, &place.topic.name);
+            Fetch { part, partition, topic, places: &places, first: next, max_bytes: usize::MAX }
+                .run(&mut events)?;
+            if let Some(found) = events.iter().find(|event| event.ts >= ts) {
+                return Ok(Some(found.offset.0));
+            }
+            if events.is_empty() {
+                return Ok(None);
+            }
+            next += events.len() as u64;
+        }
+        Ok(None)
+    }
+
+    /// The event with an id.
+    pub fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        let topic = self.topic(topic)?;
+        let hash = id_hash(topic.number.0, id.as_bytes());
+        self.newest(By::Id, hash, topic, |item| record::event_head(item).is_some_and(|head| head.id == id))
+    }
+
+    /// The latest event of a key.
+    pub fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        let topic = self.topic(topic)?;
+        let hash = key_hash(topic.number.0, key.as_bytes());
+        self.newest(By::Key, hash, topic, |item| record::event_key(item) == Some(key.as_bytes()))
+    }
+
+    fn newest(
+        &self,
+        by: By,
+        hash: u64,
+        topic: &TopicState,
+        is_it: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Event>, ReadError> {
+        for part in self.parts().iter().rev() {
+            let mut below = self.visible_end(part);
+            while let Some(at) = part.newest(by, hash, below).map_err(failed)? {
+                let item = part.item(at).map_err(failed)?;
+                if self.is_kept(&item, topic) && is_it(&item) {
+                    return Ok(record::event(&item, topic.name.clone()));
+                }
+                below = at;
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_kept(&self, item: &Bytes, topic: &TopicState) -> bool {
+        record::event_head(item).is_some_and(|head| {
+            head.partition.topic == topic.number.0 && head.offset >= self.view.span(head.partition).first
+        })
+    }
+
+    /// The events of a key, in the order of the journal.
+    pub fn history(&self, request: &HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        let topic = self.topic(&request.topic)?;
+        let hash = key_hash(topic.number.0, request.key.as_bytes());
+        let start = match request.after {
+            None => Pos::default(),
+            Some((partition, offset)) => self.position_after(topic, partition, offset)?,
+        };
+        let mut events = Vec::new();
+        let mut left = request.max_bytes.max(1);
+        for part in self.parts().iter().filter(|part| part.number >= start.part) {
+            let mut from = if part.number == start.part { start.at } else { 0 };
+            let end = self.visible_end(part);
+            loop {
+                let wanted = request.limit - events.len();
+                let places = part.oldest(By::Key, hash, from..end, wanted).map_err(failed)?;
+                for at in &places {
+                    let item = part.item(*at).map_err(failed)?;
+                    let is_it = record::event_key(&item) == Some(request.key.as_bytes());
+                    if is_it && self.is_kept(&item, topic) {
+                        left = left.saturating_sub(item.len());
+                        events.extend(record::event(&item, topic.name.clone()));
+                    }
+                    if left == 0 || events.len() == request.limit {
+                        return Ok(events);
+                    }
+                }
+                match places.last() {
+                    Some(last) if places.len() == wanted => from = last + 1,
+                    _ => break,
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    /// The place right behind the start of an event.
+    fn position_after(
+        &self,
+        topic: &TopicState,
+        partition: Partition,
+        offset: Offset,
+    ) -> Result<Pos, ReadError> {
+        let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
+        let Some(part) = self.parts().get(self.part_with(partition, offset.0)) else {
+            return Ok(Pos::default());
+        };
+        let place = part.places(partition, offset.0, 1).map_err(failed)?;
+        Ok(place.first().map_or(Pos::default(), |at| Pos { part: part.number, at: at + 1 }))
+    }
+}

@@ -1,0 +1,219 @@
+//! The store: opening, the ports, and closing.
+
+use crate::disk::{Disk, RealDisk};
+use crate::housekeeper::{self, Chore, MAX_WAITING};
+use crate::recover::{self, OpenError, Recovered, at_file};
+use crate::shared::Shared;
+use crate::snapshot::Snapshot;
+use crate::writer::{Handle, Job, RESERVE_STEP, Start, Writer};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use prombus_core::{
+    Bounds, Clock, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event, EventLog,
+    HistoryRequest, IdMaker, Offset, Page, Partition, ReadError, ReadRequest, Receipt, ScanRequest, Sequence,
+    StoreStatus, SystemClock, TopicName, TopicState, TsRequest,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
+use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
+
+/// So much may wait to be committed, in KiB; who comes after that waits to be let in.
+const QUEUE_KIB: u32 = 64 << 10;
+/// What a commit counts at least, in KiB, so that many small ones are bounded too.
+const LEAST_KIB: u32 = 1;
+
+/// What can be chosen about a store.
+#[derive(Clone)]
+pub struct DiskOptions {
+    /// The data folder.
+    pub dir: PathBuf,
+    /// The size of a part of the journal.
+    pub part_bytes: u64,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Starts the randomness of ids.
+    pub seed: u64,
+}
+
+impl DiskOptions {
+    /// The usual choices for a folder.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), part_bytes: 128 << 20, clock: Arc::new(SystemClock), seed: fastrand::u64(..) }
+    }
+}
+
+/// The embedded store.
+pub struct DiskStore {
+    shared: Arc<Shared>,
+    queue: Mutex<Option<Sender<Job>>>,
+    room: Arc<Semaphore>,
+    threads: [Handle; 2],
+}
+
+impl DiskStore {
+    /// Opens a data folder, or makes it. Blocks while it reads.
+    pub fn open(options: DiskOptions) -> Result<Arc<Self>, OpenError> {
+        Self::open_on(Arc::new(RealDisk), options)
+    }
+
+    /// Opens a data folder on a disk of the caller's.
+    pub fn open_on(disk: Arc<dyn Disk>, options: DiskOptions) -> Result<Arc<Self>, OpenError> {
+        let dir = options.dir.clone();
+        let Recovered { parts, view, epoch, unsealed, lock } = recover::open(&*disk, &dir, RESERVE_STEP)?;
+        let ids = IdMaker::new(options.seed);
+        let shared = Arc::new(Shared::new(disk, options, view, parts, lock));
+        let (queue, commits) = mpsc::channel();
+        let (chores, housekeeping) = mpsc::sync_channel(MAX_WAITING);
+        let housekeeper = {
+            let shared = shared.clone();
+            let first: Vec<Chore> =
+                unsealed.into_iter().map(|(part, facts)| Chore { part, facts, checkpoint: None }).collect();
+            spawn("prombus-keeper", move || housekeeper::run(&shared, first, &housekeeping))
+                .map_err(at_file(&dir))?
+        };
+        let start = Start { shared: shared.clone(), queue: commits, chores, epoch, ids };
+        let writer = Writer::new(start).map_err(at_file(&dir))?;
+        let writer = spawn("prombus-writer", move || writer.run()).map_err(at_file(&dir))?;
+        let threads = [Mutex::new(Some(writer)), Mutex::new(Some(housekeeper))];
+        let room = Arc::new(Semaphore::new(QUEUE_KIB as usize));
+        Ok(Arc::new(Self { shared, queue: Mutex::new(Some(queue)), room, threads }))
+    }
+
+    /// The data folder.
+    pub fn dir(&self) -> &Path {
+        &self.shared.options.dir
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        // The view first: parts are only ever added, so they cover it.
+        let view = self.shared.view();
+        Snapshot { view, parts: self.shared.parts() }
+    }
+
+    fn unavailable(&self) -> CommitError {
+        let failure = self.shared.failed().unwrap_or_else(|| "the store is closed".to_owned());
+        CommitError::Unavailable(failure)
+    }
+
+    /// Ends both threads. The writer flushes what is there before it goes.
+    fn stop(&self) {
+        drop(self.queue.lock().take());
+        for thread in &self.threads {
+            if let Some(thread) = thread.lock().take() {
+                // A thread that panicked has said so itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[async_trait]
+impl EventLog for DiskStore {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        let size = commit.events.iter().map(|append| append.event.size()).sum::<usize>() / 1024;
+        let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
+        let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
+        let (answer, answered) = oneshot::channel();
+        let job = Job { commit, answer, permit };
+        let sent = self.queue.lock().as_ref().is_some_and(|queue| queue.send(job).is_ok());
+        if !sent {
+            return Err(self.unavailable());
+        }
+        answered.await.map_err(|_| self.unavailable())?
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        self.snapshot().read(&request)
+    }
+
+    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        self.snapshot().bounds(topic, partition)
+    }
+
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
+        self.snapshot().offset_at(&request)
+    }
+
+    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        self.snapshot().by_id(topic, id)
+    }
+
+    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        self.snapshot().latest_by_key(topic, key)
+    }
+
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.snapshot().history(&request)
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        let mut visible = self.shared.visible.subscribe();
+        match visible.wait_for(|now| *now > after.0).await {
+            Ok(now) => Sequence(*now),
+            Err(_) => after,
+        }
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        Ok(self.shared.view().topics.get(name).map(|topic| (**topic).clone()))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        Ok(self.shared.view().topics.values().map(|topic| (**topic).clone()).collect())
+    }
+
+    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        Ok(self.shared.view().cursors.get(key).map(|cursor| (**cursor).clone()))
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus {
+            kind: "disk",
+            failed: self.shared.failed(),
+            disk_full: self.shared.disk_full.load(Ordering::Relaxed),
+            disk_bytes: self.shared.parts().iter().map(|part| part.disk_bytes()).sum(),
+            disk_free_bytes: self.shared.disk.free_bytes(self.dir()).unwrap_or(0),
+            flushes: self.shared.flushes.clone(),
+        }
+    }
+
+    async fn close(&self) {
+        // Off the runtime, because flushing and putting away parts blocks.
+        let threads: Vec<_> = {
+            drop(self.queue.lock().take());
+            self.threads.iter().filter_map(|thread| thread.lock().take()).collect()
+        };
+        let joined =
+            tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
+        let _ = joined.await;
+    }
+}
+
+#[async_trait]
+impl Documents for DiskStore {
+    async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
+        let place = (collection.to_owned(), key.to_owned());
+        Ok(self.shared.view().documents.get(&place).map(|document| (**document).clone()))
+    }
+
+    async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
+        let view = self.shared.view();
+        let start = (request.collection.clone(), request.after.clone().unwrap_or_default());
+        let after = view.documents.range(start..).filter(|((_, key), _)| Some(key) != request.after.as_ref());
+        let within = after.take_while(|((collection, _), _)| *collection == request.collection);
+        Ok(within.take(request.limit).map(|(_, document)| (**document).clone()).collect())
+    }
+}

@@ -1,0 +1,379 @@
+//! The one thread that writes the journal.
+//!
+//! It takes the commits that have queued up, checks each against the state with all before it, writes what is
+//! left in one batch, flushes once, shows the new view and answers all. Nothing is answered or seen before.
+
+use crate::batch::{self, BATCH_HEAD, BatchHead};
+use crate::disk::is_full;
+use crate::housekeeper::Chore;
+use crate::part::{self, PART_HEAD, Part, PartHead};
+use crate::position::Pos;
+use crate::shared::Shared;
+use crate::sidecar::PartFacts;
+use crate::stage::Stage;
+use parking_lot::Mutex;
+use prombus_core::{Commit, CommitError, Durability, IdMaker, Receipt};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// A batch is written once it has grown to this.
+const BATCH_BYTES: usize = 4 << 20;
+/// No batch holds more commits than this.
+const BATCH_COMMITS: usize = 4096;
+/// Room is reserved in steps of this, so that a full disk shows before anything is written.
+pub const RESERVE_STEP: u64 = 8 << 20;
+/// Room that events may not use, so that acks, deletes and checkpoints go on while the disk is full.
+const HEADROOM: u64 = 256 << 10;
+/// How long written data may stay unflushed where the topic allows it.
+const FLUSH_WITHIN: Duration = Duration::from_millis(50);
+/// After so long without work, an empty batch says that what is there was flushed.
+const COVER_AFTER: Duration = Duration::from_secs(1);
+
+/// A commit and who waits for it.
+pub struct Job {
+    /// The commit.
+    pub commit: Arc<Commit>,
+    /// Who waits.
+    pub answer: oneshot::Sender<Result<Receipt, CommitError>>,
+    /// Its share of the queue.
+    pub permit: OwnedSemaphorePermit,
+}
+
+/// The thread's state.
+pub struct Writer {
+    shared: Arc<Shared>,
+    queue: Receiver<Job>,
+    chores: SyncSender<Chore>,
+    stage: Stage,
+    part: Arc<Part>,
+    epoch: u64,
+    /// How far room is reserved in the part.
+    reserved: u64,
+    flushed_to: Pos,
+    /// Whether a batch on disk says that everything before it was flushed.
+    covered: bool,
+    /// When unflushed data was written first.
+    dirty_since: Option<Instant>,
+    /// A commit that did not fit into the part.
+    carried: VecDeque<Job>,
+}
+
+/// What the writer starts with.
+pub struct Start {
+    /// What it shares with readers.
+    pub shared: Arc<Shared>,
+    /// Where commits come from.
+    pub queue: Receiver<Job>,
+    /// Where full parts go.
+    pub chores: SyncSender<Chore>,
+    /// The epoch of this run.
+    pub epoch: u64,
+    /// Makes ids.
+    pub ids: IdMaker,
+}
+
+impl Writer {
+    /// A writer that goes on where the view ends.
+    pub fn new(start: Start) -> io::Result<Self> {
+        let Start { shared, queue, chores, epoch, ids } = start;
+        let view = shared.view();
+        let part = shared.last_part();
+        let reserved = part.file.len()?;
+        let stage = Stage::new(shared.clone(), (*view).clone(), ids);
+        let mut writer = Self {
+            flushed_to: view.end,
+            shared,
+            queue,
+            chores,
+            stage,
+            part,
+            epoch,
+            reserved,
+            covered: false,
+            dirty_since: None,
+            carried: VecDeque::new(),
+        };
+        writer.begin();
+        Ok(writer)
+    }
+
+    /// Works until nobody can send it anything any more, and everything that was sent is done.
+    pub fn run(mut self) {
+        while let Some(first) = self.wait() {
+            self.work(first);
+        }
+        self.rest();
+    }
+
+    /// Waits for work, doing meanwhile what is due.
+    fn wait(&mut self) -> Option<Job> {
+        if let Some(job) = self.carried.pop_front() {
+            return Some(job);
+        }
+        loop {
+            let patience = match self.dirty_since {
+                _ if self.shared.failed().is_some() => None,
+                Some(since) => Some(FLUSH_WITHIN.saturating_sub(since.elapsed())),
+                None => (!self.covered).then_some(COVER_AFTER),
+            };
+            let message = match patience {
+                None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(patience) => self.queue.recv_timeout(patience),
+            };
+            match message {
+                Ok(job) => return Some(job),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if self.dirty_since.is_some() => {
+                    self.flush();
+                }
+                Err(RecvTimeoutError::Timeout) => self.cover(),
+            }
+        }
+    }
+
+    /// Before it ends: everything flushed, and a batch that says so.
+    fn rest(&mut self) {
+        if self.shared.failed().is_none() && (self.dirty_since.is_none() || self.flush()) && !self.covered {
+            self.cover();
+        }
+        self.shared.fail("the store is closed");
+    }
+
+    /// Commits `first` and what has queued up behind it.
+    fn work(&mut self, first: Job) {
+        let mut waiting = Vec::new();
+        let mut next = Some(first);
+        while let Some(job) = next.take() {
+            match self.take(&job.commit) {
+                Taken::Done(answer) => waiting.push((job, answer)),
+                Taken::PartFull => {
+                    self.carried.push_front(job);
+                    break;
+                }
+            }
+            if self.stage.buffer.len() >= BATCH_BYTES || waiting.len() >= BATCH_COMMITS {
+                break;
+            }
+            next = self.carried.pop_front().or_else(|| self.queue.try_recv().ok());
+        }
+        let shown = self.write_and_show(&waiting);
+        for (Job { commit, answer, permit }, result) in waiting {
+            // Let go of the commit first: who waits may want to change and send it again.
+            drop((commit, permit));
+            let result = match &shown {
+                Ok(()) => result,
+                Err(error) => Err(error.clone()),
+            };
+            // Whoever no longer waits does not want to know.
+            let _ = answer.send(result);
+        }
+        if !self.carried.is_empty() {
+            self.roll_or_refuse();
+        }
+    }
+
+    /// Checks one commit and puts it into the batch.
+    fn take(&mut self, commit: &Commit) -> Taken {
+        if let Some(failure) = self.shared.failed() {
+            return Taken::Done(Err(CommitError::Unavailable(failure)));
+        }
+        let mark = self.stage.mark();
+        let receipt = match self.stage.commit(commit) {
+            Ok(receipt) => receipt,
+            Err(error) => {
+                self.stage.go_back(mark);
+                return Taken::Done(Err(error));
+            }
+        };
+        if self.stage.items == mark.items() {
+            // Nothing but duplicates: nothing to write, and no room needed.
+            return Taken::Done(Ok(receipt));
+        }
+        let end = self.end_of_batch();
+        // A commit that no part has room for gets one of its own.
+        let alone = self.at() as usize == PART_HEAD && mark.items() == 0;
+        if end > self.shared.options.part_bytes && !alone {
+            self.stage.go_back(mark);
+            return Taken::PartFull;
+        }
+        let full = !self.make_room(end + HEADROOM);
+        let refused = full && (!commit.events.is_empty() || end > self.reserved);
+        self.shared.disk_full.store(full, Ordering::Relaxed);
+        if refused {
+            self.stage.go_back(mark);
+            return Taken::Done(Err(CommitError::DiskFull));
+        }
+        Taken::Done(Ok(receipt))
+    }
+
+    /// Where the batch would end if it were written now.
+    fn end_of_batch(&self) -> u64 {
+        u64::from(self.at()) + self.stage.buffer.len().next_multiple_of(batch::ALIGN) as u64
+    }
+
+    fn at(&self) -> u32 {
+        self.stage.view.end.at
+    }
+
+    /// Reserves room up to `end`; whether there is.
+    fn make_room(&mut self, end: u64) -> bool {
+        if end <= self.reserved {
+            return true;
+        }
+        let wanted = end.next_multiple_of(RESERVE_STEP);
+        for target in [wanted, end] {
+            match self.part.file.reserve(self.reserved, target) {
+                Ok(()) => {
+                    self.reserved = target;
+                    return true;
+                }
+                Err(error) => tracing::warn!(%error, "no room for more of the journal"),
+            }
+        }
+        false
+    }
+
+    fn begin(&mut self) {
+        self.stage.begin(self.part.clone());
+    }
+
+    /// Writes the batch, flushes it if anyone asked for that, and shows the new view.
+    fn write_and_show(&mut self, waiting: &[(Job, Result<Receipt, CommitError>)]) -> Result<(), CommitError> {
+        let unavailable = |failure: String| Err(CommitError::Unavailable(failure));
+        if let Some(failure) = self.shared.failed() {
+            return unavailable(failure);
+        }
+        let durability =
+            waiting.iter().filter_map(|(_, answer)| answer.as_ref().ok()).map(|receipt| receipt.durability);
+        let durability = durability.max().unwrap_or(Durability::Interval);
+        if self.stage.items > 0
+            && let Err(error) = self.write()
+        {
+            self.stage.go_back_to_start();
+            if is_full(&error) {
+                self.shared.disk_full.store(true, Ordering::Relaxed);
+                return Err(CommitError::DiskFull);
+            }
+            self.shared.fail(&format!("writing the journal failed ({error}); restart the hub"));
+        }
+        if durability == Durability::Sync && self.dirty_since.is_some() {
+            self.flush();
+        }
+        match self.shared.failed() {
+            Some(failure) => unavailable(failure),
+            None => {
+                self.shared.show(self.stage.view.clone());
+                self.begin();
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the batch behind the last one.
+    fn write(&mut self) -> io::Result<()> {
+        let pos = self.stage.view.end;
+        let head = BatchHead {
+            len: 0,
+            items: self.stage.items,
+            pos,
+            epoch: self.epoch,
+            flushed_to: self.flushed_to,
+            sequence: self.stage.view.sequence,
+            recorded_ts: self.stage.view.last_recorded_ts,
+        };
+        let head = batch::finish(&mut self.stage.buffer, head);
+        self.part.file.write_at(&self.stage.buffer, u64::from(pos.at))?;
+        self.stage.view.end = Pos { part: pos.part, at: pos.at + head.len };
+        self.dirty_since.get_or_insert_with(Instant::now);
+        self.covered = head.items == 0;
+        Ok(())
+    }
+
+    /// Flushes the journal. If that fails, nobody knows what is on disk, so nothing more is taken.
+    fn flush(&mut self) -> bool {
+        let start = Instant::now();
+        match self.part.file.sync() {
+            Ok(()) => {
+                self.shared.flushes.observe(start.elapsed());
+                self.flushed_to = self.stage.view.end;
+                self.dirty_since = None;
+                true
+            }
+            Err(error) => {
+                self.shared.fail(&format!("flushing the journal failed ({error}); restart the hub"));
+                false
+            }
+        }
+    }
+
+    /// Writes an empty batch, which says that everything before it was flushed.
+    fn cover(&mut self) {
+        self.begin();
+        self.covered = true;
+        let room = self.make_room(u64::from(self.at()) + BATCH_HEAD as u64);
+        if room && self.write().is_ok() && self.flush() {
+            self.shared.show(self.stage.view.clone());
+        }
+        self.begin();
+    }
+
+    /// Goes on in a new part; where that cannot be made, refuses what does not fit.
+    fn roll_or_refuse(&mut self) {
+        if self.dirty_since.is_some() && !self.flush() {
+            return;
+        }
+        let error = match self.roll() {
+            Ok(()) => return,
+            Err(error) if is_full(&error) => {
+                self.shared.disk_full.store(true, Ordering::Relaxed);
+                CommitError::DiskFull
+            }
+            Err(error) => {
+                CommitError::Unavailable(format!("a new part of the journal cannot be made: {error}"))
+            }
+        };
+        for job in self.carried.drain(..) {
+            let _ = job.answer.send(Err(error.clone()));
+        }
+    }
+
+    fn roll(&mut self) -> io::Result<()> {
+        let prev_end = self.stage.view.end;
+        let head = PartHead { part: prev_end.part + 1, epoch: self.epoch, prev_end };
+        let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, RESERVE_STEP)?;
+        let facts = PartFacts {
+            part: prev_end.part,
+            end: prev_end.at,
+            last_recorded_ts: self.stage.view.last_recorded_ts,
+        };
+        let full =
+            std::mem::replace(&mut self.part, Arc::new(Part::active(head.part, file, Default::default())));
+        self.reserved = RESERVE_STEP;
+        self.stage.view.end = Pos { part: head.part, at: PART_HEAD as u32 };
+        self.flushed_to = self.stage.view.end;
+        self.covered = true;
+        self.shared.add_part(self.part.clone());
+        self.shared.show(self.stage.view.clone());
+        self.begin();
+        let view = self.stage.view.clone();
+        // Waits where the housekeeper is behind, so that indexes in memory do not pile up.
+        let _ = self.chores.send(Chore { part: full, facts, checkpoint: Some((view, self.epoch)) });
+        Ok(())
+    }
+}
+
+/// What became of a commit.
+enum Taken {
+    /// It is in the batch, or was refused.
+    Done(Result<Receipt, CommitError>),
+    /// It belongs into the next part.
+    PartFull,
+}
+
+/// A place where a thread can be waited for.
+pub type Handle = Mutex<Option<std::thread::JoinHandle<()>>>;
