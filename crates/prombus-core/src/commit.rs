@@ -1,7 +1,8 @@
 //! A commit as data: everything in it happens, or none of it.
 //!
 //! One call for all kinds of change, because that is what makes projections exactly-once, publishes
-//! conditional and dead-lettering atomic.
+//! conditional and dead-lettering atomic. Every condition is on something that the same commit writes, so a
+//! store whose transactions see a snapshot needs no more than to detect that two of them write the same thing.
 
 use crate::document::DocumentWrite;
 use crate::event::NewEvent;
@@ -56,7 +57,8 @@ pub enum Placement {
     Auto,
     /// The producer named it.
     Named(Partition),
-    /// Decided, for a topic of this layout. Stores take only this one.
+    /// Decided, for a topic of this layout. Stores take only this one. Events of a key never go to a lower
+    /// partition than its earlier ones (jump hashing sees to that), so partition and offset order them.
     Placed(Partition, Layout),
 }
 
@@ -154,7 +156,7 @@ pub struct Receipt {
     pub versions: Vec<u64>,
     /// What was waited for: the strictest that one of its topics asks for.
     pub durability: Durability,
-    /// Reads at this sequence or later see the commit.
+    /// Reads of the same open store at this sequence or later see the commit.
     pub sequence: Sequence,
 }
 

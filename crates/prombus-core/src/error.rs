@@ -89,8 +89,10 @@ pub enum CommitError {
     /// There is no room for more events. Reads go on, and so do changes that make room.
     #[error("the disk is full; free some space, and publishing resumes by itself")]
     DiskFull,
-    /// The store has failed and takes no more commits until it is restarted. Whether this commit
-    /// survives is not known if it was under way when the store failed.
+    /// Others change the same things at the same time. Nothing happened: try again.
+    #[error("others change the same things at the same time; try again")]
+    Busy,
+    /// The store takes no commits now. Whether this one happened is not known if it was under way.
     #[error("the store takes no commits: {0}")]
     Unavailable(String),
 }

@@ -20,14 +20,15 @@ use uuid::Uuid;
 pub trait EventLog: Send + Sync {
     /// Makes all of `commit` happen, or none of it.
     ///
-    /// - Offsets continue where the partition ends, without gaps; ids that the store makes are UUIDv7 and grow.
+    /// - Offsets continue where the partition ends, without gaps; ids that the store makes are UUIDv7 and grow
+    ///   within a partition.
     /// - Everything is checked against the state that includes all earlier commits and the earlier parts of
     ///   this one: an expectation sees the earlier events of its commit.
     /// - An event whose id was published to the topic within its `dedupe_window_ms` is not appended again: the
     ///   receipt has the first one's position and `duplicate`. With another key or payload it is
     ///   [`CommitError::IdConflict`]. This is looked at before the expectation is.
-    /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read sees it.
-    ///   It becomes visible as a whole, and after every commit with lower offsets in its partitions.
+    /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read through this
+    ///   store sees it. It becomes visible as a whole, and after every commit with lower offsets in its partitions.
     /// - Dropping the future does not take the commit back: it may still happen.
     ///
     /// The commit is shared, so that whoever must decide its placements anew still has it.
@@ -46,19 +47,23 @@ pub trait EventLog: Send + Sync {
     /// The first kept offset whose event has a `ts` at or after the one asked for; the end where there is none.
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError>;
 
-    /// The event with this id, if the topic has one that is kept.
+    /// The event with this id, if the topic has one that is kept. Where an id came again after its window,
+    /// either one may be the answer.
     async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError>;
 
-    /// The event of this key that was committed last in the topic, if one is kept.
+    /// The event of this key that was committed last in the topic, if one is kept. For a key that is placed as
+    /// [`Placement`](crate::Placement) promises, that is its last event in its highest partition.
     async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError>;
 
-    /// The kept events of one key in the order in which they were committed, over all partitions.
+    /// The kept events of one key in the order in which they were committed, over all partitions; that is
+    /// also the order of partition and offset.
     ///
-    /// Starts after the event at `request.after`, which must be one of the key's, or at the first one.
+    /// Starts after the event at `request.after`, which must be or have been one of the key's, or at the first one.
     /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 
     /// Waits until more than `after` is visible, and says how much is. May wake for nothing; never misses.
+    /// Sequences count what this open store has seen: they mean nothing to another one, or after a restart.
     async fn changed(&self, after: Sequence) -> Sequence;
 
     /// The topic of that name.

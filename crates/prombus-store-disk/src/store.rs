@@ -5,7 +5,7 @@ use crate::housekeeper::{self, Chore, MAX_WAITING};
 use crate::recover::{self, OpenError, Recovered, at_file};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-use crate::writer::{Handle, Job, RESERVE_STEP, Start, Writer};
+use crate::writer::{Handle, Job, Start, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::{
@@ -22,6 +22,8 @@ use uuid::Uuid;
 
 /// So much may wait to be committed, in KiB; who comes after that waits to be let in.
 const QUEUE_KIB: u32 = 64 << 10;
+/// No more room than this is reserved ahead.
+const MAX_RESERVE: u64 = 8 << 20;
 /// What a commit counts at least, in KiB, so that many small ones are bounded too.
 const LEAST_KIB: u32 = 1;
 
@@ -45,6 +47,18 @@ impl DiskOptions {
     }
 }
 
+impl DiskOptions {
+    /// Room is reserved in steps of this, so that a full disk shows before anything is written.
+    pub(crate) fn reserve_step(&self) -> u64 {
+        self.part_bytes.min(MAX_RESERVE)
+    }
+
+    /// Room that events may not use, so that acks, deletes and checkpoints go on while the disk is full.
+    pub(crate) fn headroom(&self) -> u64 {
+        self.reserve_step() / 32
+    }
+}
+
 /// The embedded store.
 pub struct DiskStore {
     shared: Arc<Shared>,
@@ -62,7 +76,8 @@ impl DiskStore {
     /// Opens a data folder on a disk of the caller's.
     pub fn open_on(disk: Arc<dyn Disk>, options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         let dir = options.dir.clone();
-        let Recovered { parts, view, epoch, unsealed, lock } = recover::open(&*disk, &dir, RESERVE_STEP)?;
+        let Recovered { parts, view, epoch, unsealed, lock } =
+            recover::open(&*disk, &dir, options.reserve_step())?;
         let ids = IdMaker::new(options.seed);
         let shared = Arc::new(Shared::new(disk, options, view, parts, lock));
         let (queue, commits) = mpsc::channel();

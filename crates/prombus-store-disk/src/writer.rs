@@ -25,10 +25,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const BATCH_BYTES: usize = 4 << 20;
 /// No batch holds more commits than this.
 const BATCH_COMMITS: usize = 4096;
-/// Room is reserved in steps of this, so that a full disk shows before anything is written.
-pub const RESERVE_STEP: u64 = 8 << 20;
-/// Room that events may not use, so that acks, deletes and checkpoints go on while the disk is full.
-const HEADROOM: u64 = 256 << 10;
 /// How long written data may stay unflushed where the topic allows it.
 const FLUSH_WITHIN: Duration = Duration::from_millis(50);
 /// After so long without work, an empty batch says that what is there was flushed.
@@ -201,7 +197,7 @@ impl Writer {
             self.stage.go_back(mark);
             return Taken::PartFull;
         }
-        let full = !self.make_room(end + HEADROOM);
+        let full = !self.make_room(end + self.shared.options.headroom());
         let refused = full && (!commit.events.is_empty() || end > self.reserved);
         self.shared.disk_full.store(full, Ordering::Relaxed);
         if refused {
@@ -225,7 +221,7 @@ impl Writer {
         if end <= self.reserved {
             return true;
         }
-        let wanted = end.next_multiple_of(RESERVE_STEP);
+        let wanted = end.next_multiple_of(self.shared.options.reserve_step());
         for target in [wanted, end] {
             match self.part.file.reserve(self.reserved, target) {
                 Ok(()) => {
@@ -345,7 +341,8 @@ impl Writer {
     fn roll(&mut self) -> io::Result<()> {
         let prev_end = self.stage.view.end;
         let head = PartHead { part: prev_end.part + 1, epoch: self.epoch, prev_end };
-        let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, RESERVE_STEP)?;
+        let reserved = self.shared.options.reserve_step();
+        let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, reserved)?;
         let facts = PartFacts {
             part: prev_end.part,
             end: prev_end.at,
@@ -353,7 +350,7 @@ impl Writer {
         };
         let full =
             std::mem::replace(&mut self.part, Arc::new(Part::active(head.part, file, Default::default())));
-        self.reserved = RESERVE_STEP;
+        self.reserved = reserved;
         self.stage.view.end = Pos { part: head.part, at: PART_HEAD as u32 };
         self.flushed_to = self.stage.view.end;
         self.covered = true;

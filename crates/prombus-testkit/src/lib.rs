@@ -1,1 +1,35 @@
-//! Conformance suites for the ports, and fault injection.
+//! The promises of the ports as tests that any adapter can be put through.
+//!
+//! - [`log`]: what can also be said over HTTP (one topic a commit; the hub chooses partitions).
+//! - [`log_exact`]: the rest of the log: commits of several parts, layouts, trims, waiting, closing, the clock.
+//! - [`state`]: documents, cursors, and commits that mix them with events.
+//! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
+//! - [`sim_disk`]: a disk that loses whatever was not promised.
+//!
+//! An adapter's test file names a factory, and gets one test for each behaviour:
+//!
+//! ```ignore
+//! async fn memory() -> Subject { ... }
+//! prombus_testkit::log_conformance!(memory);
+//! prombus_testkit::log_exact_conformance!(memory);
+//! prombus_testkit::state_conformance!(memory);
+//! ```
+//!
+//! A behaviour panics with the promise that was broken. What a suite needs and the subject does not have is a
+//! failure as well, never a skip.
+
+pub mod build;
+pub mod http;
+pub mod log;
+pub mod log_exact;
+mod macros;
+pub mod model;
+pub mod sim_disk;
+pub mod state;
+mod subject;
+mod tasks;
+
+pub use http::HttpLog;
+pub use sim_disk::SimDisk;
+pub use subject::Subject;
+pub use tasks::guarded;

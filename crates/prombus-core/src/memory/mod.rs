@@ -117,7 +117,10 @@ impl EventLog for MemoryStore {
     }
 
     async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.in_topic(topic, |topic| Ok(topic.ids.get(&id).and_then(|event| topic.at((event.partition, event.offset))).cloned()))
+        self.in_topic(topic, |topic| {
+            let all = topic.ids.get(&id).map_or(&[][..], Vec::as_slice);
+            Ok(all.iter().rev().find_map(|event| topic.at((event.partition, event.offset))).cloned())
+        })
     }
 
     async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {

@@ -1,6 +1,6 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
-use super::state::State;
+use super::state::{At, State, Topic};
 use crate::commit::{Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Placement, Receipt};
 use crate::document::{self, Document, DocumentWrite};
 use crate::error::CommitError;
@@ -100,11 +100,15 @@ impl Stage {
                 }
                 self.topics.insert(name, None);
             }
-            ConfigChange::Trim { topic, partition, before } => {
-                if self.topic(state, &topic).is_none() {
-                    return Err(CommitError::TopicNotFound(topic));
+            ConfigChange::Trim { topic: name, partition, before } => {
+                let Some(topic) = self.topic(state, &name) else {
+                    return Err(CommitError::TopicNotFound(name));
+                };
+                let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
+                // Only what was there before this commit can be trimmed by it.
+                if let Some(log) = old.and_then(|old| old.logs.get(partition.0 as usize)) {
+                    self.trims.push((name, partition, before.min(log.next())));
                 }
-                self.trims.push((topic, partition, before));
             }
         }
         Ok(())
@@ -127,7 +131,9 @@ impl Stage {
             let horizon = state.last_recorded_ts.saturating_sub(topic.config.dedupe_window_ms);
             let first = match self.ids.get(&(topic.number, id)) {
                 Some(staged) => Some(&self.events[*staged]),
-                None => old.and_then(|old| old.ids.get(&id)).filter(|first| first.recorded_ts >= horizon),
+                None => {
+                    old.and_then(|old| old.ids.get(&id)?.last()).filter(|first| first.recorded_ts >= horizon)
+                }
             };
             if let Some(first) = first {
                 if !first.is_repeated_by(&new) {
@@ -141,7 +147,7 @@ impl Stage {
             let key = new.key.clone().unwrap_or_default();
             let actual = match self.keys.get(&(topic.number, key.clone())) {
                 Some(staged) => Some(self.events[*staged].id),
-                None => old.and_then(|old| old.latest(&key)).map(|event| event.id),
+                None => old.and_then(|old| self.latest(old, &key)).map(|event| event.id),
             };
             if actual != expect.last_id {
                 return Err(CommitError::ExpectationFailed { index, actual });
@@ -176,6 +182,16 @@ impl Stage {
         Ok(topic.config.durability)
     }
 
+    /// The latest event of a key among what the trims of this commit leave.
+    fn latest<'a>(&self, old: &'a Topic, key: &str) -> Option<&'a Event> {
+        let is_left = |(partition, offset): &&At| {
+            !self.trims.iter().any(|(topic, trimmed, before)| {
+                *topic == old.state.name && trimmed == partition && offset < before
+            })
+        };
+        old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))
+    }
+
     fn write(&mut self, state: &State, write: DocumentWrite) -> Result<(), CommitError> {
         let DocumentWrite { collection, key, op, if_version, ts } = write;
         let place = (collection, key);
@@ -202,6 +218,8 @@ impl Stage {
         };
         let old = match self.cursors.get(&key) {
             Some(staged) => staged.as_ref(),
+            // A topic that this commit has replaced took its cursors with it.
+            None if state.topics.get(&key.topic).is_none_or(|old| old.state.number != topic.number) => None,
             None => state.cursors.get(&key),
         };
         let actual = old.map_or(0, |old| old.version);

@@ -44,8 +44,9 @@ impl Log {
 pub(super) struct Topic {
     pub state: TopicState,
     pub logs: Vec<Log>,
-    /// Whole events, because a duplicate is recognised also after its first was trimmed.
-    pub ids: HashMap<Uuid, Event>,
+    /// Whole events, because a duplicate is recognised also after its first was trimmed; several of one id
+    /// where it came again after its window.
+    pub ids: HashMap<Uuid, Vec<Event>>,
     pub keys: HashMap<ByteString, Vec<At>>,
 }
 
@@ -72,7 +73,7 @@ impl Topic {
 
     fn push(&mut self, event: Event) {
         let at = (event.partition, event.offset);
-        self.ids.insert(event.id, event.clone());
+        self.ids.entry(event.id).or_default().push(event.clone());
         if let Some(key) = &event.key {
             self.keys.entry(key.clone()).or_default().push(at);
         }

@@ -1,0 +1,156 @@
+//! The machine goes down in the middle of every operation that the engine does to the disk; what was answered
+//! is there afterwards, once, and what was not is there as a whole or not at all.
+#![allow(missing_docs)]
+
+mod support;
+
+use prombus_core::*;
+use prombus_testkit::SimDisk;
+use prombus_testkit::sim_disk::Crash;
+use std::sync::Arc;
+use support::*;
+
+/// How many commits the workload has.
+const COMMITS: u64 = 24;
+
+/// Which commits of each topic were answered.
+#[derive(Default, Debug, Clone)]
+struct Answered {
+    sync: Vec<u64>,
+    interval: Vec<u64>,
+}
+
+/// Runs the workload until it is done or the machine goes down.
+async fn run(disk: &SimDisk) -> Answered {
+    let mut answered = Answered::default();
+    let Ok(store) = open(disk) else { return answered };
+    for (topic, durability) in [("sync", Durability::Sync), ("interval", Durability::Interval)] {
+        if store.commit(Arc::new(create(topic, durability))).await.is_err() {
+            return answered;
+        }
+    }
+    for n in 0..COMMITS {
+        let (topic, list) =
+            if n % 3 == 2 { ("interval", &mut answered.interval) } else { ("sync", &mut answered.sync) };
+        let commit = numbered(&store, topic, n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => list.push(n),
+            Err(_) => break,
+        }
+    }
+    answered
+}
+
+/// Opens the disk again and checks what is there.
+async fn verify(disk: &SimDisk, answered: &Answered, crash: Crash, what: &str) {
+    let store = open(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let there = commits_there(&store, "sync").await;
+    assert!(there.starts_with(&answered.sync), "{what}: answered {answered:?}, there {there:?}");
+    assert!(there.len() <= answered.sync.len() + 1, "{what}: at most the one under way may be there besides");
+    assert_eq!(counter(&store).await, there.len() as u64, "{what}: each commit counts once");
+    let interval = commits_there(&store, "interval").await;
+    let (short, long) = if interval.len() < answered.interval.len() {
+        assert_eq!(crash, Crash::PowerCut, "{what}: only a power cut may take a suffix");
+        (&interval, &answered.interval)
+    } else {
+        (&answered.interval, &interval)
+    };
+    assert!(long.starts_with(short), "{what}: answered {answered:?}, there {interval:?}");
+    go_on(&store, &there, what).await;
+    store.close().await;
+    drop(store);
+    assert_eq!(check(disk), [""; 0], "{what}");
+}
+
+/// The store goes on: what may be there is recognised, and new commits follow without a gap.
+async fn go_on(store: &DiskStoreRef, there: &[u64], what: &str) {
+    if store.topic(&name("sync")).await.unwrap().is_none() {
+        return;
+    }
+    if let Some(last) = there.last() {
+        let mut again = numbered(store, "sync", *last).await;
+        again.events.truncate(1);
+        again.documents.clear();
+        let receipt = store.commit(Arc::new(again)).await.unwrap();
+        assert!(receipt.events[0].duplicate, "{what}: a retry is recognised after the crash");
+    }
+    let new = numbered(store, "sync", COMMITS).await;
+    store.commit(Arc::new(new)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut expected = there.to_vec();
+    expected.push(COMMITS);
+    assert_eq!(commits_there(store, "sync").await, expected, "{what}");
+}
+
+type DiskStoreRef = prombus_store_disk::DiskStore;
+
+async fn crash_everywhere(crash: Crash, lives: u64) {
+    let dry = SimDisk::new();
+    run(&dry).await;
+    let operations = dry.operations();
+    assert!(operations > 60, "the workload does enough to be interrupted: {operations}");
+    for at in 1..=operations + 3 {
+        for life in 0..lives {
+            let what = format!("{crash:?} in operation {at} of {operations}, life {life}");
+            let disk = SimDisk::new();
+            disk.restart(at * 31 + life);
+            disk.crash_at(at, crash);
+            let answered = run(&disk).await;
+            disk.crash(crash);
+            disk.restart(at * 1_000 + life);
+            verify(&disk, &answered, crash, &what).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_in_every_operation_loses_nothing() {
+    crash_everywhere(Crash::Kill, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_in_every_operation_loses_nothing_that_was_flushed() {
+    crash_everywhere(Crash::PowerCut, 4).await;
+}
+
+/// The machine goes down again while it recovers, over and over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crashes_during_recovery_lose_nothing() {
+    for seed in 0..40 {
+        let disk = SimDisk::new();
+        disk.restart(seed);
+        disk.crash_at(40 + seed * 3, Crash::PowerCut);
+        let answered = run(&disk).await;
+        disk.crash(Crash::PowerCut);
+        for again in 1..12 {
+            disk.restart(seed * 100 + again);
+            disk.crash_at(again, Crash::PowerCut);
+            drop(open(&disk));
+            disk.crash(Crash::PowerCut);
+        }
+        disk.restart(seed);
+        verify(&disk, &answered, Crash::PowerCut, &format!("seed {seed}")).await;
+    }
+}
+
+/// What a reader has seen is not taken back, also where it was found unflushed at the start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_shown_after_a_kill_survives_a_power_cut() {
+    for at in 20..110 {
+        let disk = SimDisk::new();
+        disk.restart(at);
+        disk.crash_at(at, Crash::Kill);
+        run(&disk).await;
+        disk.crash(Crash::Kill);
+        disk.restart(at);
+        let mut shown = Vec::new();
+        for cut in 0..3 {
+            let store = open(&disk).unwrap();
+            let there = (commits_there(&store, "sync").await, commits_there(&store, "interval").await);
+            shown.push(there);
+            assert_eq!(shown[0], shown[cut], "operation {at}, power cut {cut}");
+            disk.crash(Crash::PowerCut);
+            drop(store);
+            disk.restart(at * 7 + cut as u64);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Flipped bits, failed flushes and full disks.
+#![allow(missing_docs)]
+
+mod support;
+
+use prombus_core::*;
+use prombus_store_disk::OpenError;
+use prombus_testkit::SimDisk;
+use prombus_testkit::sim_disk::Crash;
+use std::sync::Arc;
+use support::*;
+
+async fn filled(commits: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    for n in 0..commits {
+        let commit = numbered(&store, "sync", n).await;
+        store.commit(Arc::new(commit)).await.unwrap();
+    }
+    store.close().await;
+    disk
+}
+
+#[tokio::test]
+async fn check_finds_a_flipped_bit_in_every_byte() {
+    let disk = filled(14).await;
+    assert_eq!(check(&disk), [""; 0]);
+    let mut flips = 0;
+    for (path, len) in disk.files() {
+        for byte in 0..len {
+            let bit = byte * 8 + (byte * 7 + 3) % 8;
+            disk.flip(&path, bit);
+            assert!(!check(&disk).is_empty(), "bit {bit} of {} was not found", path.display());
+            disk.flip(&path, bit);
+            flips += 1;
+        }
+    }
+    assert_eq!(check(&disk), [""; 0]);
+    assert!(flips > 10_000, "{flips}");
+}
+
+/// Damage to what was flushed stops the open and says where; what it left alone opens as it was.
+#[tokio::test]
+async fn open_stops_at_damage_and_says_where() {
+    let disk = filled(14).await;
+    let parts: Vec<_> =
+        disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "part")).collect();
+    let (last, _) = parts.last().unwrap().clone();
+    let end = used(&disk, &last);
+    for byte in (0..end - 56).step_by(5) {
+        disk.flip(&last, byte * 8 + byte % 8);
+        match open(&disk) {
+            Err(OpenError::Damaged { file, at, .. }) => {
+                assert_eq!(file, last);
+                assert!(at <= byte as u64, "it is told at {at}, and is at {byte}");
+            }
+            Err(other) => panic!("byte {byte}: {other}"),
+            Ok(_) => panic!("damage at byte {byte} of {end} was not noticed"),
+        }
+        disk.flip(&last, byte * 8 + byte % 8);
+    }
+    assert_eq!(check(&disk), [""; 0], "nothing was changed");
+}
+
+/// Where the batches of a part end: behind its last byte that is not zero.
+fn used(disk: &SimDisk, path: &std::path::Path) -> usize {
+    use prombus_store_disk::disk::Disk;
+    let file = disk.open_to_read(path).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+/// Data that was flushed and not covered by a later batch looks like a torn tail, and only that.
+#[tokio::test]
+async fn an_idle_hub_covers_its_last_data() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    let operations = disk.operations();
+    // The empty batch is one write and one flush, without anyone asking for it.
+    while disk.operations() < operations + 2 {
+        tokio::task::yield_now().await;
+    }
+    disk.crash(Crash::Kill);
+    drop(store);
+    disk.restart(1);
+    let (part, _) =
+        disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "part")).unwrap();
+    disk.flip(&part, (64 + 60) * 8);
+    assert!(matches!(open(&disk), Err(OpenError::Damaged { at: 64, .. })));
+}
+
+#[tokio::test]
+async fn a_failed_flush_stops_commits_and_nothing_else() {
+    let disk = filled(3).await;
+    let store = open(&disk).unwrap();
+    disk.fail_syncs(true);
+    let commit = numbered(&store, "sync", 3).await;
+    let error = store.commit(Arc::new(commit)).await.unwrap_err();
+    assert!(
+        matches!(&error, CommitError::Unavailable(why) if why.contains("flushing the journal failed")),
+        "{error}"
+    );
+    assert!(store.status().failed.is_some());
+    // A flush that works again proves nothing about the one that failed.
+    disk.fail_syncs(false);
+    let commit = numbered(&store, "sync", 4).await;
+    assert!(matches!(store.commit(Arc::new(commit)).await, Err(CommitError::Unavailable(_))));
+    assert_eq!(commits_there(&store, "sync").await, [0, 1, 2], "reads go on, at what was answered");
+    drop(store);
+    disk.crash(Crash::PowerCut);
+    disk.restart(5);
+    let store = open(&disk).unwrap();
+    let there = commits_there(&store, "sync").await;
+    assert!(there == [0, 1, 2] || there == [0, 1, 2, 3], "{there:?}");
+    let commit = numbered(&store, "sync", 9).await;
+    store.commit(Arc::new(commit)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_events_until_there_is_room() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    store.commit(Arc::new(create("other", Durability::Sync))).await.unwrap();
+    disk.limit(Some(disk.used() + 6_000));
+    let mut done = Vec::new();
+    let full = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+        assert!(n < 1_000, "the disk never gets full");
+    };
+    assert_eq!(full, CommitError::DiskFull);
+    assert!(store.status().disk_full && store.status().failed.is_none());
+    assert_eq!(commits_there(&store, "sync").await, done, "reads go on");
+    let delete = ConfigChange::DeleteTopic { name: name("other") };
+    store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
+    let again = numbered(&store, "sync", done.len() as u64).await;
+    assert_eq!(store.commit(Arc::new(again)).await, Err(CommitError::DiskFull));
+    disk.limit(None);
+    let n = done.len() as u64;
+    let commit = numbered(&store, "sync", n).await;
+    store.commit(Arc::new(commit)).await.unwrap();
+    done.push(n);
+    assert!(!store.status().disk_full);
+    assert_eq!(commits_there(&store, "sync").await, done);
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_folder_is_locked_and_its_format_checked() {
+    let disk = filled(1).await;
+    let first = open(&disk).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    drop(first);
+    use prombus_store_disk::disk::Disk;
+    let format = std::path::Path::new(DIR).join("FORMAT");
+    disk.open(&format).unwrap().write_at(b"prombus data folder, format 2\n", 0).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Newer { found: 2, .. })));
+    disk.open(&format).unwrap().write_at(b"something else", 0).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::NotOurs { .. })));
+}
+
+#[tokio::test]
+async fn a_missing_part_is_noticed() {
+    use prombus_store_disk::disk::Disk;
+    for missing in 0.. {
+        let disk = filled(40).await;
+        let parts: Vec<_> = disk
+            .files()
+            .into_iter()
+            .filter(|(path, _)| path.extension().is_some_and(|e| e == "part"))
+            .collect();
+        assert!(parts.len() > 3);
+        let Some((path, _)) = parts.get(missing) else { break };
+        disk.remove(path).unwrap();
+        assert!(matches!(open(&disk), Err(OpenError::Damaged { .. })), "{}", path.display());
+        assert!(!check(&disk).is_empty(), "{}", path.display());
+    }
+}

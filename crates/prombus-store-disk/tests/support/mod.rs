@@ -1,0 +1,120 @@
+//! What the crash tests share: a small workload whose every answer is known.
+#![allow(dead_code, missing_docs, reason = "each test file uses a part of it")]
+
+use prombus_core::*;
+use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
+use prombus_testkit::SimDisk;
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+
+pub const DIR: &str = "/data";
+/// Small, so that parts roll, are sealed and checkpointed every few commits.
+pub const PART_BYTES: u64 = 4096;
+
+pub fn options() -> DiskOptions {
+    DiskOptions {
+        part_bytes: PART_BYTES,
+        clock: Arc::new(ManualClock::at(1_000_000)),
+        seed: 1,
+        ..DiskOptions::new(DIR)
+    }
+}
+
+pub fn open(disk: &SimDisk) -> Result<Arc<DiskStore>, OpenError> {
+    DiskStore::open_on(Arc::new(disk.clone()), options())
+}
+
+pub fn check(disk: &SimDisk) -> Vec<String> {
+    match prombus_store_disk::check_on(disk, Path::new(DIR), &mut |_| {}) {
+        Ok(report) => report.problems.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+pub fn name(text: &str) -> TopicName {
+    TopicName::parse(text).unwrap()
+}
+
+pub fn create(topic: &str, durability: Durability) -> Commit {
+    let config = TopicConfig { partitions: 2, durability, ..TopicConfig::default() };
+    Commit { config: vec![ConfigChange::CreateTopic { name: name(topic), config }], ..Commit::default() }
+}
+
+/// The payload of event `i` of commit `n`.
+pub fn payload(n: u64, i: u64) -> Json {
+    Json::parse(
+        format!("{{\"commit\":{n},\"i\":{i},\"pad\":\"{}\"}}", "x".repeat((n * 37 % 200) as usize)).into(),
+    )
+    .unwrap()
+}
+
+/// Commit `n` of the workload: some events over both partitions, one with an id of its own, and a counter.
+pub async fn numbered(store: &DiskStore, topic: &str, n: u64) -> Commit {
+    let number = store.topic(&name(topic)).await.unwrap().map_or(TopicNumber(0), |topic| topic.number);
+    let layout = Layout { topic: number, partitions: 2 };
+    let events = (0..1 + n % 4)
+        .map(|i| Append {
+            topic: name(topic),
+            placement: Placement::Placed(Partition((i % 2) as u32), layout),
+            expect: None,
+            event: NewEvent {
+                id: (i == 0).then(|| Uuid::from_u128(u128::from(n) + 1)),
+                key: Some(format!("key-{}", n % 3).into()),
+                ..NewEvent::new(payload(n, i))
+            },
+        })
+        .collect();
+    let one = Json::parse("{\"commits\":1}".into()).unwrap();
+    let write = DocumentWrite {
+        collection: "counters".into(),
+        key: topic.into(),
+        op: WriteOp::Inc(one),
+        if_version: None,
+        ts: 0,
+    };
+    // A document makes every commit flush, so a topic that need not be flushed goes without.
+    let documents = if topic == "sync" { vec![write] } else { Vec::new() };
+    Commit { events, documents, ..Commit::default() }
+}
+
+/// The commits of a topic that are there, in order, each whole, once, and in both partitions without gaps.
+pub async fn commits_there(store: &DiskStore, topic: &str) -> Vec<u64> {
+    let mut by_commit: std::collections::BTreeMap<u64, Vec<u64>> = Default::default();
+    for partition in [Partition(0), Partition(1)] {
+        let Ok(bounds) = store.bounds(&name(topic), partition).await else { return Vec::new() };
+        let mut from = Offset(0);
+        let mut last = None;
+        loop {
+            let request = ReadRequest { topic: name(topic), partition, from, limit: 3, max_bytes: 1 << 20 };
+            let page = store.read(request).await.unwrap();
+            for (event, expected) in page.events.iter().zip(from.0..) {
+                assert_eq!(event.offset, Offset(expected), "offsets never gap");
+                let value = event.payload.to_value().unwrap();
+                let (n, i) = (value["commit"].as_u64().unwrap(), value["i"].as_u64().unwrap());
+                assert_eq!(event.payload, payload(n, i), "payloads come back as they went");
+                assert!(last <= Some(n), "commits never reorder");
+                last = Some(n);
+                by_commit.entry(n).or_default().push(i);
+                let found = store.by_id(&name(topic), event.id).await.unwrap();
+                assert_eq!(found.as_ref(), Some(event), "every event is found by its id");
+            }
+            from = page.next;
+            if from == page.end {
+                break;
+            }
+        }
+        assert_eq!(from, bounds.next);
+    }
+    for (n, events) in &mut by_commit {
+        events.sort_unstable();
+        assert_eq!(*events, (0..1 + n % 4).collect::<Vec<_>>(), "commit {n} is there as a whole, once");
+    }
+    by_commit.into_keys().collect()
+}
+
+/// What the counter that every commit of the topic `sync` increments says.
+pub async fn counter(store: &DiskStore) -> u64 {
+    let document = store.document("counters", "sync").await.unwrap();
+    document.map_or(0, |document| document.body.to_value().unwrap()["commits"].as_u64().unwrap())
+}

@@ -1,0 +1,3 @@
+//! The log over HTTP.
+/// x
+pub struct HttpLog;

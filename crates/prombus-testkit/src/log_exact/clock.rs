@@ -1,0 +1,136 @@
+//! What a store makes of its clock, which may step back.
+
+use crate::Subject;
+use crate::build::{Draft, event, numbered, partitions, producer_id};
+use prombus_core::{Clock, CommitError, Offset, TopicConfig, TopicName};
+use uuid::Uuid;
+
+const HOUR: u64 = 3_600_000;
+const WINDOW: u64 = 10_000;
+
+/// The store's clock says when an event was recorded, and the event's `ts` where the producer gives none.
+pub async fn the_clock_says_when_an_event_was_recorded(s: Subject) {
+    let topic = s.create("clock", partitions(1)).await;
+    let mut times = Vec::new();
+    for n in 0..5 {
+        s.clock().advance(1 + n * 1_000);
+        times.push(s.clock().now_ms());
+        s.published(&topic, [event("1"), event("2").ts(7)]).await;
+    }
+    let events = s.all(&topic, 0).await;
+    for (pair, now) in events.chunks(2).zip(times) {
+        assert_eq!([pair[0].recorded_ts, pair[1].recorded_ts], [now, now], "recorded_ts is the store's time");
+        assert_eq!([pair[0].ts, pair[1].ts], [now, 7], "ts is the store's time where none was given");
+        assert_eq!((pair[0].id.as_u128() >> 80) as u64, now, "the time of an id is that of its commit");
+    }
+}
+
+/// When the clock steps back, ids that the store makes still grow, and `recorded_ts` does not decrease.
+pub async fn ids_and_recorded_ts_survive_a_clock_that_steps_back(s: Subject) {
+    let topic = s.create("clock.back", partitions(2)).await;
+    let start = s.clock().now_ms();
+    let mut last = [Uuid::nil(); 2];
+    for (n, step) in [0, HOUR, 1, 0, 2 * HOUR, HOUR, HOUR, 0].into_iter().enumerate() {
+        s.clock().set(start + step);
+        let drafts = (0..6).map(|i| numbered(n).in_partition(i % 2));
+        for appended in s.published(&topic, drafts).await {
+            let last = &mut last[appended.partition.0 as usize];
+            assert!(appended.id > *last, "ids grow though the clock steps back");
+            *last = appended.id;
+        }
+    }
+    for partition in 0..2 {
+        let recorded: Vec<u64> = s.all(&topic, partition).await.iter().map(|e| e.recorded_ts).collect();
+        assert!(
+            recorded.is_sorted(),
+            "recorded_ts never decreases, though the clock steps back: {recorded:?}"
+        );
+    }
+}
+
+async fn window(s: &Subject, name: &str) -> TopicName {
+    s.create(name, TopicConfig { dedupe_window_ms: WINDOW, ..partitions(2) }).await
+}
+
+fn repeated() -> Draft {
+    event("1").key("k").id(producer_id(1))
+}
+
+/// An id is remembered for `dedupe_window_ms`, and after that it is as if it were new.
+pub async fn an_id_is_remembered_for_its_window(s: Subject) {
+    let topic = window(&s, "window").await;
+    let first = s.published_one(&topic, repeated()).await;
+    s.clock().advance(WINDOW - 1);
+    let answer = s.published_one(&topic, repeated()).await;
+    assert_eq!(
+        (answer.offset, answer.duplicate),
+        (first.offset, true),
+        "within the window it is a duplicate"
+    );
+    s.clock().advance(2);
+    let second = s.published_one(&topic, repeated()).await;
+    assert_eq!(
+        (second.offset, second.duplicate),
+        (Offset(1), false),
+        "after the window it is appended again"
+    );
+    s.clock().advance(WINDOW - 1);
+    let answer = s.published_one(&topic, repeated()).await;
+    let place = (answer.offset, answer.ts, answer.duplicate);
+    assert_eq!(
+        place,
+        (second.offset, second.ts, true),
+        "the window counts from the last time it was appended"
+    );
+    assert_eq!(s.all(&topic, first.partition.0).await.len(), 2);
+}
+
+/// After the window, an id with another payload or key is no conflict, and expectations are checked again.
+pub async fn after_its_window_an_id_means_nothing(s: Subject) {
+    let topic = window(&s, "window.conflict").await;
+    s.published_one(&topic, repeated()).await;
+    s.clock().advance(WINDOW - 1);
+    let error = s.refused(&topic, [event("2").key("k").id(producer_id(1))]).await;
+    assert_eq!(error, CommitError::IdConflict { index: 0, id: producer_id(1) });
+    s.clock().advance(2);
+    let error = s.refused(&topic, [repeated().expecting(None)]).await;
+    let failed = CommitError::ExpectationFailed { index: 0, actual: Some(producer_id(1)) };
+    assert_eq!(error, failed, "what is no duplicate has its expectation checked");
+    let appended = s.published_one(&topic, event("2").key("other").id(producer_id(1))).await;
+    assert!(!appended.duplicate, "after the window the id can be used for something else");
+    let found = s.by_id(&topic, producer_id(1)).await.map(|event| event.id);
+    assert_eq!(found, Some(producer_id(1)), "an event with the id is found");
+}
+
+/// The window goes by when an event was recorded, and not by its `ts`.
+pub async fn the_window_goes_by_recorded_time(s: Subject) {
+    let topic = window(&s, "window.recorded").await;
+    let first = s.published_one(&topic, repeated().ts(1)).await;
+    let answer = s.published_one(&topic, repeated()).await;
+    assert_eq!(
+        (answer.offset, answer.ts, answer.duplicate),
+        (first.offset, 1, true),
+        "an old ts is no old event"
+    );
+}
+
+/// Each topic has its own window.
+pub async fn each_topic_has_its_own_window(s: Subject) {
+    let (short, long) = (window(&s, "window.short").await, s.create("window.long", partitions(2)).await);
+    s.published_one(&short, repeated()).await;
+    s.published_one(&long, repeated()).await;
+    s.clock().advance(WINDOW + 1);
+    assert!(!s.published_one(&short, repeated()).await.duplicate, "the short window is over");
+    assert!(s.published_one(&long, repeated()).await.duplicate, "the long window is not");
+}
+
+/// An id is remembered through a clock that steps back.
+pub async fn an_id_is_remembered_when_the_clock_steps_back(s: Subject) {
+    let topic = window(&s, "window.back").await;
+    let start = s.clock().now_ms();
+    s.clock().set(start + HOUR);
+    let first = s.published_one(&topic, repeated()).await;
+    s.clock().set(start);
+    let answer = s.published_one(&topic, repeated()).await;
+    assert_eq!((answer.offset, answer.duplicate), (first.offset, true), "stepping back forgets nothing");
+}

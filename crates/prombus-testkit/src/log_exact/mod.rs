@@ -1,0 +1,20 @@
+//! Behaviours of the log that HTTP has no words for: commits of several parts, layouts and revisions, trims,
+//! waiting, closing, and what depends on the clock.
+
+mod changes;
+mod clock;
+mod closing;
+mod dropping;
+mod placement;
+mod several;
+mod trimming;
+mod waiting;
+
+pub use changes::*;
+pub use clock::*;
+pub use closing::*;
+pub use dropping::*;
+pub use placement::*;
+pub use several::*;
+pub use trimming::*;
+pub use waiting::*;

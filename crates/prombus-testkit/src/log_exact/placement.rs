@@ -1,0 +1,132 @@
+//! A store takes only events whose partition was decided for the layout that the topic has.
+
+use crate::Subject;
+use crate::build::{event, partitions, topic};
+use crate::subject::{must, refusal};
+use prombus_core::{Append, Commit, CommitError, Layout, Partition, Placement, TopicNumber};
+
+fn events(events: Vec<Append>) -> Commit {
+    Commit { events, ..Commit::default() }
+}
+
+/// Events placed for fewer partitions than the topic has are refused, and can be placed anew.
+pub async fn a_placement_from_before_growth_is_stale(s: Subject) {
+    let topic = s.create("stale.growth", partitions(1)).await;
+    let placed = s.place(&topic, [event("1"), event("2").key("k")]).await;
+    s.grow(&topic, 2).await;
+    for count in [1, 2] {
+        let error = refusal(s.commit(events(placed[..count].to_vec())).await);
+        assert_eq!(error, CommitError::StaleLayout(topic.clone()), "the layout has changed");
+    }
+    let mut ahead = s.place(&topic, [event("3")]).await;
+    ahead[0].placement = Placement::Placed(Partition(0), Layout { partitions: 3, ..s.layout(&topic).await });
+    let error = refusal(s.commit(events(ahead)).await);
+    assert_eq!(
+        error,
+        CommitError::StaleLayout(topic.clone()),
+        "a layout that the topic never had is no better"
+    );
+    assert_eq!(s.all(&topic, 0).await, []);
+    s.published(&topic, [event("1"), event("2").key("k")]).await;
+}
+
+/// Events placed for a topic that was deleted and made again are refused.
+pub async fn a_placement_from_an_earlier_life_is_stale(s: Subject) {
+    let topic = s.create("stale.life", partitions(1)).await;
+    let placed = s.place(&topic, [event("1")]).await;
+    s.delete(&topic).await;
+    let error = refusal(s.commit(events(placed.clone())).await);
+    assert_eq!(error, CommitError::TopicNotFound(topic.clone()), "the topic is gone");
+    s.create(topic.as_str(), partitions(1)).await;
+    let error = refusal(s.commit(events(placed)).await);
+    assert_eq!(error, CommitError::StaleLayout(topic.clone()), "the topic is another one");
+    s.assert_holds(&topic, 0, &[]).await;
+}
+
+/// Other changes of a topic leave a placement valid.
+pub async fn a_placement_outlives_other_changes(s: Subject) {
+    let topic = s.create("stale.not", partitions(2)).await;
+    let placed = s.place(&topic, [event("1")]).await;
+    must(s.alter(&topic, |config| config.retention_days = 1).await, "settings can be changed");
+    s.create("stale.other", partitions(1)).await;
+    must(s.commit(events(placed)).await, "a placement holds as long as the layout does");
+}
+
+/// An event whose partition is not decided, or not one of the topic's, is refused by its index.
+pub async fn an_event_without_a_valid_partition_is_refused(s: Subject) {
+    let topic = s.create("unplaced", partitions(2)).await;
+    let layout = s.layout(&topic).await;
+    let bad = [
+        Placement::Auto,
+        Placement::Named(Partition(0)),
+        Placement::Placed(Partition(2), layout),
+        Placement::Placed(Partition(u32::MAX), layout),
+    ];
+    for placement in bad {
+        let mut placed = s.place(&topic, [event("1"), event("2"), event("3")]).await;
+        placed[1].placement = placement;
+        let error = refusal(s.commit(events(placed)).await);
+        assert_eq!(error, CommitError::NotPlaced { index: 1 }, "{placement:?} is no decided partition");
+    }
+    s.assert_holds(&topic, 0, &[]).await;
+}
+
+/// A store does not ask why an event is in its partition.
+pub async fn an_event_goes_where_it_was_placed(s: Subject) {
+    let topic = s.create("placed", partitions(3)).await;
+    let layout = s.layout(&topic).await;
+    for partition in [2, 0, 1, 1].map(Partition) {
+        let mut placed = s.place(&topic, [event("1").key("k")]).await;
+        placed[0].placement = Placement::Placed(partition, layout);
+        let receipt = must(s.commit(events(placed)).await, "a decided partition is taken");
+        assert_eq!(receipt.events[0].partition, partition, "an event goes where it was placed");
+        let latest = s.latest(&topic, "k").await.map(|event| event.id);
+        assert_eq!(latest, Some(receipt.events[0].id), "the latest of a key was committed last in the topic");
+    }
+    let places: Vec<(u32, u64)> =
+        s.history(&topic, "k", 2).await.iter().map(|event| (event.partition.0, event.offset.0)).collect();
+    assert_eq!(places, [(2, 0), (0, 0), (1, 0), (1, 1)], "a history is in the order of commits");
+}
+
+/// Within one commit, the later event is the later one also across partitions.
+pub async fn order_within_a_commit_counts_across_partitions(s: Subject) {
+    let topic = s.create("placed.batch", partitions(3)).await;
+    let layout = s.layout(&topic).await;
+    let order = [1, 0, 2, 0, 1];
+    let mut placed = s.place(&topic, order.map(|_| event("1").key("k"))).await;
+    for (append, partition) in placed.iter_mut().zip(order) {
+        append.placement = Placement::Placed(Partition(partition), layout);
+    }
+    must(s.commit(events(placed)).await, "decided partitions are taken");
+    for limit in [1, 2, 10] {
+        let history = s.history(&topic, "k", limit).await;
+        let found: Vec<u32> = history.iter().map(|event| event.partition.0).collect();
+        assert_eq!(found, order, "a history is in the order of the events of a commit");
+    }
+    let latest = s.latest(&topic, "k").await.map(|event| (event.partition, event.offset.0));
+    assert_eq!(latest, Some((Partition(1), 1)));
+}
+
+/// An event for a topic that does not exist is refused; a store makes no topics by itself.
+pub async fn an_event_for_a_missing_topic_is_refused(s: Subject) {
+    let exists = s.create("present", partitions(1)).await;
+    let missing = topic("absent");
+    let mut placed = s.place(&exists, [event("1"), event("2")]).await;
+    placed[1].topic = missing.clone();
+    let layout = Layout { topic: TopicNumber(1_000), partitions: 1 };
+    placed[1].placement = Placement::Placed(Partition(0), layout);
+    let error = refusal(s.commit(events(placed)).await);
+    assert_eq!(error, CommitError::TopicNotFound(missing.clone()));
+    assert_eq!(must(s.log.topic(&missing).await, "topics can be looked up"), None);
+    s.assert_holds(&exists, 0, &[]).await;
+}
+
+/// The empty text is a key like any other, and not the absence of one.
+pub async fn an_empty_key_is_a_key(s: Subject) {
+    let topic = s.create("empty-key", partitions(1)).await;
+    s.published_one(&topic, event("1")).await;
+    assert_eq!(s.latest(&topic, "").await, None, "an event without a key has no key");
+    let first = s.published_one(&topic, event("2").key("").expecting(None)).await;
+    assert_eq!(s.latest(&topic, "").await.map(|event| event.id), Some(first.id), "the empty text is a key");
+    assert_eq!(s.history(&topic, "", 5).await.len(), 1);
+}

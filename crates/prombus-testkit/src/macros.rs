@@ -1,0 +1,205 @@
+//! One test for each behaviour, so that a failure is named.
+
+/// Makes a test of each behaviour of a module, on a subject that `$factory` (an async function) makes for it.
+#[macro_export]
+macro_rules! conformance {
+    ($factory:expr, $suite:ident: $($behaviour:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $behaviour() {
+                let run = async { $crate::$suite::$behaviour($factory().await).await };
+                $crate::guarded(stringify!($behaviour), run).await;
+            }
+        )*
+    };
+}
+
+/// Tests a log with all that can also be said over HTTP: see [`log`](crate::log).
+#[macro_export]
+macro_rules! log_conformance {
+    ($factory:expr) => {
+        $crate::conformance! { $factory, log:
+            offsets_continue_without_gaps
+            a_refused_commit_takes_no_offsets
+            made_ids_are_v7_and_grow
+            a_producers_id_is_kept
+            a_receipt_says_where_each_event_is
+            ts_is_the_producers_or_the_recorded_time
+            recorded_ts_never_decreases
+            a_receipt_says_how_durable_it_is
+            a_batch_happens_as_a_whole_or_not_at_all
+            an_answered_commit_is_seen_by_everyone
+            topics_are_apart
+            concurrent_commits_lose_nothing
+            concurrent_publishes_of_one_id_append_one_event
+            concurrent_publishes_of_one_id_conflict
+            of_equal_expectations_one_wins
+            a_reader_never_sees_a_gap_or_half_a_batch
+            payloads_come_back_byte_for_byte
+            optional_fields_are_carried_or_absent
+            keys_are_any_text
+            large_events_are_carried
+            a_repeated_id_answers_the_first_position
+            a_repeated_id_within_a_batch_is_a_duplicate
+            a_repeated_batch_appends_only_what_is_new
+            an_id_with_another_payload_or_key_is_a_conflict
+            an_id_conflict_within_a_batch_is_seen
+            a_duplicate_is_recognised_in_every_partition
+            a_duplicate_is_recognised_after_growth
+            an_id_that_the_store_made_is_remembered
+            a_duplicate_is_recognised_before_the_expectation
+            expecting_none_holds_for_a_key_without_events
+            expecting_an_id_holds_if_it_is_the_latest
+            an_expectation_sees_the_earlier_events_of_its_commit
+            unconditional_events_count_for_expectations
+            a_tombstone_counts_for_expectations
+            an_expectation_holds_across_growth
+            odd_expected_ids_are_just_wrong
+            the_history_of_a_key_is_its_events_in_order
+            a_page_of_history_is_full_unless_it_ends
+            a_page_of_history_is_about_max_bytes
+            a_history_goes_on_after_growth
+            a_history_sees_what_is_committed_meanwhile
+            an_event_is_found_by_its_id
+            the_latest_of_a_key_was_committed_last
+            a_tombstone_is_the_latest_event
+            the_latest_of_a_key_is_the_topics
+            the_latest_of_each_key_agrees_with_a_plain_search
+            pages_follow_each_other
+            a_page_starts_where_it_is_asked_to
+            a_page_is_about_max_bytes_and_at_least_one_event
+            a_page_at_the_end_is_empty
+            a_place_by_time_is_the_first_at_or_after
+            places_by_time_agree_with_a_plain_search
+            partitions_are_read_apart
+            a_new_topic_is_there_with_its_settings
+            topics_are_listed_by_name
+            a_topic_that_does_not_exist_is_not_found
+            a_partition_that_does_not_exist_is_refused
+            settings_change_and_events_stay
+            a_topic_grows_by_empty_partitions
+            partitions_cannot_shrink
+            a_topic_that_is_made_again_starts_anew
+        }
+    };
+}
+
+/// Tests a log with what HTTP has no words for: see [`log_exact`](crate::log_exact).
+#[macro_export]
+macro_rules! log_exact_conformance {
+    ($factory:expr) => {
+        $crate::conformance! { $factory, log_exact:
+            a_topic_that_exists_cannot_be_made
+            a_missing_topic_cannot_be_changed
+            a_change_from_an_old_revision_is_refused
+            of_equal_revisions_one_wins
+            of_many_makers_one_wins
+            no_topic_number_is_used_twice
+            changes_of_a_commit_happen_in_order
+            changes_happen_as_a_whole_or_not_at_all
+            the_clock_says_when_an_event_was_recorded
+            ids_and_recorded_ts_survive_a_clock_that_steps_back
+            an_id_is_remembered_for_its_window
+            after_its_window_an_id_means_nothing
+            the_window_goes_by_recorded_time
+            each_topic_has_its_own_window
+            an_id_is_remembered_when_the_clock_steps_back
+            a_closed_store_takes_no_commits
+            commits_that_meet_the_closing_are_answered
+            a_commit_that_was_given_up_is_still_whole
+            a_placement_from_before_growth_is_stale
+            a_placement_from_an_earlier_life_is_stale
+            a_placement_outlives_other_changes
+            an_event_without_a_valid_partition_is_refused
+            an_event_goes_where_it_was_placed
+            order_within_a_commit_counts_across_partitions
+            an_event_for_a_missing_topic_is_refused
+            an_empty_key_is_a_key
+            a_commit_takes_events_of_several_topics
+            several_topics_change_as_a_whole_or_not_at_all
+            a_commit_is_as_durable_as_its_strictest_topic
+            several_topics_become_visible_at_once
+            trimmed_events_are_gone
+            a_trim_is_clamped
+            a_partition_trimmed_to_its_end_goes_on
+            a_place_by_time_is_a_kept_one
+            keys_are_looked_up_among_what_is_kept
+            a_history_goes_on_after_a_trimmed_event
+            an_id_is_remembered_though_its_event_is_trimmed
+            a_trim_comes_before_the_events_of_its_commit
+            a_trim_is_of_the_topic_that_is_there
+            an_expectation_is_about_what_is_kept
+            what_was_committed_is_not_waited_for
+            a_waiter_wakes_for_the_next_commit
+            many_waiters_all_wake
+            a_waiter_that_gave_up_bothers_nobody
+            a_follower_misses_nothing
+            what_the_sequence_covers_can_be_read
+        }
+    };
+}
+
+/// Tests documents and cursors: see [`state`](crate::state).
+#[macro_export]
+macro_rules! state_conformance {
+    ($factory:expr) => {
+        $crate::conformance! { $factory, state:
+            a_cursor_is_where_it_was_moved_to
+            a_cursor_moves_only_from_its_version
+            a_cursor_is_fenced_by_epoch
+            a_removed_cursor_is_gone
+            cursors_are_apart
+            moves_of_a_commit_see_each_other
+            cursors_go_with_their_topic
+            a_replaced_topic_has_no_old_cursors
+            cursors_stay_when_the_topic_changes
+            a_cursor_needs_a_topic
+            of_equal_moves_one_wins
+            a_move_is_as_durable_as_its_topic
+            set_replaces_the_document
+            merge_patches_the_document
+            inc_adds_to_numbers
+            a_deleted_document_starts_over
+            a_version_can_be_demanded
+            writes_of_a_commit_see_each_other
+            a_write_that_makes_no_sense_is_refused
+            collections_are_apart
+            concurrent_increments_all_count
+            of_equal_versions_one_wins
+            documents_are_always_flushed
+            all_parts_of_a_commit_happen
+            a_refused_part_takes_all_with_it
+            a_duplicate_stops_no_other_part
+            documents_make_a_commit_durable
+            all_parts_become_visible_at_once
+            a_refused_commit_leaves_the_next_alone
+            a_scan_is_in_the_order_of_keys
+            a_scan_starts_after_any_key
+            a_scan_gives_documents_as_they_are
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// A behaviour that is written and not listed would never run.
+    #[test]
+    fn every_behaviour_is_listed() {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let lists = fs::read_to_string(src.join("macros.rs")).unwrap();
+        for suite in ["log", "log_exact", "state"] {
+            let start = lists.find(&format!("macro_rules! {suite}_conformance")).unwrap();
+            let list: Vec<&str> = lists[start..].split('}').next().unwrap().split_whitespace().collect();
+            for file in fs::read_dir(src.join(suite)).unwrap() {
+                let text = fs::read_to_string(file.unwrap().path()).unwrap();
+                for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+                    let name = line.split('(').next().unwrap();
+                    assert!(list.contains(&name), "{name} is not listed in {suite}_conformance!");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! A simulated disk under the embedded engine: it keeps what was promised and loses the rest.
+//!
+//! After a power cut, each sector that was written and not synced is there or not, by chance; a file has its
+//! synced length or a later one; names that were not synced may be gone. Flushes can be made to fail, the disk
+//! to be full, and bits to flip. After a kill, everything that was written is there, except that the write
+//! under way may be cut short.
+
+use parking_lot::Mutex;
+use prombus_store_disk::disk::{Disk, DiskFile};
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What reaches the medium as a whole or not at all.
+const SECTOR: usize = 512;
+
+/// How the machine goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The process dies; what it wrote stays.
+    Kill,
+    /// The power goes; what was not synced may be lost.
+    PowerCut,
+}
+
+/// The disk. Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<u64, Content>,
+    next_file: u64,
+    /// Names as they are now.
+    names: BTreeMap<PathBuf, u64>,
+    /// Names as they would be after a power cut, and what was done to them since, by folder.
+    durable_names: BTreeMap<PathBuf, u64>,
+    unsynced: BTreeMap<PathBuf, Vec<NameChange>>,
+    folders: BTreeSet<PathBuf>,
+    locked: BTreeMap<PathBuf, u64>,
+    /// Handles of an earlier life are dead.
+    life: u64,
+    operations: u64,
+    crash_at: Option<(u64, Crash)>,
+    down: Option<Crash>,
+    failing_syncs: bool,
+    capacity: Option<u64>,
+    random: Option<fastrand::Rng>,
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Set(PathBuf, u64),
+    Gone(PathBuf),
+}
+
+#[derive(Default)]
+struct Content {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+    reserved: u64,
+}
+
+impl SimDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many operations that change something there were since the last start.
+    pub fn operations(&self) -> u64 {
+        self.0.lock().operations
+    }
+
+    /// Lets the machine go down in the middle of operation `number` (counted from the last start).
+    pub fn crash_at(&self, number: u64, crash: Crash) {
+        let mut state = self.0.lock();
+        state.crash_at = Some((number, crash));
+    }
+
+    /// Lets the machine go down now.
+    pub fn crash(&self, crash: Crash) {
+        self.0.lock().down.get_or_insert(crash);
+    }
+
+    /// Whether the machine is down.
+    pub fn is_down(&self) -> bool {
+        self.0.lock().down.is_some()
+    }
+
+    /// Starts the machine again; chance, from `seed`, decides what is left of what was not promised.
+    pub fn restart(&self, seed: u64) {
+        let mut state = self.0.lock();
+        let mut random = fastrand::Rng::with_seed(seed);
+        if state.down.take() == Some(Crash::PowerCut) {
+            state.lose(&mut random);
+        }
+        state.life += 1;
+        state.operations = 0;
+        state.crash_at = None;
+        state.failing_syncs = false;
+        state.locked.clear();
+        state.random = Some(random);
+    }
+
+    /// Makes flushes fail (or work again).
+    pub fn fail_syncs(&self, fail: bool) {
+        self.0.lock().failing_syncs = fail;
+    }
+
+    /// Limits the disk to so many bytes.
+    pub fn limit(&self, capacity: Option<u64>) {
+        self.0.lock().capacity = capacity;
+    }
+
+    /// What is used of it.
+    pub fn used(&self) -> u64 {
+        self.0.lock().used()
+    }
+
+    /// All files with their lengths, in the order of their names.
+    pub fn files(&self) -> Vec<(PathBuf, usize)> {
+        let state = self.0.lock();
+        state.names.iter().map(|(path, file)| (path.clone(), state.files[file].now.len())).collect()
+    }
+
+    /// Flips a bit of a file, also of what was synced.
+    pub fn flip(&self, path: &Path, bit: usize) {
+        let mut state = self.0.lock();
+        let Some(file) = state.names.get(path).copied() else { return };
+        if let Some(content) = state.files.get_mut(&file) {
+            for bytes in [&mut content.now, &mut content.durable] {
+                if let Some(byte) = bytes.get_mut(bit / 8) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+
+    fn change<T>(&self, life: u64, act: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.0.lock();
+        state.alive(life)?;
+        state.operations += 1;
+        let now = state.operations;
+        match state.crash_at {
+            Some((at, crash)) if now >= at => {
+                // What was under way is done in part.
+                let _ = act(&mut state, true);
+                state.down = Some(crash);
+                Err(State::off())
+            }
+            _ => act(&mut state, false),
+        }
+    }
+
+    fn look<T>(&self, life: u64, act: impl FnOnce(&State) -> io::Result<T>) -> io::Result<T> {
+        let state = self.0.lock();
+        state.alive(life)?;
+        act(&state)
+    }
+
+    fn life(&self) -> u64 {
+        self.0.lock().life
+    }
+
+    fn handle(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let life = self.life();
+        let file =
+            self.look(life, |state| state.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into()))?;
+        Ok(Arc::new(SimFile { disk: self.clone(), file, life }))
+    }
+}
+
+impl State {
+    fn off() -> io::Error {
+        io::Error::other("the machine is down")
+    }
+
+    fn alive(&self, life: u64) -> io::Result<()> {
+        if self.down.is_some() || life != self.life { Err(Self::off()) } else { Ok(()) }
+    }
+
+    fn used(&self) -> u64 {
+        self.names.values().map(|file| self.files[file].reserved.max(self.files[file].now.len() as u64)).sum()
+    }
+
+    /// Whether a file may grow to `len`.
+    fn grow(&self, file: u64, len: u64) -> io::Result<()> {
+        let content = &self.files[&file];
+        let more = len.saturating_sub(content.reserved.max(content.now.len() as u64));
+        match self.capacity {
+            Some(capacity) if more > 0 && self.used() + more > capacity => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn rename_entry(&mut self, change: NameChange) {
+        let path = match &change {
+            NameChange::Set(path, file) => {
+                self.names.insert(path.clone(), *file);
+                path
+            }
+            NameChange::Gone(path) => {
+                self.names.remove(path);
+                path
+            }
+        };
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        self.unsynced.entry(folder).or_default().push(change);
+    }
+
+    fn sync_names(&mut self, folder: &Path, count: usize) {
+        let changes = self.unsynced.remove(folder).unwrap_or_default();
+        for change in changes.into_iter().take(count) {
+            match change {
+                NameChange::Set(path, file) => self.durable_names.insert(path, file),
+                NameChange::Gone(path) => self.durable_names.remove(&path),
+            };
+        }
+    }
+
+    /// The power was cut.
+    fn lose(&mut self, random: &mut fastrand::Rng) {
+        let folders: Vec<PathBuf> = self.unsynced.keys().cloned().collect();
+        for folder in folders {
+            let changes = self.unsynced[&folder].len();
+            self.sync_names(&folder, random.usize(0..=changes));
+        }
+        self.names = self.durable_names.clone();
+        for content in self.files.values_mut() {
+            content.lose(random);
+        }
+    }
+}
+
+impl Content {
+    fn write(&mut self, bytes: &[u8], at: usize) {
+        let end = at + bytes.len();
+        if self.now.len() < end {
+            self.now.resize(end, 0);
+        }
+        self.now[at..end].copy_from_slice(bytes);
+        self.dirty.extend(at / SECTOR..end.div_ceil(SECTOR));
+    }
+
+    fn sync(&mut self) {
+        self.durable.resize(self.now.len(), 0);
+        for sector in std::mem::take(&mut self.dirty) {
+            self.copy_sector(sector);
+        }
+    }
+
+    /// Makes a sector durable as it is now, as far as the durable length goes.
+    fn copy_sector(&mut self, sector: usize) {
+        let start = sector * SECTOR;
+        let end = (start + SECTOR).min(self.now.len()).min(self.durable.len());
+        if start < end {
+            self.durable[start..end].copy_from_slice(&self.now[start..end]);
+        }
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.now.resize(len, 0);
+        self.dirty = self.dirty.split_off(&0).into_iter().filter(|sector| sector * SECTOR < len).collect();
+        self.dirty.extend(len / SECTOR..len.div_ceil(SECTOR));
+    }
+
+    fn lose(&mut self, random: &mut fastrand::Rng) {
+        if random.bool() {
+            self.durable.resize(self.now.len(), 0);
+        }
+        let odds = random.u8(..);
+        for sector in std::mem::take(&mut self.dirty) {
+            if random.u8(..) >= odds {
+                self.copy_sector(sector);
+            }
+        }
+        self.now = self.durable.clone();
+        self.reserved = 0;
+    }
+}
+
+impl Disk for SimDisk {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let life = self.life();
+        self.change(life, |state, _| {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            if !state.folders.contains(folder) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let file = state.next_file;
+            state.next_file += 1;
+            state.files.insert(file, Content::default());
+            state.rename_entry(NameChange::Set(path.to_owned(), file));
+            Ok(())
+        })?;
+        self.handle(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.handle(path)
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.handle(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change(self.life(), |state, _| {
+            let file = state.names.get(from).copied().ok_or(io::ErrorKind::NotFound)?;
+            state.rename_entry(NameChange::Set(to.to_owned(), file));
+            state.rename_entry(NameChange::Gone(from.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.change(self.life(), |state, _| {
+            state.rename_entry(NameChange::Gone(path.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.look(self.life(), |state| {
+            let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
+            let files = state.names.keys().filter(|path| path.parent() == Some(dir)).filter_map(name);
+            let folders = state.folders.iter().filter(|path| path.parent() == Some(dir)).filter_map(name);
+            let mut names: Vec<String> = files.chain(folders).collect();
+            names.sort();
+            Ok(names)
+        })
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.look(self.life(), |_| Ok(()))?;
+        self.0.lock().folders.insert(dir.to_owned());
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.change(self.life(), |state, in_part| {
+            if !in_part {
+                state.sync_names(dir, usize::MAX);
+            }
+            Ok(())
+        })
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let mut state = self.0.lock();
+        let life = state.life;
+        state.alive(life)?;
+        if state.locked.contains_key(path) {
+            return Ok(None);
+        }
+        state.locked.insert(path.to_owned(), life);
+        Ok(Some(Box::new(SimLock { disk: self.clone(), path: path.to_owned(), life })))
+    }
+
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        self.look(self.life(), |state| {
+            Ok(state.capacity.map_or(u64::MAX, |all| all.saturating_sub(state.used())))
+        })
+    }
+}
+
+struct SimLock {
+    disk: SimDisk,
+    path: PathBuf,
+    life: u64,
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut state = self.disk.0.lock();
+        if state.locked.get(&self.path) == Some(&self.life) {
+            state.locked.remove(&self.path);
+        }
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    file: u64,
+    life: u64,
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.disk.look(self.life, |state| {
+            let now = &state.files[&self.file].now;
+            let start = (at as usize).min(now.len());
+            let len = buffer.len().min(now.len() - start);
+            buffer[..len].copy_from_slice(&now[start..start + len]);
+            Ok(len)
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.disk.change(self.life, |state, in_part| {
+            state.grow(self.file, at + bytes.len() as u64)?;
+            let cut = match &mut state.random {
+                Some(random) if in_part => random.usize(0..=bytes.len()),
+                _ => bytes.len(),
+            };
+            if let Some(content) = state.files.get_mut(&self.file) {
+                content.write(&bytes[..cut], at as usize);
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.change(self.life, |state, in_part| {
+            if state.failing_syncs {
+                return Err(io::Error::other("the medium does not answer"));
+            }
+            match state.files.get_mut(&self.file) {
+                Some(content) if !in_part => content.sync(),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.disk.look(self.life, |state| Ok(state.files[&self.file].now.len() as u64))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.change(self.life, |state, _| {
+            state.grow(self.file, len)?;
+            if let Some(content) = state.files.get_mut(&self.file) {
+                content.set_len(len as usize);
+                content.reserved = content.reserved.min(len);
+            }
+            Ok(())
+        })
+    }
+
+    fn reserve(&self, _: u64, len: u64) -> io::Result<()> {
+        self.disk.change(self.life, |state, _| {
+            state.grow(self.file, len)?;
+            if let Some(content) = state.files.get_mut(&self.file) {
+                content.reserved = content.reserved.max(len);
+                if content.now.len() < len as usize {
+                    content.now.resize(len as usize, 0);
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! Documents: what writes make of them, and their versions.
+
+use super::{commit, inc, set, write};
+use crate::Subject;
+use crate::build::json;
+use crate::subject::{must, refusal};
+use crate::tasks::together;
+use prombus_core::document::WriteError;
+use prombus_core::{CommitError, Document, DocumentWrite, Durability, WriteOp};
+use std::sync::Arc;
+
+async fn wrote(s: &Subject, writes: Vec<DocumentWrite>) -> Vec<u64> {
+    must(commit(s, writes).await, "a write that nothing speaks against happens").versions
+}
+
+async fn body(s: &Subject, key: &str) -> Option<String> {
+    let document = s.document("c", key).await?;
+    Some(String::from_utf8_lossy(document.body.as_bytes()).into_owned())
+}
+
+/// `set` makes or replaces a document, whose text is carried byte for byte, with the writer's time.
+pub async fn set_replaces_the_document(s: Subject) {
+    assert_eq!(s.document("c", "d").await, None, "a document that was never written is not there");
+    for (n, text) in
+        (1..).zip([r#"{"b":1.10,"a":{"z":[]}}"#, "{}", r#"{"a":"\u00e9","big":12345678901234567890123}"#])
+    {
+        let versions = wrote(&s, vec![DocumentWrite { ts: 100 - n, ..set("d", text) }]).await;
+        assert_eq!(versions, [n], "the receipt has the version that was written");
+        let document = Document { key: "d".into(), version: n, ts: 100 - n, body: json(text) };
+        assert_eq!(s.document("c", "d").await, Some(document), "a document is what was set");
+    }
+}
+
+/// `merge` goes by RFC 7396.
+pub async fn merge_patches_the_document(s: Subject) {
+    let merge = |patch: &str| write("c", "d", WriteOp::Merge(json(patch)));
+    wrote(&s, vec![merge(r#"{"a":{"b":1,"c":2},"x":null}"#)]).await;
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"a":{"b":1,"c":2}}"#), "a merge can make a document");
+    let versions = wrote(&s, vec![merge(r#"{"a":{"b":null,"d":[1,null]},"e":5}"#)]).await;
+    assert_eq!(versions, [2]);
+    let merged = r#"{"a":{"c":2,"d":[1,null]},"e":5}"#;
+    assert_eq!(
+        body(&s, "d").await.as_deref(),
+        Some(merged),
+        "null removes, objects merge, the rest replaces"
+    );
+}
+
+/// `inc` adds to numbers, absent ones counting as 0, and integers stay exact.
+pub async fn inc_adds_to_numbers(s: Subject) {
+    wrote(&s, vec![inc("d", r#"{"n":9007199254740993}"#)]).await;
+    wrote(&s, vec![inc("d", r#"{"n":1,"m":-2}"#)]).await;
+    assert_eq!(
+        body(&s, "d").await.as_deref(),
+        Some(r#"{"m":-2,"n":9007199254740994}"#),
+        "integers stay exact"
+    );
+    wrote(&s, vec![inc("d", r#"{"m":0.5}"#)]).await;
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"m":-1.5,"n":9007199254740994}"#));
+}
+
+/// `delete` removes a document, and one that is written after that starts over.
+pub async fn a_deleted_document_starts_over(s: Subject) {
+    let delete = || write("c", "d", WriteOp::Delete);
+    assert_eq!(wrote(&s, vec![delete()]).await, [0], "what is not there can be deleted");
+    assert_eq!(wrote(&s, vec![set("d", "{}")]).await, [1]);
+    assert_eq!(wrote(&s, vec![set("d", "{}")]).await, [2]);
+    assert_eq!(wrote(&s, vec![delete()]).await, [0], "a deleted document has version 0");
+    assert_eq!(s.document("c", "d").await, None, "a deleted document is gone");
+    assert_eq!(wrote(&s, vec![inc("d", r#"{"n":1}"#)]).await, [1], "versions start over");
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"n":1}"#), "nothing of the deleted one is left");
+}
+
+/// A write on a condition happens just when the document has that version, 0 meaning that there is none.
+pub async fn a_version_can_be_demanded(s: Subject) {
+    let demand =
+        |version: u64, op: WriteOp| vec![DocumentWrite { if_version: Some(version), ..write("c", "d", op) }];
+    let put = |n: u64| WriteOp::Set(json(&format!("{{\"n\":{n}}}")));
+    let conflict = |actual| CommitError::VersionConflict { collection: "c".into(), key: "d".into(), actual };
+    assert_eq!(refusal(commit(&s, demand(1, put(0))).await), conflict(0), "there is no document");
+    assert_eq!(wrote(&s, demand(0, put(1))).await, [1], "0 means that there is none");
+    for wrong in [0, 2, u64::MAX] {
+        assert_eq!(refusal(commit(&s, demand(wrong, put(9))).await), conflict(1), "it has version 1");
+        assert_eq!(refusal(commit(&s, demand(wrong, WriteOp::Delete)).await), conflict(1));
+    }
+    assert_eq!(wrote(&s, demand(1, put(2))).await, [2]);
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"n":2}"#));
+    assert_eq!(wrote(&s, demand(2, WriteOp::Delete)).await, [0], "a delete can be conditional too");
+    assert_eq!(wrote(&s, demand(0, put(3))).await, [1], "a deleted document is none");
+}
+
+/// The writes of one commit happen in order, each on top of the earlier ones.
+pub async fn writes_of_a_commit_see_each_other(s: Subject) {
+    let demand = |version, write| DocumentWrite { if_version: Some(version), ..write };
+    let writes = vec![
+        demand(0, set("d", r#"{"n":1}"#)),
+        demand(1, inc("d", r#"{"n":2}"#)),
+        set("e", "{}"),
+        inc("d", r#"{"n":3}"#),
+        write("c", "e", WriteOp::Delete),
+        demand(0, set("e", r#"{"again":true}"#)),
+    ];
+    let versions = wrote(&s, writes).await;
+    assert_eq!(versions, [1, 2, 1, 3, 0, 1], "the versions of a receipt are in the order of the writes");
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"n":6}"#));
+    assert_eq!(body(&s, "e").await.as_deref(), Some(r#"{"again":true}"#));
+    let error = refusal(commit(&s, vec![set("d", "{}"), demand(3, set("d", "{}"))]).await);
+    let conflict = CommitError::VersionConflict { collection: "c".into(), key: "d".into(), actual: 4 };
+    assert_eq!(error, conflict, "a condition sees the earlier writes of its commit");
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"n":6}"#), "a refused commit writes nothing");
+}
+
+/// A write that makes no sense is refused, with all that came with it.
+pub async fn a_write_that_makes_no_sense_is_refused(s: Subject) {
+    wrote(&s, vec![set("d", r#"{"text":"x"}"#)]).await;
+    let not_object = WriteError::NotAnObject;
+    let bad = [
+        (WriteOp::Set(json("[1]")), not_object.clone()),
+        (WriteOp::Set(json("null")), not_object.clone()),
+        (WriteOp::Merge(json("1")), not_object.clone()),
+        (WriteOp::Inc(json("1")), not_object),
+        (WriteOp::Inc(json(r#"{"text":1}"#)), WriteError::NotANumber("text".into())),
+        (WriteOp::Inc(json(r#"{"n":"1"}"#)), WriteError::NotANumber("n".into())),
+    ];
+    for (op, error) in bad {
+        let writes =
+            vec![set("new", "{}"), set("d", r#"{"text":"y"}"#), write("c", "d", op.clone()), set("d", "{}")];
+        let refused = refusal(commit(&s, writes).await);
+        assert_eq!(refused, CommitError::BadWrite { key: "d".into(), error }, "{op:?}");
+        assert_eq!(
+            body(&s, "d").await.as_deref(),
+            Some(r#"{"text":"x"}"#),
+            "a refused commit writes nothing"
+        );
+        assert_eq!(s.document("c", "new").await, None, "a refused commit writes nothing");
+    }
+}
+
+/// Collections do not share documents.
+pub async fn collections_are_apart(s: Subject) {
+    wrote(&s, vec![set("d", r#"{"in":"c"}"#), write("e", "d", WriteOp::Set(json(r#"{"in":"e"}"#)))]).await;
+    wrote(&s, vec![write("e", "d", WriteOp::Delete)]).await;
+    assert_eq!(s.document("e", "d").await, None);
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"in":"c"}"#), "a collection has its own documents");
+    for other in ["", "cc", "C"] {
+        assert_eq!(s.document(other, "d").await, None, "{other:?} is another collection");
+    }
+}
+
+/// An increment that was answered counts, from however many tasks they come.
+pub async fn concurrent_increments_all_count(s: Subject) {
+    let s = Arc::new(s);
+    together(8, |_| {
+        let s = s.clone();
+        async move {
+            for _ in 0..20 {
+                wrote(&s, vec![inc("d", r#"{"n":1}"#)]).await;
+            }
+        }
+    })
+    .await;
+    assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"n":160}"#), "each increment counts once");
+    assert_eq!(s.document("c", "d").await.map(|document| document.version), Some(160), "each is a version");
+}
+
+/// Of writes that demand the same version, one wins.
+pub async fn of_equal_versions_one_wins(s: Subject) {
+    let s = Arc::new(s);
+    for version in 0..15 {
+        let answers = together(6, |n| {
+            let write = DocumentWrite { if_version: Some(version), ..set("d", &format!("{{\"n\":{n}}}")) };
+            let s = s.clone();
+            async move { commit(&s, vec![write]).await }
+        })
+        .await;
+        let winners: Vec<usize> = (0..6).filter(|n| answers[*n].is_ok()).collect();
+        assert_eq!(winners.len(), 1, "of writes that demand the same version one wins");
+        assert_eq!(
+            body(&s, "d").await,
+            Some(format!("{{\"n\":{}}}", winners[0])),
+            "the one that was answered"
+        );
+        for error in answers.into_iter().filter_map(Result::err) {
+            let actual = version + 1;
+            assert_eq!(
+                error,
+                CommitError::VersionConflict { collection: "c".into(), key: "d".into(), actual }
+            );
+        }
+    }
+}
+
+/// A commit of documents is always flushed.
+pub async fn documents_are_always_flushed(s: Subject) {
+    let receipt = must(commit(&s, vec![set("d", "{}")]).await, "documents can be written");
+    assert_eq!(receipt.durability, Durability::Sync, "documents belong to no topic and are always flushed");
+}
