@@ -1,0 +1,69 @@
+//! Makes a golden data folder: `cargo run -p prombus-store-disk --example make_golden -- <folder>`.
+//!
+//! Run it once for each format version; later builds must open what it made (see `tests/golden.rs`).
+
+#[path = "../tests/support/listing.rs"]
+mod listing;
+
+use bytes::Bytes;
+use prombus_core::*;
+use prombus_store_disk::{DiskOptions, DiskStore};
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use uuid::Uuid;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let folder = PathBuf::from(std::env::args().nth(1).ok_or("name a folder")?);
+    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+    let data = folder.join("data");
+    let options = DiskOptions { part_bytes: 8 << 10, clock: clock.clone(), seed: 7, ..DiskOptions::new(&data) };
+    let store = DiskStore::open(options)?;
+    let (kept, gone) = (TopicName::parse("kept.v1")?, TopicName::parse("gone")?);
+    for (name, partitions) in [(&kept, 3), (&gone, 1)] {
+        let config = TopicConfig { partitions, ..TopicConfig::default() };
+        configure(&store, ConfigChange::CreateTopic { name: name.clone(), config }).await?;
+    }
+    for n in 0..120u32 {
+        clock.advance(u64::from(n % 5));
+        let mut events = vec![append(&kept, TopicNumber(0), 3, n)?];
+        if n < 20 {
+            events.push(append(&gone, TopicNumber(1), 1, n)?);
+        }
+        let set = WriteOp::Set(Json::parse(format!("{{\"n\":{n},\"big\":12345678901234567890.10}}").into())?);
+        let key = format!("document {}", n % 9);
+        let write = DocumentWrite { collection: "documents".into(), key, op: set, if_version: None, ts: clock.now_ms() };
+        let target = CursorTarget { next: Offset(u64::from(n)), detail: Bytes::from(vec![0, 255, n as u8]) };
+        let key = CursorKey { topic: kept.clone(), reader: "reader".into(), partition: Partition(0) };
+        let cursor = CursorMove { key, expect_version: u64::from(n), epoch: Epoch(u64::from(n / 50)), to: Some(target) };
+        let commit = Commit { events, documents: vec![write], cursors: vec![cursor], ..Commit::default() };
+        store.commit(Arc::new(commit)).await?;
+    }
+    configure(&store, ConfigChange::DeleteTopic { name: gone }).await?;
+    let before = Offset(4);
+    configure(&store, ConfigChange::Trim { topic: kept.clone(), partition: Partition(1), before }).await?;
+    std::fs::write(folder.join("expected.txt"), listing::listing(&store).await)?;
+    store.close().await;
+    Ok(())
+}
+
+async fn configure(store: &DiskStore, change: ConfigChange) -> Result<(), CommitError> {
+    store.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await.map(drop)
+}
+
+fn append(topic: &TopicName, number: TopicNumber, partitions: u32, n: u32) -> Result<Append, JsonError> {
+    let json = |text: String| Json::parse(text.into());
+    let event = NewEvent {
+        id: (n % 2 == 0).then(|| Uuid::from_u128(u128::from(n) << 64 | 0xfeed)),
+        ts: (n % 3 == 0).then_some(1_700_000_000_000 + u64::from(n)),
+        key: (n % 4 != 0).then(|| format!("key {} ö", n % 6).into()),
+        sid: if n % 5 == 0 { Some(json("\"sid\"".into())?) } else { None },
+        headers: if n % 7 == 0 { Some(json("{\"x-a\":\"b\"}".into())?) } else { None },
+        payload: json(format!("{{\"n\":{n},\"exact\":1.10,\"pad\":\"{}\"}}", "p".repeat(n as usize * 3)))?,
+        caused_by: if n % 11 == 0 { Some(json("[\"c\"]".into())?) } else { None },
+        tags: if n % 13 == 0 { Some(json("[\"#t\"]".into())?) } else { None },
+    };
+    let placement = Placement::Placed(Partition(n % partitions), Layout { topic: number, partitions });
+    Ok(Append { topic: topic.clone(), placement, expect: None, event })
+}

@@ -1,0 +1,38 @@
+//! The disk engine keeps every promise of the ports, on a real disk: with parts of the usual size, where most
+//! is still in memory, and with tiny ones, where most is sealed.
+
+use prombus_core::ManualClock;
+use prombus_store_disk::{DiskOptions, DiskStore};
+use prombus_testkit::Subject;
+use std::sync::Arc;
+
+const USUAL: u64 = 8 << 20;
+const TINY: u64 = 2 << 10;
+
+async fn store(part_bytes: u64) -> Subject {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+    let options = DiskOptions { part_bytes, clock: clock.clone(), seed: 1, ..DiskOptions::new(dir.path()) };
+    let store = DiskStore::open(options).unwrap();
+    Subject { keep: Box::new(dir), ..Subject::new(store, clock) }
+}
+
+mod usual {
+    async fn disk() -> super::Subject {
+        super::store(super::USUAL).await
+    }
+
+    prombus_testkit::log_conformance!(disk);
+    prombus_testkit::log_exact_conformance!(disk);
+    prombus_testkit::state_conformance!(disk);
+}
+
+mod tiny_parts {
+    async fn disk() -> super::Subject {
+        super::store(super::TINY).await
+    }
+
+    prombus_testkit::log_conformance!(disk);
+    prombus_testkit::log_exact_conformance!(disk);
+    prombus_testkit::state_conformance!(disk);
+}
