@@ -1,1 +1,167 @@
-//! client
+//! A client for a prombus hub over HTTP.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), prombus_client::ClientError> {
+//! use prombus_client::{Client, NewEvent};
+//!
+//! let client = Client::new("http://127.0.0.1:7070", None)?;
+//! let event = NewEvent::of(&serde_json::json!({"status": "alive"}))?.with_key("web1");
+//! let published = client.publish("process.state", &event).await?;
+//! println!("{} is at offset {}", published.id, published.offset);
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod event;
+mod publish;
+mod read;
+mod topics;
+
+pub use error::{ClientError, HubError};
+pub use event::{Expect, NewEvent};
+pub use prombus_wire::{EventRecord, EventsPage, PartitionBounds, Published, PublishedBatch, TopicAnswer};
+pub use read::{ReadFrom, ReadQuery};
+
+use reqwest::{Method, RequestBuilder, Response, Url};
+use std::time::Duration;
+
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call that is not a stream may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often an idle connection is probed, so that a stream from a hub that vanished comes to an end.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Talks to one hub. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<String>,
+}
+
+impl Client {
+    /// A client of the hub at `url`. Nothing is sent yet.
+    pub fn new(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
+        let base = parse_base(url)?;
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_nodelay(true);
+        if is_loopback(&base) {
+            // A proxy that the environment names would look for the hub on its own machine.
+            http = http.no_proxy();
+        }
+        let http = http.build().map_err(ClientError::Transport)?;
+        Ok(Self { http, base, token: token.map(str::to_owned) })
+    }
+
+    /// The hub's address.
+    pub fn url(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// The hub's host and port, for those who want to make connections of their own.
+    pub fn host_and_port(&self) -> String {
+        let host = self.base.host_str().unwrap_or_default();
+        format!("{host}:{}", self.base.port_or_known_default().unwrap_or(80))
+    }
+
+    /// What comes before the path of every call, without a slash at its end.
+    pub fn base_path(&self) -> &str {
+        self.base.path().trim_end_matches('/')
+    }
+
+    /// A request whose path is made of `segments`, each of them escaped as needed.
+    fn request(&self, method: Method, segments: &[&str]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        // Only addresses that cannot have a path refuse, and those were refused at the start.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Sends a call that is answered in one piece.
+    async fn call(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        self.stream(request.timeout(CALL_TIMEOUT)).await
+    }
+
+    /// Sends a call that may take as long as its stream.
+    async fn stream(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|error| self.transport(error))?;
+        if response.status().is_success() { Ok(response) } else { Err(error::from_response(response).await) }
+    }
+
+    /// The answer of a call that went well.
+    async fn answer<A: serde::de::DeserializeOwned>(&self, response: Response) -> Result<A, ClientError> {
+        let body = response.bytes().await.map_err(ClientError::Transport)?;
+        serde_json::from_slice(&body).map_err(|error| ClientError::BadAnswer(error.to_string()))
+    }
+
+    fn transport(&self, error: reqwest::Error) -> ClientError {
+        if error.is_connect() {
+            ClientError::Unreachable { url: self.url().to_owned(), source: error }
+        } else {
+            ClientError::Transport(error)
+        }
+    }
+}
+
+fn parse_base(text: &str) -> Result<Url, ClientError> {
+    let bad = |why: String| ClientError::BadUrl { url: text.to_owned(), why };
+    let url = Url::parse(text).map_err(|error| bad(error.to_string()))?;
+    match url.scheme() {
+        "http" if url.has_host() => Ok(url),
+        "http" => Err(bad("it names no host".into())),
+        "https" => Err(bad("this build speaks plain http only".into())),
+        other => Err(bad(format!("{other}: is not http:"))),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_cannot_be_a_hub_are_refused() {
+        for bad in ["", "127.0.0.1:7070", "localhost:7070", "https://hub", "ftp://hub", "http://", "unix:/x"]
+        {
+            assert!(matches!(Client::new(bad, None), Err(ClientError::BadUrl { .. })), "{bad}");
+        }
+        assert_eq!(Client::new("http://127.0.0.1:7070/", None).unwrap().url(), "http://127.0.0.1:7070");
+        let behind = Client::new("http://hub/behind/", None).unwrap();
+        assert_eq!(behind.url(), "http://hub/behind");
+        assert_eq!((behind.host_and_port().as_str(), behind.base_path()), ("hub:80", "/behind"));
+    }
+
+    #[test]
+    fn path_segments_are_escaped() {
+        let client = Client::new("http://hub/behind", None).unwrap();
+        let request =
+            client.request(Method::GET, &["v1", "topics", "a", "keys", "x/y ?#%ö"]).build().unwrap();
+        assert_eq!(request.url().path(), "/behind/v1/topics/a/keys/x%2Fy%20%3F%23%25%C3%B6");
+    }
+
+    #[test]
+    fn loopback_is_known() {
+        for (url, expected) in [
+            ("http://127.0.0.1:1", true),
+            ("http://[::1]:1", true),
+            ("http://localhost", true),
+            ("http://hub", false),
+        ] {
+            assert_eq!(is_loopback(&Url::parse(url).unwrap()), expected, "{url}");
+        }
+    }
+}

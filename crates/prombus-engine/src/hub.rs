@@ -85,7 +85,7 @@ impl Hub {
     /// Puts the stack together. A commit goes through the layers from the last line to the first.
     pub fn assemble(store: Store, options: HubOptions) -> Self {
         let HubOptions { limits, auto_create, topics, clock } = options;
-        let auto_create = auto_create.then(|| AutoCreate { configs: topics, max_topics: limits.topics });
+        let auto_create = auto_create.then_some(AutoCreate { configs: topics, max_topics: limits.topics });
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
         let bus = Partitioning { log: store.log.clone(), auto_create }.wrap(bus);
         let bus = Checks { limits: limits.clone(), clock }.wrap(bus);
@@ -167,7 +167,7 @@ impl Hub {
                 }
             }
         }
-        Err(BusError::Commit(CommitError::Unavailable("the topic is changing too fast; try again".into())))
+        Err(BusError::Commit(CommitError::Busy))
     }
 
     async fn creation(&self, name: &TopicName, patch: TopicPatch) -> Result<ConfigChange, BusError> {

@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 /// How many events one page looks at, matching or not, before it is handed out.
 const MAX_SCANNED: usize = 20_000;
+/// How many bytes of payload one page has, about, before it is handed out.
+const MAX_PAGE_BYTES: usize = 8 << 20;
 /// How many bytes of events are read from the log at once.
 const READ_BYTES: usize = 1 << 20;
 /// How many events are read from the log at once.
@@ -151,6 +153,8 @@ pub struct Reader {
     /// Where the present partition ended when it was entered, for readers that must come to an end.
     fixed_end: Option<Offset>,
     fix_ends: bool,
+    /// Whether what was read last is the last there is.
+    at_end: bool,
 }
 
 impl Reader {
@@ -162,12 +166,15 @@ impl Reader {
         place: Place,
     ) -> Result<Self, QueryError> {
         let partitions = topic.config.partitions;
-        let reader = Self { log, topic, query, place, fixed_end: None, fix_ends: false };
+        let reader = Self { log, topic, query, place, fixed_end: None, fix_ends: false, at_end: false };
         if let Some(partition) = reader.query.partition
             && partition.0 >= partitions
         {
             let topic = reader.topic.name.clone();
             return Err(ReadError::NoSuchPartition { topic, partitions }.into());
+        }
+        if reader.place.partition.0 >= partitions {
+            return Err(QueryError::BadToken);
         }
         let needs_partition = matches!(reader.query.from, From::AfterId(_) | From::Offset(_));
         if needs_partition && reader.query.partition.is_none() && partitions > 1 {
@@ -196,17 +203,34 @@ impl Reader {
     /// The next page, of at most `limit` events. It may be empty and still have a `next`.
     pub async fn next_page(&mut self, limit: usize) -> Result<QueryPage, QueryError> {
         let mut events = Vec::new();
-        let mut scanned = 0;
-        while events.len() < limit && scanned < MAX_SCANNED {
+        let (mut scanned, mut bytes) = (0, 0);
+        self.at_end = false;
+        while !self.at_end && events.len() < limit && scanned < MAX_SCANNED && bytes < MAX_PAGE_BYTES {
             let batch = match &self.query.key {
                 Some(_) => self.next_of_key(limit - events.len()).await?,
                 None => self.next_of_partitions(limit - events.len()).await?,
             };
             let Some(batch) = batch else { return Ok(QueryPage { events, next: None }) };
             scanned += batch.len();
-            events.extend(batch.into_iter().filter(|event| self.is_wanted(event)));
+            if self.query.filter.is_some() {
+                // Filters cost time; others want to be served too.
+                tokio::task::yield_now().await;
+            }
+            for event in batch {
+                if !self.is_wanted(&event) {
+                    continue;
+                }
+                if events.len() == limit {
+                    // More was read than is handed out: the next page starts with this one.
+                    self.place = Place { partition: event.partition, offset: Some(event.offset) };
+                    self.at_end = false;
+                    break;
+                }
+                bytes += event.payload.len();
+                events.push(event);
+            }
         }
-        Ok(QueryPage { events, next: Some(self.place) })
+        Ok(QueryPage { events, next: (!self.at_end).then_some(self.place) })
     }
 
     fn is_wanted(&self, event: &Event) -> bool {
@@ -214,7 +238,7 @@ impl Reader {
             && self.query.filter.as_ref().is_none_or(|filter| filter.matches(event))
     }
 
-    /// The partitions to go through.
+    /// Whether no partition is read after this one.
     fn is_last(&self, partition: Partition) -> bool {
         self.query.partition.is_some() || partition.0 + 1 >= self.topic.config.partitions
     }
@@ -237,6 +261,7 @@ impl Reader {
                 let request = ReadRequest { topic, partition, from, limit, max_bytes: READ_BYTES };
                 let page = self.log.read(request).await?;
                 if !page.events.is_empty() {
+                    self.at_end = self.is_last(partition) && page.next >= page.end.min(end);
                     self.place = Place { partition, offset: Some(page.next) };
                     return Ok(Some(page.events));
                 }

@@ -1,1 +1,20 @@
-//! server
+//! The HTTP gateway: routes, errors, metrics, and the loop that serves them.
+//!
+//! A gateway can listen before there is a hub: it says that it is alive and not ready, and everything else
+//! is answered `503` until [`Gateway::open`] is called. It talks to the hub only, never to a store.
+
+mod answers;
+mod body;
+mod error;
+mod gateway;
+mod media;
+mod metrics;
+mod outgoing;
+mod params;
+mod path;
+mod pieces;
+mod routes;
+mod serve;
+mod watch;
+
+pub use gateway::{Gateway, GatewayOptions};

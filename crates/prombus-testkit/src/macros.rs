@@ -125,6 +125,8 @@ macro_rules! log_exact_conformance {
             a_place_by_time_is_a_kept_one
             keys_are_looked_up_among_what_is_kept
             a_history_goes_on_after_a_trimmed_event
+            a_history_goes_on_after_a_trimmed_event_and_growth
+            an_id_that_came_twice_is_found_while_one_is_kept
             an_id_is_remembered_though_its_event_is_trimmed
             a_trim_comes_before_the_events_of_its_commit
             a_trim_is_of_the_topic_that_is_there

@@ -17,6 +17,9 @@ const PAGE_EVENTS: usize = 100;
 /// About how many bytes the helpers read at once.
 pub(crate) const PAGE_BYTES: usize = 1 << 20;
 
+/// How often a commit is tried again when the store is busy.
+const MAX_TRIES: usize = 1_000;
+
 /// A fresh, empty store under test.
 pub struct Subject {
     /// The log.
@@ -51,9 +54,16 @@ impl Subject {
         }
     }
 
-    /// Commits.
+    /// Commits. Tries again where others get in the way, as anyone has to.
     pub async fn commit(&self, commit: Commit) -> Result<Receipt, CommitError> {
-        self.log.commit(Arc::new(commit)).await
+        let commit = Arc::new(commit);
+        for _ in 0..MAX_TRIES {
+            match self.log.commit(commit.clone()).await {
+                Err(CommitError::Busy) => tokio::task::yield_now().await,
+                answer => return answer,
+            }
+        }
+        Err(CommitError::Busy)
     }
 
     /// Commits one change of topics.

@@ -1,1 +1,19 @@
-//! wire
+//! What goes over the wire: the requests and answers of the HTTP interface as types.
+//!
+//! Requests borrow from the body that they were parsed from, so that a payload is carried as the bytes that
+//! the producer sent. Answers are owned, for clients to hold. Nothing here knows what a request means.
+
+pub mod answer;
+pub mod error;
+pub mod object;
+pub mod publish;
+pub mod text;
+
+pub use answer::{
+    Counted, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch, TopicAnswer,
+    Topics,
+};
+pub use error::{ErrorBody, ErrorCode};
+pub use object::{Object, parse_object};
+pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
+pub use text::Text;

@@ -1,1 +1,41 @@
-fn main() {}
+//! The prombus binary: the hub, and the commands that talk to one.
+//!
+//! stdout carries data and nothing else; everything that is said goes to stderr. The exit code is 0, 1 for
+//! something that failed, and 2 for something that was asked wrongly.
+
+mod bench;
+mod cli;
+mod commands;
+mod config;
+mod failure;
+mod hub;
+mod lines;
+mod output;
+mod progress;
+mod serve;
+mod store;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Pub(args) => commands::publish::run(&hub, args),
+        Command::Topics(args) => commands::topics::run(&hub, args),
+        Command::Export(args) => commands::export::run(&hub, args),
+        Command::Import(args) => commands::import::run(&hub, &args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Bench(args) => bench::run(&hub, &args),
+    }
+}

@@ -73,15 +73,16 @@ impl Bus for Partitioned {
                 last = Some((append.topic.clone(), layout));
             }
             match self.inner.commit(commit.clone()).await {
+                // Only what was decided here can be decided anew.
                 Err(BusError::Commit(
                     CommitError::StaleLayout(topic) | CommitError::TopicNotFound(topic),
-                )) => {
+                )) if commit.events.iter().any(|append| append.topic == topic) => {
                     self.layouts.write().remove(&topic);
                 }
                 answer => return answer,
             }
         }
-        Err(BusError::Commit(CommitError::Unavailable("the topic is changing too fast; try again".into())))
+        Err(BusError::Commit(CommitError::Busy))
     }
 }
 

@@ -102,6 +102,22 @@ pub async fn after_its_window_an_id_means_nothing(s: Subject) {
     assert_eq!(found, Some(producer_id(1)), "an event with the id is found");
 }
 
+/// Of an id that came again after its window, an event is found as long as one is kept.
+pub async fn an_id_that_came_twice_is_found_while_one_is_kept(s: Subject) {
+    let topic = window(&s, "window.twice").await;
+    let draft = |partition| event("1").id(producer_id(1)).in_partition(partition);
+    s.published_one(&topic, draft(0)).await;
+    s.clock().advance(WINDOW + 1);
+    s.published_one(&topic, draft(1)).await;
+    for (partition, kept) in [(1, true), (0, false)] {
+        let found = s.by_id(&topic, producer_id(1)).await;
+        assert!(found.is_some(), "an event with the id is kept");
+        s.trim(&topic, partition, 1).await;
+        let found = s.by_id(&topic, producer_id(1)).await;
+        assert_eq!(found.is_some(), kept, "an event is found as long as one with its id is kept");
+    }
+}
+
 /// The window goes by when an event was recorded, and not by its `ts`.
 pub async fn the_window_goes_by_recorded_time(s: Subject) {
     let topic = window(&s, "window.recorded").await;

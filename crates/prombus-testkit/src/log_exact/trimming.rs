@@ -114,6 +114,26 @@ pub async fn a_history_goes_on_after_a_trimmed_event(s: Subject) {
     }
 }
 
+/// The same where the key is in two partitions, and the event was in either of them.
+pub async fn a_history_goes_on_after_a_trimmed_event_and_growth(s: Subject) {
+    let topic = s.create("trimmed.growth", partitions(1)).await;
+    let Some(key) = moving_keys(2).next() else { panic!("some key moves") };
+    s.published(&topic, (0..3).map(|n| numbered(n).key(&key))).await;
+    s.grow(&topic, 2).await;
+    s.published(&topic, (3..6).map(|n| numbered(n).key(&key))).await;
+    s.trim(&topic, 0, 2).await;
+    s.trim(&topic, 1, 1).await;
+    let all = [(0, 2), (1, 1), (1, 2)];
+    for (after, left) in [((0, 0), 0), ((0, 1), 0), ((0, 2), 1), ((1, 0), 1), ((1, 1), 2), ((1, 2), 3)] {
+        let after = Some((Partition(after.0), Offset(after.1)));
+        let request =
+            HistoryRequest { topic: topic.clone(), key: key.clone(), after, limit: 9, max_bytes: PAGE_BYTES };
+        let found = must(s.log.history(request).await, "histories are read");
+        let places: Vec<(u32, u64)> = found.iter().map(|event| (event.partition.0, event.offset.0)).collect();
+        assert_eq!(places, all[left..], "after {after:?}");
+    }
+}
+
 /// An id is remembered for its window, though its event is no longer kept.
 pub async fn an_id_is_remembered_though_its_event_is_trimmed(s: Subject) {
     let topic = s.create("trimmed.ids", partitions(1)).await;

@@ -1,0 +1,123 @@
+//! What can go wrong with a call.
+
+use serde_json::{Map, Value};
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address is not one of a hub.
+    #[error("{url:?} is not the address of a hub: {why}; use something like http://127.0.0.1:7070")]
+    BadUrl {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Nobody answers there.
+    #[error("no hub answers at {url}: is it running? ({})", root_cause(source))]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// Why the connection failed.
+        source: reqwest::Error,
+    },
+    /// The connection failed in the middle.
+    #[error("the connection to the hub failed: {}", root_cause(.0))]
+    Transport(#[source] reqwest::Error),
+    /// The hub refused.
+    #[error(transparent)]
+    Hub(Box<HubError>),
+    /// What came back is not an answer of a hub.
+    #[error("the answer is not what a hub says ({0}); is it a hub of another version?")]
+    BadAnswer(String),
+    /// What was to be sent cannot be written as JSON.
+    #[error("this cannot be sent as JSON: {0}")]
+    BadInput(#[from] serde_json::Error),
+}
+
+/// An error that the hub answered with.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct HubError {
+    /// The HTTP status.
+    pub status: u16,
+    /// What kind of error it is, such as `not_found`.
+    pub code: String,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// Everything else that the answer said.
+    pub details: Map<String, Value>,
+}
+
+impl HubError {
+    /// A number among the details.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.details.get(name)?.as_u64()
+    }
+}
+
+impl ClientError {
+    /// The hub's error, where it was the hub that refused.
+    pub fn hub(&self) -> Option<&HubError> {
+        match self {
+            Self::Hub(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the hub says that what was asked for does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.hub().is_some_and(|error| error.status == 404)
+    }
+}
+
+/// The innermost reason, which is the one that says something.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// The error that an answer carries.
+pub(crate) async fn from_response(response: reqwest::Response) -> ClientError {
+    let status = response.status().as_u16();
+    match response.bytes().await {
+        Ok(body) => ClientError::Hub(Box::new(parse(status, &body))),
+        Err(error) => ClientError::Transport(error),
+    }
+}
+
+fn parse(status: u16, body: &[u8]) -> HubError {
+    let mut details: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
+    let mut text = |name: &str| match details.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    };
+    // Something between us and the hub may answer too, in its own words.
+    let code = text("error").unwrap_or_else(|| format!("http_{status}"));
+    let message = text("message").unwrap_or_else(|| format!("the hub answered with status {status}"));
+    HubError { status, code, message, details }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_hub_keep_code_message_and_details() {
+        let error = parse(400, br#"{"error":"bad_json","message":"line 3 is not JSON","count":2,"line":3}"#);
+        assert_eq!(error.to_string(), "line 3 is not JSON (bad_json)");
+        assert_eq!(
+            (error.number("count"), error.number("line"), error.number("x")),
+            (Some(2), Some(3), None)
+        );
+    }
+
+    #[test]
+    fn answers_of_others_are_still_errors() {
+        let error = parse(502, b"<html>Bad Gateway</html>");
+        assert_eq!(error.to_string(), "the hub answered with status 502 (http_502)");
+    }
+}

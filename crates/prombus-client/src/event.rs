@@ -1,0 +1,111 @@
+//! Events to publish. Payloads are carried as the text that they are, so that no digit changes.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// An event to publish. What is absent is left to the hub.
+#[derive(Debug, Clone, Serialize)]
+pub struct NewEvent {
+    /// The producer's own id (a UUID), which makes the publish idempotent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Event time in epoch milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<u64>,
+    /// What order, compaction and partitioning go by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// A session or correlation id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
+    /// Headers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Any JSON.
+    pub payload: Box<RawValue>,
+    /// The ids of the events that led to this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub caused_by: Vec<String>,
+    /// Tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The partition, where the producer wants to name one (not together with a key).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
+    /// What must hold for the event to be taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect: Option<Expect>,
+}
+
+/// What must hold for an event to be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Expect {
+    /// The id of the latest event of the key; `None`: the key has none yet.
+    pub last_id: Option<String>,
+}
+
+impl NewEvent {
+    /// An event with this payload and nothing else.
+    pub fn new(payload: Box<RawValue>) -> Self {
+        Self {
+            id: None,
+            ts: None,
+            key: None,
+            sid: None,
+            headers: BTreeMap::new(),
+            payload,
+            caused_by: Vec::new(),
+            tags: Vec::new(),
+            partition: None,
+            expect: None,
+        }
+    }
+
+    /// An event with `payload` written as JSON.
+    pub fn of<P: Serialize + ?Sized>(payload: &P) -> Result<Self, serde_json::Error> {
+        Ok(Self::new(serde_json::value::to_raw_value(payload)?))
+    }
+
+    /// The event with this key.
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// The event with this id of the producer's own.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_absent_is_not_sent() {
+        let event = NewEvent::of(&serde_json::json!({"a": 1})).unwrap();
+        assert_eq!(serde_json::to_string(&event).unwrap(), r#"{"payload":{"a":1}}"#);
+    }
+
+    #[test]
+    fn an_expectation_of_no_event_is_an_explicit_null() {
+        let mut event = NewEvent::of(&1).unwrap().with_key("k");
+        event.expect = Some(Expect { last_id: None });
+        assert_eq!(
+            serde_json::to_string(&event).unwrap(),
+            r#"{"key":"k","payload":1,"expect":{"last_id":null}}"#
+        );
+    }
+
+    #[test]
+    fn payloads_keep_their_digits() {
+        let payload = RawValue::from_string(r#"{"n":1.10,"b":12345678901234567890123}"#.into()).unwrap();
+        let sent = serde_json::to_string(&NewEvent::new(payload)).unwrap();
+        assert_eq!(sent, r#"{"payload":{"n":1.10,"b":12345678901234567890123}}"#);
+    }
+}

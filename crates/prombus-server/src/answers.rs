@@ -1,0 +1,93 @@
+//! Answers that are worth writing by hand, because there are many of them.
+
+use crate::media::JSON;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prombus_core::{Appended, Durability, Event, Receipt, TopicName};
+use serde::Serialize;
+use uuid::Uuid;
+
+/// What the answer to one event takes, about.
+const PUBLISHED_BYTES: usize = 224;
+
+/// A body that is JSON already.
+pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
+}
+
+/// A value as JSON.
+pub(crate) fn json_of(status: StatusCode, value: &impl Serialize) -> Response {
+    // What is answered here has text keys only, so writing it cannot fail.
+    json(status, serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// One event, bare.
+pub(crate) fn event(event: &Event) -> Response {
+    let mut out = Vec::with_capacity(event.payload.len() + PUBLISHED_BYTES);
+    event.write_json(&mut out);
+    json(StatusCode::OK, out)
+}
+
+/// The answer to one event.
+pub(crate) fn published(topic: &TopicName, receipt: &Receipt) -> Response {
+    let writer = PublishedWriter::new(topic, receipt.durability);
+    let mut out = Vec::with_capacity(PUBLISHED_BYTES + topic.as_str().len());
+    for event in &receipt.events {
+        writer.write(event, &mut out);
+    }
+    json(status(receipt), out)
+}
+
+/// The answer to an array of events.
+pub(crate) fn published_batch(topic: &TopicName, receipt: &Receipt) -> Response {
+    let writer = PublishedWriter::new(topic, receipt.durability);
+    let each = PUBLISHED_BYTES + topic.as_str().len();
+    let mut out = Vec::with_capacity(64 + receipt.events.len() * each);
+    out.extend_from_slice(b"{\"count\":");
+    out.extend_from_slice(itoa::Buffer::new().format(receipt.events.len()).as_bytes());
+    out.extend_from_slice(b",\"events\":[");
+    for (index, event) in receipt.events.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        writer.write(event, &mut out);
+    }
+    out.extend_from_slice(b"]}");
+    json(status(receipt), out)
+}
+
+/// Something was made, unless all of it was there already.
+fn status(receipt: &Receipt) -> StatusCode {
+    if receipt.events.iter().all(|event| event.duplicate) { StatusCode::OK } else { StatusCode::CREATED }
+}
+
+/// Writes the answers of one commit, whose topic and durability are the same for all events.
+struct PublishedWriter {
+    after_id: Vec<u8>,
+    after_ts: &'static [u8],
+}
+
+impl PublishedWriter {
+    fn new(topic: &TopicName, durability: Durability) -> Self {
+        let after_id = format!("\",\"topic\":\"{topic}\",\"partition\":").into_bytes();
+        let after_ts: &[u8] = match durability {
+            Durability::Sync => b",\"durability\":\"sync\",\"duplicate\":",
+            Durability::Interval => b",\"durability\":\"interval\",\"duplicate\":",
+        };
+        Self { after_id, after_ts }
+    }
+
+    fn write(&self, event: &Appended, out: &mut Vec<u8>) {
+        let mut number = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
+        out.extend_from_slice(&self.after_id);
+        out.extend_from_slice(number.format(event.partition.0).as_bytes());
+        out.extend_from_slice(b",\"offset\":");
+        out.extend_from_slice(number.format(event.offset.0).as_bytes());
+        out.extend_from_slice(b",\"ts\":");
+        out.extend_from_slice(number.format(event.ts).as_bytes());
+        out.extend_from_slice(self.after_ts);
+        out.extend_from_slice(if event.duplicate { b"true}" } else { b"false}" });
+    }
+}

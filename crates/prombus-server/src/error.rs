@@ -1,0 +1,323 @@
+//! Every error as users see it: this is the one place that knows which status and code an error has.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use prombus_core::topic::BadTopicName;
+use prombus_core::{CommitError, JsonError, ReadError};
+use prombus_engine::{BadFilter, BusError, QueryError};
+use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
+use serde_json::{Map, Value, json};
+
+/// After how many seconds it is worth trying again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// An error on its way to the client.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: ErrorCode,
+    message: String,
+    details: Map<String, Value>,
+}
+
+impl ApiError {
+    fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { status: status_of(code), code, message: message.into(), details: Map::new() }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::BadRequest, message)
+    }
+
+    pub fn bad_json(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::BadJson, message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::NotFound, message)
+    }
+
+    pub fn method_not_allowed(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::MethodNotAllowed, message)
+    }
+
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::TooLarge, message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Unavailable, message)
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+
+    /// The body has a type that the route does not take.
+    pub fn unsupported_type(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::bad_request(message) }
+    }
+
+    /// The client accepts nothing that the route can answer with.
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_ACCEPTABLE, ..Self::bad_request(message) }
+    }
+
+    /// The client was too slow.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::bad_request(message) }
+    }
+
+    /// The error with one more thing to know.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The error as that of one event of an array.
+    #[must_use]
+    pub fn at_index(self, index: Option<usize>) -> Self {
+        match index {
+            Some(index) => self.with("index", index),
+            None => self,
+        }
+    }
+
+    /// The error as that of one line of many, of which `count` events are in: whatever it is, that line is
+    /// what the client has to mend.
+    #[must_use]
+    pub fn of_line(self, count: u64, line: u64) -> Self {
+        let message = format!("line {line}: {}", self.message);
+        Self { status: StatusCode::BAD_REQUEST, message, ..self }.after_lines(count, line)
+    }
+
+    /// The error as something that ended a stream of lines at `line`, when `count` events were in.
+    #[must_use]
+    pub fn after_lines(self, count: u64, line: u64) -> Self {
+        self.with("count", count).with("line", line)
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+fn status_of(code: ErrorCode) -> StatusCode {
+    use ErrorCode as E;
+    match code {
+        E::BadJson | E::BadRequest | E::BadFilter => StatusCode::BAD_REQUEST,
+        E::Unauthorized => StatusCode::UNAUTHORIZED,
+        E::Forbidden => StatusCode::FORBIDDEN,
+        E::NotFound | E::NotSubscribed | E::UnknownId => StatusCode::NOT_FOUND,
+        E::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        E::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        E::SchemaViolation => StatusCode::UNPROCESSABLE_ENTITY,
+        E::ExpectationFailed => StatusCode::PRECONDITION_FAILED,
+        E::Incompatible
+        | E::IdConflict
+        | E::VersionConflict
+        | E::GroupOptions
+        | E::AlreadySubscribed
+        | E::LeaseExpired
+        | E::NotOwner => StatusCode::CONFLICT,
+        E::Gone => StatusCode::GONE,
+        E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
+        E::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        E::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Self { status, code, message, details } = self;
+        if code == ErrorCode::Internal {
+            tracing::error!(message, "a request failed");
+        }
+        let body = serde_json::to_vec(&ErrorBody { error: code, message, details }).unwrap_or_default();
+        let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+        if matches!(code, ErrorCode::Unavailable | ErrorCode::RateLimited) {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}
+
+/// Text that is not JSON is `bad_json`; JSON that is not what was asked for is `bad_request`.
+impl From<serde_json::Error> for ApiError {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_data() {
+            Self::bad_request(format!("the body is not what is expected here: {error}"))
+        } else {
+            Self::bad_json(format!("the body is not valid JSON: {error}"))
+        }
+    }
+}
+
+impl From<JsonError> for ApiError {
+    fn from(error: JsonError) -> Self {
+        match error {
+            JsonError::Syntax(error) => error.into(),
+            JsonError::TooDeep => Self::bad_request(error.to_string()),
+        }
+    }
+}
+
+impl From<ArrayError<Self>> for ApiError {
+    fn from(error: ArrayError<Self>) -> Self {
+        match error {
+            ArrayError::Json { index, error } => Self::from(error).at_index(index),
+            ArrayError::Refused { index, error } => error.at_index(Some(index)),
+        }
+    }
+}
+
+impl From<BadTopicName> for ApiError {
+    fn from(error: BadTopicName) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<BadFilter> for ApiError {
+    fn from(error: BadFilter) -> Self {
+        Self::new(ErrorCode::BadFilter, error.to_string())
+            .with("line", error.line)
+            .with("column", error.column)
+    }
+}
+
+/// Which event of an array is to blame is for the caller to add, since only he knows whether there was one.
+impl From<BusError> for ApiError {
+    fn from(error: BusError) -> Self {
+        let message = error.to_string();
+        match error {
+            BusError::Commit(error) => error.into(),
+            BusError::ReservedTopic(_) => Self::new(ErrorCode::Forbidden, message),
+            BusError::EventTooLarge { limit, .. } | BusError::CommitTooLarge { limit, .. } => {
+                Self::too_large(message).with("limit", limit)
+            }
+            BusError::TooManyTopics { limit } => Self::too_large(message).with("limit", limit),
+            BusError::BadConfig(_)
+            | BusError::BadEvent { .. }
+            | BusError::KeyAndPartition { .. }
+            | BusError::ExpectWithoutKey { .. }
+            | BusError::NoSuchPartition { .. }
+            | BusError::FutureTs { .. } => Self::bad_request(message),
+        }
+    }
+}
+
+impl From<CommitError> for ApiError {
+    fn from(error: CommitError) -> Self {
+        let message = error.to_string();
+        match error {
+            CommitError::TopicNotFound(_) => Self::not_found(message),
+            CommitError::PartitionsShrink { .. } | CommitError::BadWrite { .. } => Self::bad_request(message),
+            CommitError::IdConflict { id, .. } => {
+                Self::new(ErrorCode::IdConflict, message).with("id", id.to_string())
+            }
+            CommitError::ExpectationFailed { actual, .. } => Self::new(ErrorCode::ExpectationFailed, message)
+                .with("actual", json!({ "last_id": actual.map(|id| id.to_string()) })),
+            CommitError::VersionConflict { actual, .. } | CommitError::CursorMoved { actual, .. } => {
+                Self::new(ErrorCode::VersionConflict, message).with("actual", actual)
+            }
+            CommitError::TooLarge { limit, .. } => Self::too_large(message).with("limit", limit),
+            CommitError::DiskFull => Self::new(ErrorCode::DiskFull, message),
+            CommitError::TopicExists(_)
+            | CommitError::TopicChanged(_)
+            | CommitError::StaleLayout(_)
+            | CommitError::Busy
+            | CommitError::Unavailable(_) => Self::unavailable(message),
+            CommitError::NotPlaced { .. } => Self::internal(message),
+        }
+    }
+}
+
+impl From<ReadError> for ApiError {
+    fn from(error: ReadError) -> Self {
+        let message = error.to_string();
+        match error {
+            ReadError::TopicNotFound(_) => Self::not_found(message),
+            ReadError::NoSuchPartition { .. } => Self::bad_request(message),
+            ReadError::Gone { first } => Self::new(ErrorCode::Gone, message).with("first", first.0),
+            ReadError::Corrupt(_) => Self::internal(message),
+            ReadError::Unavailable(_) => Self::unavailable(message),
+        }
+    }
+}
+
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> Self {
+        let message = error.to_string();
+        match error {
+            QueryError::Read(error) => error.into(),
+            QueryError::PartitionNeeded { .. } | QueryError::BadToken => Self::bad_request(message),
+            QueryError::UnknownId(_) => Self::not_found(message),
+            QueryError::TopicReplaced => Self::new(ErrorCode::Gone, message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_core::{Offset, TopicName};
+    use uuid::Uuid;
+
+    fn topic() -> TopicName {
+        TopicName::parse("t").unwrap()
+    }
+
+    fn seen(error: impl Into<ApiError>) -> (u16, &'static str) {
+        let error = error.into();
+        (error.status.as_u16(), error.code.as_str())
+    }
+
+    #[test]
+    fn refused_commits() {
+        let table = [
+            (CommitError::TopicNotFound(topic()), (404, "not_found")),
+            (CommitError::TopicExists(topic()), (503, "unavailable")),
+            (CommitError::TopicChanged(topic()), (503, "unavailable")),
+            (CommitError::PartitionsShrink { topic: topic(), now: 2, asked: 1 }, (400, "bad_request")),
+            (CommitError::StaleLayout(topic()), (503, "unavailable")),
+            (CommitError::NotPlaced { index: 0 }, (500, "internal")),
+            (CommitError::IdConflict { index: 0, id: Uuid::nil() }, (409, "id_conflict")),
+            (CommitError::ExpectationFailed { index: 0, actual: None }, (412, "expectation_failed")),
+            (CommitError::TooLarge { bytes: 2, limit: 1 }, (413, "too_large")),
+            (CommitError::DiskFull, (507, "disk_full")),
+            (CommitError::Busy, (503, "unavailable")),
+            (CommitError::Unavailable("x".into()), (503, "unavailable")),
+        ];
+        for (error, expected) in table {
+            assert_eq!(seen(BusError::Commit(error.clone())), expected, "{error}");
+        }
+        assert_eq!(seen(BusError::ReservedTopic(topic())), (403, "forbidden"));
+        assert_eq!(seen(BusError::TooManyTopics { limit: 1 }), (413, "too_large"));
+        assert_eq!(seen(BusError::BadConfig("x".into())), (400, "bad_request"));
+    }
+
+    #[test]
+    fn refused_reads() {
+        assert_eq!(seen(ReadError::TopicNotFound(topic())), (404, "not_found"));
+        assert_eq!(seen(ReadError::Corrupt("x".into())), (500, "internal"));
+        assert_eq!(seen(ReadError::Unavailable("x".into())), (503, "unavailable"));
+        let gone = ApiError::from(QueryError::Read(ReadError::Gone { first: Offset(7) }));
+        assert_eq!(gone.details["first"], 7);
+        assert_eq!(seen(gone), (410, "gone"));
+        assert_eq!(seen(QueryError::TopicReplaced), (410, "gone"));
+        assert_eq!(seen(QueryError::BadToken), (400, "bad_request"));
+        assert_eq!(seen(QueryError::UnknownId(Uuid::nil())), (404, "not_found"));
+    }
+
+    #[test]
+    fn a_bad_line_is_a_bad_request_and_anything_else_keeps_its_status() {
+        let full = ApiError::from(CommitError::DiskFull).after_lines(5, 6);
+        assert_eq!((&full.details["count"], &full.details["line"]), (&json!(5), &json!(6)));
+        assert_eq!(seen(full), (507, "disk_full"));
+        let refused = ApiError::from(CommitError::IdConflict { index: 0, id: Uuid::nil() }).of_line(5, 6);
+        assert_eq!((&refused.details["count"], &refused.details["line"]), (&json!(5), &json!(6)));
+        assert_eq!(seen(refused), (400, "id_conflict"));
+    }
+}

@@ -1,0 +1,179 @@
+//! What is counted, and the Prometheus text that shows it.
+
+use axum::http::StatusCode;
+use parking_lot::RwLock;
+use prombus_core::histogram::BOUNDS_US;
+use prombus_core::{Histogram, Receipt, StoreStatus, TopicName};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The route under which requests are counted that no route takes.
+const NO_ROUTE: &str = "none";
+/// Status classes: 1xx to 5xx.
+const CLASSES: usize = 5;
+
+/// The gateway's counters.
+pub(crate) struct Metrics {
+    requests: BTreeMap<&'static str, [AtomicU64; CLASSES]>,
+    published: RwLock<HashMap<TopicName, AtomicU64>>,
+    filter_errors: AtomicU64,
+}
+
+impl Metrics {
+    /// Counters for these routes.
+    pub fn new(routes: impl Iterator<Item = &'static str>) -> Self {
+        Self {
+            requests: routes.chain([NO_ROUTE]).map(|route| (route, Default::default())).collect(),
+            published: RwLock::default(),
+            filter_errors: AtomicU64::new(0),
+        }
+    }
+
+    pub fn count_request(&self, route: Option<&str>, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
+        if let Some(classes) = self.requests.get(route.unwrap_or(NO_ROUTE)) {
+            classes[class].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts what a publish appended; what was there already is not counted again.
+    pub fn count_published(&self, topic: &TopicName, receipt: &Receipt) {
+        let new = receipt.events.iter().filter(|event| !event.duplicate).count() as u64;
+        if let Some(count) = self.published.read().get(topic) {
+            count.fetch_add(new, Ordering::Relaxed);
+            return;
+        }
+        self.published.write().entry(topic.clone()).or_default().fetch_add(new, Ordering::Relaxed);
+    }
+
+    /// Stops counting for a topic that is gone, so that there are never more counters than topics.
+    pub fn forget_topic(&self, topic: &TopicName) {
+        self.published.write().remove(topic);
+    }
+
+    pub fn count_filter_errors(&self, new: u64) {
+        self.filter_errors.fetch_add(new, Ordering::Relaxed);
+    }
+
+    /// Everything as Prometheus text; `store` is how the store is doing, where there is one.
+    pub fn text(&self, version: &str, store: Option<&StoreStatus>) -> String {
+        let mut text = Text(String::new());
+        text.family("build_info", "gauge", "The version that is running.");
+        text.sample("build_info", &[("version", version)], 1);
+        text.family("events_published_total", "counter", "Events appended, duplicates not counted.");
+        let published = self.published.read();
+        let mut topics: Vec<_> = published.iter().collect();
+        topics.sort_by_key(|(topic, _)| topic.as_str());
+        for (topic, count) in topics {
+            let labels = [("topic", topic.as_str())];
+            text.sample("events_published_total", &labels, count.load(Ordering::Relaxed));
+        }
+        text.family(
+            "filter_errors_total",
+            "counter",
+            "Events that a filter failed on, and so did not match.",
+        );
+        text.sample("filter_errors_total", &[], self.filter_errors.load(Ordering::Relaxed));
+        text.family("http_requests_total", "counter", "Requests answered, by route and class of status.");
+        for (route, classes) in &self.requests {
+            for (class, count) in classes.iter().enumerate() {
+                let (class, count) = (format!("{}xx", class + 1), count.load(Ordering::Relaxed));
+                if count > 0 {
+                    text.sample("http_requests_total", &[("route", route), ("status", &class)], count);
+                }
+            }
+        }
+        if let Some(store) = store {
+            text.store(store);
+        }
+        text.0
+    }
+}
+
+/// Prometheus text that is being written. Writing to a string cannot fail.
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.0.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.0, "{}{label}=\"{escaped}\"", if index == 0 { '{' } else { ',' });
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn store(&mut self, store: &StoreStatus) {
+        self.family("store_disk_bytes", "gauge", "What the store takes on disk.");
+        self.sample("store_disk_bytes", &[], store.disk_bytes);
+        self.family("store_disk_free_bytes", "gauge", "What is left on the store's disk.");
+        self.sample("store_disk_free_bytes", &[], store.disk_free_bytes);
+        self.family("store_flush_duration_ms", "histogram", "How long flushes took, in milliseconds.");
+        self.histogram("store_flush_duration_ms", &store.flushes);
+    }
+
+    fn histogram(&mut self, name: &str, histogram: &Histogram) {
+        let in_ms = |us: u64| us as f64 / 1000.0;
+        let bucket = format!("{name}_bucket");
+        let (mut total, counts) = (0, histogram.counts());
+        for (count, bound) in counts.iter().zip(BOUNDS_US) {
+            total += count;
+            self.sample(&bucket, &[("le", &in_ms(bound).to_string())], total);
+        }
+        total += counts[BOUNDS_US.len()];
+        self.sample(&bucket, &[("le", "+Inf")], total);
+        self.sample(&format!("{name}_sum"), &[], in_ms(histogram.sum_us()));
+        self.sample(&format!("{name}_count"), &[], total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn the_text_has_every_family_once_and_cumulated_buckets() {
+        let metrics = Metrics::new(["/a"].into_iter());
+        metrics.count_request(Some("/a"), StatusCode::OK);
+        metrics.count_request(Some("/a"), StatusCode::CREATED);
+        metrics.count_request(None, StatusCode::NOT_FOUND);
+        metrics.count_filter_errors(3);
+        let flushes = Arc::new(Histogram::default());
+        for us in [10, 60, 70, 400, 9_000_000] {
+            flushes.observe(Duration::from_micros(us));
+        }
+        let status = StoreStatus {
+            kind: "memory",
+            failed: None,
+            disk_full: false,
+            disk_bytes: 7,
+            disk_free_bytes: 8,
+            flushes,
+        };
+        let text = metrics.text("1\"2", Some(&status));
+        for line in [
+            "build_info{version=\"1\\\"2\"} 1",
+            "http_requests_total{route=\"/a\",status=\"2xx\"} 2",
+            "http_requests_total{route=\"none\",status=\"4xx\"} 1",
+            "filter_errors_total 3",
+            "store_disk_bytes 7",
+            "# TYPE store_flush_duration_ms histogram",
+            "store_flush_duration_ms_bucket{le=\"0.05\"} 1",
+            "store_flush_duration_ms_bucket{le=\"0.1\"} 3",
+            "store_flush_duration_ms_bucket{le=\"0.5\"} 4",
+            "store_flush_duration_ms_bucket{le=\"5000\"} 4",
+            "store_flush_duration_ms_bucket{le=\"+Inf\"} 5",
+            "store_flush_duration_ms_sum 9000.54",
+            "store_flush_duration_ms_count 5",
+        ] {
+            assert_eq!(text.lines().filter(|l| *l == line).count(), 1, "{line}\n{text}");
+        }
+    }
+}

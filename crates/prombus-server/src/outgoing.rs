@@ -1,0 +1,196 @@
+//! From requests to events: everything is carried as the bytes that came in.
+
+use crate::error::ApiError;
+use crate::params::{Params, parse_id};
+use axum::http::HeaderMap;
+use bytes::Bytes;
+use bytestring::ByteString;
+use prombus_core::json::write_string;
+use prombus_core::{Expect, Json, NewEvent, Partition};
+use prombus_engine::Outgoing;
+use prombus_wire::{EventRequest, Text};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// The prefix of request headers that become event headers.
+const HEADER_PREFIX: &str = "x-event-";
+
+/// The event that `request`, which was parsed from `body`, asks for.
+pub(crate) fn from_request(request: EventRequest<'_>, body: &Bytes) -> Result<Outgoing, ApiError> {
+    let json = |raw: Option<&RawValue>| raw.map(|raw| Json::from_raw(raw, body)).transpose();
+    let expect = match request.expect {
+        None => None,
+        Some(expect) => {
+            let last_id = expect.0.last_id.map(|id| parse_id("expect.last_id", &id)).transpose()?;
+            Some(Expect { last_id })
+        }
+    };
+    let event = NewEvent {
+        id: request.id.map(|id| parse_id("id", &id)).transpose()?,
+        ts: request.ts,
+        key: request.key.map(|key| shared(key, body)).transpose()?,
+        sid: json(request.sid)?,
+        headers: json(request.headers)?,
+        payload: Json::from_raw(request.payload, body)?,
+        caused_by: json(request.caused_by)?,
+        tags: json(request.tags)?,
+    };
+    Ok(Outgoing { event, partition: request.partition.map(Partition), expect })
+}
+
+/// The text as a part of the body, where it is one.
+fn shared(text: Text<'_>, body: &Bytes) -> Result<ByteString, ApiError> {
+    match text.0 {
+        Cow::Owned(text) => Ok(text.into()),
+        Cow::Borrowed(text) => ByteString::try_from(body.slice_ref(text.as_bytes()))
+            .map_err(|_| ApiError::bad_json("the key is not valid UTF-8")),
+    }
+}
+
+/// The event whose payload is `body` and whose other fields are in the query and the request's headers.
+pub(crate) fn from_parts(mut params: Params, headers: &HeaderMap, body: Bytes) -> Result<Outgoing, ApiError> {
+    let partition = params.partition()?;
+    let event = NewEvent {
+        id: params.id("id")?,
+        ts: params.number("ts")?,
+        key: params.one("key")?.map(ByteString::from),
+        sid: params.one("sid")?.map(|sid| json_string(&sid)),
+        headers: event_headers(headers)?,
+        caused_by: json_strings(params.all("caused_by")),
+        tags: json_strings(params.all("tag")),
+        payload: Json::parse(body)?,
+    };
+    params.done("key, id, ts, sid, partition, tag, caused_by")?;
+    Ok(Outgoing { event, partition, expect: None })
+}
+
+fn json_string(text: &str) -> Json {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_string(&mut out, text);
+    Json::from_stored(out.into())
+}
+
+fn json_strings(texts: Vec<String>) -> Option<Json> {
+    if texts.is_empty() {
+        return None;
+    }
+    let mut out = vec![b'['];
+    for text in texts {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        write_string(&mut out, &text);
+    }
+    out.push(b']');
+    Some(Json::from_stored(out.into()))
+}
+
+/// `x-event-foo` becomes `x-foo`, trace headers are taken over, and no other header is.
+fn event_headers(headers: &HeaderMap) -> Result<Option<Json>, ApiError> {
+    let mut out = vec![b'{'];
+    for name in headers.keys() {
+        let event_name = match name.as_str().strip_prefix(HEADER_PREFIX) {
+            Some(rest) => Cow::Owned(format!("x-{rest}")),
+            None if matches!(name.as_str(), "traceparent" | "tracestate") => Cow::Borrowed(name.as_str()),
+            None => continue,
+        };
+        let mut values = Vec::new();
+        for value in headers.get_all(name) {
+            values.push(std::str::from_utf8(value.as_bytes()).map_err(|_| {
+                ApiError::bad_request(format!("the value of header {name} is not valid UTF-8"))
+            })?);
+        }
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        write_string(&mut out, &event_name);
+        out.push(b':');
+        // As HTTP has it: a header that comes several times is a list.
+        write_string(&mut out, &values.join(", "));
+    }
+    out.push(b'}');
+    Ok((out.len() > 2).then(|| Json::from_stored(out.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{HeaderName, HeaderValue};
+    use prombus_wire::parse_object;
+    use proptest::prelude::*;
+
+    fn text(json: Option<Json>) -> String {
+        json.map_or_else(String::new, |json| String::from_utf8(json.as_bytes().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn bytes_are_shared_with_the_body() {
+        let body = Bytes::from_static(br#"{"payload":{"n":1.10},"key":"k","sid":"s","tags":[ "a" ]}"#);
+        let outgoing = from_request(parse_object(&body).unwrap(), &body).unwrap();
+        let inside = |bytes: &[u8]| body.as_ptr_range().contains(&bytes.as_ptr());
+        assert!(inside(outgoing.event.payload.as_bytes()));
+        assert!(inside(outgoing.event.key.as_ref().unwrap().as_bytes()));
+        assert_eq!(text(outgoing.event.tags), r#"["a"]"#);
+        assert_eq!(text(outgoing.event.sid), r#""s""#);
+    }
+
+    #[test]
+    fn headers_are_renamed_taken_over_or_left() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("x-event-a-b", "1 \"2\""),
+            ("traceparent", "t"),
+            ("x-other", "no"),
+            ("x-event-c", "x"),
+            ("x-event-c", "y"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let got = event_headers(&headers).unwrap().unwrap().to_value().unwrap();
+        assert_eq!(got, serde_json::json!({"x-a-b": "1 \"2\"", "traceparent": "t", "x-c": "x, y"}));
+        assert!(event_headers(&HeaderMap::new()).unwrap().is_none());
+        headers.insert("x-event-bad", HeaderValue::from_bytes(b"\xff").unwrap());
+        assert!(event_headers(&headers).is_err());
+    }
+
+    #[test]
+    fn the_query_becomes_fields() {
+        let query = "key=k&ts=5&sid=a%22b&partition=2&tag=%23x&tag=y&caused_by=z&id=0198c0de-0000-7000-8000-000000000001";
+        let outgoing =
+            from_parts(Params::parse(Some(query)).unwrap(), &HeaderMap::new(), Bytes::from_static(b" { } "))
+                .unwrap();
+        assert_eq!(outgoing.partition, Some(Partition(2)));
+        assert_eq!(outgoing.event.ts, Some(5));
+        assert_eq!(text(outgoing.event.sid), r#""a\"b""#);
+        assert_eq!(text(outgoing.event.tags), r##"["#x","y"]"##);
+        assert_eq!(text(outgoing.event.caused_by), r#"["z"]"#);
+        assert_eq!(text(Some(outgoing.event.payload)), "{}");
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_and_queries_never_panic(
+            body in prop::collection::vec(any::<u8>(), 0..100),
+            query in "(key|id|ts|tag|sid|=|&|%|[0-9a-f+]){0,20}",
+        ) {
+            let body = Bytes::from(body);
+            if let Ok(request) = parse_object(&body) {
+                let _ = from_request(request, &body);
+            }
+            if let Ok(params) = Params::parse(Some(&query)) {
+                let _ = from_parts(params, &HeaderMap::new(), body);
+            }
+        }
+
+        #[test]
+        fn almost_events_never_panic(
+            key in ".{0,5}", id in "[0-9a-f-]{0,40}", payload in r#"[\[\]{}",:0-9a ]{0,20}"#,
+        ) {
+            let key = serde_json::to_string(&key).unwrap();
+            let body = Bytes::from(format!(r#"{{"key":{key},"id":"{id}","payload":{payload}}}"#));
+            if let Ok(request) = parse_object(&body) {
+                let _ = from_request(request, &body);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Query parameters: decoded, each taken by name, and none ignored.
+
+use crate::error::ApiError;
+use percent_encoding::percent_decode;
+use prombus_core::Partition;
+use uuid::Uuid;
+
+/// The parameters of a request that nobody has taken yet.
+#[derive(Debug)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl Params {
+    /// Takes a query string apart.
+    pub fn parse(query: Option<&str>) -> Result<Self, ApiError> {
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(name)?, decode(value)?))
+        });
+        Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
+    }
+
+    /// The value of a parameter that may come once.
+    pub fn one(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        let mut values = self.all(name);
+        match values.len() {
+            0 | 1 => Ok(values.pop()),
+            _ => Err(ApiError::bad_request(format!("the parameter {name} may be given only once"))),
+        }
+    }
+
+    /// The values of a parameter that may come any number of times.
+    pub fn all(&mut self, name: &str) -> Vec<String> {
+        self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    }
+
+    /// A number that may come once.
+    pub fn number(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if digits => Ok(Some(number)),
+            _ => Err(ApiError::bad_request(format!("{name} must be a whole number, not {text:?}"))),
+        }
+    }
+
+    /// A partition that may come once.
+    pub fn partition(&mut self) -> Result<Option<Partition>, ApiError> {
+        let Some(number) = self.number("partition")? else { return Ok(None) };
+        match u32::try_from(number) {
+            Ok(partition) => Ok(Some(Partition(partition))),
+            Err(_) => Err(ApiError::bad_request(format!("there is no partition {number}"))),
+        }
+    }
+
+    /// An id that may come once.
+    pub fn id(&mut self, name: &str) -> Result<Option<Uuid>, ApiError> {
+        self.one(name)?.map(|text| parse_id(name, &text)).transpose()
+    }
+
+    /// Refuses what was given and nobody took.
+    pub fn done(self, known: &str) -> Result<(), ApiError> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let mut names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        Err(ApiError::bad_request(format!(
+            "unknown query parameter: {}; known here: {known}",
+            names.join(", ")
+        )))
+    }
+}
+
+fn decode(text: &str) -> Result<String, ApiError> {
+    let spaced: Vec<u8> = text.bytes().map(|b| if b == b'+' { b' ' } else { b }).collect();
+    match percent_decode(&spaced).decode_utf8() {
+        Ok(text) => Ok(text.into_owned()),
+        Err(_) => Err(ApiError::bad_request("the query is not valid UTF-8 after percent-decoding")),
+    }
+}
+
+/// An id in the form with hyphens, which is the only one that users see.
+pub(crate) fn parse_id(name: &str, text: &str) -> Result<Uuid, ApiError> {
+    /// What `Uuid::try_parse` takes at this length is the form with hyphens.
+    const HYPHENATED_BYTES: usize = 36;
+    match Uuid::try_parse(text) {
+        Ok(id) if text.len() == HYPHENATED_BYTES => Ok(id),
+        _ => Err(ApiError::bad_request(format!(
+            "{name} must be a UUID such as 0198c0de-0000-7000-8000-000000000001, not {text:?}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn params(query: &str) -> Params {
+        Params::parse(Some(query)).unwrap()
+    }
+
+    #[test]
+    fn values_are_decoded() {
+        let mut p = params("key=a%20b+c%2B%2f%C3%B6&&flag&x=1=2");
+        assert_eq!(p.one("key").unwrap().unwrap(), "a b c+/ö");
+        assert_eq!(p.one("flag").unwrap().unwrap(), "");
+        assert_eq!(p.one("x").unwrap().unwrap(), "1=2");
+        assert_eq!(p.one("y").unwrap(), None);
+        assert!(p.done("").is_ok());
+        assert!(Params::parse(Some("key=%ff")).is_err());
+        assert!(Params::parse(None).unwrap().done("").is_ok());
+    }
+
+    #[test]
+    fn what_comes_twice_or_is_unknown_is_refused() {
+        assert!(params("a=1&a=1").one("a").is_err());
+        assert_eq!(params("a=1&b=2&a=3").all("a"), ["1", "3"]);
+        let error = params("b=1&a=2&b=3").done("c").unwrap_err();
+        assert!(error.message().contains("a, b; known here: c"), "{error:?}");
+    }
+
+    #[test]
+    fn numbers_are_digits() {
+        assert_eq!(params("n=18446744073709551615").number("n").unwrap(), Some(u64::MAX));
+        for bad in ["", "-1", "%2B1", "1.0", "18446744073709551616", "x", "1 "] {
+            assert!(params(&format!("n={bad}")).number("n").is_err(), "{bad}");
+        }
+        assert!(params("partition=4294967296").partition().is_err());
+    }
+
+    #[test]
+    fn ids_have_hyphens() {
+        assert!(parse_id("id", "0198c0de-0000-7000-8000-00000000000A").is_ok());
+        for bad in [
+            "",
+            "x",
+            "0198c0de000070008000000000000001",
+            "{0198c0de-0000-7000-8000-000000000001}",
+            "urn:uuid:0198c0de-0000-7000-8000-000000000001",
+        ] {
+            assert!(parse_id("id", bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(query in "\\PC{0,80}", name in "[a-z]{1,3}") {
+            if let Ok(mut params) = Params::parse(Some(&query)) {
+                let _ = params.number(&name);
+                let _ = params.id(&name);
+                let _ = params.done("");
+            }
+            let _ = parse_id("id", &query);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What a path names.
+
+use crate::error::ApiError;
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use prombus_core::TopicName;
+
+/// The parts of the path that the route leaves open, decoded.
+pub(crate) struct PathNames(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathNames {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match RawPathParams::from_request_parts(parts, state).await {
+            Ok(params) => {
+                Ok(Self(params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
+            }
+            Err(_) => Err(ApiError::bad_request("the path is not valid UTF-8 after percent-decoding")),
+        }
+    }
+}
+
+impl PathNames {
+    /// The topic of the path.
+    pub fn topic(&self) -> Result<TopicName, ApiError> {
+        Ok(TopicName::parse(self.get("topic"))?)
+    }
+
+    /// What stands in the place of `name`; empty where the route has no such place.
+    pub fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(given, _)| given == name).map_or("", |(_, value)| value)
+    }
+}

@@ -1,0 +1,149 @@
+//! Answers that are made piece by piece, at constant memory.
+//!
+//! What fits into one chunk is answered at once, with its errors. A longer answer is made by a task of its
+//! own, a few chunks ahead of the socket. A client must be able to tell a whole answer from a broken one, so
+//! an answer that cannot be finished breaks the connection.
+
+use crate::error::ApiError;
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use std::future::Future;
+use std::io;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// From which size on a chunk is sent.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Room for the last piece of a chunk.
+const SPARE_BYTES: usize = 128 << 10;
+/// How long a chunk is filled before it is sent as it is.
+const FILL_TIME: Duration = Duration::from_millis(200);
+/// How many chunks may wait for the socket.
+const CHUNKS_AHEAD: usize = 2;
+
+/// Something that is written piece by piece.
+pub(crate) trait Pieces: Send + 'static {
+    /// Appends the next piece to `out`, and says whether there are more.
+    fn next(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<bool, ApiError>> + Send;
+}
+
+/// A part of an answer on its way to the socket.
+enum Chunk {
+    Part(Bytes),
+    Last(Bytes),
+    Broken(ApiError),
+}
+
+/// The answer that `pieces` make.
+pub(crate) async fn answer(
+    mut pieces: impl Pieces,
+    content_type: &'static str,
+) -> Result<Response, ApiError> {
+    let head = [(header::CONTENT_TYPE, content_type)];
+    Ok(match chunk(&mut pieces).await {
+        Chunk::Broken(error) => return Err(error),
+        Chunk::Last(bytes) => (head, bytes).into_response(),
+        Chunk::Part(bytes) => (head, in_chunks(bytes, pieces)).into_response(),
+    })
+}
+
+async fn chunk(pieces: &mut impl Pieces) -> Chunk {
+    let mut out = Vec::with_capacity(CHUNK_BYTES + SPARE_BYTES);
+    let begun = Instant::now();
+    while out.len() < CHUNK_BYTES && begun.elapsed() < FILL_TIME {
+        match pieces.next(&mut out).await {
+            // A piece may be much work and never wait for anything; others must have their turn.
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => return Chunk::Last(out.into()),
+            Err(error) => return Chunk::Broken(error),
+        }
+    }
+    Chunk::Part(out.into())
+}
+
+fn in_chunks(first: Bytes, mut pieces: impl Pieces) -> Body {
+    let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
+    tokio::spawn(async move {
+        loop {
+            let chunk = tokio::select! {
+                chunk = chunk(&mut pieces) => chunk,
+                // Where nobody listens any more, there is nobody to make the rest for.
+                () = sender.closed() => return,
+            };
+            let more = matches!(chunk, Chunk::Part(_));
+            if sender.send(chunk).await.is_err() || !more {
+                return;
+            }
+        }
+    });
+    let (mut first, mut complete) = (Some(first), false);
+    Body::from_stream(futures::stream::poll_fn(move |cx| {
+        if let Some(first) = first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        if complete {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(match ready!(receiver.poll_recv(cx)) {
+            Some(Chunk::Part(bytes)) => Ok(bytes),
+            Some(Chunk::Last(bytes)) => {
+                complete = true;
+                Ok(bytes)
+            }
+            Some(Chunk::Broken(error)) => {
+                tracing::warn!(error = error.message(), "an answer broke off");
+                Err(io::Error::other(error.message().to_owned()))
+            }
+            None => Err(io::Error::other("the answer was given up")),
+        }))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+
+    /// Writes so many pieces of 100 KiB, and then ends as told.
+    struct Test(usize, Option<ApiError>);
+
+    impl Pieces for Test {
+        async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+            if self.0 == 0 {
+                return self.1.take().map_or(Ok(false), Err);
+            }
+            assert!(self.0 != 13, "a piece that panics");
+            self.0 -= 1;
+            out.extend_from_slice(&[b'x'; 100 << 10]);
+            Ok(true)
+        }
+    }
+
+    async fn length(pieces: Test) -> Result<usize, ()> {
+        let body = answer(pieces, "text/plain").await.map_err(|_| ())?.into_body();
+        body.collect().await.map(|body| body.to_bytes().len()).map_err(|_| ())
+    }
+
+    #[tokio::test]
+    async fn short_and_long_answers_are_whole() {
+        assert_eq!(length(Test(0, None)).await, Ok(0));
+        assert_eq!(length(Test(1, None)).await, Ok(100 << 10));
+        assert_eq!(length(Test(12, None)).await, Ok(1200 << 10));
+    }
+
+    #[tokio::test]
+    async fn an_early_error_is_an_error_and_a_late_one_breaks_the_body() {
+        assert!(answer(Test(1, Some(ApiError::internal("no"))), "text/plain").await.is_err());
+        let late = answer(Test(12, Some(ApiError::internal("no"))), "text/plain").await.unwrap();
+        assert!(late.into_body().collect().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_panic_breaks_the_body_too() {
+        let broken = answer(Test(20, None), "text/plain").await.unwrap();
+        assert!(broken.into_body().collect().await.is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! Reading a topic: pages, the whole range, and single events.
+
+use super::export::{self, CountedReader};
+use crate::answers;
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::media::{self, AnswerType};
+use crate::params::{Params, parse_id};
+use crate::path::PathNames;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use prombus_core::{Offset, TopicName};
+use prombus_engine::{Filter, From, Hub, Query, Reader, Token};
+
+/// How many events a page has where nothing is said.
+const DEFAULT_PAGE: usize = 1_000;
+/// The most events that a page may have.
+const MAX_PAGE: usize = 10_000;
+/// What an event takes in a page, about.
+const EVENT_BYTES: usize = 384;
+
+/// What a reader asks for.
+struct ReadCall {
+    start: Start,
+    limit: Option<usize>,
+}
+
+/// A new query, or one that goes on.
+enum Start {
+    Query(Query),
+    Cursor(String),
+}
+
+/// `GET /v1/topics/{topic}/events`.
+pub(crate) async fn read(
+    State(app): State<App>,
+    names: PathNames,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    let topic = names.topic()?;
+    let answer = media::answer_type(&headers)?;
+    let call = ReadCall::parse(Params::parse(query.as_deref())?)?;
+    let reader = call.start.reader(app.hub()?, &topic).await?;
+    match answer {
+        AnswerType::Lines => {
+            export::lines(CountedReader::new(reader.up_to_now(), app.clone()), call.limit).await
+        }
+        AnswerType::Page => {
+            let limit = call.limit.unwrap_or(DEFAULT_PAGE);
+            if limit > MAX_PAGE {
+                return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}")));
+            }
+            page(CountedReader::new(reader, app.clone()), limit).await
+        }
+    }
+}
+
+async fn page(mut reader: CountedReader, limit: usize) -> Result<Response, ApiError> {
+    let page = reader.next_page(limit).await?;
+    let reader = reader.reader();
+    let payloads: usize = page.events.iter().map(|event| event.payload.len()).sum();
+    let mut out = Vec::with_capacity(EVENT_BYTES * (page.events.len() + 1) + payloads);
+    out.extend_from_slice(b"{\"topic\":\"");
+    out.extend_from_slice(reader.topic().name.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"count\":");
+    out.extend_from_slice(itoa::Buffer::new().format(page.events.len()).as_bytes());
+    out.extend_from_slice(b",\"events\":[");
+    for (index, event) in page.events.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        event.write_json(&mut out);
+    }
+    out.extend_from_slice(b"],\"next\":");
+    match page.next {
+        None => out.extend_from_slice(b"null"),
+        Some(place) => {
+            let token = Token::encode(reader.topic(), reader.query(), place);
+            prombus_core::json::write_string(&mut out, &token);
+        }
+    }
+    out.push(b'}');
+    Ok(answers::json(StatusCode::OK, out))
+}
+
+/// `GET /v1/topics/{topic}/events/{id}`.
+pub(crate) async fn by_id(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let topic = names.topic()?;
+    let id = parse_id("id", names.get("id"))?;
+    match app.hub()?.by_id(&topic, id).await? {
+        Some(event) => Ok(answers::event(&event)),
+        None => Err(ApiError::not_found(format!("topic {topic} has no event with id {id}"))),
+    }
+}
+
+impl ReadCall {
+    fn parse(mut params: Params) -> Result<Self, ApiError> {
+        let limit = match params.number("limit")? {
+            Some(0) => return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}"))),
+            limit => limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+        };
+        if let Some(cursor) = params.one("cursor")? {
+            params.done("with cursor, which carries the whole query, only limit")?;
+            return Ok(Self { start: Start::Cursor(cursor), limit });
+        }
+        let query = Query {
+            from: parse_from(&mut params)?,
+            partition: params.partition()?,
+            key: params.one("key")?,
+            to_ts: params.number("toTs")?,
+            filter: params.one("filter")?.map(|source| Filter::compile(&source)).transpose()?,
+        };
+        params.done("from, ts, afterId, offset, partition, key, toTs, limit, filter, cursor")?;
+        Ok(Self { start: Start::Query(query), limit })
+    }
+}
+
+fn parse_from(params: &mut Params) -> Result<From, ApiError> {
+    let from = params.one("from")?;
+    let (ts, id, offset) = (params.number("ts")?, params.id("afterId")?, params.number("offset")?);
+    let kind = from.as_deref().unwrap_or("earliest");
+    for (name, given) in [("ts", ts.is_some()), ("afterId", id.is_some()), ("offset", offset.is_some())] {
+        if given && name != kind {
+            return Err(ApiError::bad_request(format!("{name} goes with from={name}")));
+        }
+    }
+    match (kind, ts, id, offset) {
+        ("earliest", ..) => Ok(From::Earliest),
+        ("latest", ..) => Ok(From::Latest),
+        ("ts", Some(ts), ..) => Ok(From::Ts(ts)),
+        ("afterId", _, Some(id), _) => Ok(From::AfterId(id)),
+        ("offset", .., Some(offset)) => Ok(From::Offset(Offset(offset))),
+        ("ts" | "afterId" | "offset", ..) => {
+            Err(ApiError::bad_request(format!("from={kind} needs the parameter {kind}")))
+        }
+        _ => Err(ApiError::bad_request(format!(
+            "from must be earliest, latest, ts, afterId or offset, not {kind:?}"
+        ))),
+    }
+}
+
+impl Start {
+    async fn reader(self, hub: &Hub, topic: &TopicName) -> Result<Reader, ApiError> {
+        Ok(match self {
+            Self::Query(query) => hub.read(topic, query).await?,
+            Self::Cursor(cursor) => hub.resume(topic, &cursor).await?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn call(query: &str) -> Result<ReadCall, ApiError> {
+        ReadCall::parse(Params::parse(Some(query))?)
+    }
+
+    fn from(query: &str) -> Option<From> {
+        match call(query).ok()?.start {
+            Start::Query(query) => Some(query.from),
+            Start::Cursor(_) => None,
+        }
+    }
+
+    #[test]
+    fn where_to_start() {
+        let id = "0198c0de-0000-7000-8000-000000000001";
+        assert_eq!(from(""), Some(From::Earliest));
+        assert_eq!(from("from=latest"), Some(From::Latest));
+        assert_eq!(from("from=ts&ts=5"), Some(From::Ts(5)));
+        assert_eq!(from("from=offset&offset=0"), Some(From::Offset(Offset(0))));
+        assert_eq!(from(&format!("from=afterId&afterId={id}")), Some(From::AfterId(id.parse().unwrap())));
+        for bad in [
+            "from=",
+            "from=x",
+            "from=ts",
+            "ts=5",
+            "from=offset&ts=5&offset=1",
+            "offset=1",
+            "from=latest&ts=1",
+        ] {
+            assert_eq!(from(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_goes_with_a_limit_only() {
+        assert!(matches!(call("cursor=x&limit=5"), Ok(ReadCall { start: Start::Cursor(_), limit: Some(5) })));
+        assert!(call("cursor=x&key=y").is_err());
+        assert!(call("cursor=x&cursor=y").is_err());
+        assert!(call("limit=0").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_queries_never_panic(query in "((from|ts|afterId|offset|limit|cursor|key|toTs|filter|partition)=|&|%|[0-9a-z+]){0,20}") {
+            let _ = call(&query);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The latest event of a key, or of many.
+
+use crate::answers;
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::media;
+use crate::params::Params;
+use crate::path::PathNames;
+use crate::pieces::{self, Pieces};
+use axum::extract::{RawQuery, Request, State};
+use axum::response::Response;
+use prombus_core::TopicName;
+use prombus_core::json::write_string;
+use prombus_engine::Hub;
+use prombus_wire::{KeysRequest, parse_object};
+use std::collections::HashSet;
+
+/// The most keys in one request.
+const MAX_KEYS: usize = 1_000;
+
+/// `GET /v1/topics/{topic}/keys/{key}`.
+pub(crate) async fn latest(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let (topic, key) = (names.topic()?, names.get("key"));
+    match app.hub()?.latest_by_key(&topic, key).await? {
+        Some(event) => Ok(answers::event(&event)),
+        None => Err(ApiError::not_found(format!("topic {topic} has no event of key {key:?}"))),
+    }
+}
+
+/// `POST /v1/topics/{topic}/keys`.
+pub(crate) async fn latest_of_many(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    Params::parse(parts.uri.query())?.done("none")?;
+    let (hub, topic) = (app.hub()?, names.topic()?);
+    media::require_json(&parts.headers)?;
+    let KeysRequest { keys } = parse_object(&body)?;
+    if keys.len() > MAX_KEYS {
+        return Err(ApiError::bad_request(format!(
+            "{} keys are too many; ask for {MAX_KEYS} at a time",
+            keys.len()
+        )));
+    }
+    if hub.topic(&topic).await?.is_none() {
+        return Err(ApiError::not_found(format!("topic {topic} does not exist")));
+    }
+    // In an object, each name comes once.
+    let mut seen = HashSet::new();
+    let keys: Vec<String> = keys.into_iter().filter(|key| seen.insert(key.clone())).collect();
+    let latest = Latest { hub: hub.clone(), topic, keys: keys.into_iter(), state: Writing::Start };
+    pieces::answer(latest, media::JSON).await
+}
+
+/// The events of many keys, which together may be far larger than what is worth holding.
+struct Latest {
+    hub: Hub,
+    topic: TopicName,
+    keys: std::vec::IntoIter<String>,
+    state: Writing,
+}
+
+enum Writing {
+    Start,
+    First,
+    More,
+}
+
+impl Pieces for Latest {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        if matches!(self.state, Writing::Start) {
+            out.extend_from_slice(b"{\"events\":{");
+            self.state = Writing::First;
+        }
+        let Some(key) = self.keys.next() else {
+            out.extend_from_slice(b"}}");
+            return Ok(false);
+        };
+        if let Some(event) = self.hub.latest_by_key(&self.topic, &key).await? {
+            if matches!(self.state, Writing::More) {
+                out.push(b',');
+            }
+            self.state = Writing::More;
+            write_string(out, &key);
+            out.push(b':');
+            event.write_json(out);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,10 @@
+//! The handlers, one file a subject. Each takes a request apart, asks the hub, and puts the answer together.
+
+pub(crate) mod events;
+pub(crate) mod export;
+pub(crate) mod keys;
+pub(crate) mod lines;
+pub(crate) mod ndjson;
+pub(crate) mod ops;
+pub(crate) mod publish;
+pub(crate) mod topics;

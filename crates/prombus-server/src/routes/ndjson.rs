@@ -1,0 +1,137 @@
+//! Publishing a stream of lines, commit by commit.
+//!
+//! What counted is in: when a line is bad, the lines before it are committed first, so that a producer
+//! that mends the line can go on with it.
+
+use super::lines::{Line, Lines};
+use super::publish::{parse_event, publish};
+use crate::answers::json_of;
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::Shared;
+use axum::http::StatusCode;
+use axum::response::Response;
+use prombus_core::TopicName;
+use prombus_engine::Outgoing;
+use prombus_wire::Counted;
+
+/// The most lines in one commit.
+const MAX_COMMIT_LINES: usize = 1_000;
+/// The most bytes in one commit.
+const MAX_COMMIT_BYTES: usize = 8 << 20;
+
+/// Publishes every line of the body.
+pub(crate) async fn import(app: &Shared, topic: TopicName, mut intake: Intake) -> Result<Response, ApiError> {
+    let mut import = match Import::new(app, topic) {
+        Ok(import) => import,
+        Err(error) => {
+            intake.discard().await;
+            return Err(error);
+        }
+    };
+    match import.run(&mut intake).await {
+        Ok(()) => Ok(json_of(StatusCode::CREATED, &Counted { count: import.count })),
+        Err(error) => {
+            intake.discard().await;
+            Err(error)
+        }
+    }
+}
+
+/// An import under way.
+struct Import<'a> {
+    app: &'a Shared,
+    topic: TopicName,
+    max_commit_bytes: usize,
+    /// The events that are not committed yet, and which lines they came from.
+    events: Vec<Outgoing>,
+    lines: Vec<u64>,
+    bytes: usize,
+    /// How many events are in.
+    count: u64,
+}
+
+impl<'a> Import<'a> {
+    fn new(app: &'a Shared, topic: TopicName) -> Result<Self, ApiError> {
+        let max_commit_bytes = app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
+        Ok(Self { app, topic, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, count: 0 })
+    }
+
+    async fn run(&mut self, intake: &mut Intake) -> Result<(), ApiError> {
+        let mut lines = Lines::new(self.app.options.max_body_bytes);
+        loop {
+            let part = match intake.next().await {
+                Ok(Some(part)) => part,
+                Ok(None) => break,
+                Err(error) => return Err(error.after_lines(self.count, lines.number() + 1)),
+            };
+            lines.feed(&part);
+            loop {
+                match lines.next() {
+                    Ok(Some(line)) => self.take(line).await?,
+                    Ok(None) => break,
+                    Err(error) => return Err(self.stop_at(lines.number(), error).await),
+                }
+            }
+        }
+        match lines.last() {
+            Ok(Some(line)) => self.take(line).await?,
+            Ok(None) => {}
+            Err(error) => return Err(self.stop_at(lines.number(), error).await),
+        }
+        self.commit().await
+    }
+
+    async fn take(&mut self, line: Line) -> Result<(), ApiError> {
+        let outgoing = match parse_event(&line.text) {
+            Ok(outgoing) => outgoing,
+            Err(error) => return Err(self.stop_at(line.number, error).await),
+        };
+        let bytes = outgoing.event.size();
+        if self.bytes + bytes > self.max_commit_bytes {
+            self.commit().await?;
+        }
+        self.bytes += bytes;
+        self.events.push(outgoing);
+        self.lines.push(line.number);
+        if self.events.len() >= MAX_COMMIT_LINES {
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Commits what came before a bad line, and says what is wrong with that line, or with an earlier one.
+    async fn stop_at(&mut self, line: u64, error: ApiError) -> ApiError {
+        match self.commit().await {
+            Ok(()) => error.of_line(self.count, line),
+            Err(earlier) => earlier,
+        }
+    }
+
+    /// Commits what there is. Where an event is refused, the events before it are committed without it.
+    async fn commit(&mut self) -> Result<(), ApiError> {
+        let events = std::mem::take(&mut self.events);
+        let lines = std::mem::take(&mut self.lines);
+        self.bytes = 0;
+        let (mut good, mut refusal) = (events.len(), None);
+        while good > 0 {
+            match publish(self.app, &self.topic, events[..good].to_vec()).await {
+                Ok(_) => {
+                    self.count += good as u64;
+                    break;
+                }
+                Err(error) => {
+                    // Without an event to blame, none of them can go in.
+                    let culprit = error.index().filter(|index| *index < good);
+                    good = culprit.unwrap_or(0);
+                    refusal = Some((culprit.is_some(), lines[good], ApiError::from(error)));
+                }
+            }
+        }
+        match refusal {
+            None => Ok(()),
+            Some((true, line, error)) => Err(error.of_line(self.count, line)),
+            Some((false, line, error)) => Err(error.after_lines(self.count, line)),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Publishing: a bare payload, one event, or an array of them.
+
+use super::ndjson;
+use crate::answers;
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::{App, Shared};
+use crate::media::{self, BodyType};
+use crate::outgoing;
+use crate::params::Params;
+use crate::path::PathNames;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use prombus_core::{Receipt, TopicName};
+use prombus_engine::{BusError, Outgoing};
+use prombus_wire::{EventRequest, each_event};
+
+/// How many events of an array there is room for before it is known how many it has.
+const ARRAY_EVENTS: usize = 128;
+
+/// `POST /publish/{topic}`: the body is the payload.
+pub(crate) async fn raw(
+    State(app): State<App>,
+    names: Result<PathNames, ApiError>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    // The body comes first, whatever else may be wrong, because a client that is still sending reads no answer.
+    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    let topic = names?.topic()?;
+    let outgoing = outgoing::from_parts(Params::parse(parts.uri.query())?, &parts.headers, body)?;
+    publish_one(&app, &topic, outgoing).await
+}
+
+/// `POST /v1/topics/{topic}/events`.
+pub(crate) async fn events(
+    State(app): State<App>,
+    names: Result<PathNames, ApiError>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let intake = Intake::new(body, &parts.headers, &app.options);
+    let check = || {
+        Params::parse(parts.uri.query())?.done("none")?;
+        Ok((names?.topic()?, media::body_type(&parts.headers)?))
+    };
+    match check() {
+        Ok((topic, BodyType::Lines)) => ndjson::import(&app, topic, intake).await,
+        Ok((topic, BodyType::Json)) => {
+            let body = intake.whole().await?;
+            match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                Some(b'[') => publish_array(&app, &topic, body).await,
+                _ => publish_one(&app, &topic, parse_event(&body)?).await,
+            }
+        }
+        Err(error) => {
+            intake.discard().await;
+            Err(error)
+        }
+    }
+}
+
+/// The event that a text asks for.
+pub(crate) fn parse_event(text: &Bytes) -> Result<Outgoing, ApiError> {
+    let request: EventRequest<'_> = prombus_wire::parse_object(text)?;
+    outgoing::from_request(request, text)
+}
+
+async fn publish_one(app: &Shared, topic: &TopicName, outgoing: Outgoing) -> Result<Response, ApiError> {
+    let receipt = publish(app, topic, vec![outgoing]).await?;
+    Ok(answers::published(topic, &receipt))
+}
+
+async fn publish_array(app: &Shared, topic: &TopicName, body: Bytes) -> Result<Response, ApiError> {
+    let events = parse_array(&body, app.hub()?.limits().commit_bytes)?;
+    let receipt = publish(app, topic, events).await.map_err(|error| {
+        let index = error.index();
+        ApiError::from(error).at_index(index)
+    });
+    Ok(answers::published_batch(topic, &receipt?))
+}
+
+/// The events of an array that takes no more than `max_bytes`.
+fn parse_array(body: &Bytes, max_bytes: usize) -> Result<Vec<Outgoing>, ApiError> {
+    let text = std::str::from_utf8(body)
+        .map_err(|error| ApiError::bad_json(format!("the body is not UTF-8: {error}")))?;
+    let (mut events, mut bytes) = (Vec::with_capacity(ARRAY_EVENTS), 0);
+    each_event(text, |request| {
+        let outgoing = outgoing::from_request(request, body)?;
+        bytes += outgoing.event.size();
+        if bytes > max_bytes {
+            // It would be refused anyway: better before all of it is in memory twice.
+            return Err(BusError::CommitTooLarge { bytes, limit: max_bytes }.into());
+        }
+        events.push(outgoing);
+        Ok(())
+    })?;
+    if events.is_empty() {
+        return Err(ApiError::bad_request("an array needs at least one event"));
+    }
+    Ok(events)
+}
+
+/// Publishes and counts.
+pub(crate) async fn publish(
+    app: &Shared,
+    topic: &TopicName,
+    events: Vec<Outgoing>,
+) -> Result<Receipt, PublishError> {
+    let receipt = app.hub()?.publish(topic, events).await?;
+    app.metrics.count_published(topic, &receipt);
+    Ok(receipt)
+}
+
+/// Why a publish did not happen.
+pub(crate) enum PublishError {
+    /// There is no hub yet.
+    Closed(ApiError),
+    /// The hub refused.
+    Refused(BusError),
+}
+
+impl PublishError {
+    /// Which event is to blame, where one is.
+    pub fn index(&self) -> Option<usize> {
+        match self {
+            Self::Closed(_) => None,
+            Self::Refused(error) => error.index(),
+        }
+    }
+}
+
+impl From<ApiError> for PublishError {
+    fn from(error: ApiError) -> Self {
+        Self::Closed(error)
+    }
+}
+
+impl From<BusError> for PublishError {
+    fn from(error: BusError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<PublishError> for ApiError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Closed(error) => error,
+            PublishError::Refused(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_array_that_is_too_large_is_refused_before_it_is_built() {
+        let body = Bytes::from_static(br#"[{"payload":1},{"payload":2},{"payload":3}]"#);
+        assert_eq!(parse_array(&body, 3 * 65).unwrap().len(), 3);
+        assert!(parse_array(&body, 3 * 65 - 1).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_bodies_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let bytes = Bytes::from(bytes);
+            let _ = parse_array(&bytes, 1 << 20);
+            let _ = parse_event(&bytes);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Topics: list, show, make, change, delete.
+
+use crate::answers::json_of;
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::media;
+use crate::params::Params;
+use crate::path::PathNames;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use prombus_core::{Bounds, TopicConfig, TopicPatch, TopicState};
+use prombus_engine::Hub;
+use prombus_wire::{PartitionBounds, parse_object};
+use serde::Serialize;
+
+/// A topic as it is answered.
+#[derive(Serialize)]
+struct Shown<'a> {
+    topic: &'a str,
+    #[serde(flatten)]
+    config: &'a TopicConfig,
+    bounds: Vec<PartitionBounds>,
+    events: u64,
+}
+
+impl<'a> Shown<'a> {
+    async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
+        let bounds = hub.bounds(state).await?;
+        let numbered = bounds.iter().zip(0..);
+        Ok(Self {
+            topic: state.name.as_str(),
+            config: &state.config,
+            events: bounds.iter().map(|Bounds { first, next }| next.0.saturating_sub(first.0)).sum(),
+            bounds: numbered
+                .map(|(Bounds { first, next }, partition)| PartitionBounds {
+                    partition,
+                    first: first.0,
+                    next: next.0,
+                })
+                .collect(),
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    topics: Vec<Shown<'a>>,
+}
+
+pub(crate) async fn list(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let hub = app.hub()?;
+    let states = hub.topics().await?;
+    let mut topics = Vec::with_capacity(states.len());
+    for state in &states {
+        match Shown::of(hub, state).await {
+            Ok(shown) => topics.push(shown),
+            // One that was deleted since the list was made is no longer part of it.
+            Err(_) if hub.topic(&state.name).await?.is_none() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(json_of(StatusCode::OK, &List { topics }))
+}
+
+pub(crate) async fn show(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let (hub, topic) = (app.hub()?, names.topic()?);
+    let state = hub.topic(&topic).await?;
+    let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
+    Ok(json_of(StatusCode::OK, &Shown::of(hub, &state).await?))
+}
+
+pub(crate) async fn put(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    Params::parse(parts.uri.query())?.done("none")?;
+    let (hub, topic) = (app.hub()?, names.topic()?);
+    let patch = if body.is_empty() {
+        TopicPatch::default()
+    } else {
+        media::require_json(&parts.headers)?;
+        parse_object(&body)?
+    };
+    let (state, made) = hub.put_topic(&topic, patch).await?;
+    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json_of(status, &Shown::of(hub, &state).await?))
+}
+
+pub(crate) async fn delete(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let topic = names.topic()?;
+    app.hub()?.delete_topic(&topic).await?;
+    app.metrics.forget_topic(&topic);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

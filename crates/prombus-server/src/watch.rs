@@ -1,0 +1,21 @@
+//! What happens around every request: it is counted, and a panic becomes an answer.
+
+use crate::error::ApiError;
+use crate::gateway::App;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use std::panic::AssertUnwindSafe;
+
+/// Counts the request, and answers `500` where its handler panics.
+pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    // Whatever a handler shares with others is behind locks that a panic does not poison.
+    let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => ApiError::internal("the request failed for a reason of the hub's own").into_response(),
+    };
+    app.metrics.count_request(route.as_ref().map(MatchedPath::as_str), response.status());
+    response
+}

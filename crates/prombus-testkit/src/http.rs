@@ -1,3 +1,0 @@
-//! The log over HTTP.
-/// x
-pub struct HttpLog;

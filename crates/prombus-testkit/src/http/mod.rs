@@ -1,0 +1,306 @@
+//! A log on the other side of an HTTP gateway, so that the suite of [`log`](crate::log) also tests routes and bodies.
+//!
+//! What is not on the wire is made up here, consistently, as long as nobody else changes topics: numbers and
+//! revisions of topics, and sequences, which count the commits of this adapter. What HTTP has no words for (trims,
+//! cursors, commits of several topics) is [`CommitError::Unavailable`] or [`ReadError::Unavailable`].
+
+mod calls;
+mod publish;
+mod wire;
+
+use async_trait::async_trait;
+use calls::{Answer, Calls};
+use parking_lot::Mutex;
+use prombus_core::{
+    Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
+    HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus,
+    TopicConfig, TopicName, TopicNumber, TopicState, TsRequest,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
+use uuid::Uuid;
+use wire::{Shown, WirePage};
+
+/// The most events that one page is asked for.
+const MAX_PAGE: usize = 1_000;
+
+/// The log of a hub, over HTTP.
+pub struct HttpLog {
+    calls: Calls,
+    numbers: Mutex<Numbers>,
+    commits: watch::Sender<u64>,
+    closed: AtomicBool,
+    flushes: Arc<Histogram>,
+}
+
+/// Which number each topic has here.
+#[derive(Default)]
+struct Numbers {
+    next: u32,
+    of: HashMap<TopicName, TopicNumber>,
+}
+
+impl HttpLog {
+    /// The log of the hub at `base`, such as `http://127.0.0.1:7070`. Panics if that is no address.
+    pub fn new(base: &str) -> Self {
+        Self {
+            calls: Calls::new(base),
+            numbers: Mutex::default(),
+            commits: watch::Sender::new(0),
+            closed: AtomicBool::new(false),
+            flushes: Arc::default(),
+        }
+    }
+
+    async fn shown(&self, name: &TopicName) -> Result<Option<Shown>, String> {
+        let answer = self.calls.get(&["v1", "topics", name.as_str()], &[]).await?;
+        match answer.status {
+            200 => Shown::parse(&answer.body).map(Some),
+            404 => Ok(None),
+            _ => Err(answer.unexpected()),
+        }
+    }
+
+    /// What a partition holds.
+    async fn partition(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        let shown = self.shown(topic).await.map_err(ReadError::Unavailable)?;
+        let shown = shown.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
+        shown.bounds(partition).ok_or_else(|| ReadError::NoSuchPartition {
+            topic: topic.clone(),
+            partitions: shown.config.partitions,
+        })
+    }
+
+    fn state(&self, shown: Shown) -> TopicState {
+        let mut numbers = self.numbers.lock();
+        let known = numbers.of.get(&shown.name).copied();
+        let number = known.unwrap_or_else(|| {
+            let number = TopicNumber(numbers.next);
+            numbers.next += 1;
+            numbers.of.insert(shown.name.clone(), number);
+            number
+        });
+        TopicState { number, revision: wire::revision(&shown.config), name: shown.name, config: shown.config }
+    }
+
+    /// A page of a query, or `None` where there is no such topic.
+    async fn page(&self, topic: &TopicName, query: &[(&str, String)]) -> Result<WirePage, ReadError> {
+        let path = ["v1", "topics", topic.as_str(), "events"];
+        let answer = self.calls.get(&path, query).await.map_err(ReadError::Unavailable)?;
+        match answer.status {
+            200 => WirePage::parse(&answer.body).map_err(ReadError::Corrupt),
+            404 => Err(ReadError::TopicNotFound(topic.clone())),
+            410 => Err(ReadError::Gone { first: Offset(answer.number("first")) }),
+            _ => Err(ReadError::Unavailable(answer.unexpected())),
+        }
+    }
+
+    /// One event, or `None` where the topic has no such one.
+    async fn one(
+        &self,
+        topic: &TopicName,
+        answer: Result<Answer, String>,
+    ) -> Result<Option<Event>, ReadError> {
+        let answer = answer.map_err(ReadError::Unavailable)?;
+        match answer.status {
+            200 => wire::event(&answer.body).map(Some).map_err(ReadError::Corrupt),
+            404 => {
+                let shown = self.shown(topic).await.map_err(ReadError::Unavailable)?;
+                shown.map(|_| None).ok_or_else(|| ReadError::TopicNotFound(topic.clone()))
+            }
+            _ => Err(ReadError::Unavailable(answer.unexpected())),
+        }
+    }
+
+    async fn configure(&self, change: &ConfigChange) -> Result<(), CommitError> {
+        match change {
+            ConfigChange::CreateTopic { name, config } => match self.found(name).await? {
+                Some(_) => Err(CommitError::TopicExists(name.clone())),
+                None => self.put(name, config).await,
+            },
+            ConfigChange::AlterTopic { name, expect_revision, config } => {
+                let found = self.found(name).await?;
+                let now = found.ok_or_else(|| CommitError::TopicNotFound(name.clone()))?.config;
+                if wire::revision(&now) != *expect_revision {
+                    return Err(CommitError::TopicChanged(name.clone()));
+                }
+                let (now, asked) = (now.partitions, config.partitions);
+                match self.put(name, config).await {
+                    Err(_) if asked < now => {
+                        Err(CommitError::PartitionsShrink { topic: name.clone(), now, asked })
+                    }
+                    answer => answer,
+                }
+            }
+            ConfigChange::DeleteTopic { name } => {
+                let answer = self.calls.delete(&["v1", "topics", name.as_str()]).await;
+                match answer.map_err(CommitError::Unavailable)? {
+                    Answer { status: 200 | 204, .. } => {
+                        self.numbers.lock().of.remove(name);
+                        Ok(())
+                    }
+                    Answer { status: 404, .. } => Err(CommitError::TopicNotFound(name.clone())),
+                    other => Err(CommitError::Unavailable(other.unexpected())),
+                }
+            }
+            ConfigChange::Trim { .. } => Err(unsayable()),
+        }
+    }
+
+    async fn found(&self, name: &TopicName) -> Result<Option<Shown>, CommitError> {
+        self.shown(name).await.map_err(CommitError::Unavailable)
+    }
+
+    async fn put(&self, name: &TopicName, config: &TopicConfig) -> Result<(), CommitError> {
+        let body = serde_json::to_vec(config).unwrap_or_default();
+        let answer = self.calls.put(&["v1", "topics", name.as_str()], body).await;
+        match answer.map_err(CommitError::Unavailable)? {
+            Answer { status: 200 | 201, .. } => Ok(()),
+            other => Err(CommitError::Unavailable(other.unexpected())),
+        }
+    }
+}
+
+fn unsayable() -> CommitError {
+    CommitError::Unavailable("HTTP has no words for this commit".into())
+}
+
+#[async_trait]
+impl EventLog for HttpLog {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(CommitError::Unavailable("the adapter is closed".into()));
+        }
+        let Commit { config, events, documents, cursors } = &*commit;
+        if !documents.is_empty() || !cursors.is_empty() {
+            return Err(unsayable());
+        }
+        let (events, durability) = match (&config[..], &events[..]) {
+            ([change], []) => {
+                self.configure(change).await?;
+                (Vec::new(), Durability::Sync)
+            }
+            ([], [first, rest @ ..]) if rest.iter().all(|other| other.topic == first.topic) => {
+                publish::publish(&self.calls, &first.topic, events).await?
+            }
+            _ => return Err(unsayable()),
+        };
+        let mut sequence = 0;
+        self.commits.send_modify(|commits| {
+            *commits += 1;
+            sequence = *commits;
+        });
+        Ok(Receipt { events, versions: Vec::new(), durability, sequence: Sequence(sequence) })
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        let ReadRequest { topic, partition, from, limit, max_bytes } = request;
+        // Before the page, so that everything below this end was looked at when the page says it is the last.
+        let end = self.partition(&topic, partition).await?.next;
+        let query = [
+            ("from", "offset".to_owned()),
+            ("offset", from.to_string()),
+            ("partition", partition.to_string()),
+            ("limit", limit.min(MAX_PAGE).to_string()),
+        ];
+        let mut events = self.page(&topic, &query).await?.events;
+        wire::cut(&mut events, max_bytes);
+        let next = events.last().map_or(end, |last| last.offset.plus(1));
+        Ok(Page { events, next, end: end.max(next) })
+    }
+
+    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        self.partition(topic, partition).await
+    }
+
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
+        let TsRequest { topic, partition, ts } = request;
+        let end = self.partition(&topic, partition).await?.next;
+        let mut query = vec![
+            ("from", "ts".to_owned()),
+            ("ts", ts.to_string()),
+            ("partition", partition.to_string()),
+            ("limit", "1".to_owned()),
+        ];
+        loop {
+            let page = self.page(&topic, &query).await?;
+            match (page.events.first(), page.next) {
+                (Some(event), _) => return Ok(event.offset),
+                (None, None) => return Ok(end),
+                (None, Some(cursor)) => query = vec![("cursor", cursor)],
+            }
+        }
+    }
+
+    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        let path = ["v1", "topics", topic.as_str(), "events", &id.to_string()];
+        self.one(topic, self.calls.get(&path, &[]).await).await
+    }
+
+    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        self.one(topic, self.calls.get(&["v1", "topics", topic.as_str(), "keys", key], &[]).await).await
+    }
+
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        let HistoryRequest { topic, key, after, limit, max_bytes } = request;
+        let mut query = vec![("key", key), ("limit", MAX_PAGE.to_string())];
+        let mut events: Vec<Event> = Vec::new();
+        // There is no way to start in the middle, so what comes before is read and passed over.
+        let is_wanted = |event: &Event| after.is_none_or(|after| (event.partition, event.offset) > after);
+        loop {
+            let page = self.page(&topic, &query).await?;
+            events.extend(page.events.into_iter().filter(is_wanted));
+            match page.next {
+                Some(cursor) if events.len() < limit => query = vec![("cursor", cursor)],
+                _ => break,
+            }
+        }
+        events.truncate(limit);
+        wire::cut(&mut events, max_bytes);
+        Ok(events)
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        let mut commits = self.commits.subscribe();
+        match commits.wait_for(|now| *now > after.0).await {
+            Ok(now) => Sequence(*now),
+            Err(_) => after,
+        }
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        let shown = self.shown(name).await.map_err(ReadError::Unavailable)?;
+        Ok(shown.map(|shown| self.state(shown)))
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        let answer = self.calls.get(&["v1", "topics"], &[]).await.map_err(ReadError::Unavailable)?;
+        if answer.status != 200 {
+            return Err(ReadError::Unavailable(answer.unexpected()));
+        }
+        let shown = Shown::parse_list(&answer.body).map_err(ReadError::Corrupt)?;
+        Ok(shown.into_iter().map(|shown| self.state(shown)).collect())
+    }
+
+    async fn cursor(&self, _key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        Err(ReadError::Unavailable("HTTP has no words for cursors".into()))
+    }
+
+    fn status(&self) -> StoreStatus {
+        let closed = self.closed.load(Ordering::SeqCst);
+        StoreStatus {
+            kind: "http",
+            failed: closed.then(|| "the adapter is closed".to_owned()),
+            disk_full: false,
+            disk_bytes: 0,
+            disk_free_bytes: 0,
+            flushes: self.flushes.clone(),
+        }
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+}

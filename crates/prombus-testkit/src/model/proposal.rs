@@ -1,0 +1,152 @@
+//! A commit as it is thought of, before each store is told it in its own words.
+
+use super::events::plan_events;
+use super::state_parts::{plan_cursors, plan_documents};
+use super::universe::{self, MAX_PARTITIONS};
+use super::{Model, Options};
+use crate::Subject;
+use crate::subject::must;
+use prombus_core::{
+    ConfigChange, CursorMove, DocumentWrite, Durability, NewEvent, Offset, Partition, Placement, TopicConfig,
+    TopicName,
+};
+use uuid::Uuid;
+
+/// A commit that is the same for all stores.
+#[derive(Debug, Clone, Default)]
+pub struct Proposal {
+    pub(super) config: Vec<ConfigChange>,
+    pub(super) events: Vec<PlannedEvent>,
+    pub(super) documents: Vec<DocumentWrite>,
+    pub(super) cursors: Vec<CursorMove>,
+}
+
+/// An id by whoever made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Id {
+    /// A producer's.
+    Own(Uuid),
+    /// The so manieth that stores made.
+    Made(usize),
+    /// One that a store made for an event of a commit that it then refused.
+    Unborn,
+}
+
+/// Where an event is to go.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    /// Nobody has decided.
+    Undecided(Placement),
+    /// Decided for a layout that the topic has, or had.
+    Decided { partition: Partition, layout: usize },
+    /// Decided for a layout that no topic ever had.
+    Imagined { partition: Partition },
+}
+
+/// An event to append.
+#[derive(Debug, Clone)]
+pub(super) struct PlannedEvent {
+    pub topic: TopicName,
+    pub place: Place,
+    pub id: Option<Id>,
+    pub expect: Option<Option<Id>>,
+    pub event: NewEvent,
+}
+
+/// True in so many of a hundred cases.
+pub(super) fn chance(rng: &mut fastrand::Rng, percent: u32) -> bool {
+    rng.u32(0..100) < percent
+}
+
+/// One of `all`, which must not be empty.
+pub(super) fn pick<'a, T>(rng: &mut fastrand::Rng, all: &'a [T]) -> &'a T {
+    &all[rng.usize(0..all.len())]
+}
+
+/// Thinks of a commit with at least one part.
+pub(super) async fn propose(model: &mut Model, reference: &Subject) -> Proposal {
+    let mut proposal = Proposal::default();
+    if model.topics.is_empty() || chance(&mut model.rng, 12) {
+        proposal.config = plan_config(model, reference).await;
+    }
+    if chance(&mut model.rng, 75) {
+        proposal.events = plan_events(model, reference).await;
+    }
+    if chance(&mut model.rng, 20) {
+        proposal.documents = plan_documents(&mut model.rng, reference).await;
+    }
+    let nothing_yet =
+        proposal.config.is_empty() && proposal.events.is_empty() && proposal.documents.is_empty();
+    if nothing_yet || chance(&mut model.rng, 15) {
+        proposal.cursors = plan_cursors(&mut model.rng, reference).await;
+    }
+    proposal
+}
+
+async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange> {
+    let mut changes = Vec::new();
+    for _ in 0..model.rng.u32(1..3) {
+        let Model { options, rng, topics, .. } = &mut *model;
+        let names = universe::topics();
+        let name = pick(rng, &names).clone();
+        // Now and then what makes no sense: to make one that exists, to change one that does not.
+        let change = match topics.get(&name) {
+            None if chance(rng, 90) => create(rng, options, name),
+            None => ConfigChange::DeleteTopic { name },
+            Some(_) if chance(rng, 5) => create(rng, options, name),
+            Some(_) if chance(rng, 15) => ConfigChange::DeleteTopic { name },
+            Some(state) if chance(rng, 40) => {
+                let wrong = u64::from(chance(rng, 8));
+                let mut config = settings(rng, options);
+                config.partitions = match rng.u32(0..100) {
+                    0..60 => (state.config.partitions + 1).min(MAX_PARTITIONS),
+                    60..80 => state.config.partitions,
+                    _ => rng.u32(1..=MAX_PARTITIONS),
+                };
+                ConfigChange::AlterTopic { name, expect_revision: state.revision + wrong, config }
+            }
+            Some(state) => trim(rng, reference, &name, state.config.partitions).await,
+        };
+        changes.push(change);
+        // A topic that was deleted is mostly made again, sometimes at once.
+        if let Some(ConfigChange::DeleteTopic { name }) = changes.last()
+            && chance(rng, 30)
+        {
+            changes.push(create(rng, options, name.clone()));
+        }
+    }
+    changes
+}
+
+fn create(rng: &mut fastrand::Rng, options: &Options, name: TopicName) -> ConfigChange {
+    let config = TopicConfig { partitions: rng.u32(1..=2), ..settings(rng, options) };
+    ConfigChange::CreateTopic { name, config }
+}
+
+fn settings(rng: &mut fastrand::Rng, options: &Options) -> TopicConfig {
+    let interval = options.interval && rng.bool();
+    TopicConfig {
+        durability: if interval { Durability::Interval } else { Durability::Sync },
+        // Always the same: what a store has forgotten in a short window it need not know in a longer one.
+        dedupe_window_ms: universe::WINDOW_MS,
+        tombstone_retention_ms: rng.u64(1..1_000_000),
+        ..TopicConfig::default()
+    }
+}
+
+async fn trim(
+    rng: &mut fastrand::Rng,
+    reference: &Subject,
+    topic: &TopicName,
+    partitions: u32,
+) -> ConfigChange {
+    let partition = Partition(rng.u32(0..partitions));
+    let bounds = must(reference.log.bounds(topic, partition).await, "a partition has bounds");
+    let before = match rng.u32(0..10) {
+        0 => Offset(u64::MAX),
+        1 => Offset(rng.u64(0..=bounds.next.0 + 2)),
+        // Mostly little, so that there is something to read.
+        _ => bounds.first.plus(rng.u64(0..=(bounds.next.0 - bounds.first.0) / 3)),
+    };
+    ConfigChange::Trim { topic: topic.clone(), partition, before }
+}

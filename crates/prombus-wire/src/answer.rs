@@ -1,0 +1,128 @@
+//! What the hub answers, as a client holds it. Fields that a client does not know are passed over.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// Where a published event is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// Its id.
+    pub id: String,
+    /// Its topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: u32,
+    /// Its place in the partition.
+    pub offset: u64,
+    /// Its event time in epoch milliseconds.
+    pub ts: u64,
+    /// What was waited for: `sync` or `interval`.
+    pub durability: String,
+    /// Whether it was there already, and this is the first one's position.
+    pub duplicate: bool,
+}
+
+/// The answer to an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedBatch {
+    /// How many events there were.
+    pub count: usize,
+    /// One for each, in order.
+    pub events: Vec<Published>,
+}
+
+/// The answer to NDJSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// How many events are in.
+    pub count: u64,
+}
+
+/// An event as it is read; its JSON parts are the texts that the producer sent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// Its id.
+    pub id: String,
+    /// Event time in epoch milliseconds.
+    pub ts: u64,
+    /// When the hub took it, where that differs from `ts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded_ts: Option<u64>,
+    /// Its topic.
+    pub topic: String,
+    /// Its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Its partition.
+    pub partition: u32,
+    /// Its place in the partition.
+    pub offset: u64,
+    /// A string.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
+    /// Strings by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headers: Option<HashMap<String, String>>,
+    /// Any JSON.
+    pub payload: Box<RawValue>,
+    /// What it was caused by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caused_by: Option<Vec<String>>,
+    /// Its tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
+
+/// A page of `GET /v1/topics/{topic}/events`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventsPage {
+    /// The topic.
+    pub topic: String,
+    /// How many events the page has.
+    pub count: usize,
+    /// The events.
+    pub events: Vec<EventRecord>,
+    /// What goes back as `cursor=`; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// The latest events of keys; a key without events is left out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeyEvents {
+    /// The event of each key.
+    pub events: HashMap<String, EventRecord>,
+}
+
+/// What a partition holds: `first <= offset < next`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionBounds {
+    /// The partition.
+    pub partition: u32,
+    /// The first offset that is kept.
+    pub first: u64,
+    /// The first offset that is not written yet.
+    pub next: u64,
+}
+
+/// A topic as it is now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TopicAnswer {
+    /// Its name.
+    pub topic: String,
+    /// What each partition holds.
+    pub bounds: Vec<PartitionBounds>,
+    /// How many offsets the partitions hold together.
+    pub events: u64,
+    /// Its settings by name.
+    #[serde(flatten)]
+    pub config: Map<String, Value>,
+}
+
+/// All topics, by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Topics {
+    /// The topics.
+    pub topics: Vec<TopicAnswer>,
+}

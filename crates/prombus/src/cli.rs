@@ -1,0 +1,75 @@
+//! The command line: which commands there are.
+
+use crate::hub::HubArgs;
+use crate::{bench, commands, serve};
+use clap::{Parser, Subcommand};
+
+/// A durable event log in one binary: the hub, and the commands that talk to one.
+#[derive(Debug, Parser)]
+#[command(name = "prombus", version, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub hub: HubArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus serve --data ./data
+  prombus pub process.state '{\"status\":\"alive\"}' --key web1
+  prombus export process.state > events.ndjson";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a hub
+    Serve(serve::ServeArgs),
+    /// Publish an event, or one for each line of stdin
+    Pub(commands::publish::PubArgs),
+    /// List, show, create, alter and delete topics
+    Topics(commands::topics::TopicsArgs),
+    /// Write the events of a topic to stdout, one JSON object a line
+    Export(commands::export::ExportArgs),
+    /// Publish events from stdin, as export writes them
+    Import(commands::import::ImportArgs),
+    /// Verify every checksum and index of a data folder
+    Check(commands::check::CheckArgs),
+    /// Put load on a running hub and measure it
+    Bench(bench::BenchArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn each(command: &clap::Command, visit: &mut impl FnMut(&clap::Command)) {
+        visit(command);
+        command.get_subcommands().for_each(|sub| each(sub, visit));
+    }
+
+    #[test]
+    fn definitions_make_sense() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_description_and_an_example_of_itself() {
+        each(&Cli::command(), &mut |command| {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no description");
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example"), "{name} has no example");
+            assert!(help.contains(&format!("prombus {name}")) || help.contains(name), "{name}: {help}");
+        });
+    }
+
+    #[test]
+    fn every_option_is_explained() {
+        each(&Cli::command(), &mut |command| {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+        });
+    }
+}

@@ -1,0 +1,67 @@
+//! `prombus export`: writes a topic to stdout as NDJSON, at constant memory.
+
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::output;
+use crate::progress;
+use clap::Args;
+use futures::TryStreamExt;
+use prombus_client::{Client, ReadFrom, ReadQuery};
+use std::io::Write;
+use std::pin::pin;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus export process.state > events.ndjson
+  prombus export process.state --key web1 --from-ts 1754683200000 --filter 'event.payload.cpu_pct > 80'";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ExportArgs {
+    /// Topic to export
+    topic: String,
+    /// Only this partition
+    #[arg(long, value_name = "N")]
+    partition: Option<u32>,
+    /// Start at the first event whose time is at or after this, in epoch milliseconds
+    #[arg(long, value_name = "MS")]
+    from_ts: Option<u64>,
+    /// Only events whose time is at or before this, in epoch milliseconds
+    #[arg(long, value_name = "MS")]
+    to_ts: Option<u64>,
+    /// Only events of this key
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Only events for which this CEL expression over `event` holds
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
+}
+
+pub fn run(hub: &HubArgs, args: ExportArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    let ExportArgs { topic, partition, from_ts, to_ts, key, filter } = args;
+    let from = from_ts.map_or(ReadFrom::Earliest, ReadFrom::Ts);
+    let query = ReadQuery { from, partition, key, to_ts, filter };
+    hub::block_on(export(&client, &topic, &query))
+}
+
+async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), Failure> {
+    let mut pieces = pin!(client.export(topic, query).await?);
+    let progress = progress::counter("events");
+    let mut events = 0;
+    let mut out = output::buffered();
+    // Writing blocks this thread and no other: the connection has one of its own.
+    while let Some(piece) = pieces.try_next().await.map_err(|error| incomplete(events, &error))? {
+        out.write_all(&piece).map_err(Failure::of_output)?;
+        events += memchr::memchr_iter(b'\n', &piece).count() as u64;
+        progress.set_position(events);
+    }
+    out.flush().map_err(Failure::of_output)?;
+    progress.finish_and_clear();
+    eprintln!("{events} events exported from {topic}");
+    Ok(())
+}
+
+fn incomplete(events: u64, error: &prombus_client::ClientError) -> Failure {
+    Failure::Failed(format!("the export is not complete, it ends after {events} events: {error}"))
+}

@@ -1,0 +1,147 @@
+//! `prombus import`: publishes events from stdin as export writes them, at constant memory.
+//!
+//! Events keep their ids, so an import that broke off can simply be run again: what is in already is a
+//! duplicate and not a second event.
+
+mod line;
+mod source;
+
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::progress;
+use bytes::Bytes;
+use clap::Args;
+use futures::Stream;
+use indicatif::ProgressBar;
+use prombus_client::{Client, ClientError};
+use source::{Input, Piece};
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How much goes into one request. A hub that refuses a line reads the rest of the request and then answers,
+/// so the rest must not be endless.
+const REQUEST_BYTES: usize = 32 << 20;
+/// How long a request waits for more input before it is ended; a hub gives up on bodies that stand still.
+const IDLE: Duration = Duration::from_secs(1);
+/// How many pieces lie between the input and the connection.
+const PIECES_AHEAD: usize = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus import process.state < events.ndjson
+  prombus export process.state | prombus import process.copy";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ImportArgs {
+    /// Topic to publish to
+    topic: String,
+}
+
+pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    let progress = progress::counter("lines");
+    let mut import =
+        Import { client: &client, topic: &args.topic, input: source::read(io::stdin()), count: 0, progress };
+    let outcome = hub::block_on(import.run());
+    import.progress.finish_and_clear();
+    eprintln!("{} events imported into {}", import.count, args.topic);
+    outcome
+}
+
+/// An import under way.
+struct Import<'a> {
+    client: &'a Client,
+    topic: &'a str,
+    input: mpsc::Receiver<Input>,
+    /// How many events are in.
+    count: u64,
+    progress: ProgressBar,
+}
+
+impl Import<'_> {
+    async fn run(&mut self) -> Result<(), Failure> {
+        let mut next = self.input.recv().await;
+        while let Some(input) = next {
+            let first = match input {
+                Input::Lines(piece) => piece,
+                Input::Bad { line, why } => return Err(Failure::Failed(format!("line {line}: {why}"))),
+            };
+            let first_line = first.first_line;
+            next = match self.request(first).await {
+                Ok(Ended::Full) => self.input.recv().await,
+                Ok(Ended::Bad(bad)) => Some(bad),
+                Err(error) => return Err(self.refused(first_line, &error)),
+            };
+        }
+        Ok(())
+    }
+
+    /// Sends one request, with as much of the input as belongs into it.
+    async fn request(&mut self, first: Piece) -> Result<Ended, ClientError> {
+        let (body, pieces) = mpsc::channel(PIECES_AHEAD);
+        let mut request = pin!(self.client.import(self.topic, stream(pieces)));
+        let mut feed = pin!(feed(&mut self.input, body, first, &self.progress));
+        let ended = tokio::select! {
+            outcome = &mut request => return Err(outcome.err().unwrap_or_else(too_early)),
+            ended = &mut feed => ended,
+        };
+        self.count += request.await?;
+        Ok(ended)
+    }
+
+    /// What the hub said, in terms of the input.
+    fn refused(&mut self, first_line: u64, error: &ClientError) -> Failure {
+        let number = |name| error.hub().and_then(|hub| hub.number(name));
+        self.count += number("count").unwrap_or(0);
+        Failure::Failed(match number("line") {
+            Some(line) => format!("line {}: {error}", first_line + line - 1),
+            None => format!(
+                "{error}; run it again when that is mended: events that have an id and are in already are not doubled"
+            ),
+        })
+    }
+}
+
+/// Before its body has ended, a request can only fail.
+fn too_early() -> ClientError {
+    ClientError::BadAnswer("it came before the import had ended".into())
+}
+
+/// Why a request has no more lines.
+enum Ended {
+    /// It has enough, or there is no more input for now.
+    Full,
+    /// The next line cannot be sent.
+    Bad(Input),
+}
+
+async fn feed(
+    input: &mut mpsc::Receiver<Input>,
+    body: mpsc::Sender<Bytes>,
+    first: Piece,
+    progress: &ProgressBar,
+) -> Ended {
+    let (mut bytes, mut next) = (0, Some(Input::Lines(first)));
+    loop {
+        match next {
+            Some(Input::Lines(piece)) => {
+                bytes += piece.text.len();
+                progress.set_position(piece.first_line);
+                // Whoever takes the pieces is gone when the request has failed.
+                if body.send(piece.text).await.is_err() || bytes >= REQUEST_BYTES {
+                    return Ended::Full;
+                }
+            }
+            Some(bad @ Input::Bad { .. }) => return Ended::Bad(bad),
+            None => return Ended::Full,
+        }
+        next = tokio::time::timeout(IDLE, input.recv()).await.unwrap_or(None);
+    }
+}
+
+fn stream(mut pieces: mpsc::Receiver<Bytes>) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    futures::stream::poll_fn(move |context| pieces.poll_recv(context).map(|piece| piece.map(Ok)))
+}

@@ -1,0 +1,145 @@
+//! Which keys there are. The list is made from the types themselves, so it cannot fall behind them.
+
+use super::{ConfigFile, Problem};
+use prombus_core::{SnapshotConfig, TopicConfig, TopicName};
+use serde::Serialize;
+use serde_json::Value;
+use toml::de::{DeTable, DeValue};
+
+/// Keys that the contract knows and this build does not.
+const LATER: &[(&str, &str)] = &[
+    ("auth", "there is no authentication in this build yet"),
+    ("schemas", "there are no schemas in this build yet"),
+    ("projection", "there are no projections in this build yet"),
+    ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
+    ("limits.connection_events_per_s", "there are no rate limits in this build yet"),
+];
+
+/// Refuses keys that are not known, with the nearest one that is.
+pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
+    let sections = names(&ConfigFile::default());
+    for (section, value) in file {
+        let name = section.get_ref().as_ref();
+        let known = Known { path: "", names: &sections, text };
+        known.check(name, section.span().start)?;
+        if let DeValue::Table(table) = value.get_ref() {
+            match name {
+                "topics" => check_topics(text, table)?,
+                _ => check_table(text, Place { path: name, names: &section_keys(name) }, table)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
+    let (settings, snapshot) = (names(&TopicConfig::default()), snapshot_keys());
+    for (topic, value) in topics {
+        let name = topic.get_ref().as_ref();
+        let DeValue::Table(table) = value.get_ref() else {
+            // Whatever is not a table can only be the switch.
+            Known { path: "topics", names: &["auto_create".to_owned()], text }
+                .check(name, topic.span().start)?;
+            continue;
+        };
+        let path = format!("topics.{name:?}");
+        nested_topic(text, name, table, &settings)?;
+        check_table(text, Place { path: &path, names: &settings }, table)?;
+        if let Some(DeValue::Table(table)) = table.get("snapshot").map(|value| value.get_ref()) {
+            let path = format!("{path}.snapshot");
+            check_table(text, Place { path: &path, names: &snapshot }, table)?;
+        }
+    }
+    Ok(())
+}
+
+/// Without quotes, the dots of a topic's name make tables within tables.
+fn nested_topic(text: &str, topic: &str, table: &DeTable<'_>, known: &[String]) -> Result<(), Problem> {
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        if matches!(value.get_ref(), DeValue::Table(_)) && !known.iter().any(|known| known == name) {
+            let what = format!(
+                "unknown key topics.{topic}.{name}: if it is a topic, write its name in quotes, as in [topics.\"{topic}.{name}\"]"
+            );
+            return Err(Problem::at(text, key.span().start, what));
+        }
+    }
+    Ok(())
+}
+
+/// A table of the file, and the keys that it may have.
+struct Place<'a> {
+    path: &'a str,
+    names: &'a [String],
+}
+
+fn check_table(text: &str, place: Place<'_>, table: &DeTable<'_>) -> Result<(), Problem> {
+    let known = Known { path: place.path, names: place.names, text };
+    table.iter().try_for_each(|(key, _)| known.check(key.get_ref(), key.span().start))
+}
+
+struct Known<'a> {
+    path: &'a str,
+    names: &'a [String],
+    text: &'a str,
+}
+
+impl Known<'_> {
+    fn check(&self, name: &str, at: usize) -> Result<(), Problem> {
+        if self.names.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        let path = join(self.path, name);
+        let what = match LATER.iter().find(|(later, _)| *later == path) {
+            Some((_, why)) => format!("{path}: {why}"),
+            None => format!("unknown key {path}; the nearest known one is {}", self.nearest(name)),
+        };
+        Err(Problem::at(self.text, at, what))
+    }
+
+    /// The known key that `name` was most likely meant to be: one of the same table, unless one elsewhere
+    /// is clearly nearer.
+    fn nearest(&self, name: &str) -> String {
+        let here = self.names.iter().map(|known| (distance(name, known) * 2, join(self.path, known)));
+        let elsewhere = everywhere().into_iter().map(|(path, known)| (distance(name, &known) * 2 + 1, path));
+        here.chain(elsewhere).min_by_key(|(distance, _)| *distance).map(|(_, path)| path).unwrap_or_default()
+    }
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    strsim::damerau_levenshtein(a, b)
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Every key of a section by its path and its name.
+fn everywhere() -> Vec<(String, String)> {
+    let sections = names(&ConfigFile::default()).into_iter();
+    sections
+        .flat_map(|section| {
+            section_keys(&section).into_iter().map(move |key| (format!("{section}.{key}"), key))
+        })
+        .collect()
+}
+
+fn section_keys(section: &str) -> Vec<String> {
+    let file = serde_json::to_value(ConfigFile::default()).unwrap_or_default();
+    file.get(section)
+        .and_then(Value::as_object)
+        .map(|keys| keys.keys().cloned().collect())
+        .unwrap_or_default()
+}
+
+fn snapshot_keys() -> Vec<String> {
+    TopicName::parse("a").map(|topic| names(&SnapshotConfig { topic, every_ms: 1 })).unwrap_or_default()
+}
+
+/// The names of a type's fields.
+fn names(value: &impl Serialize) -> Vec<String> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,73 @@
+//! The configuration file: what can be written in it, and what it says.
+//!
+//! A key that is not known is an error that names the nearest one; a key of something that this build does not
+//! have yet is an error too, because a setting that is silently ignored is worse than none.
+
+mod keys;
+mod sections;
+
+pub use sections::{ConfigFile, Topics};
+
+use std::path::{Path, PathBuf};
+
+/// Why a configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// What it says is wrong.
+    #[error("{}: {problem}", path.display())]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        problem: Problem,
+    },
+}
+
+/// What is wrong at one place of the file.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+pub struct Problem {
+    /// The line, from 1, where it is one line that is wrong.
+    pub line: Option<usize>,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl Problem {
+    fn at(text: &str, place: usize, what: String) -> Self {
+        let before = text.as_bytes().get(..place).unwrap_or_default();
+        Self { line: Some(memchr::memchr_iter(b'\n', before).count() + 1), what }
+    }
+}
+
+impl ConfigFile {
+    /// Reads the file at `path`.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        Self::parse(&text).map_err(|problem| ConfigError::Bad { path: path.to_owned(), problem })
+    }
+
+    /// Reads the text of a file.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let bad = |error: toml::de::Error| {
+            let place = error.span().map_or(0, |span| span.start);
+            Problem::at(text, place, error.message().to_owned())
+        };
+        keys::check(text, toml::de::DeTable::parse(text).map_err(bad)?.get_ref())?;
+        let file: Self = toml::from_str(text).map_err(bad)?;
+        file.validate().map_err(|what| Problem { line: None, what })?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests;

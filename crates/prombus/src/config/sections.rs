@@ -1,0 +1,154 @@
+//! The sections of the file as types.
+
+use prombus_core::{TopicConfig, TopicName, TopicPatch};
+use prombus_engine::Limits;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A whole file. Everything may be left out.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConfigFile {
+    /// How the hub is reached.
+    pub server: Server,
+    /// Where events are kept.
+    pub store: Store,
+    /// How large things may be.
+    pub limits: LimitValues,
+    /// How topics come into being, and the settings of some.
+    pub topics: Topics,
+}
+
+/// How the hub is reached.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Where to listen.
+    pub listen: Option<String>,
+}
+
+/// Where events are kept: in a folder or in memory.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// The folder.
+    pub data: Option<PathBuf>,
+    /// Whether to keep them in memory only.
+    pub memory: Option<bool>,
+    /// How large a part of the journal gets.
+    pub part_bytes: Option<u64>,
+}
+
+/// How large things may be.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitValues {
+    /// The largest event.
+    pub event_bytes: Option<usize>,
+    /// The largest commit.
+    pub commit_bytes: Option<usize>,
+    /// How far ahead of the hub's clock a `ts` may lie.
+    pub future_ts_ms: Option<u64>,
+    /// The most topics.
+    pub topics: Option<usize>,
+}
+
+/// How topics come into being, and the settings of some.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Topics {
+    /// Whether a topic comes into being with its first publish.
+    pub auto_create: Option<bool>,
+    /// The settings of topics, which are made when the hub starts.
+    #[serde(flatten)]
+    pub named: BTreeMap<TopicName, TopicPatch>,
+}
+
+impl ConfigFile {
+    /// Refuses what is well formed and makes no sense all the same.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        if self.store.data.is_some() && self.store.memory == Some(true) {
+            return Err("store.data and store.memory do not go together: leave one of them out".into());
+        }
+        if self.store.part_bytes == Some(0) {
+            return Err("store.part_bytes must be at least 1".into());
+        }
+        let limits = self.limits.limits();
+        if limits.event_bytes == 0 || limits.commit_bytes == 0 || limits.topics == 0 {
+            return Err("limits must be at least 1".into());
+        }
+        if limits.event_bytes > limits.commit_bytes {
+            return Err(format!(
+                "limits.event_bytes = {} does not fit into limits.commit_bytes = {}: raise the second",
+                limits.event_bytes, limits.commit_bytes
+            ));
+        }
+        for (name, patch) in &self.topics.named {
+            validate_topic(name, patch).map_err(|what| format!("topics.\"{name}\": {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn validate_topic(name: &TopicName, patch: &TopicPatch) -> Result<(), String> {
+    if name.is_internal() {
+        return Err("topics that start with dlq. or system. are the hub's own".into());
+    }
+    patch.clone().apply(TopicConfig::default()).validate()
+}
+
+impl LimitValues {
+    /// The limits, with defaults for those that were left out.
+    pub fn limits(&self) -> Limits {
+        let default = Limits::default();
+        Limits {
+            event_bytes: self.event_bytes.unwrap_or(default.event_bytes),
+            commit_bytes: self.commit_bytes.unwrap_or(default.commit_bytes),
+            future_ts_ms: self.future_ts_ms.unwrap_or(default.future_ts_ms),
+            topics: self.topics.unwrap_or(default.topics),
+        }
+    }
+}
+
+/// `auto_create` is a name that a topic may have too: a switch is the setting, a table is a topic.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "auto_create must be true or false")]
+enum SwitchOrTopic {
+    Switch(bool),
+    Topic(Box<TopicPatch>),
+}
+
+impl<'de> Deserialize<'de> for Topics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TopicsVisitor;
+        impl<'de> Visitor<'de> for TopicsVisitor {
+            type Value = Topics;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("auto_create and a table for each topic")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Topics, A::Error> {
+                let mut topics = Topics::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    let name = TopicName::parse(&key).map_err(A::Error::custom)?;
+                    let patch = match key.as_str() {
+                        "auto_create" => match map.next_value()? {
+                            SwitchOrTopic::Switch(on) => {
+                                topics.auto_create = Some(on);
+                                continue;
+                            }
+                            SwitchOrTopic::Topic(patch) => *patch,
+                        },
+                        _ => map.next_value()?,
+                    };
+                    topics.named.insert(name, patch);
+                }
+                Ok(topics)
+            }
+        }
+        deserializer.deserialize_map(TopicsVisitor)
+    }
+}

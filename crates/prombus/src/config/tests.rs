@@ -1,0 +1,120 @@
+//! What files say, and how mistakes in them are answered.
+
+use super::*;
+use prombus_core::{Durability, TopicName, TopicPatch};
+
+fn problem(text: &str) -> (Option<usize>, String) {
+    let Problem { line, what } = ConfigFile::parse(text).unwrap_err();
+    (line, what)
+}
+
+#[test]
+fn a_file_may_be_empty() {
+    assert_eq!(ConfigFile::parse("").unwrap(), ConfigFile::default());
+}
+
+#[test]
+fn everything_that_can_be_said_is_understood() {
+    let file = ConfigFile::parse(
+        r#"
+        [server]
+        listen = "127.0.0.1:1"
+        [store]
+        data = "./d"
+        part_bytes = 1048576
+        [limits]
+        event_bytes = 10
+        commit_bytes = 20
+        future_ts_ms = 30
+        topics = 40
+        [topics]
+        auto_create = false
+        [topics."process.state"]
+        partitions = 8
+        durability = "interval"
+        snapshot = { topic = "process.state.snapshot", every_ms = 30000 }
+        [topics.plain]
+        "#,
+    )
+    .unwrap();
+    assert_eq!(file.server.listen.as_deref(), Some("127.0.0.1:1"));
+    assert_eq!(file.store.data.as_deref(), Some(Path::new("./d")));
+    assert_eq!(file.store.part_bytes, Some(1 << 20));
+    let limits = file.limits.limits();
+    assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
+    assert_eq!((limits.future_ts_ms, limits.topics), (30, 40));
+    assert_eq!(file.topics.auto_create, Some(false));
+    let names: Vec<_> = file.topics.named.keys().map(TopicName::as_str).collect();
+    assert_eq!(names, ["plain", "process.state"]);
+    let state = &file.topics.named[&TopicName::parse("process.state").unwrap()];
+    assert_eq!((state.partitions, state.durability), (Some(8), Some(Durability::Interval)));
+    assert_eq!(file.topics.named[&TopicName::parse("plain").unwrap()], TopicPatch::default());
+}
+
+#[test]
+fn a_topic_may_have_the_name_of_the_switch() {
+    let file = ConfigFile::parse("[topics.auto_create]\npartitions = 2").unwrap();
+    assert_eq!(file.topics.auto_create, None);
+    assert_eq!(file.topics.named[&TopicName::parse("auto_create").unwrap()].partitions, Some(2));
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+    for (text, line, unknown, nearest) in [
+        ("\n[server]\nlisten = \"a:1\"\nlissten = \"b:1\"", 4, "server.lissten", "server.listen"),
+        ("[sever]", 1, "sever", "server"),
+        ("listen = \"a:1\"", 1, "listen", "server.listen"),
+        ("[limits]\nevent_byte = 1", 2, "limits.event_byte", "limits.event_bytes"),
+        ("[store]\nevent_bytes = 1", 2, "store.event_bytes", "limits.event_bytes"),
+        ("[topics]\nauto_crate = true", 2, "topics.auto_crate", "topics.auto_create"),
+        ("[topics.\"a.b\"]\npartition = 1", 2, "topics.\"a.b\".partition", "topics.\"a.b\".partitions"),
+        (
+            "[topics.a.snapshot]\ntopic = \"b\"\nevery = 1",
+            3,
+            "topics.\"a\".snapshot.every",
+            "topics.\"a\".snapshot.every_ms",
+        ),
+    ] {
+        let expected = format!("unknown key {unknown}; the nearest known one is {nearest}");
+        assert_eq!(problem(text), (Some(line), expected), "{text}");
+    }
+}
+
+#[test]
+fn a_topic_without_quotes_is_explained() {
+    let (line, what) = problem("[topics.process.state]\npartitions = 2");
+    assert_eq!(line, Some(1));
+    assert!(what.contains("[topics.\"process.state\"]"), "{what}");
+}
+
+#[test]
+fn what_comes_later_is_refused_and_not_ignored() {
+    for text in [
+        "[auth]\nmode = \"jwt\"",
+        "[schemas]\ndir = \"x\"",
+        "[[projection]]\nname = \"x\"",
+        "[store]\nurl = \"mongodb://x\"",
+        "[limits]\nconnection_events_per_s = 0",
+    ] {
+        let (_, what) = problem(text);
+        assert!(what.contains("in this build yet"), "{text}: {what}");
+    }
+}
+
+#[test]
+fn wrong_types_and_values_are_told_with_their_line() {
+    for (text, line) in [
+        ("[server]\nlisten = 7", Some(2)),
+        ("[topics]\nauto_create = \"yes\"", Some(2)),
+        ("[topics.a]\npartitions = -1", Some(2)),
+        ("[server]\nlisten = ", Some(2)),
+        ("[store]\ndata = \"d\"\nmemory = true", None),
+        ("[limits]\nevent_bytes = 9000000", None),
+        ("[topics.A]", Some(1)),
+        ("[topics.\"dlq.a\"]", None),
+        ("[topics.a]\npartitions = 0", None),
+    ] {
+        let (at, what) = problem(text);
+        assert_eq!(at, line, "{text}: {what}");
+    }
+}

@@ -1,0 +1,53 @@
+//! How a command ends when it does not end well.
+
+use prombus_client::ClientError;
+use std::io;
+use std::process::ExitCode;
+
+/// The exit code of something that failed.
+const FAILED: u8 = 1;
+/// The exit code of something that was asked wrongly.
+const USAGE: u8 = 2;
+
+/// Why a command stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It was asked wrongly; the message says what to change.
+    #[error("{0}")]
+    Usage(String),
+    /// It was tried and did not work; the message says what to do.
+    #[error("{0}")]
+    Failed(String),
+    /// A call to the hub did not work.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Whoever read our output has enough.
+    #[error("nobody reads the output any more")]
+    OutputClosed,
+}
+
+impl Failure {
+    /// A failure of writing to stdout.
+    pub fn of_output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Failed(format!("cannot write to stdout: {error}")),
+        }
+    }
+
+    /// Says what happened on stderr, and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Usage(_) => self.say(USAGE),
+            // A bad address is a matter of the command line.
+            Self::Client(ClientError::BadUrl { .. }) => self.say(USAGE),
+            Self::Failed(_) | Self::Client(_) => self.say(FAILED),
+        }
+    }
+
+    fn say(&self, code: u8) -> ExitCode {
+        eprintln!("error: {self}");
+        ExitCode::from(code)
+    }
+}

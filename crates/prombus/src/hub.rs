@@ -1,0 +1,47 @@
+//! Which hub a command talks to.
+
+use crate::failure::Failure;
+use clap::Args;
+use prombus_client::Client;
+use std::future::Future;
+
+/// How many threads a command has for talking to the hub: one for the connection beside the one that works.
+const CLIENT_THREADS: usize = 1;
+
+/// Names the hub.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Hub")]
+pub struct HubArgs {
+    /// Address of the hub
+    #[arg(
+        long,
+        global = true,
+        env = "PROMBUS_URL",
+        default_value = "http://127.0.0.1:7070",
+        value_name = "URL"
+    )]
+    pub url: String,
+    /// Token to show to the hub
+    #[arg(long, global = true, env = "PROMBUS_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+}
+
+impl HubArgs {
+    /// A client of that hub.
+    pub fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(&self.url, self.token.as_deref().filter(|token| !token.is_empty()))?)
+    }
+}
+
+/// Runs the work of a command to its end.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CLIENT_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(work);
+    // A thread that waits for more input must not keep the command from ending.
+    runtime.shutdown_background();
+    outcome
+}

@@ -1,0 +1,88 @@
+//! stdout: a table for people, NDJSON for programs.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+/// What sits between two columns of a table.
+const GAP: &str = "  ";
+
+/// One record of a command's data: as a line of JSON and as a row of a table.
+pub struct Record {
+    /// The line of JSON.
+    pub json: String,
+    /// The cells of the row.
+    pub cells: Vec<String>,
+}
+
+impl Record {
+    /// A record of something that can be written as JSON.
+    pub fn of(value: &impl Serialize, cells: Vec<String>) -> Result<Self, Failure> {
+        let json = serde_json::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?;
+        Ok(Self { json, cells })
+    }
+}
+
+/// Whether a person reads stdout.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Writes `records` to stdout, as a table with these `columns` where a person reads it.
+pub fn write_records(columns: &[&str], records: &[Record]) -> Result<(), Failure> {
+    let text = if is_terminal() { table(columns, records) } else { lines(records) };
+    write_all(text.as_bytes())
+}
+
+/// Writes `bytes` to stdout as they are.
+pub fn write_all(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(Failure::of_output)
+}
+
+/// stdout for a command that writes a lot; to be flushed at the end.
+pub fn buffered() -> BufWriter<io::StdoutLock<'static>> {
+    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+}
+
+fn lines(records: &[Record]) -> String {
+    records.iter().flat_map(|record| [record.json.as_str(), "\n"]).collect()
+}
+
+fn table(columns: &[&str], records: &[Record]) -> String {
+    let width = |column: usize| {
+        let cells = records.iter().filter_map(|record| record.cells.get(column));
+        cells.map(|cell| cell.chars().count()).chain([columns[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let row = |cells: Vec<&str>| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned() + "\n"
+    };
+    let head = row(columns.to_vec()).to_uppercase();
+    let body = records.iter().map(|record| row(record.cells.iter().map(String::as_str).collect()));
+    std::iter::once(head).chain(body).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(json: &str, cells: &[&str]) -> Record {
+        Record { json: json.into(), cells: cells.iter().map(|cell| (*cell).to_owned()).collect() }
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let records = [record("{}", &["process.state", "8"]), record("{}", &["ö", ""])];
+        assert_eq!(
+            table(&["topic", "partitions"], &records),
+            "TOPIC          PARTITIONS\nprocess.state  8\nö\n"
+        );
+    }
+
+    #[test]
+    fn programs_get_one_line_a_record() {
+        assert_eq!(lines(&[record("{\"a\":1}", &[]), record("{}", &[])]), "{\"a\":1}\n{}\n");
+    }
+}

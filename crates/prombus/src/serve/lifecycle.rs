@@ -1,0 +1,137 @@
+//! The life of a hub: listen, open the store, serve, drain, close.
+
+use super::address;
+use super::settings::Settings;
+use super::signals::Signals;
+use crate::config::Topics;
+use crate::failure::Failure;
+use crate::store;
+use prombus_core::{Clock, SystemClock, TopicConfig, TopicName, TopicPatch};
+use prombus_engine::{Hub, HubOptions, Limits};
+use prombus_server::{Gateway, GatewayOptions};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// How long requests may go on after the hub was told to end.
+const DRAIN: Duration = Duration::from_secs(6);
+/// How long the store may take to close; together with [`DRAIN`] less than the ten seconds that are promised.
+const CLOSE: Duration = Duration::from_secs(3);
+/// How much larger a body may be than the commit in it, which is counted without names, quotes and escapes.
+const BODY_TO_COMMIT: usize = 2;
+
+/// Runs a hub from its first moment to its last.
+pub async fn serve(settings: Settings) -> Result<(), Failure> {
+    let mut signals = Signals::take()?;
+    let mut front = Front::open(&settings).await?;
+    let hub = tokio::select! {
+        hub = open_hub(&settings) => hub?,
+        signal = signals.next() => {
+            tracing::info!("{signal} while the store was opening: ending");
+            return Ok(());
+        }
+    };
+    front.gateway.open(hub.clone());
+    let store = store::describe(&settings.store);
+    tracing::info!(url = %format_args!("http://{}", front.address), %store, "ready");
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        ended = &mut front.serving => return Err(stopped_serving(ended)),
+    };
+    tracing::info!("{signal}: ending");
+    tokio::select! {
+        () = end(front, &hub) => tracing::info!("ended"),
+        signal = signals.next() => tracing::warn!("{signal} again: ending at once"),
+    }
+    Ok(())
+}
+
+/// Lets requests finish, then closes the store.
+async fn end(front: Front, hub: &Hub) {
+    drop(front.stop);
+    if tokio::time::timeout(DRAIN, front.serving).await.is_err() {
+        tracing::warn!("some requests did not finish in time and are cut off");
+    }
+    if tokio::time::timeout(CLOSE, hub.close()).await.is_err() {
+        tracing::warn!("the store did not close in time; it will recover when it is opened again");
+    }
+}
+
+fn stopped_serving(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Failure {
+    let why = match ended {
+        Ok(Ok(())) => "it ended by itself".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Failure::Failed(format!("the hub cannot serve any more: {why}"))
+}
+
+/// The part that listens. It is there before the store is, and says so to those who ask.
+struct Front {
+    gateway: Gateway,
+    address: SocketAddr,
+    serving: JoinHandle<std::io::Result<()>>,
+    /// Dropping it ends the serving.
+    stop: oneshot::Sender<()>,
+}
+
+impl Front {
+    async fn open(settings: &Settings) -> Result<Self, Failure> {
+        let listener = address::bind(&settings.listen, settings.insecure).await?;
+        let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
+        let gateway = Gateway::new(gateway_options(&settings.limits));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn({
+            let gateway = gateway.clone();
+            async move { gateway.serve(listener, async { drop(stopped.await) }).await }
+        });
+        Ok(Self { gateway, address, serving, stop })
+    }
+}
+
+fn gateway_options(limits: &Limits) -> GatewayOptions {
+    let default = GatewayOptions::default();
+    let max_body_bytes = default.max_body_bytes.max(limits.commit_bytes.saturating_mul(BODY_TO_COMMIT));
+    GatewayOptions { version: env!("CARGO_PKG_VERSION"), max_body_bytes, ..default }
+}
+
+async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let store = store::open(settings.store.clone(), clock.clone()).await?;
+    let Topics { auto_create, named } = &settings.topics;
+    let default = |patch: &TopicPatch| patch.clone().apply(TopicConfig::default());
+    let options = HubOptions {
+        limits: settings.limits.clone(),
+        auto_create: auto_create.unwrap_or(true),
+        topics: named.iter().map(|(name, patch)| (name.clone(), default(patch))).collect(),
+        clock,
+    };
+    let hub = Hub::assemble(store, options);
+    for (name, patch) in named {
+        settle_topic(&hub, name, patch.clone()).await?;
+    }
+    Ok(hub)
+}
+
+/// Makes the topic as the configuration has it. Partitions cannot shrink: one that has more keeps them.
+async fn settle_topic(hub: &Hub, name: &TopicName, mut patch: TopicPatch) -> Result<(), Failure> {
+    let failed =
+        |why: String| Failure::Failed(format!("cannot settle topic {name} of the configuration: {why}"));
+    let now = hub.topic(name).await.map_err(|error| failed(error.to_string()))?;
+    if let (Some(now), Some(wanted)) = (&now, patch.partitions)
+        && wanted < now.config.partitions
+    {
+        let partitions = now.config.partitions;
+        tracing::warn!("topic {name} keeps its {partitions} partitions: they cannot shrink to {wanted}");
+        patch.partitions = None;
+    }
+    let (state, made) = hub.put_topic(name, patch).await.map_err(|error| failed(error.to_string()))?;
+    if made {
+        tracing::info!("topic {name} created");
+    } else if now.is_some_and(|now| now.revision != state.revision) {
+        tracing::info!("topic {name} altered as the configuration says");
+    }
+    Ok(())
+}

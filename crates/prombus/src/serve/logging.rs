@@ -1,0 +1,39 @@
+//! The log: one line an event, to stderr.
+
+use std::io::{self, IsTerminal};
+use tracing_subscriber::EnvFilter;
+
+/// The variable that says how much is logged.
+const FILTER_VARIABLE: &str = "PROMBUS_LOG";
+
+/// How lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl LogFormat {
+    /// The format of that name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(format!("log format {other:?} is not known: use json or text")),
+        }
+    }
+}
+
+/// Starts logging in this process.
+pub fn start(format: LogFormat) {
+    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    // Setting it up twice does nothing the second time.
+    let _ = match format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+}

@@ -1,0 +1,64 @@
+//! `prombus serve`: the hub, from its settings to its end.
+
+mod address;
+mod lifecycle;
+mod logging;
+mod settings;
+mod signals;
+
+use crate::failure::Failure;
+use clap::Args;
+pub use logging::LogFormat;
+pub use settings::StoreChoice;
+use settings::{Settings, Surroundings};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long threads that are still at work are waited for at the end, such as one that opens the store.
+const THREADS_GRACE: Duration = Duration::from_millis(200);
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus serve --data ./data
+  prombus serve --config prombus.toml --listen 127.0.0.1:7171
+  prombus serve --store memory --log-format json
+
+What a flag does not say, the environment may (PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_CONFIG,
+PROMBUS_LOG_FORMAT), and what neither says, the file. PROMBUS_LOG sets how much is logged (info).";
+
+// Not read from the environment by clap: a flag --store must win over PROMBUS_DATA, which to clap are two options.
+#[derive(Debug, Default, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    /// Configuration file; without it, prombus.toml of this folder if there is one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen [default: 127.0.0.1:7070]; port 0 takes any free port
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Folder to keep events in [default: ./data]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    data: Option<PathBuf>,
+    /// Another store than a folder: memory, which forgets everything when the hub ends
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
+    /// How lines of the log look [default: text]
+    #[arg(long, value_name = "json|text")]
+    log_format: Option<String>,
+    /// Listen on an address that others can reach, although everyone may do everything there
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Runs a hub until it is told to end.
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let settings = Settings::resolve(args, &Surroundings::real())?;
+    logging::start(settings.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(lifecycle::serve(settings));
+    runtime.shutdown_timeout(THREADS_GRACE);
+    outcome
+}

@@ -1,0 +1,203 @@
+//! Where each setting comes from: flags win over the environment, the environment over the file.
+
+use super::{LogFormat, ServeArgs};
+use crate::config::{ConfigFile, Topics};
+use crate::failure::Failure;
+use prombus_engine::Limits;
+use std::path::{Path, PathBuf};
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:7070";
+const DEFAULT_DATA: &str = "./data";
+const DEFAULT_CONFIG: &str = "prombus.toml";
+
+/// Everything that is settled before the hub starts.
+#[derive(Debug)]
+pub struct Settings {
+    pub listen: String,
+    pub insecure: bool,
+    pub store: StoreChoice,
+    pub log_format: LogFormat,
+    pub limits: Limits,
+    pub topics: Topics,
+}
+
+/// Where events are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// Nowhere that lasts.
+    Memory,
+    /// In a folder.
+    Disk { dir: PathBuf, part_bytes: Option<u64> },
+}
+
+/// What the process finds around it.
+pub struct Surroundings {
+    /// The value of an environment variable; one that is empty counts as not set.
+    pub variable: fn(&str) -> Option<String>,
+    /// The folder in which a configuration file is looked for that nobody named.
+    pub folder: PathBuf,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn real() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self { variable, folder: PathBuf::from(".") }
+    }
+}
+
+impl Settings {
+    /// Settles everything.
+    pub fn resolve(flags: &ServeArgs, around: &Surroundings) -> Result<Self, Failure> {
+        let variable = around.variable;
+        let file = read_file(flags, around)?;
+        let log_format = flags.log_format.clone().or_else(|| variable("PROMBUS_LOG_FORMAT"));
+        let log_format = log_format.as_deref().map_or(Ok(LogFormat::Text), LogFormat::parse);
+        Ok(Self {
+            listen: flags
+                .listen
+                .clone()
+                .or_else(|| variable("PROMBUS_LISTEN"))
+                .or_else(|| file.server.listen.clone())
+                .unwrap_or_else(|| DEFAULT_LISTEN.to_owned()),
+            insecure: flags.insecure,
+            store: choose_store(flags, around, &file)?,
+            log_format: log_format.map_err(Failure::Usage)?,
+            limits: file.limits.limits(),
+            topics: file.topics,
+        })
+    }
+}
+
+fn read_file(flags: &ServeArgs, around: &Surroundings) -> Result<ConfigFile, Failure> {
+    let named = flags.config.clone().or_else(|| (around.variable)("PROMBUS_CONFIG").map(PathBuf::from));
+    let found = || Some(around.folder.join(DEFAULT_CONFIG)).filter(|path| path.exists());
+    match named.or_else(found) {
+        Some(path) => ConfigFile::read(&path).map_err(|error| Failure::Usage(error.to_string())),
+        None => Ok(ConfigFile::default()),
+    }
+}
+
+/// The first of flags, environment and file that says anything about the store decides.
+fn choose_store(flags: &ServeArgs, around: &Surroundings, file: &ConfigFile) -> Result<StoreChoice, Failure> {
+    let part_bytes = file.store.part_bytes;
+    let disk = |dir: &Path| StoreChoice::Disk { dir: dir.to_owned(), part_bytes };
+    if let Some(store) = &flags.store {
+        return named_store("--store", store);
+    }
+    if let Some(dir) = &flags.data {
+        return Ok(disk(dir));
+    }
+    match ((around.variable)("PROMBUS_STORE"), (around.variable)("PROMBUS_DATA")) {
+        (Some(_), Some(_)) => {
+            let message = "PROMBUS_STORE and PROMBUS_DATA do not go together: unset one of them";
+            return Err(Failure::Usage(message.into()));
+        }
+        (Some(store), None) => return named_store("PROMBUS_STORE", &store),
+        (None, Some(dir)) => return Ok(disk(Path::new(&dir))),
+        (None, None) => {}
+    }
+    match &file.store.data {
+        _ if file.store.memory == Some(true) => Ok(StoreChoice::Memory),
+        Some(dir) => Ok(disk(dir)),
+        None => Ok(disk(Path::new(DEFAULT_DATA))),
+    }
+}
+
+fn named_store(from: &str, store: &str) -> Result<StoreChoice, Failure> {
+    let why = match store {
+        "memory" => return Ok(StoreChoice::Memory),
+        url if url.starts_with("mongodb://") || url.starts_with("mongodb+srv://") => {
+            "this build has no MongoDB store yet".to_owned()
+        }
+        other => format!("{other:?} is not a store"),
+    };
+    Err(Failure::Usage(format!("{from}: {why}; use memory, or a folder with --data")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: fn(&str) -> Option<String> = |_| None;
+
+    fn around(variable: fn(&str) -> Option<String>, file: &str) -> (tempfile::TempDir, Surroundings) {
+        let folder = tempfile::tempdir().unwrap();
+        if !file.is_empty() {
+            std::fs::write(folder.path().join(DEFAULT_CONFIG), file).unwrap();
+        }
+        let path = folder.path().to_owned();
+        (folder, Surroundings { variable, folder: path })
+    }
+
+    fn resolve(
+        flags: ServeArgs,
+        variable: fn(&str) -> Option<String>,
+        file: &str,
+    ) -> Result<Settings, String> {
+        let (_folder, around) = around(variable, file);
+        Settings::resolve(&flags, &around).map_err(|failure| failure.to_string())
+    }
+
+    fn disk(dir: &str, part_bytes: Option<u64>) -> StoreChoice {
+        StoreChoice::Disk { dir: dir.into(), part_bytes }
+    }
+
+    #[test]
+    fn without_a_word_there_are_defaults() {
+        let settings = resolve(ServeArgs::default(), NOTHING, "").unwrap();
+        assert_eq!(settings.listen, "127.0.0.1:7070");
+        assert_eq!(settings.store, disk("./data", None));
+        assert_eq!((settings.log_format, settings.insecure), (LogFormat::Text, false));
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let file = "[server]\nlisten = \"f:1\"\n[store]\ndata = \"f\"\npart_bytes = 7";
+        let environment: fn(&str) -> Option<String> = |name| match name {
+            "PROMBUS_LISTEN" => Some("e:1".into()),
+            "PROMBUS_DATA" => Some("e".into()),
+            "PROMBUS_LOG_FORMAT" => Some("json".into()),
+            _ => None,
+        };
+        let settings = resolve(ServeArgs::default(), NOTHING, file).unwrap();
+        assert_eq!((settings.listen.as_str(), settings.store), ("f:1", disk("f", Some(7))));
+        let settings = resolve(ServeArgs::default(), environment, file).unwrap();
+        assert_eq!((settings.listen.as_str(), settings.store), ("e:1", disk("e", Some(7))));
+        assert_eq!(settings.log_format, LogFormat::Json);
+        let flags = ServeArgs {
+            listen: Some("a:1".into()),
+            data: Some("a".into()),
+            log_format: Some("text".into()),
+            ..ServeArgs::default()
+        };
+        let settings = resolve(flags, environment, file).unwrap();
+        assert_eq!((settings.listen.as_str(), settings.store), ("a:1", disk("a", Some(7))));
+        assert_eq!(settings.log_format, LogFormat::Text);
+        let flags = ServeArgs { store: Some("memory".into()), ..ServeArgs::default() };
+        assert_eq!(resolve(flags, environment, file).unwrap().store, StoreChoice::Memory);
+    }
+
+    #[test]
+    fn memory_can_be_chosen_in_the_file_and_a_flag_still_wins() {
+        let file = "[store]\nmemory = true";
+        assert_eq!(resolve(ServeArgs::default(), NOTHING, file).unwrap().store, StoreChoice::Memory);
+        let flags = ServeArgs { data: Some("a".into()), ..ServeArgs::default() };
+        assert_eq!(resolve(flags, NOTHING, file).unwrap().store, disk("a", None));
+    }
+
+    #[test]
+    fn stores_that_do_not_exist_are_refused() {
+        for (store, why) in [("mongodb://h/db", "no MongoDB store yet"), ("redis", "not a store")] {
+            let flags = ServeArgs { store: Some(store.into()), ..ServeArgs::default() };
+            let message = resolve(flags, NOTHING, "").unwrap_err();
+            assert!(message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_exist() {
+        let flags = ServeArgs { config: Some("/does/not/exist.toml".into()), ..ServeArgs::default() };
+        assert!(resolve(flags, NOTHING, "").unwrap_err().contains("cannot read /does/not/exist.toml"));
+    }
+}

@@ -1,0 +1,41 @@
+//! The stores that this build has, behind what the rest needs of them.
+
+use crate::failure::Failure;
+use crate::serve::StoreChoice;
+use prombus_core::Clock;
+use prombus_core::memory::MemoryStore;
+use prombus_engine::Store;
+use prombus_store_disk::{DiskOptions, DiskStore};
+use std::sync::Arc;
+
+/// Opens the store. That may take a while, and is done on a thread of its own.
+pub async fn open(choice: StoreChoice, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
+    match choice {
+        StoreChoice::Memory => Ok(Store::new(Arc::new(MemoryStore::new(clock, fastrand::u64(..))))),
+        StoreChoice::Disk { dir, part_bytes } => {
+            let mut options = DiskOptions { clock, ..DiskOptions::new(dir) };
+            if let Some(part_bytes) = part_bytes {
+                options.part_bytes = part_bytes;
+            }
+            open_disk(options).await
+        }
+    }
+}
+
+async fn open_disk(options: DiskOptions) -> Result<Store, Failure> {
+    let opened = tokio::task::spawn_blocking(move || DiskStore::open(options)).await;
+    let failed = |why: String| Failure::Failed(format!("cannot open the store: {why}"));
+    match opened {
+        Ok(Ok(store)) => Ok(Store::new(store)),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// The store in a few words.
+pub fn describe(choice: &StoreChoice) -> String {
+    match choice {
+        StoreChoice::Memory => "memory".to_owned(),
+        StoreChoice::Disk { dir, .. } => dir.display().to_string(),
+    }
+}

@@ -1,0 +1,187 @@
+//! The table: which rows there are, what was measured for each, and how that is written.
+
+use super::Args;
+use super::stats::{Summary, Unit};
+use std::fmt::Write;
+
+/// Some rows that are measured together.
+pub trait Group {
+    /// What it is called on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Measures each of its rows once.
+    fn round(&mut self, context: &super::Context, ledger: &mut Ledger) -> Result<(), String>;
+}
+
+/// What a row should reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Target {
+    /// Nothing was promised.
+    Open,
+    /// At least so much of what it is compared with.
+    Ratio(f64),
+    /// At least this figure.
+    AtLeast(f64),
+    /// At most this figure.
+    AtMost(f64),
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What is measured.
+    pub name: String,
+    /// What the figures count.
+    pub unit: Unit,
+    /// The row that it is compared with.
+    pub versus: Option<String>,
+    /// What it should reach.
+    pub target: Target,
+}
+
+impl Row {
+    /// A row of events in a second.
+    pub fn events(name: impl Into<String>) -> Self {
+        Self::of(name, Unit::PerSecond("events"))
+    }
+
+    /// A row.
+    pub fn of(name: impl Into<String>, unit: Unit) -> Self {
+        Self { name: name.into(), unit, versus: None, target: Target::Open }
+    }
+
+    /// The row, compared with another.
+    #[must_use]
+    pub fn versus(self, other: impl Into<String>) -> Self {
+        Self { versus: Some(other.into()), ..self }
+    }
+
+    /// The row, with what it should reach.
+    #[must_use]
+    pub fn target(self, target: Target) -> Self {
+        Self { target, ..self }
+    }
+}
+
+/// What was measured so far.
+#[derive(Default)]
+pub struct Ledger {
+    entries: Vec<(Row, Vec<f64>)>,
+    notes: Vec<String>,
+}
+
+impl Ledger {
+    /// Adds the figure of this round to a row.
+    pub fn record(&mut self, row: Row, value: f64) {
+        eprintln!("  {}: {} {}", row.name, row.unit.show(value), row.unit.name());
+        match self.entries.iter_mut().find(|(known, _)| known.name == row.name) {
+            Some((_, values)) => values.push(value),
+            None => self.entries.push((row, vec![value])),
+        }
+    }
+
+    /// Says something below the table, once.
+    pub fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn values(&self, name: &str) -> &[f64] {
+        self.entries.iter().find(|(row, _)| row.name == name).map_or(&[], |(_, values)| values)
+    }
+
+    /// The ratios of a row to the one that it is compared with, round by round.
+    fn ratios(&self, row: &Row, values: &[f64]) -> Option<Summary> {
+        let others = self.values(row.versus.as_ref()?);
+        let ratios: Vec<f64> = values.iter().zip(others).map(|(value, other)| value / other).collect();
+        Summary::of(&ratios)
+    }
+}
+
+/// Everything that was measured, to be written.
+pub struct Table<'a> {
+    /// The rows.
+    pub rows: &'a Ledger,
+    /// How it was asked for.
+    pub args: &'a Args,
+}
+
+impl Table<'_> {
+    /// As Markdown.
+    pub fn to_markdown(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "| what | unit | median | min .. max | ratio (min .. max) | target | reached |");
+        let _ = writeln!(out, "|---|---|--:|--:|---|---|---|");
+        for (row, values) in &self.rows.entries {
+            if let Some(line) = self.line(row, values) {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let amount = if self.args.quick { ", a tenth of the events" } else { "" };
+        let _ = writeln!(out, "\n{cores} cores; {} interleaved rounds{amount}.", self.args.runs);
+        for note in &self.rows.notes {
+            let _ = writeln!(out, "{note}");
+        }
+        out
+    }
+
+    fn line(&self, row: &Row, values: &[f64]) -> Option<String> {
+        let Summary { median, min, max } = Summary::of(values)?;
+        let show = |value| row.unit.show(value);
+        let ratio = self.rows.ratios(row, values);
+        let ratio_text = match (&ratio, &row.versus) {
+            (Some(ratio), Some(versus)) => {
+                format!("{:.2} ({:.2} .. {:.2}) of {versus}", ratio.median, ratio.min, ratio.max)
+            }
+            _ => String::new(),
+        };
+        let (target, reached) = match row.target {
+            Target::Open => (String::new(), None),
+            Target::Ratio(least) => {
+                (format!("ratio ≥ {least:.2}"), ratio.map(|ratio| ratio.median >= least))
+            }
+            Target::AtLeast(least) => (format!("≥ {}", show(least)), Some(median >= least)),
+            Target::AtMost(most) => (format!("≤ {}", show(most)), Some(median <= most)),
+        };
+        let reached = reached.map_or("", |reached| if reached { "yes" } else { "**no**" });
+        Some(format!(
+            "| {} | {} | {} | {} .. {} | {ratio_text} | {target} | {reached} |",
+            row.name,
+            row.unit.name(),
+            show(median),
+            show(min),
+            show(max)
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let mut ledger = Ledger::default();
+        for (raw, engine) in [(100.0, 60.0), (10.0, 4.0), (50.0, 25.0)] {
+            ledger.record(Row::events("raw"), raw);
+            ledger.record(Row::events("engine").versus("raw").target(Target::Ratio(0.5)), engine);
+        }
+        ledger.note("a note".to_owned());
+        let args = Args {
+            quick: true,
+            only: Vec::new(),
+            dir: None,
+            runs: 3,
+            bin: None,
+            markdown: None,
+            write_docs: false,
+        };
+        let text = Table { rows: &ledger, args: &args }.to_markdown();
+        let line = "| engine | events/s | 25 | 4 .. 60 | 0.50 (0.40 .. 0.60) of raw | ratio ≥ 0.50 | yes |";
+        assert!(text.contains(line), "{text}");
+        assert!(text.ends_with("3 interleaved rounds, a tenth of the events.\na note\n"), "{text}");
+    }
+}

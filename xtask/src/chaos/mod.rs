@@ -1,0 +1,92 @@
+//! `cargo xtask chaos`: a real hub is killed under load again and again, always on the same folder, and what
+//! it answered is held against what is there.
+//!
+//! Nothing of the hub's own code is used to judge it: requests and answers are recorded here, and events are
+//! read back over HTTP.
+
+mod api;
+mod check;
+mod draft;
+mod evidence;
+mod hub;
+mod ledger;
+mod load;
+mod plan;
+mod reader;
+mod request;
+mod round;
+mod verdict;
+
+use crate::repo;
+use hub::Site;
+use plan::{Plan, Setting};
+use round::Chaos;
+use std::time::Instant;
+
+/// How many threads the load has.
+const THREADS: usize = 2;
+/// A word about how it goes comes so often.
+const PROGRESS_EVERY: u32 = 10;
+
+/// What can be chosen.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How often the hub is killed
+    #[arg(long, default_value_t = 20)]
+    pub rounds: u32,
+    /// Where randomness comes from; without it, another one each time
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How many connections publish at once
+    #[arg(long, default_value_t = 8)]
+    pub connections: usize,
+    /// Size of the parts of the journal; without it, another one each round
+    #[arg(long, value_name = "BYTES")]
+    pub store_part_bytes: Option<u64>,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Self { rounds: 20, seed: None, connections: 8, store_part_bytes: None }
+    }
+}
+
+/// Runs all rounds.
+pub fn run(args: Args) -> Result<(), String> {
+    let binary = repo::build_hub()?;
+    let folder = tempfile::Builder::new()
+        .prefix("chaos-")
+        .tempdir_in(repo::target_dir())
+        .map_err(|error| format!("there is no place for a data folder: {error}"))?;
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..) >> 32);
+    let setting = Setting { seed, connections: args.connections.max(1), part_bytes: args.store_part_bytes };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    eprintln!("chaos: {} rounds, {} connections, seed {seed}", args.rounds, setting.connections);
+    let site = Site { binary, folder: folder.path().to_owned() };
+    runtime.block_on(rounds(&args, setting, site)).inspect_err(|_| {
+        eprintln!("the data folder is kept in {}", folder.keep().display());
+    })
+}
+
+async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String> {
+    let start = Instant::now();
+    let first = Plan::new(setting, 0);
+    let mut chaos = Chaos::begin(site, first.part_bytes).await?;
+    for round in 1..=args.rounds {
+        let plan = Plan::new(setting, round);
+        let is_last = round == args.rounds;
+        chaos = chaos.round(&plan, is_last).await.map_err(|why| {
+            let again = format!("cargo xtask chaos --seed {} --rounds {round}", setting.seed);
+            format!("{why}\nin {plan:#?}\nto do it again: {again}")
+        })?;
+        if round.is_multiple_of(PROGRESS_EVERY) && !is_last {
+            eprintln!("{}", chaos.summary(round, start.elapsed()));
+        }
+    }
+    eprintln!("{}", chaos.summary(args.rounds, start.elapsed()));
+    Ok(())
+}

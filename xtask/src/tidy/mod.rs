@@ -1,0 +1,86 @@
+//! `cargo xtask tidy`: the rules of the house that no compiler knows.
+//!
+//! Each rule is a pure function from text to findings; this file finds the texts and prints the findings.
+
+mod graph;
+mod links;
+mod manifest;
+mod source;
+mod words;
+
+use crate::repo;
+use std::path::Path;
+use std::process::Command;
+
+/// The folder that names what is forbidden, and may therefore hold it.
+const OWN_FOLDER: &str = "xtask/src/tidy/";
+
+/// One place that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The file, from the root.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong and what to do.
+    pub why: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, why: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, why: why.into() }
+    }
+}
+
+/// Checks the whole repository.
+pub fn run() -> Result<(), String> {
+    let root = repo::root();
+    let files = list_files(&root)?;
+    let mut findings = graph::check(&repo::output(repo::cargo(&["metadata", "--format-version", "1", "--no-deps"]))?)?;
+    for file in &files {
+        // Only text has rules.
+        let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
+        findings.extend(check_file(&root, file, &text));
+    }
+    findings.sort();
+    for Finding { file, line, why } in &findings {
+        eprintln!("{file}:{line}: {why}");
+    }
+    match findings.len() {
+        0 => {
+            eprintln!("{} files are tidy", files.len());
+            Ok(())
+        }
+        count => Err(format!("tidy has {count} findings in {} files", files.len())),
+    }
+}
+
+/// The files that are in the repository, or would be with the next commit.
+fn list_files(root: &Path) -> Result<Vec<String>, String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let listed = repo::output(git)?;
+    Ok(listed.lines().filter(|file| root.join(file).is_file()).map(str::to_owned).collect())
+}
+
+fn check_file(root: &Path, file: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let own = file.starts_with(OWN_FOLDER);
+    if !own {
+        findings.extend(words::check(file, text));
+    }
+    if file.ends_with(".rs") {
+        findings.extend(source::check_shape(file, text));
+        if !own {
+            findings.extend(source::check_lines(file, text));
+        }
+    }
+    if file.ends_with(".md") {
+        let folder = root.join(file).parent().map(Path::to_owned).unwrap_or_default();
+        findings.extend(links::check(file, text, |target| folder.join(target).exists()));
+    }
+    if file.ends_with("Cargo.toml") {
+        findings.extend(manifest::check(file, text));
+    }
+    findings
+}
