@@ -70,7 +70,20 @@ mod tests {
         }
     }
 
-    const VECTORS: [(&str, u32, u32); 0] = [];
+    const VECTORS: [(&str, u32, u32); 12] = [
+        ("a", 2, 1),
+        ("a", 8, 1),
+        ("a", 64, 14),
+        ("web1:stt:4242", 2, 0),
+        ("web1:stt:4242", 8, 5),
+        ("web1:stt:4242", 64, 23),
+        ("user-1", 8, 5),
+        ("user-1", 1_000, 844),
+        ("schlüssel", 8, 0),
+        ("schlüssel", 64, 49),
+        ("日本", 8, 1),
+        ("日本", 64, 36),
+    ];
 
     #[test]
     fn keys_spread_evenly() {
