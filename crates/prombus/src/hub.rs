@@ -12,7 +12,7 @@ const CLIENT_THREADS: usize = 1;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Hub")]
 pub struct HubArgs {
-    /// Address of the hub
+    /// Address of the hub to talk to
     #[arg(
         long,
         global = true,

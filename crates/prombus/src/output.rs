@@ -45,6 +45,11 @@ pub fn buffered() -> BufWriter<io::StdoutLock<'static>> {
     BufWriter::with_capacity(1 << 16, io::stdout().lock())
 }
 
+/// A number of things, in words.
+pub fn counted(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
 fn lines(records: &[Record]) -> String {
     records.iter().flat_map(|record| [record.json.as_str(), "\n"]).collect()
 }
@@ -52,14 +57,14 @@ fn lines(records: &[Record]) -> String {
 fn table(columns: &[&str], records: &[Record]) -> String {
     let width = |column: usize| {
         let cells = records.iter().filter_map(|record| record.cells.get(column));
-        cells.map(|cell| cell.chars().count()).chain([columns[column].len()]).max().unwrap_or(0)
+        cells.map(|cell| cell.chars().count()).chain([columns[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let row = |cells: Vec<&str>| {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned() + "\n"
     };
-    let head = row(columns.to_vec()).to_uppercase();
+    let head = row(columns.to_vec()).to_ascii_uppercase();
     let body = records.iter().map(|record| row(record.cells.iter().map(String::as_str).collect()));
     std::iter::once(head).chain(body).collect()
 }

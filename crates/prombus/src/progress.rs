@@ -1,6 +1,7 @@
 //! Progress of long work, on a terminal only.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
 /// Work of known size, counted in `unit`.
@@ -8,7 +9,7 @@ pub fn bar(total: u64, unit: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
     let template = match unit {
         "bytes" => "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} to go".to_owned(),
-        unit => format!("{{bar:30}} {{human_pos}}/{{human_len}} {unit}, {{per_sec}}, {{eta}} to go"),
+        unit => format!("{{bar:30}} {{human_pos}}/{{human_len}} {unit}, {{rate}}/s, {{eta}} to go"),
     };
     styled(bar, &template)
 }
@@ -18,13 +19,19 @@ pub fn counter(unit: &str) -> ProgressBar {
     if io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }
-    styled(ProgressBar::no_length(), &format!("{{human_pos}} {unit}, {{per_sec}}"))
+    styled(ProgressBar::no_length(), &format!("{{human_pos}} {unit}, {{rate}}/s"))
 }
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     // A template that does not parse leaves the default one; indicatif shows nothing without a terminal.
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => bar.with_style(style.with_key("rate", write_rate)),
         Err(_) => bar,
     }
+}
+
+/// Digits after the point would only flicker.
+fn write_rate(state: &ProgressState, out: &mut dyn Write) {
+    // Writing to a text cannot fail.
+    let _ = write!(out, "{}", HumanCount(state.per_sec() as u64));
 }

@@ -8,6 +8,7 @@ use common::{Hub, Said, binary, run};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 fn serve(file: &str, args: &[&str]) -> Said {
     let folder = tempfile::tempdir().unwrap();
@@ -59,6 +60,18 @@ fn a_request_under_way_is_answered_before_the_end() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     assert_eq!(hub.wait().code(), Some(0));
+}
+
+#[test]
+fn a_client_that_stands_still_does_not_keep_it_from_ending() {
+    let mut hub = Hub::start();
+    let mut stream = TcpStream::connect(hub.url.strip_prefix("http://").unwrap()).unwrap();
+    stream.write_all(b"POST /publish/a HTTP/1.1\r\nhost: h\r\ncontent-length: 8\r\n\r\n{").unwrap();
+    hub.run(&["pub", "b", "1"]).ok();
+    let told = Instant::now();
+    hub.signal(Signal::TERM);
+    assert_eq!(hub.wait().code(), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Report {
 
     /// Writes it to stdout.
     pub fn write(&self, as_json: bool) -> Result<(), Failure> {
-        let columns = ["events", "seconds", "events/s", "MB/s", "requests", "p50 µs", "p99 µs", "max µs"];
+        let columns = ["events", "seconds", "events/s", "MB/s", "requests", "p50 us", "p99 us", "max us"];
         let cells = vec![
             self.events.to_string(),
             self.seconds.to_string(),

@@ -29,20 +29,20 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     progress.finish_and_clear();
     let dir = args.data.display();
     let Report { files, bytes, events, problems } =
-        report.map_err(|error| Failure::Failed(format!("cannot check {dir}: {error}")))?;
+        report.map_err(|error| Failure::Failed(format!("cannot check the folder: {error}")))?;
     let records = problems.iter().map(record).collect::<Result<Vec<_>, _>>()?;
     if !records.is_empty() {
         output::write_records(&["file", "at", "problem"], &records)?;
     }
-    let seen = format!("{files} files, {bytes} bytes, {events} events");
-    match problems.len() {
-        0 => {
-            eprintln!("{dir} is sound: {seen}");
-            Ok(())
-        }
-        1 => Err(Failure::Failed(format!("{dir} has a problem: {seen}"))),
-        count => Err(Failure::Failed(format!("{dir} has {count} problems: {seen}"))),
+    let seen = [(files, "file"), (bytes, "byte"), (events, "event")]
+        .map(|(number, thing)| output::counted(number, thing))
+        .join(", ");
+    if problems.is_empty() {
+        eprintln!("{dir} is sound: {seen}");
+        return Ok(());
     }
+    let problems = output::counted(problems.len() as u64, "problem");
+    Err(Failure::Failed(format!("{dir} has {problems}: {seen}")))
 }
 
 fn record(problem: &Problem) -> Result<Record, Failure> {

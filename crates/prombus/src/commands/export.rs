@@ -58,10 +58,13 @@ async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), F
     }
     out.flush().map_err(Failure::of_output)?;
     progress.finish_and_clear();
-    eprintln!("{events} events exported from {topic}");
+    eprintln!("{} exported from {topic}", output::counted(events, "event"));
     Ok(())
 }
 
 fn incomplete(events: u64, error: &prombus_client::ClientError) -> Failure {
-    Failure::Failed(format!("the export is not complete, it ends after {events} events: {error}"))
+    Failure::Failed(format!(
+        "the export is not complete, it ends after {}: {error}",
+        output::counted(events, "event")
+    ))
 }

@@ -23,8 +23,9 @@ Examples:
   prombus serve --config prombus.toml --listen 127.0.0.1:7171
   prombus serve --store memory --log-format json
 
-What a flag does not say, the environment may (PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_CONFIG,
-PROMBUS_LOG_FORMAT), and what neither says, the file. PROMBUS_LOG sets how much is logged (info).";
+Environment, for what no flag says; the file is for what neither says:
+  PROMBUS_CONFIG, PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_LOG_FORMAT
+  PROMBUS_LOG: how much is logged, such as info (default), debug, warn";
 
 // Not read from the environment by clap: a flag --store must win over PROMBUS_DATA, which to clap are two options.
 #[derive(Debug, Default, Args)]

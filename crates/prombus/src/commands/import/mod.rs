@@ -8,6 +8,7 @@ mod source;
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
+use crate::output;
 use crate::progress;
 use bytes::Bytes;
 use clap::Args;
@@ -47,7 +48,7 @@ pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
         Import { client: &client, topic: &args.topic, input: source::read(io::stdin()), count: 0, progress };
     let outcome = hub::block_on(import.run());
     import.progress.finish_and_clear();
-    eprintln!("{} events imported into {}", import.count, args.topic);
+    eprintln!("{} imported into {}", output::counted(import.count, "event"), args.topic);
     outcome
 }
 
@@ -83,7 +84,8 @@ impl Import<'_> {
     async fn request(&mut self, first: Piece) -> Result<Ended, ClientError> {
         let (body, pieces) = mpsc::channel(PIECES_AHEAD);
         let mut request = pin!(self.client.import(self.topic, stream(pieces)));
-        let mut feed = pin!(feed(&mut self.input, body, first, &self.progress));
+        let feed = Feed { input: &mut self.input, body, progress: &self.progress };
+        let mut feed = pin!(feed.run(first));
         let ended = tokio::select! {
             outcome = &mut request => return Err(outcome.err().unwrap_or_else(too_early)),
             ended = &mut feed => ended,
@@ -118,27 +120,32 @@ enum Ended {
     Bad(Input),
 }
 
-async fn feed(
-    input: &mut mpsc::Receiver<Input>,
+/// Hands the input on to the body of a request.
+struct Feed<'a> {
+    input: &'a mut mpsc::Receiver<Input>,
     body: mpsc::Sender<Bytes>,
-    first: Piece,
-    progress: &ProgressBar,
-) -> Ended {
-    let (mut bytes, mut next) = (0, Some(Input::Lines(first)));
-    loop {
-        match next {
-            Some(Input::Lines(piece)) => {
-                bytes += piece.text.len();
-                progress.set_position(piece.first_line);
-                // Whoever takes the pieces is gone when the request has failed.
-                if body.send(piece.text).await.is_err() || bytes >= REQUEST_BYTES {
-                    return Ended::Full;
+    progress: &'a ProgressBar,
+}
+
+impl Feed<'_> {
+    /// Goes on until the request has enough, or there is nothing to send for a while. The body ends with it.
+    async fn run(self, first: Piece) -> Ended {
+        let (mut bytes, mut next) = (0, Some(Input::Lines(first)));
+        loop {
+            match next {
+                Some(Input::Lines(piece)) => {
+                    bytes += piece.text.len();
+                    self.progress.set_position(piece.first_line);
+                    // Whoever takes the pieces is gone when the request has failed.
+                    if self.body.send(piece.text).await.is_err() || bytes >= REQUEST_BYTES {
+                        return Ended::Full;
+                    }
                 }
+                Some(bad @ Input::Bad { .. }) => return Ended::Bad(bad),
+                None => return Ended::Full,
             }
-            Some(bad @ Input::Bad { .. }) => return Ended::Bad(bad),
-            None => return Ended::Full,
+            next = tokio::time::timeout(IDLE, self.input.recv()).await.unwrap_or(None);
         }
-        next = tokio::time::timeout(IDLE, input.recv()).await.unwrap_or(None);
     }
 }
 

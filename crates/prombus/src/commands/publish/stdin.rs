@@ -1,0 +1,124 @@
+//! Publishing the lines of stdin: in batches of what is there, so that no line waits for others.
+
+use super::{COLUMNS, PubArgs, parse_payload, record};
+use crate::failure::Failure;
+use crate::lines::Lines;
+use crate::output;
+use crate::progress;
+use prombus_client::{Client, NewEvent};
+use serde_json::value::RawValue;
+use std::io;
+use tokio::sync::mpsc;
+
+/// The most events of a batch.
+const BATCH_EVENTS: usize = 1_000;
+/// The size from which on a batch takes no more.
+const BATCH_BYTES: usize = 1 << 20;
+/// How many lines are read ahead of the hub.
+const LINES_AHEAD: usize = 2 * BATCH_EVENTS;
+
+/// Publishes stdin to its end, or to the first line that cannot be published.
+pub async fn publish(client: &Client, args: &PubArgs) -> Result<(), Failure> {
+    let mut batches = Batches { args, lines: read_stdin(), held: None };
+    let progress = progress::counter("events");
+    let mut total = 0;
+    let outcome = loop {
+        let Some(batch) = batches.next().await else { break Ok(()) };
+        match publish_batch(client, args, &batch).await {
+            Ok(()) => total += batch.events.len() as u64,
+            Err(failure) => break Err(failure),
+        }
+        progress.set_position(total);
+        if let Some((number, why)) = batch.bad {
+            break Err(Failure::Failed(format!("line {number}: {why}")));
+        }
+    };
+    progress.finish_and_clear();
+    eprintln!("{} published to {}", output::counted(total, "event"), args.topic);
+    outcome
+}
+
+/// A line of stdin: its number, and its payload or what is wrong with it.
+type Line = (u64, Result<Box<RawValue>, String>);
+
+/// Reads stdin on a thread of its own, so that waiting for input holds up nothing else.
+fn read_stdin() -> mpsc::Receiver<Line> {
+    let (sender, receiver) = mpsc::channel(LINES_AHEAD);
+    std::thread::spawn(move || {
+        let mut lines = Lines::new(io::stdin().lock());
+        loop {
+            let line = match lines.next() {
+                Ok(None) => break,
+                Ok(Some(line)) if line.text.is_empty() => continue,
+                Ok(Some(line)) => parse_payload(line.text).map_err(|error| format!("not JSON: {error}")),
+                Err(error) => Err(error.to_string()),
+            };
+            let is_last = line.is_err();
+            // The receiver is gone when publishing has failed.
+            if sender.blocking_send((lines.number(), line)).is_err() || is_last {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Lines that go out together.
+struct Batch {
+    events: Vec<NewEvent>,
+    /// The numbers of the first and the last line.
+    lines: (u64, u64),
+    /// The line after them, if it is not JSON.
+    bad: Option<(u64, String)>,
+}
+
+/// Makes batches of lines.
+struct Batches<'a> {
+    args: &'a PubArgs,
+    lines: mpsc::Receiver<Line>,
+    /// A line that would have made the last batch too large.
+    held: Option<Line>,
+}
+
+impl Batches<'_> {
+    /// Waits for a line, and gathers with it those that are there already; `None` at the end.
+    async fn next(&mut self) -> Option<Batch> {
+        let first = match self.held.take() {
+            Some(line) => line,
+            None => self.lines.recv().await?,
+        };
+        let mut batch = Batch { events: Vec::new(), lines: (first.0, first.0), bad: None };
+        let (mut bytes, mut next) = (0, Some(first));
+        while let Some((number, line)) = next.take() {
+            match line {
+                Err(why) => batch.bad = Some((number, why)),
+                Ok(payload) if bytes > 0 && bytes + payload.get().len() > BATCH_BYTES => {
+                    self.held = Some((number, Ok(payload)));
+                }
+                Ok(payload) => {
+                    bytes += payload.get().len();
+                    batch.lines.1 = number;
+                    batch.events.push(self.args.event(payload));
+                    next = (batch.events.len() < BATCH_EVENTS).then(|| self.lines.try_recv().ok()).flatten();
+                }
+            }
+        }
+        Some(batch)
+    }
+}
+
+async fn publish_batch(client: &Client, args: &PubArgs, batch: &Batch) -> Result<(), Failure> {
+    if batch.events.is_empty() {
+        return Ok(());
+    }
+    let (first, last) = batch.lines;
+    let published = client.publish_batch(&args.topic, &batch.events).await.map_err(|error| {
+        Failure::Failed(format!("lines {first} to {last} are not in (a batch is all or none): {error}"))
+    })?;
+    // A person has no use for thousands of rows.
+    if output::is_terminal() {
+        return Ok(());
+    }
+    let records = published.events.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+    output::write_records(&COLUMNS, &records)
+}
