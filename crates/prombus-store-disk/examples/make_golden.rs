@@ -18,7 +18,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("name a folder")?);
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
     let data = folder.join("data");
-    let options = DiskOptions { part_bytes: 8 << 10, clock: clock.clone(), seed: 7, ..DiskOptions::new(&data) };
+    let options =
+        DiskOptions { part_bytes: 8 << 10, clock: clock.clone(), seed: 7, ..DiskOptions::new(&data) };
     let store = DiskStore::open(options)?;
     let (kept, gone) = (TopicName::parse("kept.v1")?, TopicName::parse("gone")?);
     for (name, partitions) in [(&kept, 3), (&gone, 1)] {
@@ -33,10 +34,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         let set = WriteOp::Set(Json::parse(format!("{{\"n\":{n},\"big\":12345678901234567890.10}}").into())?);
         let key = format!("document {}", n % 9);
-        let write = DocumentWrite { collection: "documents".into(), key, op: set, if_version: None, ts: clock.now_ms() };
+        let write = DocumentWrite {
+            collection: "documents".into(),
+            key,
+            op: set,
+            if_version: None,
+            ts: clock.now_ms(),
+        };
         let target = CursorTarget { next: Offset(u64::from(n)), detail: Bytes::from(vec![0, 255, n as u8]) };
         let key = CursorKey { topic: kept.clone(), reader: "reader".into(), partition: Partition(0) };
-        let cursor = CursorMove { key, expect_version: u64::from(n), epoch: Epoch(u64::from(n / 50)), to: Some(target) };
+        let cursor = CursorMove {
+            key,
+            expect_version: u64::from(n),
+            epoch: Epoch(u64::from(n / 50)),
+            to: Some(target),
+        };
         let commit = Commit { events, documents: vec![write], cursors: vec![cursor], ..Commit::default() };
         store.commit(Arc::new(commit)).await?;
     }

@@ -197,10 +197,16 @@ impl Writer {
             self.stage.go_back(mark);
             return Taken::PartFull;
         }
-        let full = !self.make_room(end + self.shared.options.headroom());
-        let refused = full && (!commit.events.is_empty() || end > self.reserved);
-        self.shared.disk_full.store(full, Ordering::Relaxed);
-        if refused {
+        let has_room = match self.make_room(end + self.shared.options.headroom()) {
+            Ok(has_room) => has_room,
+            Err(error) => {
+                self.stage.go_back(mark);
+                let failure = format!("room for the journal cannot be reserved: {error}");
+                return Taken::Done(Err(CommitError::Unavailable(failure)));
+            }
+        };
+        self.shared.disk_full.store(!has_room, Ordering::Relaxed);
+        if !has_room && (!commit.events.is_empty() || end > self.reserved) {
             self.stage.go_back(mark);
             return Taken::Done(Err(CommitError::DiskFull));
         }
@@ -216,22 +222,22 @@ impl Writer {
         self.stage.view.end.at
     }
 
-    /// Reserves room up to `end`; whether there is.
-    fn make_room(&mut self, end: u64) -> bool {
+    /// Reserves room up to `end`, and some more where there is; whether there is.
+    fn make_room(&mut self, end: u64) -> io::Result<bool> {
         if end <= self.reserved {
-            return true;
+            return Ok(true);
         }
-        let wanted = end.next_multiple_of(self.shared.options.reserve_step());
-        for target in [wanted, end] {
+        for target in [end.next_multiple_of(self.shared.options.reserve_step()), end] {
             match self.part.file.reserve(self.reserved, target) {
                 Ok(()) => {
                     self.reserved = target;
-                    return true;
+                    return Ok(true);
                 }
-                Err(error) => tracing::warn!(%error, "no room for more of the journal"),
+                Err(error) if is_full(&error) => {}
+                Err(error) => return Err(error),
             }
         }
-        false
+        Ok(false)
     }
 
     fn begin(&mut self) {
@@ -312,7 +318,7 @@ impl Writer {
         self.begin();
         self.covered = true;
         let room = self.make_room(u64::from(self.at()) + BATCH_HEAD as u64);
-        if room && self.write().is_ok() && self.flush() {
+        if room.is_ok_and(|has_room| has_room) && self.write().is_ok() && self.flush() {
             self.shared.show(self.stage.view.clone());
         }
         self.begin();

@@ -20,8 +20,8 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 const LOG_LINES: usize = 60;
 /// The signal that cannot be caught.
 const SIGKILL: i32 = 9;
-/// What stands before the address in the line that says that the hub is ready.
-const READY: &str = "listening on http://";
+/// What the line says that tells that the hub is ready, and what stands before the address in it.
+const READY: (&str, &str) = ("ready", "http://");
 
 /// Where a hub is and what it works on.
 #[derive(Debug, Clone)]
@@ -176,7 +176,8 @@ impl Log {
 }
 
 fn address_in(line: &str) -> Option<&str> {
-    let (_, after) = line.split_once(READY)?;
+    let (word, scheme) = READY;
+    let (_, after) = line.split_once(word)?.1.split_once(scheme)?;
     let end = after.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(after.len());
     Some(&after[..end])
 }
@@ -198,10 +199,10 @@ mod tests {
 
     #[test]
     fn the_address_is_found_in_the_log() {
-        let line = "2025-01-01T00:00:00Z  INFO prombus: ready, listening on http://127.0.0.1:4321, store x";
+        let line = "2025-01-01T00:00:00Z  INFO prombus: ready url=http://127.0.0.1:4321 store=x";
         assert_eq!(address_in(line), Some("127.0.0.1:4321"));
-        assert_eq!(address_in("listening on http://127.0.0.1:1"), Some("127.0.0.1:1"));
-        assert_eq!(address_in("opening"), None);
+        assert_eq!(address_in("ready, listening on http://127.0.0.1:1"), Some("127.0.0.1:1"));
+        assert_eq!(address_in("opening http://127.0.0.1:1"), None);
     }
 
     #[test]

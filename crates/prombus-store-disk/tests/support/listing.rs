@@ -14,7 +14,13 @@ pub async fn listing(store: &DiskStore) -> String {
             out.extend(format!("bounds {partition} {} {}\n", bounds.first, bounds.next).bytes());
             let mut from = bounds.first;
             while from < bounds.next {
-                let request = ReadRequest { topic: topic.name.clone(), partition, from, limit: 100, max_bytes: 1 << 20 };
+                let request = ReadRequest {
+                    topic: topic.name.clone(),
+                    partition,
+                    from,
+                    limit: 100,
+                    max_bytes: 1 << 20,
+                };
                 let Ok(page) = store.read(request).await else { break };
                 for event in &page.events {
                     event.write_json(&mut out);

@@ -1,0 +1,195 @@
+//! A file system that is really full: publishes are refused, everything else goes on, and nothing is lost.
+//!
+//! The file system is a small one in memory that the test mounts itself, so it needs root.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+mod durability_support;
+
+use common::Hub;
+use durability_support::{Answered, Http, array, check};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The size of the file system.
+const SIZE: &str = "24m";
+/// How much of it is taken by something else, which goes away later.
+const BALLAST_BYTES: usize = 8 << 20;
+/// Events of an array, and bytes of an event: large ones fill the disk soon, small ones fill it up.
+const LARGE: (usize, usize) = (20, 4_000);
+const SMALL: (usize, usize) = (1, 10);
+/// More requests than that do not fit, so one of them must have been refused.
+const MAX_REQUESTS: usize = 10_000;
+/// Small, so that the disk is full in the middle of rolling and sealing too.
+const CONFIG: &str = "[store]\npart_bytes = 2097152\n[topics.a]\n[topics.victim]\n";
+
+/// A mounted file system, unmounted when it is dropped.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"]).arg(folder.path());
+        let said = mount.output().unwrap();
+        let why = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success(), "a small file system cannot be mounted, which needs root: {why}");
+        Self { folder }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.folder.path().join("ballast")
+    }
+
+    fn hub(&self) -> Hub {
+        Hub::with_file(CONFIG, &["--data", self.data().to_str().unwrap()])
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A file that is still open must not keep it.
+        let _ = Command::new("umount").arg("--lazy").arg(self.folder.path()).status();
+    }
+}
+
+/// Publishes arrays until one is refused.
+fn fill(http: &mut Http, answered: &mut Answered, (events, bytes): (usize, usize)) {
+    for number in 0..MAX_REQUESTS {
+        let payloads: Vec<String> =
+            (0..events).map(|index| format!("{number} {index} {}", "x".repeat(bytes))).collect();
+        match http.call("POST", "/v1/topics/a/events", &array(&payloads)).unwrap() {
+            (201, answer) => answered.take(&payloads, &answer),
+            refused => return assert_disk_full(refused),
+        }
+    }
+    panic!("{MAX_REQUESTS} requests fit onto a disk of {SIZE}");
+}
+
+fn assert_disk_full((status, body): (u16, String)) {
+    assert_eq!(status, 507, "{body}");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["error"], "disk_full");
+    assert!(body["message"].as_str().is_some_and(|message| !message.is_empty()), "{body}");
+}
+
+/// While the disk is full: reads, lookups and health go on, and publishes are refused.
+fn assert_only_publishes_are_refused(http: &mut Http, answered: &Answered) {
+    let events = http.export("a");
+    answered.assert_there(&events);
+    assert_eq!(events.len(), answered.len(), "a publish that was refused is there");
+    let id = events[0]["id"].as_str().unwrap();
+    for path in [&format!("/v1/topics/a/events/{id}"), "/healthz", "/readyz", "/metrics", "/v1/topics"] {
+        let (status, body) = http.call("GET", path, "").unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+    let refused = http.call("POST", "/v1/topics/a/events", &array(&["x".repeat(LARGE.1)])).unwrap();
+    assert_disk_full(refused);
+}
+
+/// Frees room, and publishes at once.
+fn assert_resumes(disk: &SmallDisk, http: &mut Http, answered: &mut Answered) {
+    std::fs::remove_file(disk.ballast()).unwrap();
+    for number in 0..20 {
+        let payloads: Vec<String> = (0..10).map(|index| format!("again {number} {index}")).collect();
+        let (status, answer) = http.call("POST", "/v1/topics/a/events", &array(&payloads)).unwrap();
+        assert_eq!(status, 201, "there is room again, and it is not used: {answer}");
+        answered.take(&payloads, &answer);
+    }
+    answered.assert_there(&http.export("a"));
+}
+
+/// A hub on a disk that it has filled.
+fn filled(disk: &SmallDisk) -> (Hub, Http, Answered) {
+    std::fs::write(disk.ballast(), vec![0; BALLAST_BYTES]).unwrap();
+    let hub = disk.hub();
+    let mut http = Http::connect(&hub.url);
+    let mut answered = Answered::default();
+    fill(&mut http, &mut answered, LARGE);
+    fill(&mut http, &mut answered, SMALL);
+    assert!(answered.len() > 100, "the disk was full from the start");
+    (hub, http, answered)
+}
+
+fn assert_sound_and_there(disk: &SmallDisk, answered: &Answered) {
+    check(&disk.data()).ok();
+    let hub = disk.hub();
+    answered.assert_there(&Http::connect(&hub.url).export("a"));
+    assert_eq!(hub.stop().code(), Some(0));
+}
+
+#[test]
+fn publishing_resumes_when_there_is_room_again() {
+    let disk = SmallDisk::mount();
+    let (hub, mut http, mut answered) = filled(&disk);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    let (status, body) = http.call("DELETE", "/v1/topics/victim", "").unwrap();
+    assert_eq!(status, 204, "topics can be deleted while the disk is full: {body}");
+    assert_eq!(http.call("GET", "/v1/topics/victim", "").unwrap().0, 404);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    assert_resumes(&disk, &mut http, &mut answered);
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
+    assert_sound_and_there(&disk, &answered);
+}
+
+#[test]
+fn a_hub_ends_in_peace_on_a_full_disk() {
+    let disk = SmallDisk::mount();
+    let (hub, http, answered) = filled(&disk);
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
+    check(&disk.data()).ok();
+    let hub = disk.hub();
+    assert_only_publishes_are_refused(&mut Http::connect(&hub.url), &answered);
+    assert_eq!(hub.stop().code(), Some(0));
+}
+
+#[test]
+fn a_hub_that_was_killed_starts_on_a_full_disk() {
+    let disk = SmallDisk::mount();
+    let (mut hub, _, mut answered) = filled(&disk);
+    hub.signal(Signal::KILL);
+    hub.wait();
+    let hub = disk.hub();
+    let mut http = Http::connect(&hub.url);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    assert_resumes(&disk, &mut http, &mut answered);
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
+    assert_sound_and_there(&disk, &answered);
+}
+
+#[test]
+fn a_folder_is_not_made_half_on_a_full_disk() {
+    let disk = SmallDisk::mount();
+    let mut file = std::fs::File::create(disk.ballast()).unwrap();
+    // Everything, down to the last byte.
+    std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
+    let config = tempfile::tempdir().unwrap();
+    start_or_refuse(config.path(), &disk.data());
+    std::fs::remove_file(disk.ballast()).unwrap();
+    let hub = disk.hub();
+    let (status, body) =
+        Http::connect(&hub.url).call("POST", "/v1/topics/a/events", &array(&["x".into()])).unwrap();
+    assert_eq!(status, 201, "{body}");
+    assert_eq!(hub.stop().code(), Some(0));
+    check(&disk.data()).ok();
+}
+
+/// A hub on a disk without any room may refuse to start, but not in any other way than by saying so.
+fn start_or_refuse(folder: &Path, data: &Path) {
+    let mut command = common::binary(folder);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    let stderr = common::run(command, b"").fails_with(1);
+    assert!(stderr.contains("No space left"), "{stderr}");
+}
