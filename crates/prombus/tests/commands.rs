@@ -223,7 +223,7 @@ fn an_import_says_at_which_line_it_failed() {
     ] {
         let input = format!("{{\"payload\":1}}\n\n{{\"payload\":2}}\n{bad}\n{{\"payload\":3}}\n");
         let said = hub.run_with(&["import", name], &input);
-        assert!(said.stderr.contains("line 4: "), "{name}: {}", said.stderr);
+        assert_eq!(said.stderr.matches("line 4: ").count(), 1, "{name}: {}", said.stderr);
         assert!(said.stderr.contains(what), "{name}: {}", said.stderr);
         assert!(said.stderr.contains(&format!("2 events imported into {name}")), "{}", said.stderr);
         said.fails_with(1);

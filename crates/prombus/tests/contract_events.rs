@@ -176,7 +176,10 @@ fn topic_names_are_held_to_their_rule() {
         assert_eq!(api.page(good, "").is(200)["count"], 1);
     }
     let too_long = "a".repeat(201);
-    let bad = ["A", "a..b", ".a", "a.", "-a", "_a", "a.-b", "a.B", "a%20b", "a%2Fb", "%C3%A4", "a*", "a%00", &too_long];
+    let bad = [
+        "A", "a..b", ".a", "a.", "-a", "_a", "a.-b", "a.B", "a%20b", "a%2Fb", "%C3%A4", "a*", "a%00",
+        &too_long,
+    ];
     for bad in bad {
         api.publish(bad, "1").fails(400, "bad_request");
         api.events(bad, r#"{"payload":1}"#).fails(400, "bad_request");
@@ -243,8 +246,11 @@ fn offsets_start_at_0_and_have_no_gaps_whoever_writes() {
                         answers.extend(answer["events"].as_array().unwrap().iter().cloned());
                         answers.push(api.publish(&format!("t?key=s{round}"), "1").is(201));
                         // One that fails takes no offset.
-                        api.events("t", r#"[{"payload":1,"key":"a"},{"payload":1,"key":"a","expect":{"last_id":null}}]"#)
-                            .fails(412, "expectation_failed");
+                        api.events(
+                            "t",
+                            r#"[{"payload":1,"key":"a"},{"payload":1,"key":"a","expect":{"last_id":null}}]"#,
+                        )
+                        .fails(412, "expectation_failed");
                     }
                     answers
                 })
@@ -318,7 +324,20 @@ fn header_names_and_values_are_held_to_their_rule() {
     let good = json!({"x-a": "1", "x-schema-like-9": "", "content-type": "t/p", "traceparent": "00-1", "tracestate": "ä=\"\n"});
     api.events("t", &json!({"payload": 1, "headers": good}).to_string()).is(201);
     assert_eq!(api.all("t", "")[0]["headers"], good);
-    for name in ["X-A", "x-", "x_a", "x-a_b", "x-ä", "foo", "authorization", "Content-Type", "x-A", "x-a b", "", "xx-a"] {
+    for name in [
+        "X-A",
+        "x-",
+        "x_a",
+        "x-a_b",
+        "x-ä",
+        "foo",
+        "authorization",
+        "Content-Type",
+        "x-A",
+        "x-a b",
+        "",
+        "xx-a",
+    ] {
         api.events("t", &json!({"payload": 1, "headers": {name: "1"}}).to_string()).fails(400, "bad_request");
     }
     for value in ["1", "null", "true", "[]", "{}"] {
@@ -352,16 +371,28 @@ const SPELLINGS: &[(&str, &str)] = &[
     ("1E+02", "1E+02"),
     ("1e400", "1e400"),
     ("-1e-400", "-1e-400"),
-    ("123456789012345678901234567890123456789012345678901234567890", "123456789012345678901234567890123456789012345678901234567890"),
-    ("0.1000000000000000055511151231257827021181583404541015625", "0.1000000000000000055511151231257827021181583404541015625"),
+    (
+        "123456789012345678901234567890123456789012345678901234567890",
+        "123456789012345678901234567890123456789012345678901234567890",
+    ),
+    (
+        "0.1000000000000000055511151231257827021181583404541015625",
+        "0.1000000000000000055511151231257827021181583404541015625",
+    ),
     ("18446744073709551616", "18446744073709551616"),
     (r#""""#, r#""""#),
-    (r#""a  b\tc \" \\ \/ / \u00e9 é \uD83D\uDE00 😀 \u0000""#, r#""a  b\tc \" \\ \/ / \u00e9 é \uD83D\uDE00 😀 \u0000""#),
+    (
+        r#""a  b\tc \" \\ \/ / \u00e9 é \uD83D\uDE00 😀 \u0000""#,
+        r#""a  b\tc \" \\ \/ / \u00e9 é \uD83D\uDE00 😀 \u0000""#,
+    ),
     ("{ }", "{}"),
     ("[\n]", "[]"),
     ("{\"z\" : 1 ,\t\"a\":\r\n[ 1 , 2.50 ] , \"m\" : \" { } \" }", r#"{"z":1,"a":[1,2.50],"m":" { } "}"#),
     (r#"{"a":1,"a":2,"\u0061":3}"#, r#"{"a":1,"a":2,"\u0061":3}"#),
-    (r#"{"":"","payload":{"payload":null},"$serde_json::private::RawValue":"1"}"#, r#"{"":"","payload":{"payload":null},"$serde_json::private::RawValue":"1"}"#),
+    (
+        r#"{"":"","payload":{"payload":null},"$serde_json::private::RawValue":"1"}"#,
+        r#"{"":"","payload":{"payload":null},"$serde_json::private::RawValue":"1"}"#,
+    ),
     (r#"{"$serde_json::private::Number":"1"}"#, r#"{"$serde_json::private::Number":"1"}"#),
     ("\"\u{7f}\u{2028}\u{feff}\"", "\"\u{7f}\u{2028}\u{feff}\""),
 ];
@@ -375,8 +406,11 @@ fn payloads_pass_byte_for_byte_by_every_way_in_and_out() {
         api.events("single", &format!(r#"{{"payload":{sent},"key":"{index}"}}"#)).is(201);
         api.events("single", &format!(r#"{{"key":"after","payload":  {sent}  ,"tags":["t"]}}"#)).is(201);
     }
-    let all: Vec<String> =
-        SPELLINGS.iter().enumerate().map(|(index, (sent, _))| format!(r#"{{"payload":{sent},"key":"{index}"}}"#)).collect();
+    let all: Vec<String> = SPELLINGS
+        .iter()
+        .enumerate()
+        .map(|(index, (sent, _))| format!(r#"{{"payload":{sent},"key":"{index}"}}"#))
+        .collect();
     api.events("array", &format!("[{}]", all.join(" , "))).is(201);
     let lines: Vec<String> = all.iter().map(|line| line.replace(['\n', '\r'], " ")).collect();
     api.ndjson("lines", lines.join("\n").as_bytes()).is(201);
@@ -388,9 +422,11 @@ fn payloads_pass_byte_for_byte_by_every_way_in_and_out() {
             for (index, (_, kept)) in SPELLINGS.iter().enumerate() {
                 let part = format!(r#""payload":{kept}"#);
                 let by_key = api.get(&format!("/v1/topics/{topic}/keys/{index}"));
-                let id = by_key.is(200)["id"].as_str().unwrap().to_owned();
+                // Not every parser takes all of these spellings, so the answer is not parsed.
+                let id = by_key.text().split('"').nth(3).unwrap().to_owned();
                 let by_id = api.get(&format!("/v1/topics/{topic}/events/{id}"));
-                let by_keys = api.post(&format!("/v1/topics/{topic}/keys"), &format!(r#"{{"keys":["{index}"]}}"#));
+                let by_keys =
+                    api.post(&format!("/v1/topics/{topic}/keys"), &format!(r#"{{"keys":["{index}"]}}"#));
                 for answer in [&page, &export, &by_key, &by_id, &by_keys] {
                     assert!(answer.text().contains(&part), "{topic} {round} {part} not in {}", answer.text());
                 }
@@ -405,9 +441,35 @@ fn what_is_not_json_is_no_payload() {
     let site = Site::start();
     let api = &site.api;
     let bad: &[&[u8]] = &[
-        b"", b" ", b"hello", b"{", b"[1,]", b"{\"a\":1,}", b"01", b"1.", b".5", b"+1", b"NaN", b"'a'", b"\"\n\"",
-        b"\"\\x\"", b"\"\\u12\"", b"1 2", b"{\"a\" 1}", b"[1}", b"nul", b"\"\xff\"", b"\"\xc3\"", b"\xff", b"1\0",
-        b"\"\xed\xa0\x80\"", b"{a:1}", b"// x\n1", b"1e", b"-", b"\"",
+        b"",
+        b" ",
+        b"hello",
+        b"{",
+        b"[1,]",
+        b"{\"a\":1,}",
+        b"01",
+        b"1.",
+        b".5",
+        b"+1",
+        b"NaN",
+        b"'a'",
+        b"\"\n\"",
+        b"\"\\x\"",
+        b"\"\\u12\"",
+        b"1 2",
+        b"{\"a\" 1}",
+        b"[1}",
+        b"nul",
+        b"\"\xff\"",
+        b"\"\xc3\"",
+        b"\xff",
+        b"1\0",
+        b"\"\xed\xa0\x80\"",
+        b"{a:1}",
+        b"// x\n1",
+        b"1e",
+        b"-",
+        b"\"",
     ];
     for payload in bad {
         let answer = api.call(&Call::new("POST", "/publish/t").body(payload));
@@ -433,15 +495,15 @@ fn payloads_are_nested_128_deep_at_most() {
         api.events("t", &format!(r#"[{{"payload":{good}}}]"#)).is(201);
         api.ndjson("t", format!(r#"{{"payload":{good}}}"#).as_bytes()).is(201);
     }
-    assert_eq!(api.all("t", "").len(), 8);
-    assert_eq!(api.export("t", "").text().matches(&nested(128)).count(), 4);
+    let whole = |depth: &str| api.export("t", "").text().matches(depth).count();
+    assert_eq!((whole(&nested(128)), whole(&objects(128))), (4, 4));
     for bad in [nested(129), objects(129), nested(100_000), "[".repeat(500_000), objects(20_000)] {
         api.publish("t", &bad).fails_as(&[400]);
         api.events("t", &format!(r#"{{"payload":{bad}}}"#)).fails_as(&[400]);
         api.events("t", &format!(r#"[{{"payload":{bad}}}]"#)).fails_as(&[400]);
         api.ndjson("t", format!(r#"{{"payload":{bad}}}"#).as_bytes()).fails_as(&[400]);
     }
-    assert_eq!(api.all("t", "").len(), 8);
+    assert_eq!(api.export("t", "").text().lines().count(), 8);
 }
 
 #[test]
@@ -455,7 +517,14 @@ fn sid_caused_by_and_tags_are_carried_as_given() {
     for name in ["sid", "tags", "caused_by"] {
         assert_eq!(event[name], sent[name]);
     }
-    for bad in [r#""sid":1"#, r#""sid":[]"#, r#""tags":"a""#, r#""tags":[1]"#, r#""caused_by":{}"#, r#""caused_by":[1]"#] {
+    for bad in [
+        r#""sid":1"#,
+        r#""sid":[]"#,
+        r#""tags":"a""#,
+        r#""tags":[1]"#,
+        r#""caused_by":{}"#,
+        r#""caused_by":[1]"#,
+    ] {
         api.events("t", &format!(r#"{{"payload":1,{bad}}}"#)).fails_as(&[400]);
     }
 }

@@ -65,10 +65,15 @@ impl Bus for Partitioned {
             let mut last: Option<(TopicName, Layout)> = None;
             for (index, (append, placement)) in placing.events.iter_mut().zip(&named).enumerate() {
                 append.placement = *placement;
-                let layout = match &last {
+                let mut layout = match &last {
                     Some((topic, layout)) if *topic == append.topic => *layout,
                     _ => self.layout(&append.topic).await?,
                 };
+                if matches!(placement, Placement::Named(partition) if partition.0 >= layout.partitions) {
+                    // The topic may have grown since it was looked at.
+                    self.layouts.write().remove(&append.topic);
+                    layout = self.layout(&append.topic).await?;
+                }
                 append.placement = Placement::Placed(self.choose(index, append, layout)?, layout);
                 last = Some((append.topic.clone(), layout));
             }

@@ -1,5 +1,6 @@
 //! Requests and their answers.
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use bytes::Bytes;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, Url};
@@ -61,9 +62,9 @@ impl Calls {
 
     async fn call(&self, call: Call<'_>) -> Result<Answer, String> {
         let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(call.path);
-        }
+        // By hand, because the setters of `Url` drop line breaks and tabs, which a key may have.
+        let encoded = |segment: &&str| format!("/{}", utf8_percent_encode(segment, NON_ALPHANUMERIC));
+        url.set_path(&call.path.iter().map(encoded).collect::<String>());
         let mut request = self.client.request(call.method, url).query(call.query);
         if !call.body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json").body(call.body);

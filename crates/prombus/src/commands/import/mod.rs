@@ -98,10 +98,15 @@ impl Import<'_> {
     fn refused(&mut self, first_line: u64, error: &ClientError) -> Failure {
         let number = |name| error.hub().and_then(|hub| hub.number(name));
         self.count += number("count").unwrap_or(0);
-        Failure::Failed(match number("line") {
-            Some(line) => format!("line {}: {error}", first_line + line - 1),
-            None => format!(
-                "{error}; run it again when that is mended: events that have an id and are in already are not doubled"
+        Failure::Failed(match (error.hub(), number("line")) {
+            (Some(hub), Some(line)) => {
+                // The hub counts the lines of one request.
+                let prefix = format!("line {line}: ");
+                let message = hub.message.strip_prefix(&prefix).unwrap_or(&hub.message);
+                format!("line {}: {message} ({})", first_line + line - 1, hub.code)
+            }
+            _ => format!(
+                "{error}; some more events may be in: run it again, those that have an id and are in are not doubled"
             ),
         })
     }

@@ -1,0 +1,104 @@
+//! The layers change nothing about what the log promises: the suite runs through all of them, over memory.
+#![deny(clippy::missing_trait_methods, reason = "a wrapper that skips a method tests nothing")]
+
+use async_trait::async_trait;
+use prombus_core::memory::MemoryStore;
+use prombus_core::*;
+use prombus_engine::bus::LogBus;
+use prombus_engine::layers::{Checks, Partitioning};
+use prombus_engine::{Bus, BusError, Layer, Limits};
+use prombus_testkit::Subject;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A log whose commits go through the layers.
+struct Layered {
+    bus: Arc<dyn Bus>,
+    log: Arc<MemoryStore>,
+}
+
+/// What a producer could have asked for to get this placement.
+fn as_asked(append: &Append) -> Placement {
+    match append.placement {
+        Placement::Placed(partition, _) if append.event.key.is_none() => Placement::Named(partition),
+        Placement::Placed(..) => Placement::Auto,
+        other => other,
+    }
+}
+
+#[async_trait]
+impl EventLog for Layered {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        let mut commit = Arc::unwrap_or_clone(commit);
+        for append in &mut commit.events {
+            append.placement = as_asked(append);
+        }
+        match self.bus.commit(Arc::new(commit)).await {
+            Ok(receipt) => Ok(receipt),
+            Err(BusError::Commit(error)) => Err(error),
+            Err(other) => panic!("a layer refused what the log would have taken: {other}"),
+        }
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        self.log.read(request).await
+    }
+
+    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        self.log.bounds(topic, partition).await
+    }
+
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
+        self.log.offset_at(request).await
+    }
+
+    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        self.log.by_id(topic, id).await
+    }
+
+    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        self.log.latest_by_key(topic, key).await
+    }
+
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.log.history(request).await
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        self.log.changed(after).await
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        self.log.topic(name).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        self.log.topics().await
+    }
+
+    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        self.log.cursor(key).await
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.log.status()
+    }
+
+    async fn close(&self) {
+        self.log.close().await;
+    }
+}
+
+async fn layered() -> Subject {
+    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+    let log = Arc::new(MemoryStore::new(clock.clone(), 1));
+    let bus: Arc<dyn Bus> = Arc::new(LogBus(log.clone()));
+    let bus = Partitioning { log: log.clone(), auto_create: None }.wrap(bus);
+    let bus = Checks { limits: Limits::default(), clock: clock.clone() }.wrap(bus);
+    let documents = log.clone();
+    let log: Arc<dyn EventLog> = Arc::new(Layered { bus, log });
+    Subject { log, documents: Some(documents), clock: Some(clock), keep: Box::new(()) }
+}
+
+prombus_testkit::log_conformance!(layered);
+prombus_testkit::state_conformance!(layered);
