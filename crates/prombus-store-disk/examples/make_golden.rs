@@ -67,14 +67,14 @@ async fn configure(store: &DiskStore, change: ConfigChange) -> Result<(), Commit
 fn append(topic: &TopicName, number: TopicNumber, partitions: u32, n: u32) -> Result<Append, JsonError> {
     let json = |text: String| Json::parse(text.into());
     let event = NewEvent {
-        id: (n % 2 == 0).then(|| Uuid::from_u128(u128::from(n) << 64 | 0xfeed)),
-        ts: (n % 3 == 0).then_some(1_700_000_000_000 + u64::from(n)),
-        key: (n % 4 != 0).then(|| format!("key {} ö", n % 6).into()),
-        sid: if n % 5 == 0 { Some(json("\"sid\"".into())?) } else { None },
-        headers: if n % 7 == 0 { Some(json("{\"x-a\":\"b\"}".into())?) } else { None },
+        id: n.is_multiple_of(2).then(|| Uuid::from_u128(u128::from(n) << 64 | 0xfeed)),
+        ts: n.is_multiple_of(3).then_some(1_700_000_000_000 + u64::from(n)),
+        key: (!n.is_multiple_of(4)).then(|| format!("key {} ö", n % 6).into()),
+        sid: if n.is_multiple_of(5) { Some(json("\"sid\"".into())?) } else { None },
+        headers: if n.is_multiple_of(7) { Some(json("{\"x-a\":\"b\"}".into())?) } else { None },
         payload: json(format!("{{\"n\":{n},\"exact\":1.10,\"pad\":\"{}\"}}", "p".repeat(n as usize * 3)))?,
-        caused_by: if n % 11 == 0 { Some(json("[\"c\"]".into())?) } else { None },
-        tags: if n % 13 == 0 { Some(json("[\"#t\"]".into())?) } else { None },
+        caused_by: if n.is_multiple_of(11) { Some(json("[\"c\"]".into())?) } else { None },
+        tags: if n.is_multiple_of(13) { Some(json("[\"#t\"]".into())?) } else { None },
     };
     let placement = Placement::Placed(Partition(n % partitions), Layout { topic: number, partitions });
     Ok(Append { topic: topic.clone(), placement, expect: None, event })

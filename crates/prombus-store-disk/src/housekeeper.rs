@@ -62,12 +62,18 @@ pub fn run(shared: &Shared, first: Vec<Chore>, chores: &Receiver<Chore>) {
 fn put_away(shared: &Shared, chore: &Chore) -> io::Result<()> {
     let Chore { part, facts, checkpoint } = chore;
     let (disk, dir) = (&*shared.disk, &shared.options.dir);
-    if let Index::Active(index) = &*part.index() {
-        // Gives back what was reserved and not used.
-        part.file.set_len(u64::from(facts.end))?;
-        part.file.sync()?;
-        let path = index_path(dir, facts.part);
-        sidecar::write(disk, &path, &index.read(), *facts)?;
+    let path = index_path(dir, facts.part);
+    let unsealed = match &*part.index() {
+        Index::Sealed(_) => false,
+        Index::Active(index) => {
+            // Gives back what was reserved and not used.
+            part.file.set_len(u64::from(facts.end))?;
+            part.file.sync()?;
+            sidecar::write(disk, &path, &index.read(), *facts)?;
+            true
+        }
+    };
+    if unsealed {
         part.seal(Sidecar::open(disk.open_to_read(&path)?, facts.part)?);
     }
     if let Some((view, epoch)) = checkpoint {

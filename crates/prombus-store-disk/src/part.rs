@@ -6,7 +6,7 @@ use crate::position::{PartitionRef, Pos};
 use crate::record;
 use crate::sidecar::{By, Sidecar, TS_EVERY};
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,28 +95,28 @@ pub struct Part {
     pub number: u32,
     /// Its file.
     pub file: Arc<dyn DiskFile>,
-    index: RwLock<Arc<Index>>,
+    index: RwLock<Index>,
 }
 
 impl Part {
     /// A part with an index in memory.
     pub fn active(number: u32, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
-        Self { number, file, index: RwLock::new(Arc::new(Index::Active(RwLock::new(index)))) }
+        Self { number, file, index: RwLock::new(Index::Active(RwLock::new(index))) }
     }
 
     /// A part with its index on disk.
     pub fn sealed(number: u32, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
-        Self { number, file, index: RwLock::new(Arc::new(Index::Sealed(sidecar))) }
+        Self { number, file, index: RwLock::new(Index::Sealed(sidecar)) }
     }
 
-    /// The index as it is now.
-    pub fn index(&self) -> Arc<Index> {
-        self.index.read().clone()
+    /// The index as it is now. It is only ever replaced once, when the part is sealed.
+    pub fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read()
     }
 
     /// Replaces the index in memory by the one on disk.
     pub fn seal(&self, sidecar: Sidecar) {
-        *self.index.write() = Arc::new(Index::Sealed(sidecar));
+        *self.index.write() = Index::Sealed(sidecar);
     }
 
     /// When the last event of a sealed part was taken.

@@ -1,5 +1,6 @@
 //! The disk engine keeps every promise of the ports, on a real disk: with parts of the usual size, where most
 //! is still in memory, and with tiny ones, where most is sealed.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use prombus_core::ManualClock;
 use prombus_store_disk::{DiskOptions, DiskStore};

@@ -1,6 +1,6 @@
 //! The machine goes down in the middle of every operation that the engine does to the disk; what was answered
 //! is there afterwards, once, and what was not is there as a whole or not at all.
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod support;
 

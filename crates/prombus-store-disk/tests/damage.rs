@@ -1,5 +1,5 @@
 //! Flipped bits, failed flushes and full disks.
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Data folders that earlier builds made open with this one, with everything in them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 #[path = "support/listing.rs"]
 mod listing;

@@ -1,5 +1,6 @@
 //! Random commits on the memory store and on the disk engine, with crashes and reopens of the second in between:
 //! they answer alike, and everything that can be read of them is the same.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use prombus_core::memory::MemoryStore;
 use prombus_core::{CommitError, ManualClock};

@@ -1,5 +1,5 @@
 //! What the crash tests share: a small workload whose every answer is known.
-#![allow(dead_code, missing_docs, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use prombus_core::*;
 use prombus_store_disk::{DiskOptions, DiskStore, OpenError};

@@ -1,7 +1,7 @@
 //! Requests and their answers.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use bytes::Bytes;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, Url};
 use serde_json::Value;

@@ -26,6 +26,9 @@ use wire::{Shown, WirePage};
 /// The most events that one page is asked for.
 const MAX_PAGE: usize = 1_000;
 
+/// Keys that cannot stand in a path, because there they mean something else, however they are written.
+const UNSAYABLE_IN_A_PATH: [&str; 3] = ["", ".", ".."];
+
 /// The log of a hub, over HTTP.
 pub struct HttpLog {
     calls: Calls,
@@ -85,7 +88,7 @@ impl HttpLog {
         TopicState { number, revision: wire::revision(&shown.config), name: shown.name, config: shown.config }
     }
 
-    /// A page of a query, or `None` where there is no such topic.
+    /// A page of a query.
     async fn page(&self, topic: &TopicName, query: &[(&str, String)]) -> Result<WirePage, ReadError> {
         let path = ["v1", "topics", topic.as_str(), "events"];
         let answer = self.calls.get(&path, query).await.map_err(ReadError::Unavailable)?;
@@ -240,7 +243,17 @@ impl EventLog for HttpLog {
     }
 
     async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
-        self.one(topic, self.calls.get(&["v1", "topics", topic.as_str(), "keys", key], &[]).await).await
+        let path = ["v1", "topics", topic.as_str(), "keys", key];
+        if !UNSAYABLE_IN_A_PATH.contains(&key) {
+            return self.one(topic, self.calls.get(&path, &[]).await).await;
+        }
+        let body = serde_json::json!({ "keys": [key] }).to_string().into_bytes();
+        let answer = self.calls.post(&path[..4], body).await.map_err(ReadError::Unavailable)?;
+        match answer.status {
+            200 => wire::event_of_key(&answer.body, key).map_err(ReadError::Corrupt),
+            404 => Err(ReadError::TopicNotFound(topic.clone())),
+            _ => Err(ReadError::Unavailable(answer.unexpected())),
+        }
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

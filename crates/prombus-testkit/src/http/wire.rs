@@ -5,6 +5,7 @@ use prombus_core::{Bounds, Event, Json, Offset, Partition, TopicConfig, TopicNam
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use uuid::Uuid;
 
@@ -97,6 +98,16 @@ impl WirePage {
 /// One event.
 pub fn event(body: &[u8]) -> Result<Event, String> {
     serde_json::from_slice::<WireEvent>(body).map_err(wrong)?.into_event()
+}
+
+/// The event of one key, if the answer to several has it.
+pub fn event_of_key(body: &[u8], key: &str) -> Result<Option<Event>, String> {
+    #[derive(Deserialize)]
+    struct Answered {
+        events: HashMap<String, WireEvent>,
+    }
+    let mut answered: Answered = serde_json::from_slice(body).map_err(wrong)?;
+    answered.events.remove(key).map(WireEvent::into_event).transpose()
 }
 
 /// Leaves about so many bytes of events, and at least one where there is one.

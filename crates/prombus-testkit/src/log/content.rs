@@ -96,6 +96,8 @@ pub async fn keys_are_any_text(s: Subject) {
     let topic = s.create("texts", partitions(4)).await;
     let long = "k".repeat(1024);
     let keys = [
+        ".",
+        "..",
         "a b",
         "a/b",
         "/",
@@ -112,6 +114,16 @@ pub async fn keys_are_any_text(s: Subject) {
         assert_eq!(found, Some((appended.id, Some((*key).into()))), "a key is any text");
         assert_eq!(s.history(&topic, key, 10).await.len(), 1, "keys that differ are different keys");
     }
+}
+
+/// The empty text is a key like any other, and not the absence of one.
+pub async fn an_empty_key_is_a_key(s: Subject) {
+    let topic = s.create("empty-key", partitions(1)).await;
+    s.published_one(&topic, event("1")).await;
+    assert_eq!(s.latest(&topic, "").await, None, "an event without a key has no key");
+    let first = s.published_one(&topic, event("2").key("").expecting(None)).await;
+    assert_eq!(s.latest(&topic, "").await.map(|event| event.id), Some(first.id), "the empty text is a key");
+    assert_eq!(s.history(&topic, "", 5).await.len(), 1);
 }
 
 /// Events of up to half a megabyte are carried like any other.

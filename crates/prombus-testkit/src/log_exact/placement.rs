@@ -120,13 +120,3 @@ pub async fn an_event_for_a_missing_topic_is_refused(s: Subject) {
     assert_eq!(must(s.log.topic(&missing).await, "topics can be looked up"), None);
     s.assert_holds(&exists, 0, &[]).await;
 }
-
-/// The empty text is a key like any other, and not the absence of one.
-pub async fn an_empty_key_is_a_key(s: Subject) {
-    let topic = s.create("empty-key", partitions(1)).await;
-    s.published_one(&topic, event("1")).await;
-    assert_eq!(s.latest(&topic, "").await, None, "an event without a key has no key");
-    let first = s.published_one(&topic, event("2").key("").expecting(None)).await;
-    assert_eq!(s.latest(&topic, "").await.map(|event| event.id), Some(first.id), "the empty text is a key");
-    assert_eq!(s.history(&topic, "", 5).await.len(), 1);
-}
