@@ -40,7 +40,8 @@ pub fn output(mut command: Command) -> Result<String, String> {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("`{shown}` ended with {}: {said}", output.status));
     }
-    String::from_utf8(output.stdout).map_err(|error| format!("`{shown}` wrote something else than text: {error}"))
+    String::from_utf8(output.stdout)
+        .map_err(|error| format!("`{shown}` wrote something else than text: {error}"))
 }
 
 /// The command as one would type it.

@@ -20,7 +20,10 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "clippy", run: || repo::run(repo::cargo(CLIPPY)) },
     Step { name: "tests", run: || repo::run(repo::cargo(&["test", "--workspace", "--no-fail-fast"])) },
-    Step { name: "chaos", run: || chaos::run(chaos::Args { rounds: CHAOS_ROUNDS, ..chaos::Args::default() }) },
+    Step {
+        name: "chaos",
+        run: || chaos::run(chaos::Args { rounds: CHAOS_ROUNDS, ..chaos::Args::default() }),
+    },
 ];
 
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -34,7 +37,8 @@ pub fn run() -> Result<(), String> {
         let verdict = if result.is_ok() { "passed" } else { "FAILED" };
         eprintln!("{name:>8}  {verdict}  {took:>8.1?}");
     }
-    let failed: Vec<&str> = results.iter().filter(|(.., result)| result.is_err()).map(|(name, ..)| *name).collect();
+    let failed: Vec<&str> =
+        results.iter().filter(|(.., result)| result.is_err()).map(|(name, ..)| *name).collect();
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
@@ -55,7 +59,10 @@ fn tools() -> Result<(), String> {
         return Ok(());
     }
     eprintln!("strace is missing; installing it");
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--no-install-recommends", "strace"]);
-    repo::run(install).map_err(|why| format!("{why}; install strace by hand, the tests need it"))
+    for args in [&["update", "--quiet"][..], &["install", "--yes", "--no-install-recommends", "strace"]] {
+        let mut install = Command::new("apt-get");
+        install.args(args);
+        repo::run(install).map_err(|why| format!("{why}; install strace by hand, the tests need it"))?;
+    }
+    Ok(())
 }

@@ -57,9 +57,11 @@ pub enum Placement {
     Auto,
     /// The producer named it.
     Named(Partition),
-    /// Decided, for a topic of this layout. Stores take only this one. Events of a key never go to a lower
+    /// Decided, for a topic of this layout. Stores take only this one and the next. Events of a key never go to a lower
     /// partition than its earlier ones (jump hashing sees to that), so partition and offset order them.
     Placed(Partition, Layout),
+    /// Decided, for a topic that this commit makes.
+    PlacedInNew(Partition),
 }
 
 /// What a placement was decided by. A store refuses it once the topic has another layout,

@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for TopicName {
 
 /// When a commit is answered, from the weaker to the stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Durability {
     /// When it was written; flushed within 100 ms.
     Interval,
@@ -81,7 +81,7 @@ pub enum Durability {
 
 /// What a schema does to a publish that violates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum SchemaMode {
     /// Refuse it.
     #[default]
@@ -90,6 +90,32 @@ pub enum SchemaMode {
     Warn,
     /// Do not look.
     Off,
+}
+
+// Through a string, because serde_json calls a number in the place of a name a mistake of syntax.
+impl TryFrom<String> for Durability {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match name.as_str() {
+            "sync" => Ok(Self::Sync),
+            "interval" => Ok(Self::Interval),
+            _ => Err(format!("durability is sync or interval, not {name:?}")),
+        }
+    }
+}
+
+impl TryFrom<String> for SchemaMode {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match name.as_str() {
+            "enforce" => Ok(Self::Enforce),
+            "warn" => Ok(Self::Warn),
+            "off" => Ok(Self::Off),
+            _ => Err(format!("schema is enforce, warn or off, not {name:?}")),
+        }
+    }
 }
 
 /// Where and how often changed keys are published as snapshots.

@@ -13,7 +13,7 @@ use crate::view::{Change, Span, View};
 use bytes::Bytes;
 use prombus_core::{
     Append, Appended, Commit, CommitError, ConfigChange, Cursor, CursorMove, Document, DocumentWrite,
-    Durability, Event, IdMaker, NewEvent, Offset, Partition, Placement, Receipt, Sequence, TopicName,
+    Durability, Event, IdMaker, Layout, NewEvent, Offset, Partition, Placement, Receipt, Sequence, TopicName,
     TopicNumber, TopicState, document,
 };
 use std::io;
@@ -54,6 +54,8 @@ impl Mark {
 /// What the events of one commit share.
 #[derive(Default)]
 struct Appending {
+    /// Topics from this number on are made by the commit.
+    first_new_topic: u32,
     topic: Option<Arc<TopicState>>,
     spans: Vec<(PartitionRef, Span)>,
 }
@@ -102,10 +104,10 @@ impl Stage {
         self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.shared.clock.now_ms());
         let items = self.items;
         let mut durability = commit.least_durability();
+        let mut appending = Appending { first_new_topic: self.view.next_topic, ..Appending::default() };
         for change in &commit.config {
             self.configure(change)?;
         }
-        let mut appending = Appending::default();
         let mut events = Vec::with_capacity(commit.events.len());
         for (index, append) in commit.events.iter().enumerate() {
             let (appended, asked) = self.append(index, append, &mut appending)?;
@@ -187,13 +189,17 @@ impl Stage {
             Some(topic) if topic.name == append.topic => topic.clone(),
             _ => self.topic(&append.topic)?,
         };
-        let Placement::Placed(partition, layout) = append.placement else {
-            return Err(CommitError::NotPlaced { index });
+        let (partition, holds) = match append.placement {
+            Placement::Placed(partition, layout) => {
+                (partition, layout == Layout { topic: topic.number, partitions: topic.config.partitions })
+            }
+            Placement::PlacedInNew(partition) => (partition, topic.number.0 >= appending.first_new_topic),
+            Placement::Auto | Placement::Named(_) => return Err(CommitError::NotPlaced { index }),
         };
-        if layout.topic != topic.number || layout.partitions != topic.config.partitions {
+        if !holds {
             return Err(CommitError::StaleLayout(topic.name.clone()));
         }
-        if partition.0 >= layout.partitions {
+        if partition.0 >= topic.config.partitions {
             return Err(CommitError::NotPlaced { index });
         }
         let (durability, number) = (topic.config.durability, topic.number.0);

@@ -193,7 +193,10 @@ impl Writer {
         let end = self.end_of_batch();
         // A commit that no part has room for gets one of its own.
         let alone = self.at() as usize == PART_HEAD && mark.items() == 0;
-        if end > self.shared.options.part_bytes && !alone {
+        let options = &self.shared.options;
+        // What is kept back for commits without events is also there when no new part can be made.
+        let kept_back = if commit.events.is_empty() { options.headroom() } else { 0 };
+        if end > options.part_bytes + kept_back && !alone {
             self.stage.go_back(mark);
             return Taken::PartFull;
         }

@@ -212,7 +212,8 @@ fn an_id_repeated_within_an_array_is_a_duplicate_of_the_first() {
     let event = json!({"payload": {"a": 1}, "id": ID});
     let answer = api.events("t", &json!([event, {"payload": 2}, event]).to_string()).is(201);
     let answers = answer["events"].as_array().unwrap();
-    assert_eq!((&answer["count"], column(answers, "duplicate")), (&json!(3), vec![false, false, true]));
+    assert_eq!(answer["count"], 3);
+    assert_eq!(column(answers, "duplicate"), [false, false, true]);
     assert_eq!((&answers[2]["offset"], &answers[2]["partition"]), (&answers[0]["offset"], &answers[0]["partition"]));
     assert_eq!(api.all("t", "").len(), 2);
     let conflict = json!([{"payload": 1, "id": OTHER}, {"payload": 2, "id": OTHER}]);
@@ -271,7 +272,8 @@ fn an_array_with_something_new_is_201_and_one_of_duplicates_200() {
     let mixed = site.api.events("t", &json!([one, two]).to_string()).is(201);
     assert_eq!(column(mixed["events"].as_array().unwrap(), "duplicate"), [true, false]);
     let all = site.api.events("t", &json!([two, one]).to_string()).is(200);
-    assert_eq!((&all["count"], column(all["events"].as_array().unwrap(), "duplicate")), (&json!(2), vec![true, true]));
+    assert_eq!(all["count"], 2);
+    assert_eq!(column(all["events"].as_array().unwrap(), "duplicate"), [true, true]);
     assert_eq!(column(all["events"].as_array().unwrap(), "offset"), [1, 0]);
 }
 

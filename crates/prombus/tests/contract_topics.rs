@@ -249,10 +249,11 @@ fn a_producer_may_name_the_partition_but_not_together_with_a_key() {
     let site = Site::start();
     let api = &site.api;
     api.make("t", 8);
-    for partition in 0..8 {
+    for partition in 0..8_u32 {
         assert_eq!(api.publish(&format!("t?partition={partition}"), "1").is(201)["partition"], partition);
-        let event = json!({"payload": 1, "partition": partition, "id": uuid::Uuid::from_u128(partition + 1).to_string()});
-        assert_eq!(api.events("t", &event.to_string()).is(201)["partition"], json!(partition));
+        let id = uuid::Uuid::from_u128(u128::from(partition) + 1).to_string();
+        let event = json!({"payload": 1, "partition": partition, "id": id});
+        assert_eq!(api.events("t", &event.to_string()).is(201)["partition"], partition);
     }
     api.publish("t?partition=1&key=a", "1").fails(400, "bad_request");
     api.events("t", r#"{"payload":1,"partition":1,"key":"a"}"#).fails(400, "bad_request");

@@ -23,23 +23,25 @@ const LARGE: (usize, usize) = (20, 4_000);
 const SMALL: (usize, usize) = (1, 10);
 /// More requests than that do not fit, so one of them must have been refused.
 const MAX_REQUESTS: usize = 10_000;
-/// Small, so that the disk is full in the middle of rolling and sealing too.
-const CONFIG: &str = "[store]\npart_bytes = 2097152\n[topics.a]\n[topics.victim]\n";
+/// The disk is full where a new part of the journal would be made, and in the middle of a part.
+const SMALL_PARTS: u64 = 2 << 20;
+const ONE_PART: u64 = 128 << 20;
 
 /// A mounted file system, unmounted when it is dropped.
 struct SmallDisk {
     folder: tempfile::TempDir,
+    part_bytes: u64,
 }
 
 impl SmallDisk {
-    fn mount() -> Self {
+    fn mount(part_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"]).arg(folder.path());
         let said = mount.output().unwrap();
         let why = String::from_utf8_lossy(&said.stderr);
         assert!(said.status.success(), "a small file system cannot be mounted, which needs root: {why}");
-        Self { folder }
+        Self { folder, part_bytes }
     }
 
     fn data(&self) -> PathBuf {
@@ -51,7 +53,8 @@ impl SmallDisk {
     }
 
     fn hub(&self) -> Hub {
-        Hub::with_file(CONFIG, &["--data", self.data().to_str().unwrap()])
+        let config = format!("[store]\npart_bytes = {}\n[topics.a]\n[topics.victim]\n", self.part_bytes);
+        Hub::with_file(&config, &["--data", self.data().to_str().unwrap()])
     }
 }
 
@@ -128,8 +131,17 @@ fn assert_sound_and_there(disk: &SmallDisk, answered: &Answered) {
 }
 
 #[test]
-fn publishing_resumes_when_there_is_room_again() {
-    let disk = SmallDisk::mount();
+fn publishing_resumes_when_there_is_room_for_a_new_part() {
+    refuses_and_resumes(SMALL_PARTS);
+}
+
+#[test]
+fn publishing_resumes_when_there_is_room_for_more_of_a_part() {
+    refuses_and_resumes(ONE_PART);
+}
+
+fn refuses_and_resumes(part_bytes: u64) {
+    let disk = SmallDisk::mount(part_bytes);
     let (hub, mut http, mut answered) = filled(&disk);
     assert_only_publishes_are_refused(&mut http, &answered);
     let (status, body) = http.call("DELETE", "/v1/topics/victim", "").unwrap();
@@ -144,7 +156,13 @@ fn publishing_resumes_when_there_is_room_again() {
 
 #[test]
 fn a_hub_ends_in_peace_on_a_full_disk() {
-    let disk = SmallDisk::mount();
+    for part_bytes in [SMALL_PARTS, ONE_PART] {
+        ends_in_peace(part_bytes);
+    }
+}
+
+fn ends_in_peace(part_bytes: u64) {
+    let disk = SmallDisk::mount(part_bytes);
     let (hub, http, answered) = filled(&disk);
     drop(http);
     assert_eq!(hub.stop().code(), Some(0));
@@ -156,7 +174,13 @@ fn a_hub_ends_in_peace_on_a_full_disk() {
 
 #[test]
 fn a_hub_that_was_killed_starts_on_a_full_disk() {
-    let disk = SmallDisk::mount();
+    for part_bytes in [SMALL_PARTS, ONE_PART] {
+        is_killed_and_starts(part_bytes);
+    }
+}
+
+fn is_killed_and_starts(part_bytes: u64) {
+    let disk = SmallDisk::mount(part_bytes);
     let (mut hub, _, mut answered) = filled(&disk);
     hub.signal(Signal::KILL);
     hub.wait();
@@ -171,10 +195,8 @@ fn a_hub_that_was_killed_starts_on_a_full_disk() {
 
 #[test]
 fn a_folder_is_not_made_half_on_a_full_disk() {
-    let disk = SmallDisk::mount();
-    let mut file = std::fs::File::create(disk.ballast()).unwrap();
-    // Everything, down to the last byte.
-    std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
+    let disk = SmallDisk::mount(ONE_PART);
+    fill_completely(&disk.ballast());
     let config = tempfile::tempdir().unwrap();
     start_or_refuse(config.path(), &disk.data());
     std::fs::remove_file(disk.ballast()).unwrap();
@@ -184,6 +206,12 @@ fn a_folder_is_not_made_half_on_a_full_disk() {
     assert_eq!(status, 201, "{body}");
     assert_eq!(hub.stop().code(), Some(0));
     check(&disk.data()).ok();
+}
+
+/// Takes everything, down to the last byte.
+fn fill_completely(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    std::io::copy(&mut std::io::repeat(0), &mut file).unwrap_err();
 }
 
 /// A hub on a disk without any room may refuse to start, but not in any other way than by saying so.

@@ -25,8 +25,7 @@ fn hub_on(data: &Path) -> Hub {
 }
 
 /// Publishes arrays to both topics until the hub is gone; says what was answered, and tells of each answer.
-fn publish_until_gone(url: &str, name: &str, told: &Sender<()>) -> [Answered; 2] {
-    let mut http = Http::connect(url);
+fn publish_until_gone(mut http: Http, name: &str, told: &Sender<()>) -> [Answered; 2] {
     let mut answered = [Answered::default(), Answered::default()];
     for number in 0.. {
         let topic = number % 2;
@@ -50,8 +49,8 @@ fn load_and_end(mut hub: Hub, round: usize, (answers, signal): (usize, Signal)) 
     let (told, heard) = mpsc::channel();
     let load: Vec<_> = (0..CONNECTIONS)
         .map(|connection| {
-            let (url, told) = (hub.url.clone(), told.clone());
-            thread::spawn(move || publish_until_gone(&url, &format!("{round} {connection}"), &told))
+            let (http, told) = (Http::connect(&hub.url), told.clone());
+            thread::spawn(move || publish_until_gone(http, &format!("{round} {connection}"), &told))
         })
         .collect();
     drop(told);

@@ -79,7 +79,8 @@ impl Drop for TracedHub {
 fn wait_until_ready(strace: &mut Child) -> String {
     let stderr = BufReader::new(strace.stderr.take().unwrap());
     let (sender, lines) = mpsc::channel();
-    thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    // Reads to the end, so that the hub never writes to a pipe that nobody reads.
+    thread::spawn(move || stderr.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line))));
     let mut seen = Vec::new();
     loop {
         let line =

@@ -53,7 +53,8 @@ impl Api {
             topics: Vec<Listed>,
         }
         let text = self.get("/v1/topics", "application/json").await?;
-        let topics: Topics = serde_json::from_slice(&text).map_err(|error| format!("GET /v1/topics: {error}"))?;
+        let topics: Topics =
+            serde_json::from_slice(&text).map_err(|error| format!("GET /v1/topics: {error}"))?;
         Ok(topics.topics)
     }
 
@@ -63,7 +64,12 @@ impl Api {
     }
 
     /// The events of a partition from its first on, handed to `take` in pieces.
-    pub async fn stream(&self, topic: &str, partition: u32, mut take: impl FnMut(&[u8])) -> Result<(), String> {
+    pub async fn stream(
+        &self,
+        topic: &str,
+        partition: u32,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), String> {
         let path = export_path(topic, partition, 0);
         let failed = |error: reqwest::Error| format!("GET {path}: {}", chain(&error));
         let request = self.client.get(format!("{}{path}", self.base)).timeout(STREAM_WITHIN);

@@ -12,7 +12,12 @@ use xxhash_rust::xxh3::Xxh3;
 const SAMPLES: usize = 10;
 
 /// Reads everything that the ledger does not know yet.
-pub async fn tails(api: &Api, plan: &Plan, ledger: &mut Ledger, evidence: &mut Evidence) -> Result<(), String> {
+pub async fn tails(
+    api: &Api,
+    plan: &Plan,
+    ledger: &mut Ledger,
+    evidence: &mut Evidence,
+) -> Result<(), String> {
     let listed = api.topics().await?;
     for name in ledger.topics.keys() {
         if !listed.iter().any(|listed| listed.topic == *name) {
@@ -31,7 +36,10 @@ pub async fn tails(api: &Api, plan: &Plan, ledger: &mut Ledger, evidence: &mut E
             evidence.absorb(ledger, (&topic, bounds.partition), &lines)?;
             let known = ledger.partitions(&topic)[bounds.partition as usize].next;
             if (bounds.first, bounds.next) != (0, known) {
-                return Err(format!("{}/{} has events 0..{known}, and says {bounds:?}", topic.name, bounds.partition));
+                return Err(format!(
+                    "{}/{} has events 0..{known}, and says {bounds:?}",
+                    topic.name, bounds.partition
+                ));
             }
         }
     }
@@ -43,8 +51,11 @@ fn known_topic(listed: &Listed, plan: &Plan, ledger: &Ledger) -> Result<Topic, S
     let name = &listed.topic;
     let of_this_round = plan.topics().into_iter().find(|topic| topic.name == *name);
     // A topic of an earlier round had one partition, as those of this round have.
-    let earlier = || ledger.topics.contains_key(name).then(|| Topic { name: name.clone(), ..plan.fresh_topic() });
-    of_this_round.or_else(earlier).ok_or_else(|| format!("topic {name} was deleted, or never made, and is there"))
+    let earlier =
+        || ledger.topics.contains_key(name).then(|| Topic { name: name.clone(), ..plan.fresh_topic() });
+    of_this_round
+        .or_else(earlier)
+        .ok_or_else(|| format!("topic {name} was deleted, or never made, and is there"))
 }
 
 #[derive(Deserialize)]
@@ -61,7 +72,10 @@ pub async fn samples(api: &Api, ledger: &Ledger) -> Result<(), String> {
         let Some(id) = draft.id else { continue };
         let event = get_event(api, &format!("/v1/topics/{}/events/{id}", topic.name)).await?;
         if (event.id, event.partition, event.offset) != (id, place.partition, place.offset) {
-            return Err(format!("{}: event {id} was at {place:?}, and is found at {}", topic.name, event.offset));
+            return Err(format!(
+                "{}: event {id} was at {place:?}, and is found at {}",
+                topic.name, event.offset
+            ));
         }
     }
     for ((topic, key), head) in &ledger.heads {

@@ -87,7 +87,12 @@ impl Evidence {
     }
 
     /// Takes in the lines of a partition that follow what the ledger knows of it.
-    pub fn absorb(&mut self, ledger: &mut Ledger, (topic, partition): (&Topic, u32), lines: &[u8]) -> Result<(), String> {
+    pub fn absorb(
+        &mut self,
+        ledger: &mut Ledger,
+        (topic, partition): (&Topic, u32),
+        lines: &[u8],
+    ) -> Result<(), String> {
         if lines.last().is_some_and(|last| *last != b'\n') {
             return Err(format!("the export of {}/{partition} ends in the middle of a line", topic.name));
         }
@@ -100,8 +105,14 @@ impl Evidence {
         Ok(())
     }
 
-    fn absorb_line(&mut self, ledger: &mut Ledger, (topic, partition): (&Topic, u32), text: &[u8]) -> Result<(), String> {
-        let line: Line<'_> = serde_json::from_slice(text).map_err(|error| format!("not an event: {error}"))?;
+    fn absorb_line(
+        &mut self,
+        ledger: &mut Ledger,
+        (topic, partition): (&Topic, u32),
+        text: &[u8],
+    ) -> Result<(), String> {
+        let line: Line<'_> =
+            serde_json::from_slice(text).map_err(|error| format!("not an event: {error}"))?;
         let mark = mark(&topic.name, line.payload.get());
         let draft = self.drafts.get(&mark).ok_or("nobody sent this event in this round")?.clone();
         let place = Place { partition, offset: line.offset };
@@ -136,7 +147,9 @@ impl Evidence {
         if let Some(expected) = draft.expect {
             let last = ledger.heads.insert(key, line.id);
             if last != expected {
-                return Err(format!("it expected {expected:?} to be the latest event of its key, which was {last:?}"));
+                return Err(format!(
+                    "it expected {expected:?} to be the latest event of its key, which was {last:?}"
+                ));
             }
             self.chain_ids.insert(line.id);
         }
@@ -149,7 +162,9 @@ impl Evidence {
             None => Ok(()),
             Some((topic, partition, offset)) => {
                 let count = self.observed.len();
-                Err(format!("a reader saw {count} events that are gone, one of them {topic}/{partition} {offset}"))
+                Err(format!(
+                    "a reader saw {count} events that are gone, one of them {topic}/{partition} {offset}"
+                ))
             }
         }
     }

@@ -79,7 +79,8 @@ impl Site {
     pub async fn check(&self) -> Result<(), String> {
         let mut command = Command::new(&self.binary);
         command.arg("check").arg("--data").arg(self.data());
-        let output = command.output().await.map_err(|error| format!("prombus check cannot be run: {error}"))?;
+        let output =
+            command.output().await.map_err(|error| format!("prombus check cannot be run: {error}"))?;
         if output.status.success() {
             return Ok(());
         }
@@ -93,7 +94,8 @@ fn configuration(part_bytes: u64) -> String {
     for topic in lasting_topics() {
         let (name, partitions, durability) = (topic.name, topic.partitions, topic.durability);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "[topics.\"{name}\"]\npartitions = {partitions}\ndurability = \"{durability}\"");
+        let _ =
+            writeln!(text, "[topics.\"{name}\"]\npartitions = {partitions}\ndurability = \"{durability}\"");
     }
     text
 }

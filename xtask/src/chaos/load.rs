@@ -212,7 +212,9 @@ impl Connection {
 
     /// Takes over where chains end now.
     fn learn(&self, request: &Request, outcome: &Outcome) {
-        let Some(Draft { key: Some(key), expect: Some(_), .. }) = request.drafts.first().map(|draft| &**draft) else {
+        let Some(Draft { key: Some(key), expect: Some(_), .. }) =
+            request.drafts.first().map(|draft| &**draft)
+        else {
             return;
         };
         let key = (request.topic.name.clone(), key.clone());
@@ -230,7 +232,9 @@ pub async fn send(api: &Api, request: &Request, end: End) -> Result<Outcome, Str
         let first = request.drafts.first();
         format!("a publish to {} as {:?} of {first:?} ...: {why}", request.topic.name, request.form)
     };
-    let Ok(response) = request.build(&api.client, &api.base)?.send().await else { return Ok(Outcome::Unanswered) };
+    let Ok(response) = request.build(&api.client, &api.base)?.send().await else {
+        return Ok(Outcome::Unanswered);
+    };
     let status = response.status().as_u16();
     match response.text().await {
         // A hub that was asked to end may say so.

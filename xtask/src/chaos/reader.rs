@@ -1,7 +1,7 @@
 //! A reader beside the load: it must see every partition without gaps, and nothing that is gone later.
 
 use super::api::Api;
-use super::plan::Topic;
+use super::plan::{End, Topic};
 use serde::Deserialize;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
@@ -26,18 +26,25 @@ struct LineOffset {
 }
 
 /// Reads what is new in one partition after the other until the hub is gone.
-pub async fn run(api: Api, mut starts: Vec<ReaderStart>) -> Result<Observed, String> {
+pub async fn run(api: Api, mut starts: Vec<ReaderStart>, end: End) -> Result<Observed, String> {
     let mut observed = Observed::new();
     loop {
         for ReaderStart { topic, next } in &mut starts {
             for (partition, next) in (0..).zip(next) {
-                let Ok(lines) = api.export(&topic.name, partition, *next).await else { return Ok(observed) };
+                let lines = match api.export(&topic.name, partition, *next).await {
+                    Ok(lines) => lines,
+                    // A hub that refuses to read and is not gone has failed; one that was asked to end may.
+                    Err(why) if end == End::Kill && is_alive(&api).await => return Err(why),
+                    Err(_) => return Ok(observed),
+                };
                 for line in lines.split_inclusive(|byte| *byte == b'\n') {
                     let LineOffset { offset } = serde_json::from_slice(line)
                         .map_err(|error| format!("a line of an export of {}: {error}", topic.name))?;
                     if offset != *next {
                         let name = &topic.name;
-                        return Err(format!("a reader of {name}/{partition} saw {offset} where {next} comes next"));
+                        return Err(format!(
+                            "a reader of {name}/{partition} saw {offset} where {next} comes next"
+                        ));
                     }
                     observed.insert((topic.name.clone(), partition, offset), xxh3_64(line));
                     *next += 1;
@@ -45,4 +52,8 @@ pub async fn run(api: Api, mut starts: Vec<ReaderStart>) -> Result<Observed, Str
             }
         }
     }
+}
+
+async fn is_alive(api: &Api) -> bool {
+    api.get("/healthz", "*/*").await.is_ok()
 }

@@ -138,7 +138,8 @@ impl Request {
             412 => {
                 let body: Value = serde_json::from_str(body).map_err(|error| wrong(&error.to_string()))?;
                 let actual = body.get("actual").and_then(|actual| actual.get("last_id"));
-                let actual = actual.cloned().ok_or_else(|| wrong("it does not say what the latest event is"))?;
+                let actual =
+                    actual.cloned().ok_or_else(|| wrong("it does not say what the latest event is"))?;
                 let actual = serde_json::from_value(actual).map_err(|error| wrong(&error.to_string()))?;
                 Ok(Outcome::NotExpected { actual })
             }
@@ -265,7 +266,9 @@ mod tests {
     #[test]
     fn answers_that_make_no_sense_are_errors() {
         let single = request(Form::Single, 1);
-        for (status, body) in [(201, answer(true)), (200, answer(false)), (500, "{}".into()), (412, "{}".into())] {
+        for (status, body) in
+            [(201, answer(true)), (200, answer(false)), (500, "{}".into()), (412, "{}".into())]
+        {
             assert!(single.understand(status, &body).is_err(), "{status} {body}");
         }
         assert!(request(Form::Lines, 2).understand(201, r#"{"count":1}"#).is_err());

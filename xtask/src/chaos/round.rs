@@ -69,7 +69,9 @@ impl Chaos {
         self.hub = self.site.start(plan.part_bytes).await?;
         let checked = self.judge(plan, sent, observed).await;
         let log = self.hub.log();
-        checked.and_then(|()| log.no_panic()).map_err(|why| format!("{why}\nlog of the hub:\n{}", log.text()))?;
+        checked
+            .and_then(|()| log.no_panic())
+            .map_err(|why| format!("{why}\nlog of the hub:\n{}", log.text()))?;
         let whole = self.is_time_for_the_whole(plan.round) || is_last;
         if whole {
             check::prefixes(&Api::new(&self.hub.base)?, &self.ledger).await?;
@@ -88,7 +90,7 @@ impl Chaos {
             connections.push(tokio::spawn(Connection::new(number, &self.hub.base, load.clone())?.run()));
         }
         let starts = self.ledger.reader_starts(lasting_topics());
-        let reader = tokio::spawn(reader::run(Api::new(&self.hub.base)?, starts));
+        let reader = tokio::spawn(reader::run(Api::new(&self.hub.base)?, starts, plan.end));
         let answered = tokio::time::timeout(FIRST_ANSWER_WITHIN, load.first_answer()).await;
         // The moment is the plan's; there is nothing to wait for.
         tokio::time::sleep(plan.end_after).await;
@@ -191,13 +193,18 @@ async fn send_again(api: &Api, sent: &[Sent], evidence: &Evidence) -> Result<Vec
     for Sent { connection, request, .. } in unanswered.filter(|sent| sent.request.is_repeatable()) {
         let outcome = send(api, request, End::Kill).await?;
         match &outcome {
-            Outcome::Unanswered => return Err("a publish to a hub that nobody ended was not answered".to_owned()),
+            Outcome::Unanswered => {
+                return Err("a publish to a hub that nobody ended was not answered".to_owned());
+            }
             Outcome::Published(published) => {
                 let was_there = |index: usize| is_there(request, index, evidence);
-                let wrong = (0..published.len()).find(|index| was_there(*index) && !published[*index].duplicate);
+                let wrong =
+                    (0..published.len()).find(|index| was_there(*index) && !published[*index].duplicate);
                 if let Some(index) = wrong {
                     let draft = &request.drafts[index];
-                    return Err(format!("an event was there and became new when it was sent again: {draft:?}"));
+                    return Err(format!(
+                        "an event was there and became new when it was sent again: {draft:?}"
+                    ));
                 }
             }
             _ => {}

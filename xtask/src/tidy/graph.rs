@@ -55,14 +55,16 @@ struct Dependency {
 
 /// Checks what `cargo metadata` says about the workspace.
 pub fn check(metadata: &str) -> Result<Vec<Finding>, String> {
-    let metadata: Metadata =
-        serde_json::from_str(metadata).map_err(|error| format!("cargo metadata cannot be understood: {error}"))?;
+    let metadata: Metadata = serde_json::from_str(metadata)
+        .map_err(|error| format!("cargo metadata cannot be understood: {error}"))?;
     let mut findings = Vec::new();
     for package in &metadata.packages {
-        let file = package.manifest_path.strip_prefix(&metadata.workspace_root).unwrap_or(&package.manifest_path);
+        let file =
+            package.manifest_path.strip_prefix(&metadata.workspace_root).unwrap_or(&package.manifest_path);
         let text = std::fs::read_to_string(&package.manifest_path).unwrap_or_default();
         for (dependency, why) in wrong_dependencies(package) {
-            let line = text.lines().position(|line| line.trim_start().starts_with(&dependency)).unwrap_or(0) + 1;
+            let line =
+                text.lines().position(|line| line.trim_start().starts_with(&dependency)).unwrap_or(0) + 1;
             findings.push(Finding::new(file.trim_start_matches('/'), line, why));
         }
     }
@@ -83,7 +85,8 @@ fn wrong_dependencies(package: &Package) -> Vec<(String, String)> {
     });
     let say = |dependency: &Dependency| {
         let other = &dependency.name;
-        let why = format!("{name} must not depend on {other}: the arrow in the crate graph points the other way");
+        let why =
+            format!("{name} must not depend on {other}: the arrow in the crate graph points the other way");
         (other.clone(), why)
     };
     wrong.map(say).collect()

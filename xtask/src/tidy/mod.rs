@@ -36,7 +36,8 @@ impl Finding {
 pub fn run() -> Result<(), String> {
     let root = repo::root();
     let files = list_files(&root)?;
-    let mut findings = graph::check(&repo::output(repo::cargo(&["metadata", "--format-version", "1", "--no-deps"]))?)?;
+    let mut findings =
+        graph::check(&repo::output(repo::cargo(&["metadata", "--format-version", "1", "--no-deps"]))?)?;
     for file in &files {
         // Only text has rules.
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };

@@ -86,14 +86,23 @@ mod tests {
 
     #[test]
     fn unfinished_work_is_found() {
-        for bad in ["todo!()", "unimplemented!(\"x\")", "// FIXME: later", "#[ignore]", "#[ignore = \"x\"]", "dbg!(x);"] {
+        for bad in [
+            "todo!()",
+            "unimplemented!(\"x\")",
+            "// FIXME: later",
+            "#[ignore]",
+            "#[ignore = \"x\"]",
+            "dbg!(x);",
+        ] {
             assert_eq!(lines(&format!("fn a() {{}}\n{bad}\n")), [2], "{bad}");
         }
     }
 
     #[test]
     fn sleeping_needs_a_reason() {
-        for bad in ["std::thread::sleep(x);", "tokio::time::sleep(x).await;", "use tokio::time::sleep;", "sleep(x);"] {
+        for bad in
+            ["std::thread::sleep(x);", "tokio::time::sleep(x).await;", "use tokio::time::sleep;", "sleep(x);"]
+        {
             assert_eq!(lines(&format!("let a = 1;\n    {bad}")), [2], "{bad}");
             assert!(lines(&format!("    // The kernel has no way to tell.\n    {bad}")).is_empty(), "{bad}");
         }

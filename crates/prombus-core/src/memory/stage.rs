@@ -1,7 +1,9 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
 use super::state::{At, State, Topic};
-use crate::commit::{Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Placement, Receipt};
+use crate::commit::{
+    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
+};
 use crate::document::{self, Document, DocumentWrite};
 use crate::error::CommitError;
 use crate::event::Event;
@@ -117,13 +119,18 @@ impl Stage {
     fn append(&mut self, state: &mut State, index: usize, append: Append) -> Result<Durability, CommitError> {
         let Append { topic: name, placement, expect, event: new } = append;
         let Some(topic) = self.topic(state, &name) else { return Err(CommitError::TopicNotFound(name)) };
-        let Placement::Placed(partition, layout) = placement else {
-            return Err(CommitError::NotPlaced { index });
+        let is_new = topic.number.0 >= state.next_topic;
+        let (partition, holds) = match placement {
+            Placement::Placed(partition, layout) => {
+                (partition, layout == Layout { topic: topic.number, partitions: topic.config.partitions })
+            }
+            Placement::PlacedInNew(partition) => (partition, is_new),
+            Placement::Auto | Placement::Named(_) => return Err(CommitError::NotPlaced { index }),
         };
-        if layout.topic != topic.number || layout.partitions != topic.config.partitions {
+        if !holds {
             return Err(CommitError::StaleLayout(name));
         }
-        if partition.0 >= layout.partitions {
+        if partition.0 >= topic.config.partitions {
             return Err(CommitError::NotPlaced { index });
         }
         let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);

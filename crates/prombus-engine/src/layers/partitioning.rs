@@ -55,34 +55,47 @@ struct Partitioned {
     round_robin: AtomicU32,
 }
 
+/// What a topic's events are placed by.
+#[derive(Clone)]
+enum Basis {
+    /// The topic as it was last seen.
+    Known(Layout),
+    /// The settings of a topic that the commit has to make.
+    New(TopicConfig),
+}
+
+impl Basis {
+    fn partitions(&self) -> u32 {
+        match self {
+            Self::Known(layout) => layout.partitions,
+            Self::New(config) => config.partitions,
+        }
+    }
+
+    fn placed(&self, partition: Partition) -> Placement {
+        match self {
+            Self::Known(layout) => Placement::Placed(partition, *layout),
+            Self::New(_) => Placement::PlacedInNew(partition),
+        }
+    }
+}
+
 #[async_trait]
 impl Bus for Partitioned {
     async fn commit(&self, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
-        let named: Vec<Placement> = commit.events.iter().map(|append| append.placement).collect();
+        let asked: Vec<Placement> = commit.events.iter().map(|append| append.placement).collect();
+        let changes = commit.config.len();
         for _ in 0..MAX_TRIES {
-            let placing = Arc::make_mut(&mut commit);
-            // Most commits are about one topic, so the last answer is worth keeping.
-            let mut last: Option<(TopicName, Layout)> = None;
-            for (index, (append, placement)) in placing.events.iter_mut().zip(&named).enumerate() {
-                append.placement = *placement;
-                let mut layout = match &last {
-                    Some((topic, layout)) if *topic == append.topic => *layout,
-                    _ => self.layout(&append.topic).await?,
-                };
-                if matches!(placement, Placement::Named(partition) if partition.0 >= layout.partitions) {
-                    // The topic may have grown since it was looked at.
-                    self.layouts.write().remove(&append.topic);
-                    layout = self.layout(&append.topic).await?;
-                }
-                append.placement = Placement::Placed(self.choose(index, append, layout)?, layout);
-                last = Some((append.topic.clone(), layout));
-            }
+            self.place(Arc::make_mut(&mut commit), &asked).await?;
             match self.inner.commit(commit.clone()).await {
                 // Only what was decided here can be decided anew.
                 Err(BusError::Commit(
-                    CommitError::StaleLayout(topic) | CommitError::TopicNotFound(topic),
+                    CommitError::StaleLayout(topic)
+                    | CommitError::TopicNotFound(topic)
+                    | CommitError::TopicExists(topic),
                 )) if commit.events.iter().any(|append| append.topic == topic) => {
                     self.layouts.write().remove(&topic);
+                    Arc::make_mut(&mut commit).config.truncate(changes);
                 }
                 answer => return answer,
             }
@@ -92,8 +105,37 @@ impl Bus for Partitioned {
 }
 
 impl Partitioned {
-    fn choose(&self, index: usize, append: &Append, layout: Layout) -> Result<Partition, BusError> {
-        let partitions = layout.partitions;
+    /// Decides all placements, and adds the topics that have to be made.
+    async fn place(&self, commit: &mut Commit, asked: &[Placement]) -> Result<(), BusError> {
+        // Most commits are about few topics, mostly the same as the event before.
+        let mut seen: Vec<(TopicName, Basis)> = Vec::new();
+        for (index, (append, asked)) in commit.events.iter_mut().zip(asked).enumerate() {
+            append.placement = *asked;
+            let known = seen.iter().rposition(|(topic, _)| *topic == append.topic);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    seen.push((append.topic.clone(), self.basis(&append.topic).await?));
+                    seen.len() - 1
+                }
+            };
+            if matches!(asked, Placement::Named(partition) if partition.0 >= seen[at].1.partitions()) {
+                // The topic may have grown since it was looked at.
+                self.layouts.write().remove(&append.topic);
+                seen[at].1 = self.basis(&append.topic).await?;
+            }
+            let partition = self.choose(index, append, seen[at].1.partitions())?;
+            append.placement = seen[at].1.placed(partition);
+        }
+        for (name, basis) in seen {
+            if let Basis::New(config) = basis {
+                commit.config.push(ConfigChange::CreateTopic { name, config });
+            }
+        }
+        Ok(())
+    }
+
+    fn choose(&self, index: usize, append: &Append, partitions: u32) -> Result<Partition, BusError> {
         if let Placement::Named(partition) = append.placement {
             if partition.0 >= partitions {
                 let topic = append.topic.clone();
@@ -109,39 +151,27 @@ impl Partitioned {
         })
     }
 
-    async fn layout(&self, topic: &TopicName) -> Result<Layout, BusError> {
+    async fn basis(&self, topic: &TopicName) -> Result<Basis, BusError> {
         if let Some(layout) = self.layouts.read().get(topic) {
-            return Ok(*layout);
+            return Ok(Basis::Known(*layout));
         }
-        let log = &self.rules.log;
-        let state = match log.topic(topic).await.map_err(unavailable)? {
-            Some(state) => state,
-            None => {
-                self.create(topic).await?;
-                let state = log.topic(topic).await.map_err(unavailable)?;
-                state.ok_or_else(|| CommitError::TopicNotFound(topic.clone()))?
-            }
+        let Some(state) = self.rules.log.topic(topic).await.map_err(unavailable)? else {
+            return self.new_topic(topic).await.map(Basis::New);
         };
         let layout = Layout { topic: state.number, partitions: state.config.partitions };
         self.layouts.write().insert(topic.clone(), layout);
-        Ok(layout)
+        Ok(Basis::Known(layout))
     }
 
-    async fn create(&self, topic: &TopicName) -> Result<(), BusError> {
+    /// The settings of a topic that is to come into being.
+    async fn new_topic(&self, topic: &TopicName) -> Result<TopicConfig, BusError> {
         let Some(auto_create) = &self.rules.auto_create else {
             return Err(CommitError::TopicNotFound(topic.clone()).into());
         };
         if self.rules.log.topics().await.map_err(unavailable)?.len() >= auto_create.max_topics {
             return Err(BusError::TooManyTopics { limit: auto_create.max_topics });
         }
-        let config = auto_create.configs.get(topic).cloned().unwrap_or_default();
-        let change = ConfigChange::CreateTopic { name: topic.clone(), config };
-        let commit = Commit { config: vec![change], ..Commit::default() };
-        match self.inner.commit(Arc::new(commit)).await {
-            // Someone else was faster: just as good.
-            Ok(_) | Err(BusError::Commit(CommitError::TopicExists(_))) => Ok(()),
-            Err(error) => Err(error),
-        }
+        Ok(auto_create.configs.get(topic).cloned().unwrap_or_default())
     }
 }
 

@@ -170,12 +170,20 @@ fn rename(partitions: &mut [PartitionDump]) {
     }
 }
 
+/// A partition that is being read.
+struct Reading<'a> {
+    s: &'a Subject,
+    topic: &'a TopicName,
+    partition: u32,
+    bounds: Bounds,
+}
+
 async fn dump_partition(s: &Subject, topic: &TopicName, partition: u32) -> PartitionDump {
     let bounds = s.bounds(topic, partition).await;
+    let reading = Reading { s, topic, partition, bounds };
     let mut reads = Vec::new();
     for (limit, max_bytes) in PAGES {
-        let request = ReadRequest { limit, max_bytes, ..s.page(topic, partition, bounds.first) };
-        reads.push(read_all(s, request, bounds).await);
+        reads.push(reading.all(limit, max_bytes).await);
     }
     for read in &reads {
         same(read, &reads[0], "pages of all sizes are the same events");
@@ -188,45 +196,45 @@ async fn dump_partition(s: &Subject, topic: &TopicName, partition: u32) -> Parti
         let answer = s.log.read(s.page(topic, partition, Offset(gone))).await;
         same(&answer, &Err(ReadError::Gone { first: bounds.first }), "what is not kept is gone");
     }
-    let by_time = dump_times(s, topic, partition, &events, bounds).await;
+    let by_time = reading.times(&events).await;
     PartitionDump { bounds, events, by_time }
 }
 
-async fn read_all(s: &Subject, request: ReadRequest, bounds: Bounds) -> Vec<Event> {
-    let (mut events, mut from) = (Vec::new(), bounds.first);
-    while from < bounds.next {
-        let page =
-            must(s.log.read(ReadRequest { from, ..request.clone() }).await, "what is kept can be read");
-        same(&page.end, &bounds.next, "a page knows the end");
-        assert!(!page.events.is_empty(), "a page has at least one event where there is one");
-        assert!(page.events.len() <= request.limit, "a page has at most `limit` events");
-        assert!(from < page.next && page.next <= page.end, "pages go on");
-        events.extend(page.events);
-        from = page.next;
+impl Reading<'_> {
+    /// All events, in pages of one size.
+    async fn all(&self, limit: usize, max_bytes: usize) -> Vec<Event> {
+        let Bounds { first: mut from, next } = self.bounds;
+        let mut events = Vec::new();
+        while from < next {
+            let request = ReadRequest { limit, max_bytes, ..self.s.page(self.topic, self.partition, from) };
+            let page = must(self.s.log.read(request).await, "what is kept can be read");
+            same(&page.end, &next, "a page knows the end");
+            assert!(!page.events.is_empty(), "a page has at least one event where there is one");
+            assert!(page.events.len() <= limit, "a page has at most `limit` events");
+            assert!(from < page.next && page.next <= page.end, "pages go on");
+            events.extend(page.events);
+            from = page.next;
+        }
+        events
     }
-    events
-}
 
-/// Places by time, each checked against a plain search.
-async fn dump_times(
-    s: &Subject,
-    topic: &TopicName,
-    partition: u32,
-    events: &[Event],
-    bounds: Bounds,
-) -> Vec<(u64, Offset)> {
-    let mut times: Vec<u64> = events.iter().flat_map(|event| [event.ts, event.ts + 1]).chain([0]).collect();
-    times.sort_unstable();
-    times.dedup();
-    let every = times.len().div_ceil(MAX_TIMES);
-    let mut found = Vec::new();
-    for ts in times.into_iter().step_by(every) {
-        let plain = events.iter().find(|event| event.ts >= ts).map_or(bounds.next, |event| event.offset);
-        let offset = s.offset_at(topic, partition, ts).await;
-        same(&offset, &plain, "a place by time is the first at or after it");
-        found.push((ts, offset));
+    /// Places by time, each checked against a plain search.
+    async fn times(&self, events: &[Event]) -> Vec<(u64, Offset)> {
+        let mut times: Vec<u64> =
+            events.iter().flat_map(|event| [event.ts, event.ts + 1]).chain([0]).collect();
+        times.sort_unstable();
+        times.dedup();
+        let every = times.len().div_ceil(MAX_TIMES);
+        let mut found = Vec::new();
+        for ts in times.into_iter().step_by(every) {
+            let plain = events.iter().find(|event| event.ts >= ts);
+            let plain = plain.map_or(self.bounds.next, |event| event.offset);
+            let offset = self.s.offset_at(self.topic, self.partition, ts).await;
+            same(&offset, &plain, "a place by time is the first at or after it");
+            found.push((ts, offset));
+        }
+        found
     }
-    found
 }
 
 async fn dump_history(s: &Subject, topic: &TopicName, key: &'static str) -> Vec<Event> {

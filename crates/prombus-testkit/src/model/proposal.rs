@@ -1,6 +1,6 @@
 //! A commit as it is thought of, before each store is told it in its own words.
 
-use super::events::plan_events;
+use super::events::EventPlanner;
 use super::state_parts::{plan_cursors, plan_documents};
 use super::universe::{self, MAX_PARTITIONS};
 use super::{Model, Options};
@@ -8,7 +8,7 @@ use crate::Subject;
 use crate::subject::must;
 use prombus_core::{
     ConfigChange, CursorMove, DocumentWrite, Durability, NewEvent, Offset, Partition, Placement, TopicConfig,
-    TopicName,
+    TopicName, TopicState,
 };
 use uuid::Uuid;
 
@@ -70,7 +70,7 @@ pub(super) async fn propose(model: &mut Model, reference: &Subject) -> Proposal 
         proposal.config = plan_config(model, reference).await;
     }
     if chance(&mut model.rng, 75) {
-        proposal.events = plan_events(model, reference).await;
+        proposal.events = EventPlanner::new(model, reference).plan().await;
     }
     if chance(&mut model.rng, 20) {
         proposal.documents = plan_documents(&mut model.rng, reference).await;
@@ -105,7 +105,7 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
                 };
                 ConfigChange::AlterTopic { name, expect_revision: state.revision + wrong, config }
             }
-            Some(state) => trim(rng, reference, &name, state.config.partitions).await,
+            Some(state) => trim(rng, reference, state).await,
         };
         changes.push(change);
         // A topic that was deleted is mostly made again, sometimes at once.
@@ -134,19 +134,14 @@ fn settings(rng: &mut fastrand::Rng, options: &Options) -> TopicConfig {
     }
 }
 
-async fn trim(
-    rng: &mut fastrand::Rng,
-    reference: &Subject,
-    topic: &TopicName,
-    partitions: u32,
-) -> ConfigChange {
-    let partition = Partition(rng.u32(0..partitions));
-    let bounds = must(reference.log.bounds(topic, partition).await, "a partition has bounds");
+async fn trim(rng: &mut fastrand::Rng, reference: &Subject, topic: &TopicState) -> ConfigChange {
+    let partition = Partition(rng.u32(0..topic.config.partitions));
+    let bounds = must(reference.log.bounds(&topic.name, partition).await, "a partition has bounds");
     let before = match rng.u32(0..10) {
         0 => Offset(u64::MAX),
         1 => Offset(rng.u64(0..=bounds.next.0 + 2)),
         // Mostly little, so that there is something to read.
         _ => bounds.first.plus(rng.u64(0..=(bounds.next.0 - bounds.first.0) / 3)),
     };
-    ConfigChange::Trim { topic: topic.clone(), partition, before }
+    ConfigChange::Trim { topic: topic.name.clone(), partition, before }
 }

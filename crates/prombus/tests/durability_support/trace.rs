@@ -101,7 +101,7 @@ impl Call {
 }
 
 fn succeeded(line: &str) -> bool {
-    line.rsplit_once(") = ").is_some_and(|(_, result)| !result.starts_with('-'))
+    line.rsplit_once(" = ").is_some_and(|(_, result)| !result.starts_with('-'))
 }
 
 #[cfg(test)]

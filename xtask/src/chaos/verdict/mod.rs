@@ -27,12 +27,16 @@ pub fn each(sent: &[Sent], evidence: &Evidence) -> Result<(), String> {
 fn judge(sent: &Sent, evidence: &Evidence) -> Result<(), String> {
     let Sent { request, outcome, .. } = sent;
     match outcome {
-        Outcome::Published(published) => {
-            request.drafts.iter().zip(published).try_for_each(|(draft, published)| placed(request, draft, published, evidence))
-        }
+        Outcome::Published(published) => request
+            .drafts
+            .iter()
+            .zip(published)
+            .try_for_each(|(draft, published)| placed(request, draft, published, evidence)),
         // Whether what repeats an older event was taken makes no difference.
         _ if request.known.is_some() => match outcome {
-            Outcome::Conflict | Outcome::NotExpected { .. } => Err("a repeated publish was refused".to_owned()),
+            Outcome::Conflict | Outcome::NotExpected { .. } => {
+                Err("a repeated publish was refused".to_owned())
+            }
             _ => Ok(()),
         },
         Outcome::Accepted => {
@@ -61,7 +65,12 @@ fn marks(request: &Request) -> impl Iterator<Item = (Mark, &Draft)> {
 }
 
 /// An event is where the answer says.
-fn placed(request: &Request, draft: &Draft, published: &Published, evidence: &Evidence) -> Result<(), String> {
+fn placed(
+    request: &Request,
+    draft: &Draft,
+    published: &Published,
+    evidence: &Evidence,
+) -> Result<(), String> {
     if published.topic != request.topic.name || published.durability != request.topic.durability {
         return Err("the answer names another topic or durability".to_owned());
     }
@@ -164,5 +173,4 @@ pub fn in_order(sent: &[Sent]) -> Result<(), String> {
 }
 
 #[cfg(test)]
-#[path = "verdict_tests.rs"]
 mod tests;

@@ -42,7 +42,9 @@ fn published(number: u128, offset: u64) -> Published {
 
 fn line(number: u128, offset: u64) -> String {
     let (id, payload) = (id(number), draft(number).payload);
-    format!("{{\"id\":\"{id}\",\"ts\":5,\"topic\":\"t\",\"partition\":0,\"offset\":{offset},\"payload\":{payload}}}\n")
+    format!(
+        "{{\"id\":\"{id}\",\"ts\":5,\"topic\":\"t\",\"partition\":0,\"offset\":{offset},\"payload\":{payload}}}\n"
+    )
 }
 
 /// What comes of it when `sent` was sent and an export says `lines`.
@@ -96,8 +98,14 @@ fn gaps_repeats_and_strangers_are_found() {
 fn changed_events_are_found() {
     finds("nobody sent", judged(&two_answered(), &(line(1, 0).replace("1.10", "1.1") + &line(2, 1))));
     let lines = line(1, 0) + &line(2, 1);
-    finds("key is not what was sent", judged(&two_answered(), &lines.replace("\"partition\"", "\"key\":\"k\",\"partition\"")));
-    finds("id is not what was sent", judged(&two_answered(), &lines.replace(&id(2).to_string(), &id(9).to_string())));
+    finds(
+        "key is not what was sent",
+        judged(&two_answered(), &lines.replace("\"partition\"", "\"key\":\"k\",\"partition\"")),
+    );
+    finds(
+        "id is not what was sent",
+        judged(&two_answered(), &lines.replace(&id(2).to_string(), &id(9).to_string())),
+    );
     finds("the event is at", judged(&two_answered(), &lines.replace("\"ts\":5", "\"ts\":6")));
     finds("the event is at", judged(&two_answered(), &(line(2, 0) + &line(1, 1))));
 }
@@ -126,7 +134,10 @@ fn lines_are_there_commit_by_commit() {
 fn one_of_equal_ids_is_new() {
     let repeat = |duplicate| Outcome::Published(vec![Published { duplicate, ..published(1, 0) }]);
     let both = |first, second| {
-        [sent(request(Form::Single, &[draft(1)]), repeat(first)), sent(request(Form::Single, &[draft(1)]), repeat(second))]
+        [
+            sent(request(Form::Single, &[draft(1)]), repeat(first)),
+            sent(request(Form::Single, &[draft(1)]), repeat(second)),
+        ]
     };
     judged(&both(false, true), &line(1, 0)).unwrap();
     finds("only ever answered as duplicates", judged(&both(true, true), &line(1, 0)));
@@ -137,7 +148,8 @@ fn one_of_equal_ids_is_new() {
 
 #[test]
 fn a_refusal_has_a_reason_that_is_there() {
-    let shared = |number: u128, payload: &str| Draft { payload: payload.into(), shared: true, ..draft(number) };
+    let shared =
+        |number: u128, payload: &str| Draft { payload: payload.into(), shared: true, ..draft(number) };
     let first = sent(request(Form::Single, &[draft(1)]), Outcome::Unanswered);
     let second = sent(request(Form::Single, &[shared(1, "2")]), Outcome::Conflict);
     let sent = [first, second];
@@ -148,7 +160,8 @@ fn a_refusal_has_a_reason_that_is_there() {
 #[test]
 fn old_events_are_recognised() {
     let old = |published: Published| {
-        let request = Request { known: Some(Place { partition: 0, offset: 7 }), ..request(Form::Single, &[draft(1)]) };
+        let request =
+            Request { known: Some(Place { partition: 0, offset: 7 }), ..request(Form::Single, &[draft(1)]) };
         [sent(request, Outcome::Published(vec![published]))]
     };
     judged(&old(Published { duplicate: true, ..published(1, 7) }), "").unwrap();
@@ -162,7 +175,8 @@ fn chains_have_one_history() {
     let link = |number, expect| Draft { key: Some("k".into()), expect: Some(expect), ..draft(number) };
     let keyed = |number, offset| line(number, offset).replace("\"partition\"", "\"key\":\"k\",\"partition\"");
     let unanswered = |draft| sent(request(Form::Single, &[draft]), Outcome::Unanswered);
-    let sent_links = [unanswered(link(1, None)), unanswered(link(2, Some(id(1)))), unanswered(link(3, Some(id(1))))];
+    let sent_links =
+        [unanswered(link(1, None)), unanswered(link(2, Some(id(1)))), unanswered(link(3, Some(id(1))))];
     judged(&sent_links, &(keyed(1, 0) + &keyed(3, 1))).unwrap();
     finds("to be the latest event", judged(&sent_links, &(keyed(1, 0) + &keyed(2, 1) + &keyed(3, 2))));
     let refused = |actual| [sent(request(Form::Single, &[link(2, None)]), Outcome::NotExpected { actual })];
@@ -172,7 +186,8 @@ fn chains_have_one_history() {
 
 #[test]
 fn what_a_reader_saw_stays() {
-    let seen = |line: &str| Observed::from([(("t".to_owned(), 0, 0), xxhash_rust::xxh3::xxh3_64(line.as_bytes()))]);
+    let seen =
+        |line: &str| Observed::from([(("t".to_owned(), 0, 0), xxhash_rust::xxh3::xxh3_64(line.as_bytes()))]);
     let lines = line(1, 0) + &line(2, 1);
     judged_with(&two_answered(), &lines, seen(&line(1, 0))).unwrap();
     finds("something else", judged_with(&two_answered(), &lines, seen(&line(2, 0))));
