@@ -132,6 +132,8 @@ pub struct CursorKey {
 pub struct CursorMove {
     /// Which cursor.
     pub key: CursorKey,
+    /// The incarnation of the topic that the mover has read; refused once the topic was deleted and made again.
+    pub incarnation: Option<TopicNumber>,
     /// The version that it must have now; 0 where there must be none.
     pub expect_version: u64,
     /// The mover's epoch; refused if the cursor has seen a later one.

@@ -367,8 +367,11 @@ impl Stage {
     }
 
     fn move_cursor(&mut self, change: &CursorMove) -> Result<Durability, CommitError> {
-        let CursorMove { key, expect_version, epoch, to } = change;
-        let durability = self.topic(&key.topic)?.config.durability;
+        let CursorMove { key, incarnation, expect_version, epoch, to } = change;
+        let topic = self.topic(&key.topic)?;
+        if incarnation.is_some_and(|read| read != topic.number) {
+            return Err(CommitError::StaleLayout(key.topic.clone()));
+        }
         let old = self.view.cursors.get(key);
         let actual = old.map_or(0, |old| old.version);
         if actual != *expect_version || old.is_some_and(|old| old.epoch > *epoch) {
@@ -384,6 +387,6 @@ impl Stage {
             }
             None => Change::CursorGone(key.clone()),
         });
-        Ok(durability)
+        Ok(topic.config.durability)
     }
 }

@@ -91,7 +91,13 @@ impl DiskStore {
         };
         let start = Start { shared: shared.clone(), queue: commits, chores, epoch, ids };
         let writer = Writer::new(start).map_err(at_file(&dir))?;
-        let writer = spawn("prombus-writer", move || writer.run()).map_err(at_file(&dir))?;
+        let guard = Guard(shared.clone());
+        let writer = spawn("prombus-writer", move || {
+            // Moved in, so that it is dropped however the thread ends.
+            let _guard = guard;
+            writer.run();
+        })
+        .map_err(at_file(&dir))?;
         let threads = [Mutex::new(Some(writer)), Mutex::new(Some(housekeeper))];
         let room = Arc::new(Semaphore::new(QUEUE_KIB as usize));
         Ok(Arc::new(Self { shared, queue: Mutex::new(Some(queue)), room, threads }))
@@ -122,6 +128,15 @@ impl DiskStore {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+/// Says that the store takes no more commits when the writer is gone, for whatever reason.
+struct Guard(Arc<Shared>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fail("the writer has stopped; restart the hub");
     }
 }
 

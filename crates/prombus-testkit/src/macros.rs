@@ -114,6 +114,7 @@ macro_rules! log_exact_conformance {
             an_event_without_a_valid_partition_is_refused
             an_event_goes_where_it_was_placed
             order_within_a_commit_counts_across_partitions
+            events_go_to_a_topic_that_their_commit_makes
             an_event_for_a_missing_topic_is_refused
             a_commit_takes_events_of_several_topics
             several_topics_change_as_a_whole_or_not_at_all
@@ -156,6 +157,7 @@ macro_rules! state_conformance {
             a_replaced_topic_has_no_old_cursors
             cursors_stay_when_the_topic_changes
             a_cursor_needs_a_topic
+            a_late_mover_is_refused_in_a_remade_topic
             of_equal_moves_one_wins
             a_move_is_as_durable_as_its_topic
             set_replaces_the_document

@@ -7,6 +7,7 @@ mod contract_support;
 
 use contract_support::{Answer, Api, Site, encoded};
 use serde_json::json;
+use std::io::Write;
 
 /// The offsets of the events that a filter lets through.
 #[track_caller]
@@ -107,7 +108,16 @@ fn one_that_fails_on_an_event_does_not_match_it_and_is_counted() {
 fn json_integers_that_fit_are_ints_and_other_numbers_doubles() {
     let site = Site::start();
     let api = &site.api;
-    for payload in ["1", "1.0", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "1e2", "-0", "1e400"] {
+    for payload in [
+        "1",
+        "1.0",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775808",
+        "1e2",
+        "-0",
+        "1e400",
+    ] {
         api.publish("t", payload).is(201);
     }
     let is = |kind: &str| matched_text(api, &format!("type(event.payload) == {kind}"));
@@ -119,11 +129,17 @@ fn json_integers_that_fit_are_ints_and_other_numbers_doubles() {
         assert!(doubles == [1, 4, 5, 7] || doubles == [1, 4, 5], "{doubles:?}");
     }
     assert_eq!(matched_text(api, "event.payload % 2 == 1"), Some(vec![0, 2]));
-    assert_eq!(matched_text(api, "event.payload == 9223372036854775807 && event.payload % 10 == 7"), Some(vec![2]));
+    assert_eq!(
+        matched_text(api, "event.payload == 9223372036854775807 && event.payload % 10 == 7"),
+        Some(vec![2])
+    );
     assert_eq!(matched_text(api, "event.payload + 0.5 == 1.5"), Some(vec![1]));
     assert_eq!(matched_text(api, "event.payload == -9223372036854775808"), Some(vec![3]));
     assert_eq!(matched_text(api, "event.payload == 100.0"), Some(vec![5]));
-    assert_eq!(matched_text(api, "event.payload > 9223372036854775000.0 && event.payload / 2.0 > 1.0"), Some(vec![4]).or(Some(vec![4, 7])));
+    assert_eq!(
+        matched_text(api, "event.payload > 9223372036854775000.0 && event.payload / 2.0 > 1.0"),
+        Some(vec![4]).or(Some(vec![4, 7]))
+    );
 }
 
 /// The offsets in the text of an answer: some payloads here are more than a parser takes.
@@ -170,7 +186,12 @@ fn one_that_does_not_compile_is_told_where() {
 #[test]
 fn a_function_that_does_not_exist_does_not_compile() {
     let site = sample();
-    for filter in ["foo(event)", "event.key.startWith('web')", "event.ts > 1 && nope(1)", "event.tags.exist(t, t == 'x')"] {
+    for filter in [
+        "foo(event)",
+        "event.key.startWith('web')",
+        "event.ts > 1 && nope(1)",
+        "event.tags.exist(t, t == 'x')",
+    ] {
         filtered(&site.api, filter).fails(400, "bad_filter");
     }
 }
@@ -211,7 +232,14 @@ fn filters_meant_to_hurt_do_not() {
         format!("{}1 == 1", "-".repeat(3000)),
         format!("{}1{} == []", "[".repeat(2000), "]".repeat(2000)),
         format!("event{}", ".a".repeat(3000)),
-        format!("event{}", "[0]".repeat(2000)),
+        format!("event{}", "[0]".repeat(2600)),
+        format!("event{}", "[-1]".repeat(1900)),
+        format!("event{}", ".a()".repeat(2000)),
+        format!("event.payload{}", ".a.b()".repeat(1200)),
+        format!("1{} > 0", "+1".repeat(4000)),
+        format!("1{} > 0", " < 1".repeat(2000)),
+        format!("true{}", "||true".repeat(1300)),
+        format!("true{}", "?true:true".repeat(800)),
         format!("true{}", " && true".repeat(1500)),
         format!("1{} > 0", " + 1".repeat(3000)),
         format!("{}true{}", "true ? ".repeat(1000), " : false".repeat(1000)),
@@ -229,7 +257,8 @@ fn filters_meant_to_hurt_do_not() {
         "99999999999999999999 > 0".to_owned(),
         "1u - 2u > 0u".to_owned(),
         "timestamp('x') > timestamp('y')".to_owned(),
-        "timestamp('9999-12-31T23:59:59Z') + duration('999999999h') > timestamp('2000-01-01T00:00:00Z')".to_owned(),
+        "timestamp('9999-12-31T23:59:59Z') + duration('999999999h') > timestamp('2000-01-01T00:00:00Z')"
+            .to_owned(),
         "duration('99999999999999999999h') > duration('1s')".to_owned(),
         "timestamp(9223372036854775807) > timestamp(0)".to_owned(),
         "int(1e300) > 0".to_owned(),
@@ -245,12 +274,6 @@ fn filters_meant_to_hurt_do_not() {
         "\u{0}".to_owned(),
         "ä == 1".to_owned(),
     ];
-    let list = "[1,2,3,4,5,6,7,8,9,10]";
-    let mut nested = "true".to_owned();
-    for level in 0..12 {
-        nested = format!("{list}.all(x{level}, {nested})");
-    }
-    hostile.push(nested);
     let mut doubled = "'xxxxxxxxxx'".to_owned();
     for _ in 0..11 {
         doubled = format!("[{doubled}].map(s, s + s)[0]");
@@ -269,4 +292,31 @@ fn filters_meant_to_hurt_do_not() {
         assert!(started.elapsed().as_secs() < 20, "{short} took {:?}", started.elapsed());
         api.get("/healthz").is(200);
     }
+}
+
+/// Ten to the power of `levels` steps.
+fn long_winded(levels: usize) -> String {
+    (0..levels).fold("true".to_owned(), |inner, level| format!("[1,2,3,4,5,6,7,8,9,10].all(x{level}, {inner})"))
+}
+
+#[test]
+fn an_endless_filter_does_not_stop_the_hub() {
+    let mut site = sample();
+    let filter = format!("/v1/topics/t/events?filter={}", encoded(&long_winded(12)));
+    let request = format!("GET {filter} HTTP/1.1\r\nhost: h\r\n\r\n");
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let mut stream = site.api.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        open.push(stream);
+    }
+    let started = std::time::Instant::now();
+    for _ in 0..20 {
+        site.api.get("/healthz").is(200);
+        site.api.publish("t", "1").is(201);
+    }
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    let started = std::time::Instant::now();
+    site.stop();
+    assert!(started.elapsed().as_secs() < 11, "{:?}", started.elapsed());
 }

@@ -15,7 +15,8 @@ const OTHER: &str = "0198c0de-0000-7000-8000-000000000001";
 #[test]
 fn the_short_way_takes_the_payload_whatever_the_type_says() {
     let site = Site::start();
-    let types = ["application/x-www-form-urlencoded", "text/plain", "application/json", "image/png", "nonsense", ""];
+    let types =
+        ["application/x-www-form-urlencoded", "text/plain", "application/json", "image/png", "nonsense", ""];
     for kind in types {
         let call = Call::new("POST", "/publish/t").header("content-type", kind).body(br#"{"a": 1}"#);
         site.api.call(&call).is(201);
@@ -47,7 +48,18 @@ fn the_short_way_takes_every_field_from_the_query() {
 #[test]
 fn the_short_way_refuses_what_it_does_not_know() {
     let site = Site::start();
-    for query in ["kee=1", "Key=1", "tags=a", "x", "expect=1", "ts=1&ts=2", "id=1", "key=%FF", "key=%C3%28", "tag=%E2%82"] {
+    for query in [
+        "kee=1",
+        "Key=1",
+        "tags=a",
+        "x",
+        "expect=1",
+        "ts=1&ts=2",
+        "id=1",
+        "key=%FF",
+        "key=%C3%28",
+        "tag=%E2%82",
+    ] {
         site.api.publish(&format!("t?{query}"), "1").fails(400, "bad_request");
     }
     site.api.get("/v1/topics/t").fails(404, "not_found");
@@ -84,7 +96,9 @@ fn event_headers_come_from_x_event_and_trace_headers_only() {
 fn a_single_publish_answers_what_it_did() {
     let site = Site::start();
     for (offset, answer) in
-        [site.api.publish("t", "1").is(201), site.api.events("t", r#"{"payload":1}"#).is(201)].iter().enumerate()
+        [site.api.publish("t", "1").is(201), site.api.events("t", r#"{"payload":1}"#).is(201)]
+            .iter()
+            .enumerate()
     {
         assert_eq!(fields(answer), ["duplicate", "durability", "id", "offset", "partition", "topic", "ts"]);
         assert_eq!((&answer["duplicate"], &answer["durability"]), (&json!(false), &json!("sync")));
@@ -114,7 +128,16 @@ fn an_array_answers_for_each_in_order() {
 #[test]
 fn malformed_json_and_wrong_objects_are_told_apart() {
     let site = Site::start();
-    for body in ["", "{", "[", "[{\"payload\":1}", "{\"payload\":1}}", "{\"payload\":1}{\"payload\":2}", "nope", "{'payload':1}"] {
+    for body in [
+        "",
+        "{",
+        "[",
+        "[{\"payload\":1}",
+        "{\"payload\":1}}",
+        "{\"payload\":1}{\"payload\":2}",
+        "nope",
+        "{'payload':1}",
+    ] {
         site.api.events("t", body).fails(400, "bad_json");
     }
     let wrong = [
@@ -150,10 +173,21 @@ fn only_json_and_ndjson_are_taken_by_the_long_way() {
     let with = |kind: &'static str| {
         Call::new("POST", "/v1/topics/t/events").header("content-type", kind).body(br#"{"payload":1}"#)
     };
-    for kind in ["text/csv", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", "json"] {
+    for kind in [
+        "text/csv",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/xml",
+        "json",
+    ] {
         site.api.call(&with(kind)).fails_as(&[415]);
     }
-    for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON", "application/x-ndjson; charset=UTF-8"] {
+    for kind in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        "application/x-ndjson; charset=UTF-8",
+    ] {
         site.api.call(&with(kind)).is(201);
     }
     assert_eq!(site.api.all("t", "").len(), 4);
@@ -177,7 +211,9 @@ fn an_array_is_in_as_a_whole_or_not_at_all() {
         (format!(r#"{{"payload":"{}"}}"#, "x".repeat(1024 * 1024)), 413),
     ];
     for (bad, status) in &bad {
-        for body in [format!("[{good},{bad},{good}]"), format!("[{good},{good},{bad}]"), format!("[{bad},{good}]")] {
+        for body in
+            [format!("[{good},{bad},{good}]"), format!("[{good},{good},{bad}]"), format!("[{bad},{good}]")]
+        {
             api.events("t", &body).fails_as(&[*status]);
         }
     }
@@ -191,7 +227,8 @@ fn an_expectation_sees_the_earlier_events_of_its_array() {
     let site = Site::start();
     let api = &site.api;
     let ids: Vec<String> = (1..=4).map(|n| uuid::Uuid::from_u128(n).to_string()).collect();
-    let step = |n: usize, last: Value| json!({"payload": n, "key": "k", "id": ids[n], "expect": {"last_id": last}});
+    let step =
+        |n: usize, last: Value| json!({"payload": n, "key": "k", "id": ids[n], "expect": {"last_id": last}});
     let chain = json!([step(0, Value::Null), step(1, json!(ids[0])), step(2, json!(ids[1]))]);
     api.events("t", &chain.to_string()).is(201);
     assert_eq!(column(&api.all("t", "key=k"), "payload"), [0, 1, 2]);
@@ -214,7 +251,10 @@ fn an_id_repeated_within_an_array_is_a_duplicate_of_the_first() {
     let answers = answer["events"].as_array().unwrap();
     assert_eq!(answer["count"], 3);
     assert_eq!(column(answers, "duplicate"), [false, false, true]);
-    assert_eq!((&answers[2]["offset"], &answers[2]["partition"]), (&answers[0]["offset"], &answers[0]["partition"]));
+    assert_eq!(
+        (&answers[2]["offset"], &answers[2]["partition"]),
+        (&answers[0]["offset"], &answers[0]["partition"])
+    );
     assert_eq!(api.all("t", "").len(), 2);
     let conflict = json!([{"payload": 1, "id": OTHER}, {"payload": 2, "id": OTHER}]);
     api.events("t", &conflict.to_string()).fails(409, "id_conflict");
@@ -241,8 +281,11 @@ fn a_repeated_id_is_a_duplicate_with_the_firsts_position() {
         same(api.publish(&format!("t?id={ID}&key=k&ts=1000"), r#"{"a": 1.0, "b": [1, 2]}"#));
         // White space, time, headers, tags and spelling of the id aside.
         same(api.publish(&format!("t?key=k&id={}", ID.to_uppercase()), "{\"a\":1.0,\n\"b\":[1,2]}"));
-        let event = json!({"id": ID, "key": "k", "tags": ["x"], "headers": {"x-a": "1"}, "sid": "s", "payload": 7});
-        same(api.events("t", &event.to_string().replace("\"payload\":7", r#""payload":{"a":1.0,"b":[1,2]}"#)));
+        let event =
+            json!({"id": ID, "key": "k", "tags": ["x"], "headers": {"x-a": "1"}, "sid": "s", "payload": 7});
+        same(
+            api.events("t", &event.to_string().replace("\"payload\":7", r#""payload":{"a":1.0,"b":[1,2]}"#)),
+        );
         for other in [r#"{"a":1.00,"b":[1,2]}"#, r#"{"b":[1,2],"a":1.0}"#, r#"{"a":1,"b":[1,2]}"#, "null"] {
             api.publish(&format!("t?id={ID}&key=k"), other).fails(409, "id_conflict");
         }
@@ -311,7 +354,8 @@ fn the_same_id_from_many_producers_at_once_is_one_event() {
         });
         let new = answers.iter().filter(|answer| answer["duplicate"] == false).count();
         assert_eq!(new, 1, "{answers:?}");
-        assert!(answers.iter().all(|answer| answer["offset"] == answers[0]["offset"] && answer["partition"] == answers[0]["partition"]));
+        assert!(answers.iter().all(|answer| answer["offset"] == answers[0]["offset"]
+            && answer["partition"] == answers[0]["partition"]));
         let found = api.all("t", "").iter().filter(|event| event["id"] == id).count();
         assert_eq!(found, 1);
     }
@@ -340,7 +384,9 @@ fn the_same_id_with_other_payloads_at_once_is_one_event_and_conflicts() {
 fn a_conditional_publish_goes_by_the_latest_of_its_key() {
     let mut site = Site::start();
     let api = site.api.clone();
-    let expecting = |last: Value, payload: i32| json!({"payload": payload, "key": "k", "expect": {"last_id": last}}).to_string();
+    let expecting = |last: Value, payload: i32| {
+        json!({"payload": payload, "key": "k", "expect": {"last_id": last}}).to_string()
+    };
     let failed = api.events("t", &expecting(json!(OTHER), 0)).fails(412, "expectation_failed");
     assert!(failed.to_string().contains("null"), "{failed}");
     let first = api.events("t", &expecting(Value::Null, 1)).is(201)["id"].clone();
@@ -388,7 +434,8 @@ fn of_conditional_publishes_at_once_exactly_one_wins() {
             match n % 3 {
                 0 => api.events("t", &event.to_string()),
                 1 => api.events("t", &json!([event]).to_string()),
-                _ => api.events("t", &json!([{"payload": "beside", "key": format!("b{n}")}, event]).to_string()),
+                _ => api
+                    .events("t", &json!([{"payload": "beside", "key": format!("b{n}")}, event]).to_string()),
             }
         });
         let won: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 201).collect();
@@ -402,7 +449,8 @@ fn of_conditional_publishes_at_once_exactly_one_wins() {
     }
     // What stood beside a loser is not there.
     let beside = api.all("t", "").iter().filter(|event| event["payload"] == "beside").count();
-    let chained = api.all("t", "key=k").iter().filter(|event| event["payload"][1].as_i64().unwrap() % 3 == 2).count();
+    let chained =
+        api.all("t", "key=k").iter().filter(|event| event["payload"][1].as_i64().unwrap() % 3 == 2).count();
     assert_eq!(beside, chained);
 }
 
@@ -501,7 +549,8 @@ fn ndjson_is_streamed_so_full_chunks_are_in_before_the_body_ends() {
     let mut stream = site.api.connect();
     let head = "POST /v1/topics/t/events HTTP/1.1\r\nhost: h\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
-    let mut send = |part: &str| stream.write_all(format!("{:x}\r\n{part}\r\n", part.len()).as_bytes()).unwrap();
+    let mut send =
+        |part: &str| stream.write_all(format!("{:x}\r\n{part}\r\n", part.len()).as_bytes()).unwrap();
     send(&"{\"payload\":1}\n".repeat(1500));
     // A line may come in pieces.
     send("{\"pay");
@@ -556,7 +605,10 @@ fn requests_on_one_connection_are_answered_in_order() {
     for n in 0..50 {
         let close = if n == 49 { "connection: close\r\n" } else { "" };
         let body = n.to_string();
-        requests += &format!("POST /publish/t HTTP/1.1\r\nhost: h\r\n{close}content-length: {}\r\n\r\n{body}", body.len());
+        requests += &format!(
+            "POST /publish/t HTTP/1.1\r\nhost: h\r\n{close}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
     }
     let bytes = api.api.raw(requests.as_bytes(), false);
     let text = String::from_utf8(bytes).unwrap();
@@ -595,8 +647,11 @@ fn concurrent_publishes_of_one_key_are_all_there() {
     let events = api.all("t", "key=k");
     assert_eq!(events.len(), 160);
     for n in 0..16 {
-        let own: Vec<i64> =
-            events.iter().filter(|event| event["payload"][0] == n).map(|event| event["payload"][1].as_i64().unwrap()).collect();
+        let own: Vec<i64> = events
+            .iter()
+            .filter(|event| event["payload"][0] == n)
+            .map(|event| event["payload"][1].as_i64().unwrap())
+            .collect();
         assert_eq!(own, (0..10).collect::<Vec<i64>>());
     }
 }

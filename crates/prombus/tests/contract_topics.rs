@@ -397,7 +397,10 @@ fn a_topic_made_again_is_another_topic() {
     api.page("t", &format!("cursor={}", encoded(&cursor))).fails_as(&[404, 410]);
     // Its settings do not come back, nor its events, ids and keys.
     let answer = api.publish(&format!("t?id={ID}"), "\"another\"").is(201);
-    assert_eq!((&answer["partition"], &answer["offset"], &answer["duplicate"]), (&json!(0), &json!(0), &json!(false)));
+    assert_eq!(
+        (&answer["partition"], &answer["offset"], &answer["duplicate"]),
+        (&json!(0), &json!(0), &json!(false))
+    );
     let conditional = json!({"payload": 1, "key": "k", "expect": {"last_id": null}});
     api.events("t", &conditional.to_string()).is(201);
     for _ in 0..2 {

@@ -9,7 +9,8 @@ use std::process::Command;
 
 /// The shell blocks of the tour.
 fn blocks() -> Vec<String> {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let readme =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
     let start = readme.find("## A tour in five minutes").unwrap();
     let tour = &readme[start..start + readme[start + 3..].find("\n## ").unwrap()];
     tour.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()

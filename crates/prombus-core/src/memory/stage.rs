@@ -219,10 +219,13 @@ impl Stage {
     }
 
     fn move_cursor(&mut self, state: &State, change: CursorMove) -> Result<Durability, CommitError> {
-        let CursorMove { key, expect_version, epoch, to } = change;
+        let CursorMove { key, incarnation, expect_version, epoch, to } = change;
         let Some(topic) = self.topic(state, &key.topic) else {
             return Err(CommitError::TopicNotFound(key.topic));
         };
+        if incarnation.is_some_and(|read| read != topic.number) {
+            return Err(CommitError::StaleLayout(key.topic));
+        }
         let old = match self.cursors.get(&key) {
             Some(staged) => staged.as_ref(),
             // A topic that this commit has replaced took its cursors with it.

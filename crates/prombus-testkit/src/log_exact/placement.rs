@@ -1,9 +1,11 @@
 //! A store takes only events whose partition was decided for the layout that the topic has.
 
 use crate::Subject;
-use crate::build::{event, partitions, topic};
+use crate::build::{event, json, partitions, topic};
 use crate::subject::{must, refusal};
-use prombus_core::{Append, Commit, CommitError, Layout, Partition, Placement, TopicNumber};
+use prombus_core::{
+    Append, Commit, CommitError, ConfigChange, Layout, NewEvent, Partition, Placement, TopicName, TopicNumber,
+};
 
 fn events(events: Vec<Append>) -> Commit {
     Commit { events, ..Commit::default() }
@@ -119,4 +121,28 @@ pub async fn an_event_for_a_missing_topic_is_refused(s: Subject) {
     assert_eq!(error, CommitError::TopicNotFound(missing.clone()));
     assert_eq!(must(s.log.topic(&missing).await, "topics can be looked up"), None);
     s.assert_holds(&exists, 0, &[]).await;
+}
+
+/// Events can go to a topic that the same commit makes, and only to such a one without saying which.
+pub async fn events_go_to_a_topic_that_their_commit_makes(s: Subject) {
+    let name = topic("made.with.events");
+    let other = s.create("made.before", partitions(2)).await;
+    let config = vec![ConfigChange::CreateTopic { name: name.clone(), config: partitions(2) }];
+    let append = |topic: &TopicName, partition| Append {
+        topic: topic.clone(),
+        placement: Placement::PlacedInNew(Partition(partition)),
+        expect: None,
+        event: NewEvent::new(json("1")),
+    };
+    let commit = |events| Commit { config: config.clone(), events, ..Commit::default() };
+    let refused = refusal(s.commit(commit(vec![append(&name, 0), append(&other, 0)])).await);
+    assert_eq!(refused, CommitError::StaleLayout(other.clone()), "this one was there before");
+    let refused = refusal(s.commit(commit(vec![append(&name, 2)])).await);
+    assert_eq!(refused, CommitError::NotPlaced { index: 0 }, "it has no such partition");
+    assert_eq!(must(s.log.topic(&name).await, "topics can be read"), None, "a refused commit makes no topic");
+    must(s.commit(commit(vec![append(&name, 1), append(&name, 0)])).await, "topic and events in one");
+    s.assert_holds(&name, 0, &["1"]).await;
+    s.assert_holds(&name, 1, &["1"]).await;
+    let again = Commit { events: vec![append(&name, 0)], ..Commit::default() };
+    assert_eq!(refusal(s.commit(again).await), CommitError::StaleLayout(name), "now it was there before");
 }

@@ -53,7 +53,7 @@ pub(super) async fn plan_cursors(rng: &mut fastrand::Rng, reference: &Subject) -
         });
         let detail = Bytes::from((0..rng.usize(0..20)).map(|_| rng.u8(..)).collect::<Vec<u8>>());
         let to = chance(rng, 90).then(|| CursorTarget { next: Offset(rng.u64(0..50)), detail });
-        moves.push(CursorMove { key, expect_version, epoch, to });
+        moves.push(CursorMove { key, incarnation: None, expect_version, epoch, to });
     }
     moves
 }

@@ -17,7 +17,7 @@ fn key(topic: &TopicName) -> CursorKey {
 
 fn step(key: CursorKey, version: u64, next: u64) -> CursorMove {
     let to = Some(CursorTarget { next: Offset(next), detail: Bytes::new() });
-    CursorMove { key, expect_version: version, epoch: Epoch(1), to }
+    CursorMove { key, incarnation: None, expect_version: version, epoch: Epoch(1), to }
 }
 
 fn removal(key: CursorKey, version: u64) -> CursorMove {
@@ -183,6 +183,19 @@ pub async fn cursors_stay_when_the_topic_changes(s: Subject) {
     s.grow(&topic, 3).await;
     s.trim(&topic, 0, 2).await;
     assert_eq!(s.cursor(&key(&topic)).await, before, "a cursor moves only when it is moved");
+}
+
+/// Who has read a topic that was deleted and made again cannot move a cursor of the new one.
+pub async fn a_late_mover_is_refused_in_a_remade_topic(s: Subject) {
+    let topic = s.create("cursors.late", partitions(1)).await;
+    let read = |number| CursorMove { incarnation: Some(number), ..step(key(&topic), 0, 7) };
+    let old = s.topic(&topic).await.number;
+    must(s.configure(ConfigChange::DeleteTopic { name: topic.clone() }).await, "a topic can be deleted");
+    s.create("cursors.late", partitions(1)).await;
+    let error = refusal(commit(&s, vec![read(old)]).await);
+    assert_eq!(error, CommitError::StaleLayout(topic.clone()));
+    assert_eq!(s.cursor(&key(&topic)).await, None, "nothing was moved");
+    moved(&s, read(s.topic(&topic).await.number)).await;
 }
 
 /// A move of a cursor in a topic that does not exist is refused.

@@ -19,7 +19,7 @@ fn key(topic: &TopicName) -> CursorKey {
 
 fn step(topic: &TopicName, version: u64) -> CursorMove {
     let to = Some(CursorTarget { next: Offset(version + 1), detail: Bytes::from_static(b"{}") });
-    CursorMove { key: key(topic), expect_version: version, epoch: Epoch(0), to }
+    CursorMove { key: key(topic), incarnation: None, expect_version: version, epoch: Epoch(0), to }
 }
 
 /// A commit with a part of every kind.

@@ -30,7 +30,12 @@ impl LogFormat {
 /// Starts logging in this process.
 pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        // Whoever reads the log may go away; that is no reason to stop, and saying so would panic.
+        .log_internal_errors(false);
     // Setting it up twice does nothing the second time.
     let _ = match format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),

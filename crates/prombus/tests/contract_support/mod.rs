@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use crate::common::{Hub, PATIENCE};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Every code that an error may carry.
@@ -377,8 +378,7 @@ impl Site {
 
     /// Ends the hub the way an operator does, and starts it again.
     pub fn restart(&mut self) {
-        let status = self.hub.take().unwrap().stop();
-        assert_eq!(status.code(), Some(0));
+        self.stop();
         self.relaunch();
     }
 
@@ -392,7 +392,19 @@ impl Site {
 
     /// Ends the hub, and leaves the folder.
     pub fn stop(&mut self) {
-        assert_eq!(self.hub.take().unwrap().stop().code(), Some(0));
+        let hub = self.hub.take().unwrap();
+        let pid = hub.pid();
+        let (ended, end) = mpsc::channel::<()>();
+        // One that does not end would hold the test for ever.
+        let guard = std::thread::spawn(move || {
+            if end.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        let status = hub.stop();
+        drop(ended);
+        guard.join().unwrap();
+        assert_eq!(status.code(), Some(0));
     }
 
     fn relaunch(&mut self) {
