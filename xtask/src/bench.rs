@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: how fast the engine and the hub are on this machine, beside what its disk can do.
 //!
 //! Everything is measured in rounds, and a round measures each row once, so that whatever disturbs the machine
-//! disturbs all rows alike. A ratio is always between two figures of the same round. Every answer is checked;
-//! no figure is asserted.
+//! disturbs all rows alike. A ratio is always between two figures that were measured right after each other.
+//! Every answer is checked; no figure is asserted.
 
 mod context;
 mod docs;
@@ -21,7 +21,6 @@ mod topics;
 
 use context::Context;
 use std::path::PathBuf;
-use std::process::Command;
 use table::{Group, Ledger, Table};
 
 /// What can be chosen about a benchmark.
@@ -30,7 +29,7 @@ pub struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups (and the raw loop, which ratios need): engine, topics, reads, http, open, redis
+    /// Only these groups: engine, topics, reads, http, redis, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -53,7 +52,7 @@ pub struct Args {
 /// Measures, and prints the table to stdout.
 pub fn run(args: Args) -> Result<(), String> {
     if cfg!(debug_assertions) {
-        return run_optimised();
+        return Err("figures of an unoptimised build mean nothing: use cargo run --release".to_owned());
     }
     let mut groups = chosen_groups(&args.only)?;
     let context = Context::new(&args)?;
@@ -73,26 +72,14 @@ pub fn run(args: Args) -> Result<(), String> {
         std::fs::write(file, &text).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     if args.write_docs {
-        docs::replace_table(&context.root, &text)?;
+        docs::replace_table(&text)?;
     }
     Ok(())
-}
-
-/// Engine rows run in this process, and figures of an unoptimised one mean nothing: starts it anew, optimised.
-fn run_optimised() -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["run", "--quiet", "--release", "--package", "xtask", "--"])
-        .args(std::env::args_os().skip(1))
-        .status()
-        .map_err(|error| format!("cannot start cargo: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("the optimised benchmark failed: {status}")) }
 }
 
 /// The groups of rows, in the order in which a round measures them.
 fn all_groups() -> Vec<Box<dyn Group>> {
     vec![
-        Box::new(raw::Raw),
         Box::new(engine::Engine),
         Box::new(topics::Topics),
         Box::new(reads::Reads::default()),
@@ -108,8 +95,6 @@ fn chosen_groups(only: &[String]) -> Result<Vec<Box<dyn Group>>, String> {
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(format!("there is no group {unknown}; there are {}", names.join(", ")));
     }
-    groups.retain(|group| {
-        only.is_empty() || group.name() == raw::NAME || only.iter().any(|name| name == group.name())
-    });
+    groups.retain(|group| only.is_empty() || only.iter().any(|name| name == group.name()));
     Ok(groups)
 }

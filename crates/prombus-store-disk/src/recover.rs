@@ -130,7 +130,9 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
             file.write_at(format!("{FORMAT_TEXT}{FORMAT}\n").as_bytes(), 0)?;
             file.sync()?;
             disk.rename(&tmp, &path)?;
-            disk.sync_dir(dir)
+            disk.sync_dir(dir)?;
+            // The folder itself is new, too.
+            disk.sync_dir(dir.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new(".")))
         });
         return made.map_err(at_file(&path));
     }

@@ -22,6 +22,10 @@ use uuid::Uuid;
 
 /// So much may wait to be committed, in KiB; who comes after that waits to be let in.
 const QUEUE_KIB: u32 = 64 << 10;
+/// The smallest part that makes sense.
+const MIN_PART_BYTES: u64 = 1 << 10;
+/// Places in a part are 32 bits wide, and the last commit of a part may go beyond its size.
+const MAX_PART_BYTES: u64 = 1 << 30;
 /// No more room than this is reserved ahead.
 const MAX_RESERVE: u64 = 8 << 20;
 /// What a commit counts at least, in KiB, so that many small ones are bounded too.
@@ -74,7 +78,8 @@ impl DiskStore {
     }
 
     /// Opens a data folder on a disk of the caller's.
-    pub fn open_on(disk: Arc<dyn Disk>, options: DiskOptions) -> Result<Arc<Self>, OpenError> {
+    pub fn open_on(disk: Arc<dyn Disk>, mut options: DiskOptions) -> Result<Arc<Self>, OpenError> {
+        options.part_bytes = options.part_bytes.clamp(MIN_PART_BYTES, MAX_PART_BYTES);
         let dir = options.dir.clone();
         let Recovered { parts, view, epoch, unsealed, lock } =
             recover::open(&*disk, &dir, options.reserve_step())?;

@@ -266,7 +266,8 @@ impl Writer {
             }
             self.shared.fail(&format!("writing the journal failed ({error}); restart the hub"));
         }
-        if durability == Durability::Sync && self.dirty_since.is_some() {
+        let due = |since: Instant| durability == Durability::Sync || since.elapsed() >= FLUSH_WITHIN;
+        if self.dirty_since.is_some_and(due) {
             self.flush();
         }
         match self.shared.failed() {

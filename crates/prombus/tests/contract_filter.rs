@@ -296,7 +296,8 @@ fn filters_meant_to_hurt_do_not() {
 
 /// Ten to the power of `levels` steps.
 fn long_winded(levels: usize) -> String {
-    (0..levels).fold("true".to_owned(), |inner, level| format!("[1,2,3,4,5,6,7,8,9,10].all(x{level}, {inner})"))
+    (0..levels)
+        .fold("true".to_owned(), |inner, level| format!("[1,2,3,4,5,6,7,8,9,10].all(x{level}, {inner})"))
 }
 
 #[test]

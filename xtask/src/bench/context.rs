@@ -1,9 +1,9 @@
 //! What all groups share: where data go, how much is measured, and which binary.
 
 use super::Args;
+use crate::repo;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// How much smaller a quick run is.
 const QUICK: u64 = 10;
@@ -12,10 +12,7 @@ const PART_BYTES: u64 = 128 << 20;
 
 /// What all groups share.
 pub struct Context {
-    /// The repository.
-    pub root: PathBuf,
-    /// Whether this is only a first look.
-    pub quick: bool,
+    quick: bool,
     dir: PathBuf,
     bin: Option<PathBuf>,
 }
@@ -23,11 +20,9 @@ pub struct Context {
 impl Context {
     /// Settles where things are.
     pub fn new(args: &Args) -> Result<Self, String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = root.parent().unwrap_or(root).to_owned();
-        let dir = args.dir.clone().unwrap_or_else(|| root.join("target")).join("bench");
+        let dir = args.dir.clone().unwrap_or_else(repo::target_dir).join("bench");
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        Ok(Self { root, quick: args.quick, dir, bin: args.bin.clone() })
+        Ok(Self { quick: args.quick, dir, bin: args.bin.clone() })
     }
 
     /// `full`, or a tenth of it.
@@ -56,20 +51,7 @@ impl Context {
 
     /// The prombus binary: the one that was named, or one that is built now.
     pub fn prombus(&self) -> Result<PathBuf, String> {
-        if let Some(bin) = &self.bin {
-            return Ok(bin.clone());
-        }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .current_dir(&self.root)
-            .args(["build", "--quiet", "--release", "--package", "prombus"])
-            .status()
-            .map_err(|error| format!("cannot start cargo: {error}"))?;
-        if !status.success() {
-            return Err("prombus does not build".to_owned());
-        }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(self.root.join("target"), PathBuf::from);
-        Ok(target.join("release").join("prombus"))
+        self.bin.clone().map_or_else(repo::build_hub, Ok)
     }
 }
 

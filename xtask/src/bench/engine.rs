@@ -7,6 +7,10 @@ use super::table::{Group, Ledger, Row, Target};
 use prombus_core::EventLog;
 use std::time::Instant;
 
+/// How many events each row takes: enough to fill several parts of the journal.
+pub const EVENTS: u64 = 1_000_000;
+/// The batch sizes.
+const BATCHES: [u64; 2] = [100, 1_000];
 /// Within twice the time of the raw loop.
 const OF_RAW: f64 = 0.5;
 
@@ -26,11 +30,12 @@ impl Group for Engine {
     }
 
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
-        for batch in raw::BATCHES {
+        for batch in BATCHES {
             for (label, shape) in SHAPES {
                 let row = Row::events(format!("engine, batch {batch}, {label}"))
                     .versus(raw::row_name(batch))
                     .target(Target::Ratio(OF_RAW));
+                raw::record(batch, context, ledger)?;
                 ledger.record(row, measure(context, shape, batch)?);
             }
         }
@@ -41,7 +46,7 @@ impl Group for Engine {
 /// Events in a second.
 fn measure(context: &Context, shape: Shape, batch: u64) -> Result<f64, String> {
     let dir = context.fresh_dir("engine")?;
-    let events = context.scaled(raw::EVENTS);
+    let events = context.scaled(EVENTS);
     load::runtime()?.block_on(async {
         let store = load::open_store(&dir, context.part_bytes())?;
         let topic = Topic::create(&store, "bench").await?;

@@ -4,9 +4,7 @@ use super::context::{self, Context};
 use super::load::{self, Ids, KEYS, Maker, Shape, Topic};
 use super::stats::Unit;
 use super::table::{Group, Ledger, Row, Target};
-use prombus_core::{
-    EventLog, HistoryRequest, Offset, Partition, ReadRequest, TopicName, TsRequest,
-};
+use prombus_core::{EventLog, HistoryRequest, Offset, Partition, ReadRequest, TopicName, TsRequest};
 use prombus_store_disk::DiskStore;
 use std::sync::Arc;
 use std::time::Instant;
@@ -201,11 +199,8 @@ fn offset_at(filled: &Filled, share: Share) -> Result<u64, String> {
     load::runtime()?.block_on(async {
         for _ in 0..share.lookups {
             let offset = fastrand::u64(..filled.ids.len() as u64);
-            let request = TsRequest {
-                topic: filled.topic.clone(),
-                partition: Partition(0),
-                ts: FIRST_TS + offset,
-            };
+            let request =
+                TsRequest { topic: filled.topic.clone(), partition: Partition(0), ts: FIRST_TS + offset };
             let found = filled.store.offset_at(request).await.map_err(|error| error.to_string())?;
             expect(found.0 == offset, || format!("offset {offset} was not found by its time"))?;
         }

@@ -63,21 +63,38 @@ impl Row {
     }
 }
 
+/// What was measured for a row.
+struct Entry {
+    row: Row,
+    values: Vec<f64>,
+    /// Each figure divided by the last one of the row that it is compared with.
+    ratios: Vec<f64>,
+}
+
 /// What was measured so far.
 #[derive(Default)]
 pub struct Ledger {
-    entries: Vec<(Row, Vec<f64>)>,
+    entries: Vec<Entry>,
     notes: Vec<String>,
 }
 
 impl Ledger {
-    /// Adds the figure of this round to a row.
+    /// Adds a figure to a row.
     pub fn record(&mut self, row: Row, value: f64) {
         eprintln!("  {}: {} {}", row.name, row.unit.show(value), row.unit.name());
-        match self.entries.iter_mut().find(|(known, _)| known.name == row.name) {
-            Some((_, values)) => values.push(value),
-            None => self.entries.push((row, vec![value])),
-        }
+        let other = row.versus.as_ref().and_then(|other| self.entry(other)?.values.last());
+        let ratio = other.map(|other| value / other);
+        let known = self.entries.iter().position(|entry| entry.row.name == row.name);
+        let index = known.unwrap_or_else(|| {
+            self.entries.push(Entry { row, values: Vec::new(), ratios: Vec::new() });
+            self.entries.len() - 1
+        });
+        self.entries[index].values.push(value);
+        self.entries[index].ratios.extend(ratio);
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.row.name == name)
     }
 
     /// Says something below the table, once.
@@ -85,17 +102,6 @@ impl Ledger {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
-    }
-
-    fn values(&self, name: &str) -> &[f64] {
-        self.entries.iter().find(|(row, _)| row.name == name).map_or(&[], |(_, values)| values)
-    }
-
-    /// The ratios of a row to the one that it is compared with, round by round.
-    fn ratios(&self, row: &Row, values: &[f64]) -> Option<Summary> {
-        let others = self.values(row.versus.as_ref()?);
-        let ratios: Vec<f64> = values.iter().zip(others).map(|(value, other)| value / other).collect();
-        Summary::of(&ratios)
     }
 }
 
@@ -112,12 +118,11 @@ impl Table<'_> {
     pub fn to_markdown(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "| what | unit | median | min .. max | ratio (min .. max) | target | reached |");
+        let _ =
+            writeln!(out, "| what | unit | median | min .. max | ratio (min .. max) | target | reached |");
         let _ = writeln!(out, "|---|---|--:|--:|---|---|---|");
-        for (row, values) in &self.rows.entries {
-            if let Some(line) = self.line(row, values) {
-                let _ = writeln!(out, "{line}");
-            }
+        for line in self.rows.entries.iter().filter_map(line) {
+            let _ = writeln!(out, "{line}");
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let amount = if self.args.quick { ", a tenth of the events" } else { "" };
@@ -127,35 +132,34 @@ impl Table<'_> {
         }
         out
     }
+}
 
-    fn line(&self, row: &Row, values: &[f64]) -> Option<String> {
-        let Summary { median, min, max } = Summary::of(values)?;
-        let show = |value| row.unit.show(value);
-        let ratio = self.rows.ratios(row, values);
-        let ratio_text = match (&ratio, &row.versus) {
-            (Some(ratio), Some(versus)) => {
-                format!("{:.2} ({:.2} .. {:.2}) of {versus}", ratio.median, ratio.min, ratio.max)
-            }
-            _ => String::new(),
-        };
-        let (target, reached) = match row.target {
-            Target::Open => (String::new(), None),
-            Target::Ratio(least) => {
-                (format!("ratio ≥ {least:.2}"), ratio.map(|ratio| ratio.median >= least))
-            }
-            Target::AtLeast(least) => (format!("≥ {}", show(least)), Some(median >= least)),
-            Target::AtMost(most) => (format!("≤ {}", show(most)), Some(median <= most)),
-        };
-        let reached = reached.map_or("", |reached| if reached { "yes" } else { "**no**" });
-        Some(format!(
-            "| {} | {} | {} | {} .. {} | {ratio_text} | {target} | {reached} |",
-            row.name,
-            row.unit.name(),
-            show(median),
-            show(min),
-            show(max)
-        ))
-    }
+fn line(entry: &Entry) -> Option<String> {
+    let Entry { row, values, ratios } = entry;
+    let Summary { median, min, max } = Summary::of(values)?;
+    let show = |value| row.unit.show(value);
+    let ratio = Summary::of(ratios);
+    let ratio_text = match (&ratio, &row.versus) {
+        (Some(ratio), Some(versus)) => {
+            format!("{:.2} ({:.2} .. {:.2}) of {versus}", ratio.median, ratio.min, ratio.max)
+        }
+        _ => String::new(),
+    };
+    let (target, reached) = match row.target {
+        Target::Open => (String::new(), None),
+        Target::Ratio(least) => (format!("ratio ≥ {least:.2}"), ratio.map(|ratio| ratio.median >= least)),
+        Target::AtLeast(least) => (format!("≥ {}", show(least)), Some(median >= least)),
+        Target::AtMost(most) => (format!("≤ {}", show(most)), Some(median <= most)),
+    };
+    let reached = reached.map_or("", |reached| if reached { "yes" } else { "**no**" });
+    Some(format!(
+        "| {} | {} | {} | {} .. {} | {ratio_text} | {target} | {reached} |",
+        row.name,
+        row.unit.name(),
+        show(median),
+        show(min),
+        show(max)
+    ))
 }
 
 #[cfg(test)]
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_taken_round_by_round() {
+    fn ratios_are_of_neighbours() {
         let mut ledger = Ledger::default();
         for (raw, engine) in [(100.0, 60.0), (10.0, 4.0), (50.0, 25.0)] {
             ledger.record(Row::events("raw"), raw);

@@ -1,6 +1,7 @@
 //! Many topics at once: does the engine get slower when the same load is spread over more of them?
 
 use super::context::Context;
+use super::engine;
 use super::load::{self, Ids, Maker, Shape, Topic};
 use super::raw;
 use super::table::{Group, Ledger, Row, Target};
@@ -25,6 +26,7 @@ impl Group for Topics {
     }
 
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+        raw::record(BATCH, context, ledger)?;
         for (topics, row) in rows() {
             let rate = load::runtime()?.block_on(measure(context, topics))?;
             ledger.record(row, rate);
@@ -49,7 +51,7 @@ async fn measure(context: &Context, count: usize) -> Result<f64, String> {
     for number in 0..count {
         topics.push(Topic::create(&store, &format!("bench-{number:04}")).await?);
     }
-    let commits = context.scaled(raw::EVENTS) / BATCH;
+    let commits = context.scaled(engine::EVENTS) / BATCH;
     let maker = Maker::new(SHAPE)?;
     let of_commit = |number: u64| &topics[number as usize % count];
     let mut queues = vec![Vec::new(); COMMITTERS];

@@ -8,6 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+/// What a part of the journal may be set to.
+const PART_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+/// The largest commit that can be allowed: the whole of it is in memory several times.
+const MAX_COMMIT_BYTES: usize = 32 << 20;
+
 /// A whole file. Everything may be left out.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -72,12 +77,16 @@ impl ConfigFile {
         if self.store.data.is_some() && self.store.memory == Some(true) {
             return Err("store.data and store.memory do not go together: leave one of them out".into());
         }
-        if self.store.part_bytes == Some(0) {
-            return Err("store.part_bytes must be at least 1".into());
+        if self.store.part_bytes.is_some_and(|bytes| !PART_BYTES.contains(&bytes)) {
+            let (least, most) = (PART_BYTES.start(), PART_BYTES.end());
+            return Err(format!("store.part_bytes must be between {least} and {most}"));
         }
         let limits = self.limits.limits();
         if limits.event_bytes == 0 || limits.commit_bytes == 0 || limits.topics == 0 {
             return Err("limits must be at least 1".into());
+        }
+        if limits.commit_bytes > MAX_COMMIT_BYTES {
+            return Err(format!("limits.commit_bytes can be at most {MAX_COMMIT_BYTES}"));
         }
         if limits.event_bytes > limits.commit_bytes {
             return Err(format!(

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_environment_and_that_over_the_file() {
-        let file = "[server]\nlisten = \"f:1\"\n[store]\ndata = \"f\"\npart_bytes = 7";
+        let file = "[server]\nlisten = \"f:1\"\n[store]\ndata = \"f\"\npart_bytes = 70000";
         let environment: fn(&str) -> Option<String> = |name| match name {
             "PROMBUS_LISTEN" => Some("e:1".into()),
             "PROMBUS_DATA" => Some("e".into()),
@@ -161,9 +161,9 @@ mod tests {
             _ => None,
         };
         let settings = resolve(ServeArgs::default(), NOTHING, file).unwrap();
-        assert_eq!((settings.listen.as_str(), settings.store), ("f:1", disk("f", Some(7))));
+        assert_eq!((settings.listen.as_str(), settings.store), ("f:1", disk("f", Some(70_000))));
         let settings = resolve(ServeArgs::default(), environment, file).unwrap();
-        assert_eq!((settings.listen.as_str(), settings.store), ("e:1", disk("e", Some(7))));
+        assert_eq!((settings.listen.as_str(), settings.store), ("e:1", disk("e", Some(70_000))));
         assert_eq!(settings.log_format, LogFormat::Json);
         let flags = ServeArgs {
             listen: Some("a:1".into()),
@@ -172,7 +172,7 @@ mod tests {
             ..ServeArgs::default()
         };
         let settings = resolve(flags, environment, file).unwrap();
-        assert_eq!((settings.listen.as_str(), settings.store), ("a:1", disk("a", Some(7))));
+        assert_eq!((settings.listen.as_str(), settings.store), ("a:1", disk("a", Some(70_000))));
         assert_eq!(settings.log_format, LogFormat::Text);
         let flags = ServeArgs { store: Some("memory".into()), ..ServeArgs::default() };
         assert_eq!(resolve(flags, environment, file).unwrap().store, StoreChoice::Memory);

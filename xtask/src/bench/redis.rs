@@ -1,0 +1,181 @@
+//! A peer in the same round: Redis streams, flushed before each answer, with the same load as the hub gets.
+
+use super::context::Context;
+use super::hub::free_address;
+use super::load::EVENT_BYTES;
+use super::raw;
+use super::table::{Group, Ledger, Row};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How many events in all.
+const EVENTS: u64 = 500_000;
+/// How many connections, each with one pipeline under way.
+const CONNECTIONS: u64 = 16;
+/// Events in a pipeline.
+const BATCH: u64 = 100;
+/// A server that does not answer by then never will.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// How often a connection is tried.
+const TRY_EVERY: Duration = Duration::from_millis(10);
+
+/// The group.
+pub struct Redis;
+
+impl Group for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+        let dir = context.fresh_dir("redis")?;
+        let Some(server) = Server::start(&dir)? else {
+            ledger
+                .note("Redis was not measured: there is no redis-server (Debian: redis-server).".to_owned());
+            return Ok(());
+        };
+        raw::record(BATCH, context, ledger)?;
+        let batches = context.scaled(EVENTS) / CONNECTIONS / BATCH;
+        let events = batches * CONNECTIONS * BATCH;
+        let seconds = server.load(batches).map_err(|error| format!("redis: {error}"))?;
+        let row = Row::events("Redis streams, pipelines of 100, 16 connections, flushed");
+        ledger.record(row.versus(raw::row_name(BATCH)), events as f64 / seconds);
+        server.check(events)
+    }
+}
+
+/// A server that runs; it is killed when this is dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts one that flushes before it answers; `None` where there is none to start.
+    fn start(dir: &Path) -> Result<Option<Self>, String> {
+        let address = free_address().map_err(|error| format!("no port is free: {error}"))?;
+        let port = address.rsplit(':').next().unwrap_or_default();
+        let spawned = Command::new("redis-server")
+            .args(["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
+            .args(["--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--dir"])
+            .arg(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("redis-server cannot be started: {error}")),
+        };
+        let server = Self { child, address };
+        let start = Instant::now();
+        while TcpStream::connect(&server.address).is_err() {
+            if start.elapsed() > READY_WITHIN {
+                return Err("redis-server does not answer".to_owned());
+            }
+            std::thread::sleep(TRY_EVERY);
+        }
+        Ok(Some(server))
+    }
+
+    /// Appends `batches` pipelines on each connection; says how long that took.
+    fn load(&self, batches: u64) -> io::Result<f64> {
+        let pipeline = append_command().repeat(BATCH as usize);
+        let connections =
+            (0..CONNECTIONS).map(|_| Connection::open(&self.address)).collect::<io::Result<Vec<_>>>()?;
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let pipeline = &pipeline;
+            let clients: Vec<_> = connections
+                .into_iter()
+                .map(|mut connection| scope.spawn(move || connection.append(pipeline, batches)))
+                .collect();
+            clients.into_iter().try_for_each(|client| {
+                client.join().unwrap_or_else(|_| Err(io::Error::other("a client panicked")))
+            })
+        })?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    fn check(&self, events: u64) -> Result<(), String> {
+        let ask = || -> io::Result<String> {
+            let mut connection = Connection::open(&self.address)?;
+            connection.stream.get_mut().write_all(&command(&[b"XLEN", b"bench"]))?;
+            connection.line()
+        };
+        let answer = ask().map_err(|error| format!("redis: {error}"))?;
+        if answer == format!(":{events}") {
+            return Ok(());
+        }
+        Err(format!("{events} events went into redis, which says {answer}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed, which is fine.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn open(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends the pipeline again and again, each time all of its answers are there.
+    fn append(&mut self, pipeline: &[u8], batches: u64) -> io::Result<()> {
+        for _ in 0..batches {
+            self.stream.get_mut().write_all(pipeline)?;
+            for _ in 0..BATCH {
+                let head = self.line()?;
+                if !head.starts_with('$') {
+                    return Err(io::Error::other(head));
+                }
+                self.line()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+fn append_command() -> Vec<u8> {
+    command(&[b"XADD", b"bench", b"*", b"p", &[b'x'; EVENT_BYTES]])
+}
+
+/// A command as the server reads it.
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_carry_the_length_of_each_word() {
+        assert_eq!(command(&[b"XLEN", b"bench"]), b"*2\r\n$4\r\nXLEN\r\n$5\r\nbench\r\n");
+    }
+}
