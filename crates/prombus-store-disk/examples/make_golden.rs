@@ -44,6 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let target = CursorTarget { next: Offset(u64::from(n)), detail: Bytes::from(vec![0, 255, n as u8]) };
         let key = CursorKey { topic: kept.clone(), reader: "reader".into(), partition: Partition(0) };
         let cursor = CursorMove {
+            incarnation: None,
             key,
             expect_version: u64::from(n),
             epoch: Epoch(u64::from(n / 50)),

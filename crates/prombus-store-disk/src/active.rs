@@ -3,9 +3,12 @@
 //! Events go in one by one while their commit is being checked, so each sees the ones before it; a commit that
 //! fails takes its events out again in reverse, and so does a batch that cannot be written.
 
+use crate::lookup::{By, id_hash};
 use crate::position::PartitionRef;
+use crate::record::EventHead;
 use hashbrown::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use uuid::Uuid;
 
 /// Hashes that are already hashes.
 #[derive(Default)]
@@ -29,18 +32,16 @@ impl Hasher for Identity {
 
 /// For each hash the places of its events, from the last to the first.
 #[derive(Default)]
-pub struct Chains {
+struct Chains {
     heads: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     links: Vec<Link>,
 }
 
 /// One event in a chain.
 #[derive(Debug, Clone, Copy)]
-pub struct Link {
-    /// The hash of its id or key.
-    pub hash: u64,
-    /// Where it lies in the part.
-    pub at: u32,
+struct Link {
+    hash: u64,
+    at: u32,
     /// One more than the index of the previous link with this hash; 0 for the first.
     prev: u32,
 }
@@ -63,7 +64,7 @@ impl Chains {
     }
 
     /// The places with this hash, the last one first.
-    pub fn latest_first(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
+    fn latest_first(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.heads.get(&hash).copied().unwrap_or(0);
         std::iter::from_fn(move || {
             let link = self.links.get((next as usize).checked_sub(1)?)?;
@@ -72,9 +73,8 @@ impl Chains {
         })
     }
 
-    /// All links, in the order of the journal.
-    pub fn links(&self) -> &[Link] {
-        &self.links
+    fn entries(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.links.iter().map(|link| (link.hash, link.at))
     }
 }
 
@@ -94,69 +94,129 @@ pub struct Run {
 /// What is put into the index for one event.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// Where it belongs.
-    pub partition: PartitionRef,
-    /// Its offset.
-    pub offset: u64,
-    /// Its event time.
-    pub ts: u64,
-    /// The hash of topic and id.
-    pub id_hash: u64,
+    /// What the engine decided about it.
+    pub head: EventHead,
     /// The hash of topic and key.
     pub key_hash: Option<u64>,
     /// Where it lies in the part.
     pub at: u32,
 }
 
+/// An event whose id the engine made.
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    id: Uuid,
+    topic: u32,
+    at: u32,
+}
+
+/// What has to be known to take an event out again.
+struct Pending {
+    run: usize,
+    has_key: bool,
+    made: bool,
+}
+
 /// The index.
 #[derive(Default)]
 pub struct ActiveIndex {
-    /// By id.
-    pub ids: Chains,
+    /// By the producer's id.
+    ids: Chains,
+    /// By the engine's own id. Those only grow, so the list is sorted as it comes.
+    made: Vec<Made>,
     /// By key.
-    pub keys: Chains,
+    keys: Chains,
     /// By partition.
     pub runs: Vec<Run>,
     by_partition: HashMap<PartitionRef, usize>,
     /// The run that was used last; events come in bursts.
     last_run: usize,
-    /// What the batch that is being made has put in: run, and whether there was a key.
-    pending: Vec<(usize, bool)>,
+    /// What the batch that is being made has put in.
+    pending: Vec<Pending>,
 }
 
 impl ActiveIndex {
     /// Puts an event in.
     pub fn push(&mut self, entry: Entry) {
-        let run_index = self.run_for(entry);
+        let Entry { head, key_hash, at } = entry;
+        let run_index = self.run_for(&head);
         let run = &mut self.runs[run_index];
         // A run that a failed commit emptied starts wherever the partition goes on.
         if run.ats.is_empty() {
-            run.first = entry.offset;
+            run.first = head.offset;
         }
-        run.ats.push(entry.at);
-        run.max_ts.push(run.max_ts.last().map_or(entry.ts, |max| entry.ts.max(*max)));
-        self.ids.push(entry.id_hash, entry.at);
-        if let Some(hash) = entry.key_hash {
-            self.keys.push(hash, entry.at);
+        run.ats.push(at);
+        run.max_ts.push(run.max_ts.last().map_or(head.ts, |max| head.ts.max(*max)));
+        if head.hub_id {
+            self.made.push(Made { id: head.id, topic: head.partition.topic, at });
+        } else {
+            self.ids.push(id_hash(head.partition.topic, head.id), at);
         }
-        self.pending.push((run_index, entry.key_hash.is_some()));
+        if let Some(hash) = key_hash {
+            self.keys.push(hash, at);
+        }
+        self.pending.push(Pending { run: run_index, has_key: key_hash.is_some(), made: head.hub_id });
     }
 
-    fn run_for(&mut self, entry: Entry) -> usize {
-        if self.runs.get(self.last_run).is_some_and(|run| run.partition == entry.partition) {
+    fn run_for(&mut self, head: &EventHead) -> usize {
+        if self.runs.get(self.last_run).is_some_and(|run| run.partition == head.partition) {
             return self.last_run;
         }
         let runs = &mut self.runs;
-        self.last_run = *self.by_partition.entry(entry.partition).or_insert_with(|| {
-            runs.push(Run {
-                partition: entry.partition,
-                first: entry.offset,
-                ats: Vec::new(),
-                max_ts: Vec::new(),
-            });
+        self.last_run = *self.by_partition.entry(head.partition).or_insert_with(|| {
+            let (partition, first) = (head.partition, head.offset);
+            runs.push(Run { partition, first, ats: Vec::new(), max_ts: Vec::new() });
             runs.len() - 1
         });
         self.last_run
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.ids.links.len() + self.made.len()
+    }
+
+    /// The last place below `below` that `by` points at.
+    pub fn newest(&self, by: By, below: u32) -> Option<u32> {
+        match by {
+            By::Key(hash) => self.keys.latest_first(hash).find(|at| *at < below),
+            By::Id(id, hash) => {
+                let own = self.ids.latest_first(hash).find(|at| *at < below);
+                own.max(self.made(id).filter(|at| *at < below))
+            }
+        }
+    }
+
+    fn made(&self, id: Uuid) -> Option<u32> {
+        // Most ids that are asked for are not of this time at all.
+        if self.made.last()?.id < id {
+            return None;
+        }
+        self.made.binary_search_by_key(&id, |made| made.id).ok().map(|i| self.made[i].at)
+    }
+
+    /// At most `limit` places of a key within a range, in the order of the journal.
+    pub fn of_key(&self, hash: u64, within: std::ops::Range<u32>, limit: usize) -> Vec<u32> {
+        let chain = self.keys.latest_first(hash).take_while(|at| *at >= within.start);
+        let mut places: Vec<u32> = chain.filter(|at| *at < within.end).collect();
+        places.reverse();
+        places.truncate(limit);
+        places
+    }
+
+    /// The hash of each id with its place, sorted.
+    pub fn id_entries(&self) -> Vec<(u64, u32)> {
+        let made = self.made.iter().map(|made| (id_hash(made.topic, made.id), made.at));
+        let mut entries: Vec<(u64, u32)> = made.chain(self.ids.entries()).collect();
+        entries.sort_unstable();
+        entries
+    }
+
+    /// The hash of each key with its place, sorted.
+    pub fn key_entries(&self) -> Vec<(u64, u32)> {
+        let mut entries: Vec<(u64, u32)> = self.keys.entries().collect();
+        entries.sort_unstable();
+        entries
     }
 
     /// How many events the batch that is being made has put in.
@@ -172,11 +232,15 @@ impl ActiveIndex {
     /// Takes out what the batch has put in beyond its first `count`.
     pub fn undo_to(&mut self, count: usize) {
         while self.pending.len() > count
-            && let Some((run, has_key)) = self.pending.pop()
+            && let Some(Pending { run, has_key, made }) = self.pending.pop()
         {
             self.runs[run].ats.pop();
             self.runs[run].max_ts.pop();
-            self.ids.pop();
+            if made {
+                self.made.pop();
+            } else {
+                self.ids.pop();
+            }
             if has_key {
                 self.keys.pop();
             }
@@ -193,9 +257,15 @@ impl ActiveIndex {
 mod tests {
     use super::*;
 
-    fn entry(partition: u32, offset: u64, at: u32, key: Option<u64>) -> Entry {
+    fn entry(partition: u32, offset: u64, at: u32, key_hash: Option<u64>) -> Entry {
         let partition = PartitionRef { topic: 1, partition };
-        Entry { partition, offset, ts: 100 - offset, id_hash: u64::from(at), key_hash: key, at }
+        let (id, hub_id) = (Uuid::from_u128(u128::from(at)), at.is_multiple_of(20));
+        let head = EventHead { partition, offset, id, hub_id, ts: 100 - offset, recorded_ts: 0 };
+        Entry { head, key_hash, at }
+    }
+
+    fn by_id(at: u32) -> By {
+        By::id(1, Uuid::from_u128(u128::from(at)))
     }
 
     #[test]
@@ -206,15 +276,21 @@ mod tests {
         index.keep();
         index.push(entry(0, 2, 30, Some(7)));
         index.push(entry(5, 9, 40, None));
-        assert_eq!(index.keys.latest_first(7).collect::<Vec<_>>(), [30, 20, 10]);
+        assert_eq!(index.of_key(7, 0..99, 9), [10, 20, 30]);
+        assert_eq!(
+            [10, 20, 30, 40].map(|at| index.newest(by_id(at), 99)),
+            [Some(10), Some(20), Some(30), Some(40)]
+        );
         index.undo_to(0);
-        assert_eq!(index.keys.latest_first(7).collect::<Vec<_>>(), [20, 10]);
-        assert_eq!(index.ids.latest_first(30).count() + index.ids.latest_first(40).count(), 0);
+        assert_eq!(index.of_key(7, 0..99, 9), [10, 20]);
+        assert_eq!(index.newest(By::Key(7), 20), Some(10));
+        assert_eq!([10, 20, 30, 40].map(|at| index.newest(by_id(at), 99)), [Some(10), Some(20), None, None]);
         assert!(index.run(PartitionRef { topic: 1, partition: 5 }).is_none());
         index.push(entry(5, 3, 50, None));
         index.keep();
         assert_eq!(index.run(PartitionRef { topic: 1, partition: 5 }).unwrap().first, 3);
         let run = index.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
         assert_eq!((&run.ats[..], &run.max_ts[..]), (&[10, 20][..], &[100, 100][..]));
+        assert_eq!((index.id_entries().len(), index.key_entries().len()), (3, 2));
     }
 }

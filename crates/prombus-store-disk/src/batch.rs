@@ -5,6 +5,7 @@
 //! to flushed data can be told from the torn tail that an ordinary power cut leaves.
 
 use crate::position::Pos;
+use crate::record;
 
 /// The fixed part of a batch.
 pub const BATCH_HEAD: usize = 56;
@@ -49,9 +50,22 @@ pub fn finish(out: &mut Vec<u8>, mut head: BatchHead) -> BatchHead {
     out[32..40].copy_from_slice(&head.flushed_to.pack().to_le_bytes());
     out[40..48].copy_from_slice(&head.sequence.to_le_bytes());
     out[48..56].copy_from_slice(&head.recorded_ts.to_le_bytes());
-    let crc = crc32fast::hash(&out[8..]);
+    let crc = checksum(out, head.items).unwrap_or_default();
     out[4..8].copy_from_slice(&crc.to_le_bytes());
     head
+}
+
+/// The checksum of a batch: over its head, and over length and checksum of each item, which covers the rest.
+/// `None` where the items do not fill the batch.
+fn checksum(batch: &[u8], items: u32) -> Option<u32> {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&batch[8..BATCH_HEAD]);
+    let mut rest = &batch[BATCH_HEAD..];
+    for _ in 0..items {
+        crc.update(rest.get(..8)?);
+        rest = rest.get(record::item_len(rest)?..)?;
+    }
+    (rest.len() < ALIGN && rest.iter().all(|byte| *byte == 0)).then(|| crc.finalize())
 }
 
 /// The batch at the start of `bytes`, which lies at `pos`: its head and items, if it is whole and belongs there.
@@ -59,7 +73,15 @@ pub fn parse(bytes: &[u8], pos: Pos) -> Option<(BatchHead, &[u8])> {
     let head = head(bytes)?;
     let batch = bytes.get(..head.len as usize)?;
     let crc = u32::from_le_bytes(batch[4..8].try_into().ok()?);
-    (head.pos == pos && crc32fast::hash(&batch[8..]) == crc).then(|| (head, &batch[BATCH_HEAD..]))
+    if head.pos != pos || checksum(batch, head.items)? != crc {
+        return None;
+    }
+    let mut rest = &batch[BATCH_HEAD..];
+    for _ in 0..head.items {
+        record::item(rest)?;
+        rest = &rest[record::item_len(rest)?..];
+    }
+    Some((head, &batch[BATCH_HEAD..]))
 }
 
 fn head(bytes: &[u8]) -> Option<BatchHead> {
@@ -89,7 +111,9 @@ mod tests {
     fn sample() -> (Vec<u8>, BatchHead) {
         let mut out = Vec::new();
         start(&mut out);
-        out.extend_from_slice(b"items that do not end at a multiple of eight");
+        for content in [&b"items"[..], b"that do not end", b"at a multiple of eight"] {
+            record::write_item(&mut out, 7, |out| out.extend_from_slice(content));
+        }
         let pos = Pos { part: 2, at: 64 };
         let head =
             BatchHead { len: 0, items: 3, pos, epoch: 4, flushed_to: pos, sequence: 9, recorded_ts: 10 };
@@ -108,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_flipped_bit_is_found(bit in 0usize..8 * 104) {
+        fn a_flipped_bit_is_found(bit in 0usize..8 * 136) {
             let (mut out, head) = sample();
             let bit = bit % (out.len() * 8);
             out[bit / 8] ^= 1 << (bit % 8);

@@ -1,7 +1,7 @@
 //! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint
 //! against what the journal gives. Reads only.
 
-use crate::active::{ActiveIndex, Chains};
+use crate::active::ActiveIndex;
 use crate::checkpoint;
 use crate::disk::{Disk, RealDisk};
 use crate::paged::PagedFile;
@@ -197,12 +197,12 @@ impl<'a> Check<'a> {
         let (mut at, mut good) = (PART_HEAD as u32, true);
         loop {
             for batch in bytes.batches_from(at) {
-                let before = index.ids.links().len();
+                let before = index.len();
                 if good && let Err(at) = replay.take(&batch, &mut index) {
                     self.problem(path, u64::from(at), "an item of a good batch cannot be read");
                     good = false;
                 }
-                self.report.events += (index.ids.links().len() - before) as u64;
+                self.report.events += (index.len() - before) as u64;
                 at = batch.head.pos.at + batch.head.len;
             }
             match (bytes.tail(at), bytes.next_good(at)) {
@@ -277,12 +277,7 @@ impl<'a> Check<'a> {
 }
 
 fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<bool> {
-    let sorted = |chains: &Chains| {
-        let mut entries: Vec<(u64, u32)> = chains.links().iter().map(|link| (link.hash, link.at)).collect();
-        entries.sort_unstable();
-        entries
-    };
-    if sidecar.part_end != part_end || sidecar.all_entries()? != [sorted(&index.ids), sorted(&index.keys)] {
+    if sidecar.part_end != part_end || sidecar.all_entries()? != [index.id_entries(), index.key_entries()] {
         return Ok(false);
     }
     let runs = index.runs.iter().filter(|run| !run.ats.is_empty());

@@ -16,6 +16,7 @@ mod check;
 mod checkpoint;
 mod fetch;
 mod housekeeper;
+mod lookup;
 mod paged;
 mod part;
 mod position;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const PAGE: usize = 4096;
 /// The content of a page.
 pub const CONTENT: usize = PAGE - 4;
+/// How many pages are read at once.
+const READ_PAGES: usize = 4;
 /// How much is gathered before it is written.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -111,8 +113,9 @@ impl PagedFile {
         let pages = len / PAGE as u64;
         let verified = (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let paged = Self { file, pages, verified };
-        let mut header = Vec::new();
-        paged.read_pages(0, 1, &mut header)?;
+        let mut header = vec![0; PAGE];
+        paged.read_pages(0, &mut header)?;
+        header.truncate(CONTENT);
         Ok((paged, header))
     }
 
@@ -123,16 +126,19 @@ impl PagedFile {
 
     /// `len` bytes of content from `at`.
     pub fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
-        if len == 0 {
-            return Ok(Vec::new());
+        let mut content = Vec::with_capacity(len);
+        let mut pages = [0; READ_PAGES * PAGE];
+        while content.len() < len {
+            let next = at + content.len() as u64;
+            let (first, skip) = (next / CONTENT as u64, (next % CONTENT as u64) as usize);
+            let wanted = (skip + len - content.len()).div_ceil(CONTENT).min(READ_PAGES);
+            self.read_pages(first + 1, &mut pages[..wanted * PAGE])?;
+            for (n, page) in pages[..wanted * PAGE].chunks_exact(PAGE).enumerate() {
+                let from = if n == 0 { skip } else { 0 };
+                let to = CONTENT.min(from + len - content.len());
+                content.extend_from_slice(&page[from..to]);
+            }
         }
-        let first = at / CONTENT as u64;
-        let last = (at + len as u64 - 1) / CONTENT as u64;
-        let mut content = Vec::new();
-        self.read_pages(first + 1, last - first + 1, &mut content)?;
-        let skip = (at % CONTENT as u64) as usize;
-        content.truncate(skip + len);
-        content.drain(..skip);
         Ok(content)
     }
 
@@ -143,20 +149,19 @@ impl PagedFile {
         check(page, &bytes)
     }
 
-    fn read_pages(&self, first: u64, count: u64, content: &mut Vec<u8>) -> io::Result<()> {
-        if first + count > self.pages {
-            return Err(damaged(format!("it ends before page {}", first + count)));
+    /// Fills `pages` from page `first` on, and verifies those that were not verified before.
+    fn read_pages(&self, first: u64, pages: &mut [u8]) -> io::Result<()> {
+        let end = first + (pages.len() / PAGE) as u64;
+        if end > self.pages {
+            return Err(damaged(format!("it ends before page {end}")));
         }
-        let mut bytes = vec![0; count as usize * PAGE];
-        read_exact(&*self.file, &mut bytes, first * PAGE as u64)?;
-        content.reserve(count as usize * CONTENT);
-        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE)) {
+        read_exact(&*self.file, pages, first * PAGE as u64)?;
+        for (page, bytes) in (first..).zip(pages.chunks_exact(PAGE)) {
             let (word, bit) = (&self.verified[(page / 64) as usize], 1 << (page % 64));
             if word.load(Ordering::Relaxed) & bit == 0 {
                 check(page, bytes)?;
                 word.fetch_or(bit, Ordering::Relaxed);
             }
-            content.extend_from_slice(&bytes[..CONTENT]);
         }
         Ok(())
     }

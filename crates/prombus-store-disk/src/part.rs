@@ -2,9 +2,10 @@
 
 use crate::active::ActiveIndex;
 use crate::disk::{Disk, DiskFile, read_exact};
+use crate::lookup::By;
 use crate::position::{PartitionRef, Pos};
 use crate::record;
-use crate::sidecar::{By, Sidecar, TS_EVERY};
+use crate::sidecar::{Sidecar, TS_EVERY};
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::io;
@@ -119,14 +120,6 @@ impl Part {
         *self.index.write() = Index::Sealed(sidecar);
     }
 
-    /// When the last event of a sealed part was taken.
-    pub fn last_recorded_ts(&self) -> Option<u64> {
-        match &*self.index() {
-            Index::Active(_) => None,
-            Index::Sealed(sidecar) => Some(sidecar.last_recorded_ts),
-        }
-    }
-
     /// Runs `change` on the index in memory, where the part has one.
     pub fn with_active(&self, change: impl FnOnce(&mut ActiveIndex)) {
         if let Index::Active(index) = &*self.index() {
@@ -143,37 +136,20 @@ impl Part {
         self.file.len().unwrap_or(0) + index
     }
 
-    /// The last place below `below` of an event with this hash.
-    pub fn newest(&self, by: By, hash: u64, below: u32) -> io::Result<Option<u32>> {
+    /// The last place below `below` that `by` points at.
+    pub fn newest(&self, by: By, below: u32) -> io::Result<Option<u32>> {
         match &*self.index() {
-            Index::Active(index) => {
-                let index = index.read();
-                let chains = if by == By::Id { &index.ids } else { &index.keys };
-                Ok(chains.latest_first(hash).find(|at| *at < below))
-            }
-            Index::Sealed(sidecar) => sidecar.newest(by, hash, below),
+            Index::Active(index) => Ok(index.read().newest(by, below)),
+            Index::Sealed(sidecar) => sidecar.newest(by, below),
         }
     }
 
-    /// At most `limit` places of events with this hash in `from..below`, in the order of the journal.
-    pub fn oldest(
-        &self,
-        by: By,
-        hash: u64,
-        within: std::ops::Range<u32>,
-        limit: usize,
-    ) -> io::Result<Vec<u32>> {
+    /// At most `limit` places of a key in a range, in the order of the journal.
+    pub fn of_key(&self, hash: u64, within: std::ops::Range<u32>, limit: usize) -> io::Result<Vec<u32>> {
         match &*self.index() {
-            Index::Active(index) => {
-                let index = index.read();
-                let chains = if by == By::Id { &index.ids } else { &index.keys };
-                let chain = chains.latest_first(hash).take_while(|at| *at >= within.start);
-                let mut places: Vec<u32> = chain.filter(|at| *at < within.end).collect();
-                places.reverse();
-                places.truncate(limit);
-                Ok(places)
-            }
-            Index::Sealed(sidecar) => sidecar.oldest(by, hash, within.start, limit),
+            Index::Active(index) => Ok(index.read().of_key(hash, within, limit)),
+            // A part is only sealed when all of it is visible.
+            Index::Sealed(sidecar) => sidecar.of_key(hash, within.start, limit),
         }
     }
 

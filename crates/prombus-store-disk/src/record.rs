@@ -111,6 +111,12 @@ pub fn item(bytes: &[u8]) -> Option<(u8, &[u8])> {
     (crc32fast::hash(&item[8..]) == crc).then(|| (item[8], &item[ITEM_HEAD..]))
 }
 
+/// The item at the start of `bytes`, whose checksum was verified with its batch.
+pub fn verified_item(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let item = bytes.get(..item_len(bytes)?)?;
+    Some((item[8], &item[ITEM_HEAD..]))
+}
+
 fn number<const N: usize>(item: &[u8], at: usize) -> Option<[u8; N]> {
     item.get(at..at + N)?.try_into().ok()
 }

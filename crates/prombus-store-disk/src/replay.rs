@@ -2,20 +2,10 @@
 
 use crate::active::{ActiveIndex, Entry};
 use crate::change;
+use crate::lookup::key_hash;
 use crate::record::{self, EVENT};
 use crate::scan::Batch;
 use crate::view::{Span, View};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
-
-/// The hash that ids of a topic are indexed by.
-pub fn id_hash(topic: u32, id: &[u8; 16]) -> u64 {
-    xxh3_64_with_seed(id, u64::from(topic))
-}
-
-/// The hash that keys of a topic are indexed by.
-pub fn key_hash(topic: u32, key: &[u8]) -> u64 {
-    xxh3_64_with_seed(key, u64::from(topic))
-}
 
 /// The state so far.
 pub struct Replay {
@@ -33,7 +23,7 @@ impl Replay {
         for _ in 0..batch.head.items {
             let at = batch.items_at + used as u32;
             let rest = batch.items.get(used..).ok_or(at)?;
-            let (kind, content) = record::item(rest).ok_or(at)?;
+            let (kind, content) = record::verified_item(rest).ok_or(at)?;
             let len = record::item_len(rest).ok_or(at)?;
             if kind == EVENT {
                 self.take_event(&rest[..len], at, index, applies).ok_or(at)?;
@@ -52,15 +42,8 @@ impl Replay {
 
     fn take_event(&mut self, item: &[u8], at: u32, index: &mut ActiveIndex, applies: bool) -> Option<()> {
         let head = record::event_head(item)?;
-        let topic = head.partition.topic;
-        index.push(Entry {
-            partition: head.partition,
-            offset: head.offset,
-            ts: head.ts,
-            id_hash: id_hash(topic, head.id.as_bytes()),
-            key_hash: record::event_key(item).map(|key| key_hash(topic, key)),
-            at,
-        });
+        let key_hash = record::event_key(item).map(|key| key_hash(head.partition.topic, key));
+        index.push(Entry { head, key_hash, at });
         if applies {
             let span = self.view.span(head.partition);
             if span.next != head.offset {

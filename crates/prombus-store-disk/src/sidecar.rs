@@ -3,9 +3,10 @@
 //! What every question needs first (which partitions, where the buckets start, the filters) is in memory; the
 //! rest is read a page at a time. A hash only points at an event: whoever asks compares the event itself.
 
-use crate::active::{ActiveIndex, Link};
+use crate::active::ActiveIndex;
 use crate::bloom::Bloom;
 use crate::disk::{Disk, DiskFile};
+use crate::lookup::By;
 use crate::paged::{PagedFile, PagedWriter, damaged};
 use crate::position::PartitionRef;
 use hashbrown::HashMap;
@@ -25,15 +26,6 @@ const SMALL: u32 = 256;
 const ENTRY: usize = 12;
 /// What is told of a run.
 const RUN: usize = 48;
-
-/// What an event is looked up by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// Its id.
-    Id,
-    /// Its key.
-    Key,
-}
 
 /// Where a piece of the file lies, in content bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -97,8 +89,8 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
     header.extend_from_slice(&facts.last_recorded_ts.to_le_bytes());
     let runs = write_runs(&mut out, index)?;
     let mut sections = vec![section(&mut out, &runs)?];
-    sections.extend(write_hashes(&mut out, index.ids.links())?);
-    sections.extend(write_hashes(&mut out, index.keys.links())?);
+    sections.extend(write_hashes(&mut out, &index.id_entries())?);
+    sections.extend(write_hashes(&mut out, &index.key_entries())?);
     for section in sections {
         header.extend_from_slice(&section.at.to_le_bytes());
         header.extend_from_slice(&section.len.to_le_bytes());
@@ -140,9 +132,7 @@ fn write_runs(out: &mut PagedWriter, index: &ActiveIndex) -> io::Result<Vec<u8>>
 }
 
 /// Writes entries, bucket starts and filter.
-fn write_hashes(out: &mut PagedWriter, links: &[Link]) -> io::Result<[Section; 3]> {
-    let mut sorted: Vec<(u64, u32)> = links.iter().map(|link| (link.hash, link.at)).collect();
-    sorted.sort_unstable();
+fn write_hashes(out: &mut PagedWriter, sorted: &[(u64, u32)]) -> io::Result<[Section; 3]> {
     let mut filter = Bloom::for_entries(sorted.len());
     let bits = bucket_bits(sorted.len());
     let mut starts: Vec<u32> = Vec::with_capacity((1 << bits) + 1);
@@ -219,20 +209,24 @@ impl Sidecar {
         Ok(low)
     }
 
-    /// The last place below `below` of an event with this hash.
-    pub fn newest(&self, by: By, hash: u64, below: u32) -> io::Result<Option<u32>> {
-        self.hashes(by).newest(&self.file, hash, below)
-    }
-
-    /// At most `limit` places of events with this hash that lie at `from` or after it, in the order of the journal.
-    pub fn oldest(&self, by: By, hash: u64, from: u32, limit: usize) -> io::Result<Vec<u32>> {
-        self.hashes(by).oldest(&self.file, hash, from, limit)
-    }
-
-    fn hashes(&self, by: By) -> &HashIndex {
+    /// The last place below `below` that `by` points at.
+    pub fn newest(&self, by: By, below: u32) -> io::Result<Option<u32>> {
         match by {
-            By::Id => &self.ids,
-            By::Key => &self.keys,
+            By::Id(_, hash) => self.ids.newest(&self.file, hash, below),
+            By::Key(hash) => self.keys.newest(&self.file, hash, below),
+        }
+    }
+
+    /// At most `limit` places of a key that lie at `from` or after it, in the order of the journal.
+    pub fn of_key(&self, hash: u64, from: u32, limit: usize) -> io::Result<Vec<u32>> {
+        self.keys.oldest(&self.file, hash, from, limit)
+    }
+
+    /// Whether `by` may point at an event; `false` is certain.
+    pub fn may_have(&self, by: By) -> bool {
+        match by {
+            By::Id(_, hash) => self.ids.filter.may_contain(hash),
+            By::Key(hash) => self.keys.filter.may_contain(hash),
         }
     }
 
@@ -292,14 +286,14 @@ impl HashIndex {
         let (mut low, mut high) = self.bucket(hash);
         while high - low > SMALL {
             let middle = low + (high - low) / 2;
-            if self.read(file, middle, middle + 1)?[0] < (hash, at) {
+            if self.read(file, middle, middle + 1)?.get(0) < (hash, at) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         let entries = self.read(file, low, high)?;
-        Ok(low + entries.partition_point(|entry| *entry < (hash, at)) as u32)
+        Ok(low + entries.lower_bound((hash, at)) as u32)
     }
 
     fn newest(&self, file: &PagedFile, hash: u64, below: u32) -> io::Result<Option<u32>> {
@@ -307,11 +301,10 @@ impl HashIndex {
         let last = if to - from <= SMALL {
             // The usual case: one read for the whole bucket.
             let entries = self.read(file, from, to)?;
-            let before = entries.partition_point(|entry| *entry < (hash, below));
-            before.checked_sub(1).map(|i| entries[i])
+            entries.lower_bound((hash, below)).checked_sub(1).map(|last| entries.get(last))
         } else {
             let before = self.lower_bound(file, hash, below)?;
-            if before == from { None } else { self.read(file, before - 1, before)?.first().copied() }
+            if before == from { None } else { Some(self.read(file, before - 1, before)?.get(0)) }
         };
         Ok(last.filter(|(found, _)| *found == hash).map(|(_, at)| at))
     }
@@ -324,21 +317,41 @@ impl HashIndex {
         let start = self.lower_bound(file, hash, from)?;
         let stop = end.min(start.saturating_add(limit.min(u32::MAX as usize) as u32));
         let entries = self.read(file, start, stop)?;
-        Ok(entries.into_iter().take_while(|(found, _)| *found == hash).map(|(_, at)| at).collect())
+        Ok(entries.iter().take_while(|(found, _)| *found == hash).map(|(_, at)| at).collect())
     }
 
     fn all(&self, file: &PagedFile) -> io::Result<Vec<(u64, u32)>> {
-        self.read(file, 0, (self.entries.len / ENTRY as u64) as u32)
+        Ok(self.read(file, 0, (self.entries.len / ENTRY as u64) as u32)?.iter().collect())
     }
 
-    fn read(&self, file: &PagedFile, from: u32, to: u32) -> io::Result<Vec<(u64, u32)>> {
+    fn read(&self, file: &PagedFile, from: u32, to: u32) -> io::Result<Entries> {
         let len = to.saturating_sub(from) as usize * ENTRY;
-        let bytes = file.read(self.entries.at + u64::from(from) * ENTRY as u64, len)?;
-        let parse = |entry: &[u8]| {
-            let hash = u64::from_le_bytes(entry[..8].try_into().unwrap_or_default());
-            (hash, u32::from_le_bytes(entry[8..].try_into().unwrap_or_default()))
-        };
-        Ok(bytes.chunks_exact(ENTRY).map(parse).collect())
+        file.read(self.entries.at + u64::from(from) * ENTRY as u64, len).map(Entries)
+    }
+}
+
+/// Entries as they lie in the file, sorted.
+struct Entries(Vec<u8>);
+
+impl Entries {
+    fn get(&self, n: usize) -> (u64, u32) {
+        let entry = &self.0[n * ENTRY..][..ENTRY];
+        let hash = u64::from_le_bytes(entry[..8].try_into().unwrap_or_default());
+        (hash, u32::from_le_bytes(entry[8..].try_into().unwrap_or_default()))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        (0..self.0.len() / ENTRY).map(|n| self.get(n))
+    }
+
+    /// The index of the first entry that is not before `wanted`.
+    fn lower_bound(&self, wanted: (u64, u32)) -> usize {
+        let (mut low, mut high) = (0, self.0.len() / ENTRY);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.get(middle) < wanted { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 }
 
@@ -347,16 +360,27 @@ mod tests {
     use super::*;
     use crate::active::Entry;
     use crate::disk::RealDisk;
+    use crate::record::EventHead;
+    use uuid::Uuid;
     use xxhash_rust::xxh3::xxh3_64;
+
+    fn id(i: u32) -> Uuid {
+        Uuid::from_u128(u128::from(i) + 1)
+    }
 
     fn sealed(events: u32) -> (tempfile::TempDir, Sidecar) {
         let mut index = ActiveIndex::default();
         for i in 0..events {
-            let partition = PartitionRef { topic: 1, partition: i % 3 };
-            let (offset, ts) = (u64::from(i / 3) + 5, u64::from(i ^ 1));
+            let head = EventHead {
+                partition: PartitionRef { topic: 1, partition: i % 3 },
+                offset: u64::from(i / 3) + 5,
+                id: id(i),
+                hub_id: i % 5 < 3,
+                ts: u64::from(i ^ 1),
+                recorded_ts: 0,
+            };
             let key_hash = (i % 2 == 0).then(|| xxh3_64(&(i % 10).to_le_bytes()));
-            let id_hash = xxh3_64(&i.to_le_bytes());
-            index.push(Entry { partition, offset, ts, id_hash, key_hash, at: i * 100 });
+            index.push(Entry { head, key_hash, at: i * 100 });
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.index");
@@ -371,19 +395,18 @@ mod tests {
             let (_dir, sidecar) = sealed(events);
             assert_eq!((sidecar.part_end, sidecar.last_recorded_ts), (77, 88));
             for i in 0..events {
-                let hash = xxh3_64(&i.to_le_bytes());
-                assert_eq!(sidecar.oldest(By::Id, hash, 0, 10).unwrap(), [i * 100]);
-                assert_eq!(sidecar.newest(By::Id, hash, u32::MAX).unwrap(), Some(i * 100));
-                assert_eq!(sidecar.newest(By::Id, hash, i * 100).unwrap(), None);
+                let by = By::id(1, id(i));
+                assert_eq!(sidecar.newest(by, u32::MAX).unwrap(), Some(i * 100));
+                assert_eq!(sidecar.newest(by, i * 100).unwrap(), None);
             }
-            assert!(sidecar.oldest(By::Id, 12345, 0, 10).unwrap().is_empty());
+            assert_eq!(sidecar.newest(By::id(1, id(events)), u32::MAX).unwrap(), None);
             let of_key: Vec<u32> = (0..events).filter(|i| i % 10 == 4).map(|i| i * 100).collect();
             let hash = xxh3_64(&4u32.to_le_bytes());
-            assert_eq!(sidecar.oldest(By::Key, hash, 0, usize::MAX).unwrap(), of_key);
-            assert_eq!(sidecar.newest(By::Key, hash, u32::MAX).unwrap(), of_key.last().copied());
+            assert_eq!(sidecar.of_key(hash, 0, usize::MAX).unwrap(), of_key);
+            assert_eq!(sidecar.newest(By::Key(hash), u32::MAX).unwrap(), of_key.last().copied());
             if of_key.len() > 9 {
-                assert_eq!(sidecar.oldest(By::Key, hash, of_key[3], 5).unwrap(), of_key[3..8]);
-                assert_eq!(sidecar.newest(By::Key, hash, of_key[7]).unwrap(), Some(of_key[6]));
+                assert_eq!(sidecar.of_key(hash, of_key[3], 5).unwrap(), of_key[3..8]);
+                assert_eq!(sidecar.newest(By::Key(hash), of_key[7]).unwrap(), Some(of_key[6]));
             }
             let run = sidecar.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
             assert_eq!((run.first, run.count), (5, u64::from(events.div_ceil(3))));

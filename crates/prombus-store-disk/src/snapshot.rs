@@ -1,11 +1,10 @@
 //! Reading events as of one view: by offset, time, id and key.
 
 use crate::fetch::Fetch;
+use crate::lookup::{By, key_hash};
 use crate::part::Part;
 use crate::position::{PartitionRef, Pos};
 use crate::record;
-use crate::replay::{id_hash, key_hash};
-use crate::sidecar::By;
 use crate::view::{Span, View};
 use bytes::Bytes;
 use prombus_core::{
@@ -161,27 +160,28 @@ impl Snapshot {
     /// The event with an id.
     pub fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        let hash = id_hash(topic.number.0, id.as_bytes());
-        self.newest(By::Id, hash, topic, |item| record::event_head(item).is_some_and(|head| head.id == id))
+        self.newest(By::id(topic.number.0, id), topic, |item| {
+            record::event_head(item).is_some_and(|head| head.id == id)
+        })
     }
 
     /// The latest event of a key.
     pub fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        let hash = key_hash(topic.number.0, key.as_bytes());
-        self.newest(By::Key, hash, topic, |item| record::event_key(item) == Some(key.as_bytes()))
+        self.newest(By::key(topic.number.0, key.as_bytes()), topic, |item| {
+            record::event_key(item) == Some(key.as_bytes())
+        })
     }
 
     fn newest(
         &self,
         by: By,
-        hash: u64,
         topic: &TopicState,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Event>, ReadError> {
         for part in self.parts().iter().rev() {
             let mut below = self.visible_end(part);
-            while let Some(at) = part.newest(by, hash, below).map_err(failed)? {
+            while let Some(at) = part.newest(by, below).map_err(failed)? {
                 let item = part.item(at).map_err(failed)?;
                 if self.is_kept(&item, topic) && is_it(&item) {
                     return Ok(record::event(&item, topic.name.clone()));
@@ -213,7 +213,7 @@ impl Snapshot {
             let end = self.visible_end(part);
             loop {
                 let wanted = request.limit - events.len();
-                let places = part.oldest(By::Key, hash, from..end, wanted).map_err(failed)?;
+                let places = part.of_key(hash, from..end, wanted).map_err(failed)?;
                 for at in &places {
                     let item = part.item(*at).map_err(failed)?;
                     let is_it = record::event_key(&item) == Some(request.key.as_bytes());

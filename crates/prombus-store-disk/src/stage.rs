@@ -1,23 +1,27 @@
 //! A batch in the making: commits are checked one by one against the state with all before them, and what they
 //! change is encoded and applied at once. A commit that fails is taken back as if it had never been.
 
+use crate::active::{ActiveIndex, Entry};
 use crate::batch::{self, BATCH_HEAD};
 use crate::change;
-use crate::part::Part;
+use crate::lookup::{By, key_hash};
+use crate::part::{Index, Part};
 use crate::position::PartitionRef;
 use crate::record::{self, EventHead};
-use crate::replay::{id_hash, key_hash};
 use crate::shared::Shared;
-use crate::sidecar::By;
 use crate::view::{Change, Span, View};
 use bytes::Bytes;
+use parking_lot::RwLockWriteGuard;
 use prombus_core::{
     Append, Appended, Commit, CommitError, ConfigChange, Cursor, CursorMove, Document, DocumentWrite,
     Durability, Event, IdMaker, Layout, NewEvent, Offset, Partition, Placement, Receipt, Sequence, TopicName,
     TopicNumber, TopicState, document,
 };
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// The batch.
 pub struct Stage {
@@ -29,7 +33,8 @@ pub struct Stage {
     pub buffer: Vec<u8>,
     /// How many items it has.
     pub items: u32,
-    /// The part that it goes to.
+    /// All parts; it goes to the last one.
+    parts: Arc<Vec<Arc<Part>>>,
     part: Arc<Part>,
     /// Before anything was put into the batch.
     start: Mark,
@@ -52,12 +57,34 @@ impl Mark {
 }
 
 /// What the events of one commit share.
-#[derive(Default)]
-struct Appending {
+struct Appending<'a> {
+    /// The index of the part that is written.
+    index: RwLockWriteGuard<'a, ActiveIndex>,
     /// Topics from this number on are made by the commit.
     first_new_topic: u32,
+    /// The topic of the event before.
     topic: Option<Arc<TopicState>>,
+    /// The partitions that got events, as they are after them.
     spans: Vec<(PartitionRef, Span)>,
+    /// Which events have an id that an earlier part may hold.
+    suspects: VecDeque<(usize, usize)>,
+}
+
+impl Appending<'_> {
+    /// The offset of the next event of a partition.
+    fn next_offset(&mut self, partition: PartitionRef, view: &View) -> u64 {
+        let slot = self.spans.iter().rposition(|(known, _)| *known == partition).unwrap_or_else(|| {
+            self.spans.push((partition, view.span(partition)));
+            self.spans.len() - 1
+        });
+        let span = &mut self.spans[slot].1;
+        span.next += 1;
+        span.next - 1
+    }
+}
+
+fn unavailable(error: io::Error) -> CommitError {
+    CommitError::Unavailable(error.to_string())
 }
 
 impl Stage {
@@ -65,13 +92,14 @@ impl Stage {
     pub fn new(shared: Arc<Shared>, view: View, mut ids: IdMaker) -> Self {
         ids.resume_after(view.last_hub_id);
         let start = Mark { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
-        let part = shared.last_part();
-        Self { shared, ids, view, buffer: Vec::new(), items: 0, part, start }
+        let (parts, part) = (shared.parts(), shared.last_part());
+        Self { shared, ids, view, buffer: Vec::new(), items: 0, parts, part, start }
     }
 
     /// Starts a batch that goes to `part`, keeping what the one before it changed.
     pub fn begin(&mut self, part: Arc<Part>) {
         self.part.with_active(|index| index.keep());
+        self.parts = self.shared.parts();
         self.part = part;
         batch::start(&mut self.buffer);
         self.items = 0;
@@ -104,19 +132,12 @@ impl Stage {
         self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.shared.clock.now_ms());
         let items = self.items;
         let mut durability = commit.least_durability();
-        let mut appending = Appending { first_new_topic: self.view.next_topic, ..Appending::default() };
+        let first_new_topic = self.view.next_topic;
         for change in &commit.config {
             self.configure(change)?;
         }
-        let mut events = Vec::with_capacity(commit.events.len());
-        for (index, append) in commit.events.iter().enumerate() {
-            let (appended, asked) = self.append(index, append, &mut appending)?;
-            durability = durability.max(asked);
-            events.push(appended);
-        }
-        for (partition, span) in appending.spans {
-            self.view.spans.insert(partition, span);
-        }
+        let (events, asked) = self.append_all(&commit.events, first_new_topic)?;
+        durability = durability.max(asked);
         let mut versions = Vec::with_capacity(commit.documents.len());
         for write in &commit.documents {
             versions.push(self.write(write)?);
@@ -179,56 +200,115 @@ impl Stage {
         Ok(())
     }
 
-    fn append(
+    /// Appends events, and says how durable their topics want them.
+    fn append_all(
         &mut self,
-        index: usize,
-        append: &Append,
-        appending: &mut Appending,
-    ) -> Result<(Appended, Durability), CommitError> {
-        let topic = match &appending.topic {
-            Some(topic) if topic.name == append.topic => topic.clone(),
-            _ => self.topic(&append.topic)?,
+        appends: &[Append],
+        first_new_topic: u32,
+    ) -> Result<(Vec<Appended>, Durability), CommitError> {
+        let mut durability = Durability::Interval;
+        if appends.is_empty() {
+            return Ok((Vec::new(), durability));
+        }
+        let part = self.part.clone();
+        let index = part.index();
+        let Index::Active(index) = &*index else {
+            return Err(CommitError::Unavailable("the part that is written has no index in memory".into()));
         };
+        // Once for all events: each must be seen by the next, and taking it anew for each costs more than the rest.
+        let index = index.write();
+        let mut appending =
+            Appending { index, first_new_topic, topic: None, spans: Vec::new(), suspects: VecDeque::new() };
+        appending.suspects = self.suspects(appends)?;
+        let mut events = Vec::with_capacity(appends.len());
+        for (n, append) in appends.iter().enumerate() {
+            if appending.topic.as_ref().is_none_or(|topic| topic.name != append.topic) {
+                appending.topic = Some(self.topic(&append.topic)?);
+            }
+            events.push(self.append(n, append, &mut appending)?);
+            durability = durability.max(appending.topic.as_ref().map_or(durability, |t| t.config.durability));
+        }
+        for (partition, span) in appending.spans {
+            self.view.spans.insert(partition, span);
+        }
+        Ok((events, durability))
+    }
+
+    /// Which events have an id that an earlier part may hold, with that part, for each the newest part first.
+    /// Part by part, so that each filter is in the cache for all of the events.
+    fn suspects(&self, appends: &[Append]) -> Result<VecDeque<(usize, usize)>, CommitError> {
+        let hashes: Vec<(usize, By)> = appends
+            .iter()
+            .enumerate()
+            .filter_map(|(n, append)| {
+                let topic = self.view.topics.get(&append.topic)?;
+                Some((n, By::id(topic.number.0, append.event.id?)))
+            })
+            .collect();
+        if hashes.is_empty() {
+            return Ok(VecDeque::new());
+        }
+        let horizon = appends.iter().filter_map(|append| self.view.topics.get(&append.topic));
+        let window = horizon.map(|topic| topic.config.dedupe_window_ms).max().unwrap_or(0);
+        let horizon = self.view.last_recorded_ts.saturating_sub(window);
+        let mut suspects = Vec::new();
+        for (at, part) in self.parts.iter().enumerate().rev().skip(1) {
+            match &*part.index() {
+                Index::Sealed(sidecar) if sidecar.last_recorded_ts < horizon => break,
+                Index::Sealed(sidecar) => {
+                    suspects
+                        .extend(hashes.iter().filter(|(_, by)| sidecar.may_have(*by)).map(|(n, _)| (*n, at)));
+                }
+                Index::Active(index) => {
+                    let index = index.read();
+                    let may_have = |by: By| index.newest(by, u32::MAX).is_some();
+                    suspects.extend(hashes.iter().filter(|(_, by)| may_have(*by)).map(|(n, _)| (*n, at)));
+                }
+            }
+        }
+        suspects.sort_unstable_by_key(|(n, at)| (*n, Reverse(*at)));
+        Ok(suspects.into())
+    }
+
+    fn append(&mut self, n: usize, append: &Append, to: &mut Appending<'_>) -> Result<Appended, CommitError> {
+        let Some(topic) = &to.topic else { return Err(CommitError::TopicNotFound(append.topic.clone())) };
         let (partition, holds) = match append.placement {
             Placement::Placed(partition, layout) => {
                 (partition, layout == Layout { topic: topic.number, partitions: topic.config.partitions })
             }
-            Placement::PlacedInNew(partition) => (partition, topic.number.0 >= appending.first_new_topic),
-            Placement::Auto | Placement::Named(_) => return Err(CommitError::NotPlaced { index }),
+            Placement::PlacedInNew(partition) => (partition, topic.number.0 >= to.first_new_topic),
+            Placement::Auto | Placement::Named(_) => return Err(CommitError::NotPlaced { index: n }),
         };
         if !holds {
             return Err(CommitError::StaleLayout(topic.name.clone()));
         }
         if partition.0 >= topic.config.partitions {
-            return Err(CommitError::NotPlaced { index });
+            return Err(CommitError::NotPlaced { index: n });
         }
-        let (durability, number) = (topic.config.durability, topic.number.0);
-        if let Some(first) = self.first_of(index, &topic, &append.event)? {
-            return Ok((first, durability));
+        if let Some(first) = self.first_of(n, topic, &append.event, &to.index, &mut to.suspects)? {
+            return Ok(first);
         }
+        let number = topic.number.0;
         if let Some(expect) = append.expect {
-            let actual = self.latest(number, append.event.key.as_deref().unwrap_or_default())?;
+            let key = append.event.key.as_deref().unwrap_or_default();
+            let actual = self.latest(number, key, &to.index)?;
             if actual != expect.last_id {
-                return Err(CommitError::ExpectationFailed { index, actual });
+                return Err(CommitError::ExpectationFailed { index: n, actual });
             }
         }
-        appending.topic = Some(topic);
         let partition = PartitionRef { topic: number, partition: partition.0 };
-        let slot = match appending.spans.iter().rposition(|(known, _)| *known == partition) {
-            Some(slot) => slot,
-            None => {
-                appending.spans.push((partition, self.view.span(partition)));
-                appending.spans.len() - 1
-            }
-        };
-        let span = &mut appending.spans[slot].1;
-        let offset = span.next;
-        span.next += 1;
-        Ok((self.put(partition, offset, &append.event), durability))
+        let offset = to.next_offset(partition, &self.view);
+        Ok(self.put(partition, offset, &append.event, &mut to.index))
     }
 
     /// Puts an event into buffer and index.
-    fn put(&mut self, partition: PartitionRef, offset: u64, event: &NewEvent) -> Appended {
+    fn put(
+        &mut self,
+        partition: PartitionRef,
+        offset: u64,
+        event: &NewEvent,
+        index: &mut ActiveIndex,
+    ) -> Appended {
         let recorded_ts = self.view.last_recorded_ts;
         let id = event.id.unwrap_or_else(|| self.ids.next(recorded_ts));
         let ts = event.ts.unwrap_or(recorded_ts);
@@ -240,15 +320,8 @@ impl Stage {
         let head = EventHead { partition, offset, id, hub_id, ts, recorded_ts };
         record::write_event(&mut self.buffer, &head, event);
         self.items += 1;
-        let entry = crate::active::Entry {
-            partition,
-            offset,
-            ts,
-            id_hash: id_hash(partition.topic, id.as_bytes()),
-            key_hash: event.key.as_ref().map(|key| key_hash(partition.topic, key.as_bytes())),
-            at,
-        };
-        self.part.with_active(|index| index.push(entry));
+        let key_hash = event.key.as_ref().map(|key| key_hash(partition.topic, key.as_bytes()));
+        index.push(Entry { head, key_hash, at });
         Appended {
             id,
             partition: Partition(partition.partition),
@@ -266,9 +339,11 @@ impl Stage {
     /// The event that `new` repeats, if its id was published within the topic's window.
     fn first_of(
         &self,
-        index: usize,
+        n: usize,
         topic: &TopicState,
         new: &NewEvent,
+        active: &ActiveIndex,
+        suspects: &mut VecDeque<(usize, usize)>,
     ) -> Result<Option<Appended>, CommitError> {
         let Some(id) = new.id else { return Ok(None) };
         let number = topic.number.0;
@@ -276,21 +351,28 @@ impl Stage {
         let is_same = |item: &[u8]| {
             record::event_head(item).is_some_and(|head| head.id == id && head.partition.topic == number)
         };
-        let hash = id_hash(number, id.as_bytes());
-        let Some(item) = self.find(By::Id, hash, horizon, is_same)? else { return Ok(None) };
-        let Some(first) = record::event(&item, topic.name.clone()) else { return Ok(None) };
+        let by = By::id(number, id);
+        let mut found = self.find_active(by, active, is_same)?;
+        while let Some((_, part)) = suspects.pop_front_if(|(suspect, _)| *suspect == n) {
+            if found.is_none() {
+                found = self.find_in(&self.parts[part], by, is_same)?;
+            }
+        }
+        let Some(first) = found.and_then(|item| record::event(&item, topic.name.clone())) else {
+            return Ok(None);
+        };
         if first.recorded_ts < horizon {
             return Ok(None);
         }
         if !first.is_repeated_by(new) {
-            return Err(CommitError::IdConflict { index, id });
+            return Err(CommitError::IdConflict { index: n, id });
         }
         let Event { id, partition, offset, ts, .. } = first;
         Ok(Some(Appended { id, partition, offset, ts, duplicate: true }))
     }
 
     /// The id of the latest kept event of a key.
-    fn latest(&self, topic: u32, key: &str) -> Result<Option<uuid::Uuid>, CommitError> {
+    fn latest(&self, topic: u32, key: &str, active: &ActiveIndex) -> Result<Option<Uuid>, CommitError> {
         let is_kept = |item: &[u8]| {
             record::event_head(item).is_some_and(|head| {
                 head.partition.topic == topic
@@ -298,45 +380,59 @@ impl Stage {
                     && head.offset >= self.view.span(head.partition).first
             })
         };
-        let item = self.find(By::Key, key_hash(topic, key.as_bytes()), 0, is_kept)?;
-        Ok(item.and_then(|item| record::event_head(&item)).map(|head| head.id))
+        let by = By::key(topic, key.as_bytes());
+        let mut found = self.find_active(by, active, is_kept)?;
+        let mut earlier = self.parts.iter().rev().skip(1);
+        while found.is_none()
+            && let Some(part) = earlier.next()
+        {
+            found = self.find_in(part, by, is_kept)?;
+        }
+        Ok(found.and_then(|item| record::event_head(&item)).map(|head| head.id))
     }
 
-    /// The last event with this hash that `is_it`, in the batch or in a part that is not all older than `horizon`.
-    fn find(
+    /// The last event in the batch, or before it in its part, that `by` points at and that `is_it`.
+    fn find_active(
         &self,
         by: By,
-        hash: u64,
-        horizon: u64,
+        active: &ActiveIndex,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Bytes>, CommitError> {
-        let search = || -> io::Result<Option<Bytes>> {
-            for part in self.shared.parts().iter().rev() {
-                if part.last_recorded_ts().is_some_and(|last| last < horizon) {
-                    return Ok(None);
-                }
-                let mut below = u32::MAX;
-                while let Some(at) = part.newest(by, hash, below)? {
-                    let item = self.item(part, at)?;
-                    if is_it(&item) {
-                        return Ok(Some(item));
-                    }
-                    below = at;
-                }
+        let mut below = u32::MAX;
+        while let Some(at) = active.newest(by, below) {
+            let item =
+                if at < self.base() { self.part.item(at).map_err(unavailable)? } else { self.staged(at) };
+            if is_it(&item) {
+                return Ok(Some(item));
             }
-            Ok(None)
-        };
-        search().map_err(|error| CommitError::Unavailable(error.to_string()))
+            below = at;
+        }
+        Ok(None)
     }
 
-    /// The item there, which may not have been written yet.
-    fn item(&self, part: &Part, at: u32) -> io::Result<Bytes> {
-        if part.number != self.part.number || at < self.base() {
-            return part.item(at);
+    /// The last event in an earlier part that `by` points at and that `is_it`.
+    fn find_in(
+        &self,
+        part: &Part,
+        by: By,
+        is_it: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Bytes>, CommitError> {
+        let mut below = u32::MAX;
+        while let Some(at) = part.newest(by, below).map_err(unavailable)? {
+            let item = part.item(at).map_err(unavailable)?;
+            if is_it(&item) {
+                return Ok(Some(item));
+            }
+            below = at;
         }
+        Ok(None)
+    }
+
+    /// An item that is not written yet.
+    fn staged(&self, at: u32) -> Bytes {
         let rest = &self.buffer[(at - self.base()) as usize..];
         let len = record::item_len(rest).unwrap_or(rest.len());
-        Ok(Bytes::copy_from_slice(&rest[..len]))
+        Bytes::copy_from_slice(&rest[..len])
     }
 
     fn write(&mut self, write: &DocumentWrite) -> Result<u64, CommitError> {

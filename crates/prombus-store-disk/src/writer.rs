@@ -158,16 +158,18 @@ impl Writer {
             next = self.carried.pop_front().or_else(|| self.queue.try_recv().ok());
         }
         let shown = self.write_and_show(&waiting);
+        let mut done = Vec::with_capacity(waiting.len());
         for (Job { commit, answer, permit }, result) in waiting {
-            // Let go of the commit first: who waits may want to change and send it again.
-            drop((commit, permit));
             let result = match &shown {
                 Ok(()) => result,
                 Err(error) => Err(error.clone()),
             };
             // Whoever no longer waits does not want to know.
             let _ = answer.send(result);
+            done.push((commit, permit));
         }
+        // Letting go of many events takes a while: not before they are answered.
+        drop(done);
         if !self.carried.is_empty() {
             self.roll_or_refuse();
         }

@@ -6,6 +6,7 @@ use crate::subject::refusal;
 use crate::tasks::{joined, together};
 use prombus_core::{Commit, CommitError, ConfigChange};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[track_caller]
 fn assert_unavailable(error: &CommitError) {
@@ -36,8 +37,9 @@ pub async fn commits_that_meet_the_closing_are_answered(s: Subject) {
     let s = Arc::new(s);
     let topic = s.create("closing", partitions(1)).await;
     let placed = s.place(&topic, [numbered(0)]).await;
+    let closed = Arc::new(AtomicBool::new(false));
     let closer = {
-        let (s, topic) = (s.clone(), topic.clone());
+        let (s, topic, closed) = (s.clone(), topic.clone(), closed.clone());
         tokio::spawn(async move {
             // Not before the writers have begun.
             while s.bounds(&topic, 0).await.next.0 < 10 {
@@ -48,14 +50,17 @@ pub async fn commits_that_meet_the_closing_are_answered(s: Subject) {
                 async move { s.log.close().await }
             })
             .await;
+            closed.store(true, Ordering::SeqCst);
         })
     };
     let last = together(4, |_| {
-        let (s, placed) = (s.clone(), placed.clone());
+        let (s, placed, closed) = (s.clone(), placed.clone(), closed.clone());
         async move {
             loop {
-                if let Err(error) = s.commit(Commit { events: placed.clone(), ..Commit::default() }).await {
-                    return error;
+                let was_closed = closed.load(Ordering::SeqCst);
+                match s.commit(Commit { events: placed.clone(), ..Commit::default() }).await {
+                    Err(error) => return error,
+                    Ok(receipt) => assert!(!was_closed, "a closed store takes no commits: {receipt:?}"),
                 }
                 // A store that is never busy would leave the closer no time.
                 tokio::task::yield_now().await;

@@ -89,7 +89,10 @@ impl Answer {
         if let Some(length) = answer.header("content-length")
             && !head_only
         {
-            assert_eq!(length.parse::<usize>().unwrap(), answer.body.len(), "{answer:?}");
+            let length: usize = length.parse().unwrap();
+            assert!(length <= answer.body.len(), "{answer:?}");
+            // A broken request may look like two, and get two answers.
+            answer.body.truncate(length);
         }
         Some(answer)
     }

@@ -1,0 +1,35 @@
+//! What events are looked up by: hashes, seeded by topic, of their ids and keys.
+
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What an event is looked up by. A hash only points at events: whoever asks compares the event itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Its id, with the hash of that.
+    Id(Uuid, u64),
+    /// The hash of its key.
+    Key(u64),
+}
+
+impl By {
+    /// By an id of a topic.
+    pub fn id(topic: u32, id: Uuid) -> Self {
+        Self::Id(id, id_hash(topic, id))
+    }
+
+    /// By a key of a topic.
+    pub fn key(topic: u32, key: &[u8]) -> Self {
+        Self::Key(key_hash(topic, key))
+    }
+}
+
+/// The hash that ids of a topic are indexed by.
+pub fn id_hash(topic: u32, id: Uuid) -> u64 {
+    xxh3_64_with_seed(id.as_bytes(), u64::from(topic))
+}
+
+/// The hash that keys of a topic are indexed by.
+pub fn key_hash(topic: u32, key: &[u8]) -> u64 {
+    xxh3_64_with_seed(key, u64::from(topic))
+}
