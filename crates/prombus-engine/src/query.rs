@@ -8,6 +8,8 @@ use prombus_core::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use uuid::Uuid;
 
 /// How many events one page looks at, matching or not, before it is handed out.
@@ -18,6 +20,9 @@ const MAX_PAGE_BYTES: usize = 8 << 20;
 const READ_BYTES: usize = 1 << 20;
 /// How many events are read from the log at once.
 const READ_EVENTS: usize = 4_096;
+
+/// How long a filter may keep a batch; what is left of it then is read again with the next page.
+const FILTER_TIME: Duration = Duration::from_millis(50);
 
 /// Where to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,14 +217,8 @@ impl Reader {
             };
             let Some(batch) = batch else { return Ok(QueryPage { events, next: None }) };
             scanned += batch.len();
-            if self.query.filter.is_some() {
-                // Filters cost time; others want to be served too.
-                tokio::task::yield_now().await;
-            }
+            let batch = self.wanted(batch).await;
             for event in batch {
-                if !self.is_wanted(&event) {
-                    continue;
-                }
                 if events.len() == limit {
                     // More was read than is handed out: the next page starts with this one.
                     self.place = Place { partition: event.partition, offset: Some(event.offset) };
@@ -233,9 +232,36 @@ impl Reader {
         Ok(QueryPage { events, next: (!self.at_end).then_some(self.place) })
     }
 
-    fn is_wanted(&self, event: &Event) -> bool {
-        self.query.to_ts.is_none_or(|to| event.ts <= to)
-            && self.query.filter.as_ref().is_none_or(|filter| filter.matches(event))
+    /// The events of a batch that the query asks for. If that takes long, the rest of the batch is left for the
+    /// next page.
+    async fn wanted(&mut self, mut batch: Vec<Event>) -> Vec<Event> {
+        let to_ts = self.query.to_ts;
+        batch.retain(|event| to_ts.is_none_or(|to| event.ts <= to));
+        let Some(filter) = self.query.filter.clone() else { return batch };
+        // Others want to be served too, whatever a filter costs.
+        tokio::task::yield_now().await;
+        let (wanted, stopped_at) = off_the_runtime(|| {
+            let start = Instant::now();
+            let mut wanted = Vec::new();
+            let mut rest = batch.into_iter().peekable();
+            while let Some(event) = rest.next() {
+                let at = (event.partition, event.offset);
+                if filter.matches(&event) {
+                    wanted.push(event);
+                }
+                if start.elapsed() > FILTER_TIME && rest.peek().is_some() {
+                    return (wanted, Some(at));
+                }
+            }
+            (wanted, None)
+        });
+        if let Some((partition, offset)) = stopped_at {
+            self.at_end = false;
+            // In a key's history one goes on after an event, otherwise at an offset.
+            let next = if self.query.key.is_some() { offset } else { offset.plus(1) };
+            self.place = Place { partition, offset: Some(next) };
+        }
+        wanted
     }
 
     /// Whether no partition is read after this one.
@@ -326,5 +352,13 @@ impl Reader {
         }
         self.fixed_end = None;
         Ok(starts)
+    }
+}
+
+/// Runs what may take long so that other tasks of the runtime go on meanwhile.
+fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }

@@ -92,7 +92,11 @@ fn kill_9_under_load_loses_nothing_that_was_answered() {
 }
 
 /// What was answered before the hub was gone.
-fn publish_until_it_breaks(api: &contract_support::Api, writer: usize, stop: &std::sync::atomic::AtomicBool) -> Vec<Value> {
+fn publish_until_it_breaks(
+    api: &contract_support::Api,
+    writer: usize,
+    stop: &std::sync::atomic::AtomicBool,
+) -> Vec<Value> {
     let mut answers = Vec::new();
     while !stop.load(std::sync::atomic::Ordering::Acquire) {
         let Ok(mut stream) = std::net::TcpStream::connect(&api.address) else { break };
@@ -157,7 +161,16 @@ fn what_is_exported_can_be_imported_with_nothing_lost() {
     let site = Site::start();
     let api = &site.api;
     api.make("t", 3);
-    let payloads = ["1.10", "123456789012345678901234567890", r#"{"b":1,"a":"\u00e9 é"}"#, "null", "1e400", "-0", r#""\/""#, r#"{"a":1,"a":2}"#];
+    let payloads = [
+        "1.10",
+        "123456789012345678901234567890",
+        r#"{"b":1,"a":"\u00e9 é"}"#,
+        "null",
+        "1e400",
+        "-0",
+        r#""\/""#,
+        r#"{"a":1,"a":2}"#,
+    ];
     for (n, payload) in payloads.iter().enumerate() {
         let event = format!(
             r#"{{"payload":{payload},"key":"k{n}","ts":{},"sid":"s{n}","headers":{{"x-a":"{n}"}},"tags":["t"],"caused_by":["0198c0de-0000-7000-8000-000000000001"]}}"#,
@@ -184,15 +197,23 @@ fn what_is_exported_can_be_imported_with_nothing_lost() {
 
 /// A line of an export without what is the hub's own: topic, place and the time of taking.
 fn portable(line: &str) -> String {
-    let fields: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(line).unwrap();
+    let fields: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
+        serde_json::from_str(line).unwrap();
     let own = ["topic", "partition", "offset", "recorded_ts"];
-    fields.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(name, value)| format!("{name}={value};")).collect()
+    fields
+        .iter()
+        .filter(|(name, _)| !own.contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}={value};"))
+        .collect()
 }
 
 #[test]
 fn an_import_that_meets_a_bad_line_fails_and_says_which() {
     let site = Site::start();
-    let stderr = site.hub().run_with(&["import", "t"], "{\"payload\":1}\n{\"payload\":\n{\"payload\":2}\n").fails_with(1);
+    let stderr = site
+        .hub()
+        .run_with(&["import", "t"], "{\"payload\":1}\n{\"payload\":\n{\"payload\":2}\n")
+        .fails_with(1);
     assert!(stderr.contains('2'), "{stderr}");
 }
 
@@ -243,7 +264,10 @@ fn every_command_has_help_with_an_example() {
         let mut help = common::binary(folder.path());
         help.args([command, "--help"]);
         let text = common::run(help, b"").ok();
-        assert!(text.to_lowercase().contains("example") && text.contains(&format!("prombus {command}")), "{text}");
+        assert!(
+            text.to_lowercase().contains("example") && text.contains(&format!("prombus {command}")),
+            "{text}"
+        );
     }
 }
 
@@ -303,7 +327,9 @@ fn a_reader_that_stops_reading_holds_up_nobody() {
     let mut readers = Vec::new();
     for _ in 0..6 {
         let mut stream = site.api.connect();
-        stream.write_all(b"GET /v1/topics/t/events HTTP/1.1\r\nhost: h\r\naccept: application/x-ndjson\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /v1/topics/t/events HTTP/1.1\r\nhost: h\r\naccept: application/x-ndjson\r\n\r\n")
+            .unwrap();
         let mut block = [0; 100];
         assert!(stream.read(&mut block).unwrap() > 0);
         readers.push(stream);
@@ -313,4 +339,64 @@ fn a_reader_that_stops_reading_holds_up_nobody() {
     }
     let call = Call::new("GET", "/v1/topics/t/events?limit=1");
     assert_eq!(site.api.call(&call).is(200)["count"], 1);
+}
+
+#[test]
+fn a_log_of_many_megabytes_is_still_found_by_id_key_and_time() {
+    const BATCHES: u64 = 24;
+    const EACH: u64 = 800;
+    let mut site = Site::start();
+    site.api.make("t", 2);
+    let id = |n: u64| {
+        uuid::Uuid::from_u128(u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) | 1)
+            .to_string()
+    };
+    let filler = "x".repeat(9000);
+    let event = |n: u64| {
+        format!(
+            r#"{{"payload":{{"n":{n},"x":"{filler}"}},"id":"{}","key":"k{}","ts":{}}}"#,
+            id(n),
+            n % 1000,
+            1_700_000_000_000 + n * 10
+        )
+    };
+    for batch in 0..BATCHES {
+        let events: Vec<String> = (batch * EACH..(batch + 1) * EACH).map(event).collect();
+        site.api.events("t", &format!("[{}]", events.join(","))).is(201);
+    }
+    let last = BATCHES * EACH;
+    for round in 0..3 {
+        let api = &site.api;
+        for n in (0..last).step_by(997).chain([last - 1]) {
+            let found = api.get(&format!("/v1/topics/t/events/{}", id(n))).is(200);
+            assert_eq!(found["payload"]["n"], n, "{round}");
+            // Still a duplicate, and still a conflict.
+            let again = api.events("t", &event(n)).is(200);
+            assert_eq!((&again["offset"], &again["partition"]), (&found["offset"], &found["partition"]));
+            api.events("t", &event(n).replace("\"n\"", "\"m\"")).fails(409, "id_conflict");
+        }
+        for key in (0..1000_u64).step_by(211) {
+            let newest = (0..last).rev().find(|n| n % 1000 == key).unwrap();
+            assert_eq!(api.get(&format!("/v1/topics/t/keys/k{key}")).is(200)["payload"]["n"], newest);
+            let history = api.all("t", &format!("key=k{key}"));
+            let expected: Vec<u64> = (0..last).filter(|n| n % 1000 == key).collect();
+            let found: Vec<u64> =
+                history.iter().map(|event| event["payload"]["n"].as_u64().unwrap()).collect();
+            assert_eq!(found, expected);
+        }
+        for n in (0..last).step_by(3989) {
+            let query = format!("from=ts&ts={}&limit=1&partition=0", 1_700_000_000_000 + n * 10 - 3);
+            let page = api.page("t", &query).is(200);
+            let found = page["events"][0]["payload"]["n"].as_u64();
+            let skipped = found.map_or(n..last, |found| n..found);
+            assert!(found.is_none_or(|found| found >= n), "{found:?} before {n}");
+            for between in skipped {
+                let event = api.get(&format!("/v1/topics/t/events/{}", id(between))).is(200);
+                assert_eq!(event["partition"], 1, "{between} was passed over");
+            }
+        }
+        if round == 0 { site.restart() } else { site.crash() }
+    }
+    let exported = site.api.export("t", "");
+    assert_eq!(exported.text().lines().count(), usize::try_from(last).unwrap());
 }

@@ -544,6 +544,39 @@ fn ndjson_may_be_larger_than_one_commit() {
 }
 
 #[test]
+fn ndjson_whose_thousand_lines_nearly_fill_a_commit_is_taken() {
+    let site = Site::start();
+    // A record takes a little more room than its line, whatever that is; the hub has to find its own steps.
+    for size in [8280_usize, 8340, 8370, 8385, 8400] {
+        let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(size - 14));
+        let answer = site.api.ndjson("t", line.repeat(1100).as_bytes()).is(201);
+        assert_eq!(answer["count"], 1100, "{size}");
+    }
+    let small = Site::with_file("[limits]\nevent_bytes = 2000\ncommit_bytes = 10000\n");
+    let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(900));
+    assert_eq!(small.api.ndjson("t", line.repeat(300).as_bytes()).is(201)["count"], 300);
+    assert_eq!(small.api.all("t", "").len(), 300);
+}
+
+#[test]
+fn an_expectation_sees_the_earlier_lines_of_its_stream() {
+    let site = Site::start();
+    let id = |n: u128| uuid::Uuid::from_u128(n + 1).to_string();
+    let chain: String = (0..1500_u128)
+        .map(|n| {
+            let last = if n == 0 { Value::Null } else { json!(id(n - 1)) };
+            format!("{}\n", json!({"payload": 1, "key": "k", "id": id(n), "expect": {"last_id": last}}))
+        })
+        .collect();
+    assert_eq!(site.api.ndjson("t", chain.as_bytes()).is(201)["count"], 1500);
+    assert_eq!(site.api.all("t", "key=k").len(), 1500);
+    // Once more it is a stream of duplicates.
+    let again = site.api.ndjson("t", chain.as_bytes());
+    assert!(matches!(again.status, 200 | 201), "{again:?}");
+    assert_eq!(site.api.all("t", "key=k").len(), 1500);
+}
+
+#[test]
 fn ndjson_is_streamed_so_full_chunks_are_in_before_the_body_ends() {
     let site = Site::start();
     let mut stream = site.api.connect();

@@ -497,3 +497,41 @@ fn deleting_under_load_neither_hangs_nor_mixes_lives() {
     let shown = config(&site, "t");
     assert_eq!(shown["partitions"], 1);
 }
+
+#[test]
+fn while_a_topic_grows_conditions_and_ids_still_have_one_winner() {
+    let site = Site::start();
+    let api = &site.api;
+    for round in 0..8_u128 {
+        let topic = format!("t{round}");
+        api.make(&topic, 1);
+        let first: Vec<Value> =
+            (0..20).map(|n| api.publish(&format!("{topic}?key=k{n}"), "0").is(201)["id"].clone()).collect();
+        let (topic, first) = (&topic, &first);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for partitions in 2..20 {
+                    api.make(topic, partitions);
+                }
+            });
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    for (n, last) in first.iter().enumerate() {
+                        let id = uuid::Uuid::from_u128(u128::try_from(n).unwrap() + 1).to_string();
+                        let event =
+                            json!({"payload": thread, "key": format!("k{n}"), "expect": {"last_id": last}});
+                        let answer = api.events(topic, &event.to_string());
+                        assert!(matches!(answer.status, 201 | 412), "{answer:?}");
+                        let answer = api.publish(&format!("{topic}?id={id}"), "1");
+                        assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+                    }
+                });
+            }
+        });
+        for n in 0..20 {
+            assert_eq!(api.all(topic, &format!("key=k{n}")).len(), 2, "k{n} was won more than once");
+        }
+        assert_eq!(api.all(topic, "").len(), 20 + 20 + 20);
+        assert_eq!(config(&site, topic)["partitions"], 19);
+    }
+}

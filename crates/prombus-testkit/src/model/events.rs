@@ -6,7 +6,7 @@ use super::universe::{self, KEYS};
 use crate::Subject;
 use crate::build::{event, json};
 use prombus_core::hashing::partition_of;
-use prombus_core::{NewEvent, Partition, Placement, TopicName};
+use prombus_core::{ConfigChange, NewEvent, Partition, Placement, TopicName};
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -18,12 +18,19 @@ pub(super) struct EventPlanner<'a> {
     model: &'a mut Model,
     reference: &'a Subject,
     latest: Latest,
+    /// How many partitions the topics have that the commit makes.
+    new: HashMap<TopicName, u32>,
 }
 
 impl<'a> EventPlanner<'a> {
-    /// `reference` is the store whose content makes most conditions true.
-    pub fn new(model: &'a mut Model, reference: &'a Subject) -> Self {
-        Self { model, reference, latest: Latest::new() }
+    /// For a commit with these changes of topics. `reference` is the store whose content makes most conditions
+    /// true.
+    pub fn new(model: &'a mut Model, reference: &'a Subject, config: &[ConfigChange]) -> Self {
+        let made = config.iter().filter_map(|change| match change {
+            ConfigChange::CreateTopic { name, config } => Some((name.clone(), config.partitions)),
+            _ => None,
+        });
+        Self { model, reference, latest: Latest::new(), new: made.collect() }
     }
 
     /// Some events, mostly of topics that exist.
@@ -42,7 +49,7 @@ impl<'a> EventPlanner<'a> {
 
     async fn event(&mut self) -> PlannedEvent {
         let names = universe::topics();
-        let existing: Vec<&TopicName> = self.model.topics.keys().collect();
+        let existing: Vec<&TopicName> = self.model.topics.keys().chain(self.new.keys()).collect();
         let rng = &mut self.model.rng;
         let topic = match existing.is_empty() || chance(rng, 1) {
             true => pick(rng, &names).clone(),
@@ -102,7 +109,7 @@ impl<'a> EventPlanner<'a> {
             // The earlier event of the commit has no id yet that one could name.
             Some(None) => None,
             Some(earlier) => Some(*earlier),
-            None if !self.model.topics.contains_key(topic) => Some(None),
+            None if self.new.contains_key(topic) || !self.model.topics.contains_key(topic) => Some(None),
             None => Some(self.reference.latest(topic, key).await.map(|event| self.known(event.id))),
         }
     }
@@ -116,27 +123,32 @@ impl<'a> EventPlanner<'a> {
 
     fn place(&mut self, topic: &TopicName, key: Option<&str>) -> Place {
         let Model { rng, layouts, .. } = &mut *self.model;
-        let Some(layouts) = layouts.get(topic) else {
-            return Place::Imagined { partition: Partition(rng.u32(0..3)) };
-        };
-        if chance(rng, 1) {
-            let partition = Partition(rng.u32(0..3));
-            return match rng.u32(0..3) {
-                0 => Place::Undecided(Placement::Auto),
-                1 => Place::Undecided(Placement::Named(partition)),
-                _ => Place::Imagined { partition },
-            };
-        }
-        let stale = chance(rng, 1);
-        let layout = if stale { rng.usize(0..layouts.len()) } else { layouts.len() - 1 };
-        let partitions = layouts[layout][0].partitions;
-        let partition = match key {
+        let chosen = |rng: &mut fastrand::Rng, partitions| match key {
             _ if chance(rng, 1) => Partition(partitions + rng.u32(0..2)),
             // As the hub does it: events of a key never go to a lower partition than its earlier ones.
             Some(key) => partition_of(key.as_bytes(), partitions),
             None => Partition(rng.u32(0..partitions)),
         };
-        Place::Decided { partition, layout }
+        if let Some(partitions) = self.new.get(topic)
+            && !chance(rng, 3)
+        {
+            return Place::New { partition: chosen(rng, *partitions) };
+        }
+        let Some(layouts) = layouts.get(topic) else {
+            return Place::Imagined { partition: Partition(rng.u32(0..3)) };
+        };
+        if chance(rng, 1) {
+            let partition = Partition(rng.u32(0..3));
+            return match rng.u32(0..4) {
+                0 => Place::Undecided(Placement::Auto),
+                1 => Place::Undecided(Placement::Named(partition)),
+                2 => Place::New { partition },
+                _ => Place::Imagined { partition },
+            };
+        }
+        let stale = chance(rng, 1);
+        let layout = if stale { rng.usize(0..layouts.len()) } else { layouts.len() - 1 };
+        Place::Decided { partition: chosen(rng, layouts[layout][0].partitions), layout }
     }
 }
 

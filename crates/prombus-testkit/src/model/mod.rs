@@ -36,10 +36,10 @@ use crate::Subject;
 use crate::subject::must;
 use answers::Answer;
 use prombus_core::{
-    Append, Commit, CommitError, Layout, ManualClock, Partition, Placement, Receipt, TopicName, TopicNumber,
-    TopicState,
+    Append, Commit, CommitError, CursorMove, Layout, ManualClock, Partition, Placement, Receipt, TopicName,
+    TopicNumber, TopicState,
 };
-use proposal::{Id, Place, PlannedEvent};
+use proposal::{Id, Place, PlannedEvent, PlannedMove};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -133,7 +133,7 @@ impl Model {
             config: proposal.config.clone(),
             events: proposal.events.iter().map(|event| self.append_for(store, event)).collect(),
             documents: proposal.documents.clone(),
-            cursors: proposal.cursors.clone(),
+            cursors: proposal.cursors.iter().map(|planned| self.move_for(store, planned)).collect(),
         }
     }
 
@@ -148,6 +148,7 @@ impl Model {
             Place::Decided { partition, layout } => {
                 Placement::Placed(partition, self.layouts[&planned.topic][layout][store])
             }
+            Place::New { partition } => Placement::PlacedInNew(partition),
             Place::Imagined { partition } => {
                 let layout = Layout { topic: TopicNumber(u32::MAX), partitions: partition.0 + 1 };
                 Placement::Placed(partition, layout)
@@ -157,6 +158,12 @@ impl Model {
         event.id = planned.id.map(id);
         let expect = planned.expect.map(|last| prombus_core::Expect { last_id: last.map(id) });
         Append { topic: planned.topic.clone(), placement, expect, event }
+    }
+
+    fn move_for(&self, store: usize, planned: &PlannedMove) -> CursorMove {
+        let change = planned.change.clone();
+        let layout = planned.read.map(|layout| self.layouts[&change.key.topic][layout][store]);
+        CursorMove { incarnation: layout.map(|layout| layout.topic), ..change }
     }
 
     /// Takes the stores' answers to a proposal, and fails unless they are alike.

@@ -18,7 +18,7 @@ pub struct Proposal {
     pub(super) config: Vec<ConfigChange>,
     pub(super) events: Vec<PlannedEvent>,
     pub(super) documents: Vec<DocumentWrite>,
-    pub(super) cursors: Vec<CursorMove>,
+    pub(super) cursors: Vec<PlannedMove>,
 }
 
 /// An id by whoever made it.
@@ -39,8 +39,19 @@ pub(super) enum Place {
     Undecided(Placement),
     /// Decided for a layout that the topic has, or had.
     Decided { partition: Partition, layout: usize },
+    /// Decided for a topic that the commit makes.
+    New { partition: Partition },
     /// Decided for a layout that no topic ever had.
     Imagined { partition: Partition },
+}
+
+/// A cursor to move.
+#[derive(Debug, Clone)]
+pub(super) struct PlannedMove {
+    /// The move, for any incarnation of the topic.
+    pub change: CursorMove,
+    /// For the incarnation of this layout of the topic.
+    pub read: Option<usize>,
 }
 
 /// An event to append.
@@ -70,7 +81,7 @@ pub(super) async fn propose(model: &mut Model, reference: &Subject) -> Proposal 
         proposal.config = plan_config(model, reference).await;
     }
     if chance(&mut model.rng, 75) {
-        proposal.events = EventPlanner::new(model, reference).plan().await;
+        proposal.events = EventPlanner::new(model, reference, &proposal.config).plan().await;
     }
     if chance(&mut model.rng, 20) {
         proposal.documents = plan_documents(&mut model.rng, reference).await;
@@ -78,7 +89,7 @@ pub(super) async fn propose(model: &mut Model, reference: &Subject) -> Proposal 
     let nothing_yet =
         proposal.config.is_empty() && proposal.events.is_empty() && proposal.documents.is_empty();
     if nothing_yet || chance(&mut model.rng, 15) {
-        proposal.cursors = plan_cursors(&mut model.rng, reference).await;
+        proposal.cursors = plan_cursors(model, reference).await;
     }
     proposal
 }

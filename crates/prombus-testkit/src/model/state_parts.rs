@@ -1,6 +1,7 @@
 //! Random writes of documents and moves of cursors.
 
-use super::proposal::{chance, pick};
+use super::Model;
+use super::proposal::{PlannedMove, chance, pick};
 use super::universe::{self, COLLECTIONS, DOCUMENTS};
 use crate::Subject;
 use crate::build::json;
@@ -37,7 +38,8 @@ fn plan_op(rng: &mut fastrand::Rng) -> WriteOp {
 }
 
 /// Some moves, most of which are from the present version.
-pub(super) async fn plan_cursors(rng: &mut fastrand::Rng, reference: &Subject) -> Vec<CursorMove> {
+pub(super) async fn plan_cursors(model: &mut Model, reference: &Subject) -> Vec<PlannedMove> {
+    let Model { rng, layouts, .. } = model;
     let all: Vec<CursorKey> = universe::cursors().collect();
     let mut moves = Vec::new();
     for _ in 0..rng.u32(1..3) {
@@ -53,7 +55,13 @@ pub(super) async fn plan_cursors(rng: &mut fastrand::Rng, reference: &Subject) -
         });
         let detail = Bytes::from((0..rng.usize(0..20)).map(|_| rng.u8(..)).collect::<Vec<u8>>());
         let to = chance(rng, 90).then(|| CursorTarget { next: Offset(rng.u64(0..50)), detail });
-        moves.push(CursorMove { key, incarnation: None, expect_version, epoch, to });
+        let read = match layouts.get(&key.topic) {
+            Some(layouts) if chance(rng, 4) => Some(rng.usize(0..layouts.len())),
+            Some(layouts) if chance(rng, 50) => Some(layouts.len() - 1),
+            _ => None,
+        };
+        let change = CursorMove { key, incarnation: None, expect_version, epoch, to };
+        moves.push(PlannedMove { change, read });
     }
     moves
 }

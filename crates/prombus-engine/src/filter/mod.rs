@@ -1,16 +1,26 @@
 //! Filters: CEL expressions over `event`, compiled once and asked of many events.
 
+mod compile;
+
 use cel::objects::{Key, Map};
-use cel::{Context, Program, Value};
+use cel::{Context, ExecutionError, IdedExpr, Value};
 use prombus_core::Event;
 use serde_json::Value as JsonValue;
 use std::collections::HashMap;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The longest expression, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
+/// How deep an expression may be: it is evaluated by recursion.
+pub const MAX_DEPTH: usize = 64;
+/// How often the loops of an expression (`exists`, `map`, ...) may go round for one event, all together.
+pub const MAX_ROUNDS: u64 = 50_000;
+/// Where a loop also looks at the event as a whole, each round may cost as much as the event is long: rounds
+/// times bytes are limited to this.
+const MAX_ROUND_BYTES: u64 = 100_000_000;
+/// What each round of a loop calls; no expression can be written that does.
+const TICK: &str = "@tick";
 
 /// A compiled expression. Cheap to clone; clones count their failures together.
 #[derive(Clone)]
@@ -18,7 +28,9 @@ pub struct Filter(Arc<Compiled>);
 
 struct Compiled {
     source: String,
-    program: Program,
+    expression: IdedExpr,
+    /// Whether a loop looks at the event as a whole.
+    loops_over_event: bool,
     failures: AtomicU64,
 }
 
@@ -37,40 +49,13 @@ pub struct BadFilter {
 impl Filter {
     /// Compiles `source`.
     pub fn compile(source: &str) -> Result<Self, BadFilter> {
-        let bad = |message: String, line, column| BadFilter { message, line, column };
-        if source.len() > MAX_SOURCE_BYTES {
-            return Err(bad(format!("it is longer than {MAX_SOURCE_BYTES} bytes"), 1, 1));
-        }
-        // The parser is generated code that meets whatever a client sends; should it give up, only this
-        // filter must.
-        let compiled = catch_unwind(|| Program::compile(source));
-        let program = match compiled {
-            Ok(Ok(program)) => program,
-            Ok(Err(errors)) => {
-                let (message, (line, column)) = errors
-                    .errors
-                    .first()
-                    .map_or_else(|| ("it is not CEL".to_owned(), (1, 1)), |e| (e.msg.clone(), e.pos));
-                return Err(bad(message, line.max(1) as usize, column.max(0) as usize + 1));
-            }
-            Err(_) => return Err(bad("the parser gave up on it".into(), 1, 1)),
-        };
-        if let Some(unknown) = program.references().variables().into_iter().find(|name| *name != "event") {
-            let at = source.find(unknown).unwrap_or(0);
-            let message = format!(
-                "{unknown:?} is not known; an event's fields are reached as event.payload, event.key, ..."
-            );
-            return Err(bad(
-                message,
-                1 + source[..at].matches('\n').count(),
-                1 + at - source[..at].rfind('\n').map_or(0, |n| n + 1),
-            ));
-        }
-        Ok(Self(Arc::new(Compiled { source: source.to_owned(), program, failures: AtomicU64::new(0) })))
+        let compile::Checked { expression, loops_over_event } = compile::compile(source)?;
+        let source = source.to_owned();
+        Ok(Self(Arc::new(Compiled { source, expression, loops_over_event, failures: AtomicU64::new(0) })))
     }
 
-    /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type) the event
-    /// does not match, and the failure is counted.
+    /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, a loop without
+    /// end) the event does not match, and the failure is counted.
     pub fn matches(&self, event: &Event) -> bool {
         match self.evaluate(event) {
             Some(Value::Bool(answer)) => answer,
@@ -95,9 +80,21 @@ impl Filter {
         let mut text = Vec::with_capacity(event.payload.len() + 256);
         event.write_json(&mut text);
         let json: JsonValue = serde_json::from_slice(&text).ok()?;
+        let mut rounds = MAX_ROUNDS;
+        if self.0.loops_over_event {
+            rounds = rounds.min(MAX_ROUND_BYTES / text.len() as u64);
+        }
         let mut context = Context::default();
         context.add_variable_from_value("event", to_cel(json));
-        self.0.program.execute(&context).ok()
+        let left = AtomicU64::new(rounds);
+        let tick = move || match left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+        {
+            Ok(_) => Ok(true),
+            Err(_) => Err(ExecutionError::function_error(TICK, "the loops of the filter go round too often")),
+        };
+        context.add_function(TICK, tick).ok()?;
+        context.resolve(&self.0.expression).ok()
     }
 }
 
@@ -170,6 +167,61 @@ mod tests {
         assert!(!filter.matches(&event("3")));
         assert!(!Filter::compile("1 + 1").unwrap().matches(&event("3")));
         assert_eq!(filter.failures(), 2);
+    }
+
+    #[test]
+    fn loops_work_and_come_to_an_end() {
+        assert!(matches("event.payload.exists(x, x == 3)", "[1,2,3]"));
+        assert!(matches(
+            "event.payload.all(i, i.tags.exists(t, t == event.key))",
+            r#"[{"tags":["web1:a"]}]"#
+        ));
+        assert!(matches("event.payload.map(x, x * 2).filter(y, y > 2) == [4]", "[1,2]"));
+        let ten = "[1,2,3,4,5,6,7,8,9,10]";
+        let nested = (0..9).fold("true".to_owned(), |inner, i| format!("{ten}.all(x{i}, {inner})"));
+        let filter = Filter::compile(&nested).unwrap();
+        assert!(!filter.matches(&event("1")));
+        assert_eq!(filter.failures(), 1, "it was given up");
+        let long = format!("[{}1]", "1,".repeat(100_000));
+        let filter = Filter::compile("event.payload.all(x, x in event.payload)").unwrap();
+        assert!(!filter.matches(&event(&long)));
+        let shorter = format!("[{}1]", "1,".repeat(40_000));
+        assert!(matches("event.payload.all(x, x == 1)", &shorter), "a loop over much is fine");
+    }
+
+    #[test]
+    fn expressions_that_are_too_deep_are_refused() {
+        for (start, link, end) in
+            [("event", "[0]", ""), ("1", "+1", " > 0"), ("event", ".a", ""), ("event.key", ".size()", "")]
+        {
+            let long = format!("{start}{}{end}", link.repeat(1_500));
+            let error = Filter::compile(&long[..long.len().min(MAX_SOURCE_BYTES)]).err().unwrap();
+            assert!(error.message.contains("deep"), "{link}: {error}");
+        }
+        let alternatives = vec!["event.payload == 7"; 60].join(" || ");
+        assert!(matches(&alternatives, "7"), "many alternatives are not deep");
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        for (source, column) in
+            [("foo(1)", 1), ("event.key.startWith('web')", 1), ("y == 1", 1), ("[1].all(x, y)", 12)]
+        {
+            let error = Filter::compile(source).err().unwrap();
+            assert!(error.message.contains("not known"), "{error}");
+            assert!(error.line == 1 && error.column >= column, "{source}: {error}");
+        }
+        for source in [
+            "size(event.payload) > 0",
+            "event.key.matches('a+')",
+            "int(event.ts) > 0",
+            "has(event.payload.a)",
+            "timestamp('2026-01-01T00:00:00Z') < timestamp(event.payload)",
+            "type(event.ts) == int",
+            "'a' in event.payload",
+        ] {
+            assert!(Filter::compile(source).is_ok(), "{source}: {:?}", Filter::compile(source).err());
+        }
     }
 
     #[test]

@@ -1,0 +1,164 @@
+//! From text to an expression that is safe to evaluate: not too deep, without unknown names, and with loops that
+//! can be stopped.
+
+use super::{BadFilter, MAX_DEPTH, MAX_SOURCE_BYTES, TICK};
+use cel::Context;
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
+use cel::parser::Parser;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Parsing and dropping go down as deep as the text lets them; nothing deeper than [`MAX_DEPTH`] leaves this stack.
+const STACK_BYTES: usize = 256 << 20;
+/// Names of types, which are values.
+const TYPES: [&str; 11] =
+    ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type", "dyn"];
+
+/// An expression that may be evaluated.
+pub(super) struct Checked {
+    pub expression: IdedExpr,
+    pub loops_over_event: bool,
+}
+
+/// Compiles `source`.
+pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
+    let bad = |message: &str| BadFilter { message: message.to_owned(), line: 1, column: 1 };
+    if source.len() > MAX_SOURCE_BYTES {
+        return Err(bad(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")));
+    }
+    std::thread::scope(|scope| {
+        let parse = || {
+            // The parser is generated code that meets whatever a client sends; should it give up, only this
+            // filter must.
+            catch_unwind(AssertUnwindSafe(|| parse(source)))
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, parse);
+        match thread.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(Ok(answer))) => answer,
+            Ok(_) => Err(bad("the parser gave up on it")),
+            Err(_) => Err(bad("there is no room to compile it now; try again")),
+        }
+    })
+}
+
+fn parse(source: &str) -> Result<Checked, BadFilter> {
+    let (mut expression, info) = Parser::new().parse_with_source_info(source).map_err(|errors| {
+        let first = errors.errors.into_iter().next();
+        let (message, pos) =
+            first.map_or(("it is not CEL".to_owned(), (1, 0)), |error| (error.msg, error.pos));
+        BadFilter { message, line: pos.0.max(1) as usize, column: pos.1.max(0) as usize + 1 }
+    })?;
+    let mut check = Check { info, loop_names: Vec::new(), loops: 0, loops_over_event: false };
+    check.visit(&mut expression, 1)?;
+    Ok(Checked { expression, loops_over_event: check.loops_over_event })
+}
+
+/// A walk over an expression that refuses what is not safe, and makes loops stoppable.
+struct Check {
+    info: SourceInfo,
+    /// What the loops around the present place have named.
+    loop_names: Vec<String>,
+    /// How many loops are around the present place.
+    loops: usize,
+    loops_over_event: bool,
+}
+
+impl Check {
+    fn bad(&self, at: &IdedExpr, message: String) -> BadFilter {
+        let start = self.info.offset_for(at.id).map_or(0, |(start, _)| start as usize);
+        let before: String = self.info.source.chars().take(start).collect();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        BadFilter {
+            message,
+            line: 1 + before.matches('\n').count(),
+            column: 1 + before[line_start..].chars().count(),
+        }
+    }
+
+    fn visit(&mut self, at: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
+        if depth > MAX_DEPTH {
+            return Err(self.bad(at, format!("it is more than {MAX_DEPTH} operations deep")));
+        }
+        match &at.expr {
+            Expr::Ident(name) => self.check_name(at, name)?,
+            Expr::Call(call) => self.check_function(at, call)?,
+            _ => {}
+        }
+        let depth = depth + 1;
+        match &mut at.expr {
+            Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Ok(()),
+            Expr::Select(select) => self.visit(&mut select.operand, depth),
+            Expr::List(list) => list.elements.iter_mut().try_for_each(|element| self.visit(element, depth)),
+            Expr::Call(call) => {
+                let target = call.target.iter_mut().map(|target| &mut **target);
+                target.chain(&mut call.args).try_for_each(|part| self.visit(part, depth))
+            }
+            Expr::Map(map) => {
+                map.entries.iter_mut().try_for_each(|entry| self.visit_entry(&mut entry.expr, depth))
+            }
+            Expr::Struct(value) => {
+                value.entries.iter_mut().try_for_each(|entry| self.visit_entry(&mut entry.expr, depth))
+            }
+            Expr::Comprehension(_) => self.visit_loop(at, depth),
+        }
+    }
+
+    fn visit_entry(&mut self, entry: &mut EntryExpr, depth: usize) -> Result<(), BadFilter> {
+        match entry {
+            EntryExpr::StructField(field) => self.visit(&mut field.value, depth),
+            EntryExpr::MapEntry(entry) => {
+                self.visit(&mut entry.key, depth)?;
+                self.visit(&mut entry.value, depth)
+            }
+        }
+    }
+
+    /// `exists`, `all`, `map` and the like: every round asks whether it may.
+    fn visit_loop(&mut self, at: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
+        let Expr::Comprehension(each) = &mut at.expr else { return Ok(()) };
+        self.visit(&mut each.iter_range, depth)?;
+        self.visit(&mut each.accu_init, depth)?;
+        let names = self.loop_names.len();
+        self.loop_names.extend([each.iter_var.clone(), each.accu_var.clone()]);
+        self.loop_names.extend(each.iter_var2.clone());
+        self.loops += 1;
+        self.visit(&mut each.loop_cond, depth)?;
+        self.visit(&mut each.loop_step, depth)?;
+        self.loops -= 1;
+        self.visit(&mut each.result, depth)?;
+        self.loop_names.truncate(names);
+        let call = |func_name: &str, args| {
+            Expr::Call(CallExpr { func_name: func_name.to_owned(), target: None, args })
+        };
+        let tick = IdedExpr { id: at.id, expr: call(TICK, Vec::new()) };
+        let condition = std::mem::take(&mut each.loop_cond);
+        // A conditional and not a conjunction, which would let an error pass if the other side is false.
+        let no = IdedExpr { id: at.id, expr: call(operators::LOGICAL_NOT, vec![tick.clone()]) };
+        each.loop_cond =
+            IdedExpr { id: at.id, expr: call(operators::CONDITIONAL, vec![tick, condition, no]) };
+        Ok(())
+    }
+
+    fn check_name(&mut self, at: &IdedExpr, name: &str) -> Result<(), BadFilter> {
+        if name == "event" {
+            self.loops_over_event |= self.loops > 0;
+            return Ok(());
+        }
+        if TYPES.contains(&name) || self.loop_names.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        Err(self.bad(
+            at,
+            format!("{name:?} is not known; an event's fields are reached as event.payload, event.key, ..."),
+        ))
+    }
+
+    fn check_function(&self, at: &IdedExpr, call: &CallExpr) -> Result<(), BadFilter> {
+        let name = &call.func_name;
+        let is_operator = name.contains('_') || name.starts_with(['@', '!', '-']);
+        // A name that the standard library has cannot be given away again, which is how it shows.
+        if is_operator || Context::default().add_function(name, || true).is_err() {
+            return Ok(());
+        }
+        Err(self.bad(at, format!("function {name:?} is not known")))
+    }
+}
