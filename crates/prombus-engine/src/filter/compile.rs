@@ -42,10 +42,16 @@ pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
 
 fn parse(source: &str) -> Result<Checked, BadFilter> {
     let (mut expression, info) = Parser::new().parse_with_source_info(source).map_err(|errors| {
-        let first = errors.errors.into_iter().next();
-        let (message, pos) =
-            first.map_or(("it is not CEL".to_owned(), (1, 0)), |error| (error.msg, error.pos));
-        BadFilter { message, line: pos.0.max(1) as usize, column: pos.1.max(0) as usize + 1 }
+        let Some(error) = errors.errors.into_iter().next() else {
+            return BadFilter { message: "it is not CEL".to_owned(), line: 1, column: 1 };
+        };
+        // Some errors of the parser are only there as what a debugger would show.
+        let message = match error.msg {
+            msg if msg.contains("recursion") => format!("it is more than {MAX_DEPTH} operations deep"),
+            msg if msg.contains(" { ") => "this is not valid CEL".to_owned(),
+            msg => msg,
+        };
+        BadFilter { message, line: error.pos.0.max(1) as usize, column: error.pos.1.max(1) as usize }
     })?;
     let mut check = Check { info, loop_names: Vec::new(), loops: 0, loops_over_event: false };
     check.visit(&mut expression, 1)?;
