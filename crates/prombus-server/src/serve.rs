@@ -42,6 +42,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(listener: TcpListener, router:
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
+                    // Too many open files, most likely: asking again at once would only burn a core.
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -567,8 +567,8 @@ fn limits_of_size_are_settings() {
     api.publish("t", &text(1500)).is(201);
     api.publish("t", &text(2001)).fails(413, "too_large");
     let event = format!(r#"{{"payload":{}}}"#, text(1500));
-    api.events("t", &format!("[{}]", vec![event.as_str(); 5].join(","))).is(201);
-    api.events("t", &format!("[{}]", vec![event.as_str(); 8].join(","))).fails(413, "too_large");
+    api.events("t", &format!("[{}]", [event.as_str(); 5].join(","))).is(201);
+    api.events("t", &format!("[{}]", [event.as_str(); 8].join(","))).fails(413, "too_large");
     assert_eq!(api.all("t", "").len(), 6);
 }
 

@@ -121,12 +121,10 @@ fn json_integers_that_fit_are_ints_and_other_numbers_doubles() {
         api.publish("t", payload).is(201);
     }
     let is = |kind: &str| matched_text(api, &format!("type(event.payload) == {kind}"));
-    let (ints, doubles) = (is("int"), is("double"));
-    // Not every CEL has type(); then the arithmetic tells.
-    if ints.is_some() {
-        assert_eq!(ints.unwrap(), [0, 2, 3, 6]);
-        let doubles = doubles.unwrap();
-        assert!(doubles == [1, 4, 5, 7] || doubles == [1, 4, 5], "{doubles:?}");
+    // Not every CEL has type(); then the arithmetic tells. Minus zero may be either, and what no double holds too.
+    if let (Some(ints), Some(doubles)) = (is("int"), is("double")) {
+        assert_eq!(ints.into_iter().filter(|offset| *offset < 6).collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(doubles.into_iter().filter(|offset| *offset < 6).collect::<Vec<_>>(), [1, 4, 5]);
     }
     assert_eq!(matched_text(api, "event.payload % 2 == 1"), Some(vec![0, 2]));
     assert_eq!(
@@ -136,10 +134,9 @@ fn json_integers_that_fit_are_ints_and_other_numbers_doubles() {
     assert_eq!(matched_text(api, "event.payload + 0.5 == 1.5"), Some(vec![1]));
     assert_eq!(matched_text(api, "event.payload == -9223372036854775808"), Some(vec![3]));
     assert_eq!(matched_text(api, "event.payload == 100.0"), Some(vec![5]));
-    assert_eq!(
-        matched_text(api, "event.payload > 9223372036854775000.0 && event.payload / 2.0 > 1.0"),
-        Some(vec![4]).or(Some(vec![4, 7]))
-    );
+    let huge =
+        matched_text(api, "event.payload > 9223372036854775000.0 && event.payload / 2.0 > 1.0").unwrap();
+    assert!(huge == [4] || huge == [4, 7], "{huge:?}");
 }
 
 /// The offsets in the text of an answer: some payloads here are more than a parser takes.

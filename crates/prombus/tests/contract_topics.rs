@@ -234,7 +234,7 @@ fn without_either_it_is_round_robin() {
     }
     assert_eq!(counts, (0..4).map(|partition| (partition, 10)).collect());
     // Batches use all partitions too, in whichever steps.
-    let batch = format!("[{}]", vec![r#"{"payload":1}"#; 10].join(","));
+    let batch = format!("[{}]", [r#"{"payload":1}"#; 10].join(","));
     for _ in 0..40 {
         site.api.events("t", &batch).is(201);
     }

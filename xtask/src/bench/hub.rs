@@ -54,6 +54,7 @@ impl Hub {
             if start.elapsed() > READY_WITHIN {
                 return Err("the hub does not get ready".to_owned());
             }
+            // There is nothing to wait on but the answer itself.
             std::thread::sleep(ASK_EVERY);
         }
         hub.ready_after = start.elapsed().as_secs_f64();

@@ -77,8 +77,10 @@ fn kill_and_open(context: &Context, data: &Path, hub: Hub, ledger: &mut Ledger) 
 
 /// What part of a core the hub uses while nobody asks it for anything, in hundredths.
 fn watch_idle(hub: &Hub) -> Result<f64, String> {
+    // Time passing is what is measured here.
     std::thread::sleep(CALM_DOWN);
     let before = process::cpu_seconds(hub.pid())?;
+    // Time passing is what is measured here.
     std::thread::sleep(WATCH);
     Ok((process::cpu_seconds(hub.pid())? - before) / WATCH.as_secs_f64() * 100.0)
 }

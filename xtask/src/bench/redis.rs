@@ -76,6 +76,7 @@ impl Server {
             if start.elapsed() > READY_WITHIN {
                 return Err("redis-server does not answer".to_owned());
             }
+            // There is nothing to wait on but the answer itself.
             std::thread::sleep(TRY_EVERY);
         }
         Ok(Some(server))

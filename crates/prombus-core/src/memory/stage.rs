@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 pub(super) struct Stage {
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
-    pub trims: Vec<(TopicName, Partition, Offset)>,
+    pub trims: Vec<Trim>,
     pub events: Vec<Event>,
     pub documents: BTreeMap<(String, String), Option<Document>>,
     pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
@@ -25,6 +25,14 @@ pub(super) struct Stage {
     ids: HashMap<(TopicNumber, Uuid), usize>,
     keys: HashMap<(TopicNumber, ByteString), usize>,
     ends: HashMap<(TopicNumber, Partition), Offset>,
+}
+
+/// Events of one incarnation of a topic that are given up.
+pub(super) struct Trim {
+    pub name: TopicName,
+    pub topic: TopicNumber,
+    pub partition: Partition,
+    pub before: Offset,
 }
 
 impl Stage {
@@ -109,7 +117,8 @@ impl Stage {
                 let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
                 // Only what was there before this commit can be trimmed by it.
                 if let Some(log) = old.and_then(|old| old.logs.get(partition.0 as usize)) {
-                    self.trims.push((name, partition, before.min(log.next())));
+                    let before = before.min(log.next());
+                    self.trims.push(Trim { name, topic: topic.number, partition, before });
                 }
             }
         }
@@ -192,8 +201,8 @@ impl Stage {
     /// The latest event of a key among what the trims of this commit leave.
     fn latest<'a>(&self, old: &'a Topic, key: &str) -> Option<&'a Event> {
         let is_left = |(partition, offset): &&At| {
-            !self.trims.iter().any(|(topic, trimmed, before)| {
-                *topic == old.state.name && trimmed == partition && offset < before
+            !self.trims.iter().any(|trim| {
+                trim.topic == old.state.number && trim.partition == *partition && *offset < trim.before
             })
         };
         old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))

@@ -1,6 +1,6 @@
 //! What the memory adapter holds, and how a staged commit becomes part of it.
 
-use super::stage::Stage;
+use super::stage::{Stage, Trim};
 use crate::commit::{Commit, CursorKey, Receipt};
 use crate::document::Document;
 use crate::error::CommitError;
@@ -139,10 +139,9 @@ impl State {
                 topic.push(event);
             }
         }
-        for (topic, partition, before) in stage.trims {
-            if let Some(log) =
-                self.topics.get_mut(&topic).and_then(|topic| topic.logs.get_mut(partition.0 as usize))
-            {
+        for Trim { name, topic: number, partition, before } in stage.trims {
+            let topic = self.topics.get_mut(&name).filter(|topic| topic.state.number == number);
+            if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
                 log.trim(before);
             }
         }

@@ -71,7 +71,7 @@ struct Check {
 impl Check {
     fn bad(&self, at: &IdedExpr, message: String) -> BadFilter {
         let start = self.info.offset_for(at.id).map_or(0, |(start, _)| start as usize);
-        let before: String = self.info.source.chars().take(start).collect();
+        let before = self.info.source.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         BadFilter {
             message,
