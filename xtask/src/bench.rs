@@ -55,7 +55,8 @@ pub fn run(args: Args) -> Result<(), String> {
         return Err("figures of an unoptimised build mean nothing: use cargo run --release".to_owned());
     }
     let mut groups = chosen_groups(&args.only)?;
-    let context = Context::new(&args)?;
+    let needs_hub = groups.iter().any(|group| group.needs_hub());
+    let context = Context::new(&args, needs_hub)?;
     let mut ledger = Ledger::default();
     for round in 1..=args.runs {
         for group in &mut groups {

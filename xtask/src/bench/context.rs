@@ -14,15 +14,19 @@ const PART_BYTES: u64 = 128 << 20;
 pub struct Context {
     quick: bool,
     dir: PathBuf,
-    bin: Option<PathBuf>,
+    hub: Option<PathBuf>,
 }
 
 impl Context {
-    /// Settles where things are.
-    pub fn new(args: &Args) -> Result<Self, String> {
+    /// Settles where things are; builds the hub, where one is needed and none was named.
+    pub fn new(args: &Args, needs_hub: bool) -> Result<Self, String> {
         let dir = args.dir.clone().unwrap_or_else(repo::target_dir).join("bench");
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        Ok(Self { quick: args.quick, dir, bin: args.bin.clone() })
+        let hub = match &args.bin {
+            None if needs_hub => Some(repo::build_hub()?),
+            named => named.clone(),
+        };
+        Ok(Self { quick: args.quick, dir, hub })
     }
 
     /// `full`, or a tenth of it.
@@ -49,9 +53,9 @@ impl Context {
         remove(&self.dir)
     }
 
-    /// The prombus binary: the one that was named, or one that is built now.
-    pub fn prombus(&self) -> Result<PathBuf, String> {
-        self.bin.clone().map_or_else(repo::build_hub, Ok)
+    /// The prombus binary, for groups that have said that they need it.
+    pub fn hub(&self) -> Result<&Path, String> {
+        self.hub.as_deref().ok_or_else(|| "no hub was built".to_owned())
     }
 }
 

@@ -29,6 +29,10 @@ impl Group for Engine {
         "engine"
     }
 
+    fn needs_hub(&self) -> bool {
+        false
+    }
+
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         for batch in BATCHES {
             for (label, shape) in SHAPES {

@@ -18,6 +18,7 @@ pub struct Http;
 /// One publishing load: its row, the topic, and how it is asked for.
 struct Publish {
     row: Row,
+    batch: u64,
     prefix: &'static str,
     events: u64,
     args: &'static [&'static str],
@@ -28,15 +29,19 @@ impl Group for Http {
         "http"
     }
 
+    fn needs_hub(&self) -> bool {
+        true
+    }
+
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let hub = Hub::start(context, &context.fresh_dir("http")?)?;
         let events = context.scaled(EVENTS);
-        for Publish { row, prefix, events, args } in publishes(context) {
-            raw::record(BATCH, context, ledger)?;
+        for Publish { row, batch, prefix, events, args } in publishes(context) {
+            raw::record(batch, context, ledger)?;
             let count = events.to_string();
             let load = hub.load(&[&["--events", &count, "--prefix", prefix], args].concat())?;
             hub.check_topic(&format!("{prefix}-0000"), events)?;
-            ledger.record(row, load.events_per_s);
+            ledger.record(row.versus(raw::row_name(batch)), load.events_per_s);
         }
         for (row, args) in reads() {
             let count = events.to_string();
@@ -51,23 +56,25 @@ impl Group for Http {
 }
 
 fn publishes(context: &Context) -> [Publish; 3] {
-    let row = |name: &str| Row::events(name).versus(raw::row_name(BATCH));
     let fast = Target::AtLeast(4e5);
     [
         Publish {
-            row: row("HTTP arrays of 100, 16 connections, hub ids").target(fast),
+            row: Row::events("HTTP arrays of 100, 16 connections, hub ids").target(fast),
+            batch: BATCH,
             prefix: "hub-ids",
             events: context.scaled(EVENTS),
             args: &["--batch", "100", "--connections", "16"],
         },
         Publish {
-            row: row("HTTP arrays of 100, 16 connections, own ids").target(fast),
+            row: Row::events("HTTP arrays of 100, 16 connections, own ids").target(fast),
+            batch: BATCH,
             prefix: "own-ids",
             events: context.scaled(EVENTS),
             args: &["--batch", "100", "--connections", "16", "--own-ids"],
         },
         Publish {
-            row: row("HTTP single events, 64 connections"),
+            row: Row::events("HTTP single events, 64 connections"),
+            batch: 1,
             prefix: "singles",
             events: context.scaled(SINGLES),
             args: &["--batch", "1", "--connections", "64"],

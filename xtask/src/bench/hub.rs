@@ -35,7 +35,7 @@ pub struct Load {
 impl Hub {
     /// Starts a hub on a data folder, and waits until it is ready.
     pub fn start(context: &Context, data: &Path) -> Result<Self, String> {
-        let bin = context.prombus()?;
+        let bin = context.hub()?.to_owned();
         let address = free_address().map_err(|error| format!("no port is free: {error}"))?;
         let start = Instant::now();
         let child = Command::new(&bin)

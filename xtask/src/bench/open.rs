@@ -35,6 +35,10 @@ impl Group for Open {
         "open"
     }
 
+    fn needs_hub(&self) -> bool {
+        true
+    }
+
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let data = match &self.data {
             Some(data) => data,

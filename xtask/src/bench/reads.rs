@@ -58,6 +58,10 @@ impl Group for Reads {
         "reads"
     }
 
+    fn needs_hub(&self) -> bool {
+        false
+    }
+
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let filled = match &self.filled {
             Some(filled) => filled,

@@ -30,6 +30,10 @@ impl Group for Redis {
         "redis"
     }
 
+    fn needs_hub(&self) -> bool {
+        false
+    }
+
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let dir = context.fresh_dir("redis")?;
         let Some(server) = Server::start(&dir)? else {

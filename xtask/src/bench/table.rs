@@ -9,6 +9,9 @@ pub trait Group {
     /// What it is called on the command line.
     fn name(&self) -> &'static str;
 
+    /// Whether it measures a hub, which must be built first.
+    fn needs_hub(&self) -> bool;
+
     /// Measures each of its rows once.
     fn round(&mut self, context: &super::Context, ledger: &mut Ledger) -> Result<(), String>;
 }
@@ -126,7 +129,7 @@ impl Table<'_> {
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let amount = if self.args.quick { ", a tenth of the events" } else { "" };
-        let _ = writeln!(out, "\n{cores} cores; {} interleaved rounds{amount}.", self.args.runs);
+        let _ = writeln!(out, "\n{cores} cores; interleaved rounds: {}{amount}.", self.args.runs);
         for note in &self.rows.notes {
             let _ = writeln!(out, "{note}");
         }
@@ -186,6 +189,6 @@ mod tests {
         let text = Table { rows: &ledger, args: &args }.to_markdown();
         let line = "| engine | events/s | 25 | 4 .. 60 | 0.50 (0.40 .. 0.60) of raw | ratio ≥ 0.50 | yes |";
         assert!(text.contains(line), "{text}");
-        assert!(text.ends_with("3 interleaved rounds, a tenth of the events.\na note\n"), "{text}");
+        assert!(text.ends_with("interleaved rounds: 3, a tenth of the events.\na note\n"), "{text}");
     }
 }

@@ -25,6 +25,10 @@ impl Group for Topics {
         "topics"
     }
 
+    fn needs_hub(&self) -> bool {
+        false
+    }
+
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         raw::record(BATCH, context, ledger)?;
         for (topics, row) in rows() {

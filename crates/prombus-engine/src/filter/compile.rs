@@ -1,7 +1,7 @@
 //! From text to an expression that is safe to evaluate: not too deep, without unknown names, and with loops that
 //! can be stopped.
 
-use super::{BadFilter, MAX_DEPTH, MAX_SOURCE_BYTES, TICK};
+use super::{BadFilter, LIST_TICK, MAX_DEPTH, MAX_SOURCE_BYTES, TICK};
 use cel::Context;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
 use cel::parser::Parser;
@@ -135,7 +135,9 @@ impl Check {
         let call = |func_name: &str, args| {
             Expr::Call(CallExpr { func_name: func_name.to_owned(), target: None, args })
         };
-        let tick = IdedExpr { id: at.id, expr: call(TICK, Vec::new()) };
+        let makes_list = matches!(each.accu_init.expr, Expr::List(_));
+        let tick = if makes_list { LIST_TICK } else { TICK };
+        let tick = IdedExpr { id: at.id, expr: call(tick, Vec::new()) };
         let condition = std::mem::take(&mut each.loop_cond);
         // A conditional and not a conjunction, which would let an error pass if the other side is false.
         let no = IdedExpr { id: at.id, expr: call(operators::LOGICAL_NOT, vec![tick.clone()]) };

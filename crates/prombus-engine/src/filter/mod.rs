@@ -18,9 +18,12 @@ pub const MAX_DEPTH: usize = 64;
 pub const MAX_ROUNDS: u64 = 50_000;
 /// Where a loop also looks at the event as a whole, each round may cost as much as the event is long: rounds
 /// times bytes are limited to this.
-const MAX_ROUND_BYTES: u64 = 100_000_000;
-/// What each round of a loop calls; no expression can be written that does.
+const MAX_ROUND_BYTES: u64 = 20_000_000;
+/// How often loops that make a list (`map`, `filter`) may go round for one event: each round copies the list.
+pub const MAX_LIST_ROUNDS: u64 = 1_000;
+/// What each round of a loop calls, and of one that makes a list; no expression can be written that does.
 const TICK: &str = "@tick";
+const LIST_TICK: &str = "@list_tick";
 
 /// A compiled expression. Cheap to clone; clones count their failures together.
 #[derive(Clone)]
@@ -80,21 +83,26 @@ impl Filter {
         let mut text = Vec::with_capacity(event.payload.len() + 256);
         event.write_json(&mut text);
         let json: JsonValue = serde_json::from_slice(&text).ok()?;
-        let mut rounds = MAX_ROUNDS;
+        let (mut rounds, mut list_rounds) = (MAX_ROUNDS, MAX_LIST_ROUNDS);
         if self.0.loops_over_event {
-            rounds = rounds.min(MAX_ROUND_BYTES / text.len() as u64);
+            let each = MAX_ROUND_BYTES / text.len() as u64;
+            // A list that is copied in each round may hold the event in each place.
+            (rounds, list_rounds) = (rounds.min(each), list_rounds.min(each.isqrt()));
         }
         let mut context = Context::default();
         context.add_variable_from_value("event", to_cel(json));
-        let left = AtomicU64::new(rounds);
-        let tick = move || match left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-        {
-            Ok(_) => Ok(true),
-            Err(_) => Err(ExecutionError::function_error(TICK, "the loops of the filter go round too often")),
-        };
-        context.add_function(TICK, tick).ok()?;
+        context.add_function(TICK, budget(rounds)).ok()?;
+        context.add_function(LIST_TICK, budget(list_rounds)).ok()?;
         context.resolve(&self.0.expression).ok()
+    }
+}
+
+/// A function that can be called so many times, and then fails.
+fn budget(calls: u64) -> impl Fn() -> Result<bool, ExecutionError> + Send + Sync {
+    let left = AtomicU64::new(calls);
+    move || match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+        Ok(_) => Ok(true),
+        Err(_) => Err(ExecutionError::function_error("filter", "its loops go round too often")),
     }
 }
 

@@ -4,8 +4,8 @@ use crate::Subject;
 use crate::build::{event, moving_keys, numbered, partitions, producer_id};
 use crate::subject::{PAGE_BYTES, must, refusal};
 use prombus_core::{
-    Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Offset, Partition, ReadError,
-    TopicName,
+    Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Offset, Partition, Placement,
+    ReadError, TopicName,
 };
 
 async fn filled(s: &Subject, name: &str) -> TopicName {
@@ -174,10 +174,14 @@ pub async fn a_trim_is_of_the_topic_that_is_there(s: Subject) {
     let trim = ConfigChange::Trim { topic: topic.clone(), partition: Partition(0), before: Offset(5) };
     let delete = ConfigChange::DeleteTopic { name: topic.clone() };
     let create = ConfigChange::CreateTopic { name: topic.clone(), config: partitions(1) };
-    let config = vec![trim, delete, create];
-    must(s.commit(Commit { config, ..Commit::default() }).await, "a topic can be trimmed and replaced");
-    s.published(&topic, [event("1"), event("2")]).await;
-    s.assert_holds(&topic, 0, &["1", "2"]).await;
+    let mut events = s.place(&topic, [event("1"), event("2")]).await;
+    for append in &mut events {
+        append.placement = Placement::PlacedInNew(Partition(0));
+    }
+    let commit = Commit { config: vec![trim, delete, create], events, ..Commit::default() };
+    must(s.commit(commit).await, "a topic can be trimmed and replaced, and get its first events");
+    s.published(&topic, [event("3")]).await;
+    s.assert_holds(&topic, 0, &["1", "2", "3"]).await;
 }
 
 /// An expectation is about what is kept, also where the trim is part of its commit.
