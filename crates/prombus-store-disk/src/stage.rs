@@ -217,9 +217,8 @@ impl Stage {
         };
         // Once for all events: each must be seen by the next, and taking it anew for each costs more than the rest.
         let index = index.write();
-        let mut appending =
-            Appending { index, first_new_topic, topic: None, spans: Vec::new(), suspects: VecDeque::new() };
-        appending.suspects = self.suspects(appends)?;
+        let suspects = self.suspects(appends);
+        let mut appending = Appending { index, first_new_topic, topic: None, spans: Vec::new(), suspects };
         let mut events = Vec::with_capacity(appends.len());
         for (n, append) in appends.iter().enumerate() {
             if appending.topic.as_ref().is_none_or(|topic| topic.name != append.topic) {
@@ -236,20 +235,22 @@ impl Stage {
 
     /// Which events have an id that an earlier part may hold, with that part, for each the newest part first.
     /// Part by part, so that each filter is in the cache for all of the events.
-    fn suspects(&self, appends: &[Append]) -> Result<VecDeque<(usize, usize)>, CommitError> {
-        let hashes: Vec<(usize, By)> = appends
-            .iter()
-            .enumerate()
-            .filter_map(|(n, append)| {
-                let topic = self.view.topics.get(&append.topic)?;
-                Some((n, By::id(topic.number.0, append.event.id?)))
-            })
-            .collect();
-        if hashes.is_empty() {
-            return Ok(VecDeque::new());
+    fn suspects(&self, appends: &[Append]) -> VecDeque<(usize, usize)> {
+        let mut hashes: Vec<(usize, By)> = Vec::new();
+        let (mut topic, mut window): (Option<&TopicState>, u64) = (None, 0);
+        for (n, append) in appends.iter().enumerate() {
+            let Some(id) = append.event.id else { continue };
+            // Neighbours mostly go to the same topic.
+            if topic.is_none_or(|topic| topic.name != append.topic) {
+                topic = self.view.topics.get(&append.topic).map(|topic| &**topic);
+            }
+            let Some(topic) = topic else { continue };
+            window = window.max(topic.config.dedupe_window_ms);
+            hashes.push((n, By::id(topic.number.0, id)));
         }
-        let horizon = appends.iter().filter_map(|append| self.view.topics.get(&append.topic));
-        let window = horizon.map(|topic| topic.config.dedupe_window_ms).max().unwrap_or(0);
+        if hashes.is_empty() {
+            return VecDeque::new();
+        }
         let horizon = self.view.last_recorded_ts.saturating_sub(window);
         let mut suspects = Vec::new();
         for (at, part) in self.parts.iter().enumerate().rev().skip(1) {
@@ -267,7 +268,7 @@ impl Stage {
             }
         }
         suspects.sort_unstable_by_key(|(n, at)| (*n, Reverse(*at)));
-        Ok(suspects.into())
+        suspects.into()
     }
 
     fn append(&mut self, n: usize, append: &Append, to: &mut Appending<'_>) -> Result<Appended, CommitError> {
