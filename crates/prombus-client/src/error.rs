@@ -2,6 +2,11 @@
 
 use serde_json::{Map, Value};
 
+/// The status of a request that came in too slowly.
+const REQUEST_TIMEOUT: u16 = 408;
+/// The status of a request that was one too many.
+const TOO_MANY: u16 = 429;
+
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -65,6 +70,17 @@ impl ClientError {
         }
     }
 
+    /// Whether the same call may work later: the hub is away, is starting, or has too much to do.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            // What cannot even be sent (a token with a line end, say) does not get better.
+            Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
+            Self::Hub(error) => error.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&error.status),
+            Self::BadUrl { .. } | Self::BadAnswer(_) | Self::BadInput(_) => false,
+        }
+    }
+
     /// Whether the hub says that what was asked for does not exist.
     pub fn is_not_found(&self) -> bool {
         self.hub().is_some_and(|error| error.status == 404)
@@ -113,6 +129,17 @@ mod tests {
             (error.number("count"), error.number("line"), error.number("x")),
             (Some(2), Some(3), None)
         );
+    }
+
+    #[test]
+    fn what_is_asked_wrongly_does_not_get_better() {
+        for (status, temporary) in
+            [(400, false), (401, false), (404, false), (408, true), (409, false), (429, true), (503, true)]
+        {
+            let error = ClientError::Hub(Box::new(parse(status, b"{}")));
+            assert_eq!(error.is_temporary(), temporary, "{status}");
+        }
+        assert!(!ClientError::BadAnswer(String::new()).is_temporary());
     }
 
     #[test]

@@ -12,17 +12,27 @@
 //! # }
 //! ```
 
+mod dlq;
 mod error;
 mod event;
+mod groups;
 mod publish;
 mod read;
 mod topics;
 
+pub use dlq::DeadLetterQuery;
 pub use error::{ClientError, HubError};
 pub use event::{Expect, NewEvent};
-pub use prombus_wire::{EventRecord, EventsPage, PartitionBounds, Published, PublishedBatch, TopicAnswer};
+pub use groups::RawDelivery;
+pub use prombus_wire::{
+    AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, EventRecord,
+    EventsPage, ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer,
+    NackRequest, PartitionBounds, Published, PublishedBatch, PullRequest, Pulled, ReplayAnswer,
+    ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
+};
 pub use read::{ReadFrom, ReadQuery};
 
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, Url};
 use std::time::Duration;
 
@@ -85,6 +95,14 @@ impl Client {
             Some(token) => request.bearer_auth(token),
             None => request,
         }
+    }
+
+    /// The request with `body` as JSON.
+    fn with_json<B: serde::Serialize + ?Sized>(
+        request: RequestBuilder,
+        body: &B,
+    ) -> Result<RequestBuilder, ClientError> {
+        Ok(request.header(CONTENT_TYPE, "application/json").body(serde_json::to_vec(body)?))
     }
 
     /// Sends a call that is answered in one piece.

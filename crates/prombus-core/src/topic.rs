@@ -1,11 +1,15 @@
 //! Topic names and what can be set on a topic.
 
-use crate::position::TopicNumber;
+use crate::position::{Offset, Partition, TopicNumber};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// The longest topic name, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
+/// The longest name of a topic of the hub's own; a topic's dead letters have a longer name than the topic.
+const MAX_INTERNAL_NAME_BYTES: usize = 1_000;
+const DEAD_LETTERS: &str = "dlq.";
+const SYSTEM: &str = "system.";
 /// The most partitions that a topic may have.
 pub const MAX_PARTITIONS: u32 = 1024;
 
@@ -32,7 +36,8 @@ impl TopicName {
             bytes.first().is_some_and(alphanumeric)
                 && bytes.iter().all(|b| alphanumeric(b) || *b == b'_' || *b == b'-')
         };
-        if name.len() <= MAX_NAME_BYTES && name.split('.').all(segment) {
+        let max = if is_internal(name) { MAX_INTERNAL_NAME_BYTES } else { MAX_NAME_BYTES };
+        if name.len() <= max && name.split('.').all(segment) {
             Ok(Self(name.into()))
         } else {
             Err(BadTopicName { name: name.chars().take(MAX_NAME_BYTES).collect() })
@@ -46,8 +51,17 @@ impl TopicName {
 
     /// Whether only the hub itself may publish here.
     pub fn is_internal(&self) -> bool {
-        self.0.starts_with("dlq.") || self.0.starts_with("system.")
+        is_internal(&self.0)
     }
+
+    /// Where the dead letters of this topic go; `None` where their name would be too long.
+    pub fn dead_letters(&self) -> Option<Self> {
+        Self::parse(&format!("{DEAD_LETTERS}{self}")).ok()
+    }
+}
+
+fn is_internal(name: &str) -> bool {
+    name.starts_with(DEAD_LETTERS) || name.starts_with(SYSTEM)
 }
 
 impl fmt::Display for TopicName {
@@ -210,6 +224,17 @@ pub struct TopicState {
     pub revision: u64,
     /// Its settings.
     pub config: TopicConfig,
+    /// For each time that it got more partitions, where the ones that it had ended at that moment.
+    pub growths: Vec<Vec<Offset>>,
+}
+
+impl TopicState {
+    /// Where the lower partitions ended when `partition` was added. Events of a key that are in `partition` are later
+    /// than those of the same key below these ends.
+    pub fn before(&self, partition: Partition) -> &[Offset] {
+        let added = self.growths.iter().rfind(|ends| ends.len() <= partition.0 as usize);
+        added.map_or(&[], Vec::as_slice)
+    }
 }
 
 #[cfg(test)]
@@ -226,6 +251,26 @@ mod tests {
             assert!(TopicName::parse(bad).is_err(), "{bad}");
         }
         assert!(TopicName::parse(&long[1..]).is_ok());
+    }
+
+    #[test]
+    fn names_of_dead_letters_may_be_longer() {
+        let longest = TopicName::parse(&"a".repeat(MAX_NAME_BYTES)).unwrap();
+        let letters = longest.dead_letters().unwrap();
+        assert!(letters.is_internal() && letters.as_str().starts_with("dlq.aa"));
+        assert_eq!(TopicName::parse(letters.as_str()), Ok(letters));
+    }
+
+    #[test]
+    fn each_partition_knows_what_came_before_it() {
+        let growths = vec![vec![Offset(5)], vec![Offset(7), Offset(1), Offset(0)]];
+        let name = TopicName::parse("t").unwrap();
+        let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
+        let topic = TopicState { name, number: TopicNumber(1), revision: 3, config, growths };
+        assert!(topic.before(Partition(0)).is_empty());
+        assert_eq!(topic.before(Partition(1)), [Offset(5)]);
+        assert_eq!(topic.before(Partition(2)), [Offset(5)]);
+        assert_eq!(topic.before(Partition(3)), [Offset(7), Offset(1), Offset(0)]);
     }
 
     #[test]

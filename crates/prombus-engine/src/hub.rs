@@ -1,6 +1,10 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
+use crate::groups::{
+    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler,
+    Subscription, Surroundings,
+};
 use crate::layers::{AutoCreate, Checks, Partitioning};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use prombus_core::{
@@ -10,6 +14,7 @@ use prombus_core::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -79,6 +84,7 @@ pub struct Hub {
     bus: Arc<dyn Bus>,
     store: Store,
     limits: Limits,
+    groups: Arc<Groups>,
 }
 
 impl Hub {
@@ -87,9 +93,17 @@ impl Hub {
         let HubOptions { limits, auto_create, topics, clock } = options;
         let auto_create = auto_create.then_some(AutoCreate { configs: topics, max_topics: limits.topics });
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
-        let bus = Partitioning { log: store.log.clone(), auto_create }.wrap(bus);
+        let bus = Partitioning { log: store.log.clone(), auto_create: auto_create.clone() }.wrap(bus);
+        // What the hub itself publishes is not under the limits of producers.
+        let surroundings = Surroundings {
+            log: store.log.clone(),
+            bus: bus.clone(),
+            clock: clock.clone(),
+            closing: AtomicBool::new(false),
+        };
+        let groups = Arc::new(Groups::new(surroundings, auto_create));
         let bus = Checks { limits: limits.clone(), clock }.wrap(bus);
-        Self { bus, store, limits }
+        Self { bus, store, limits, groups }
     }
 
     /// How large things may be.
@@ -188,7 +202,39 @@ impl Hub {
     pub async fn delete_topic(&self, name: &TopicName) -> Result<(), BusError> {
         let change = ConfigChange::DeleteTopic { name: name.clone() };
         self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await?;
+        self.groups.forget_topic(name);
         Ok(())
+    }
+
+    /// The consumer groups.
+    pub fn groups(&self) -> &Arc<Groups> {
+        &self.groups
+    }
+
+    /// A group of a topic, made where it does not exist. Says whether it was.
+    pub async fn group(
+        &self,
+        topic: &TopicName,
+        name: &GroupName,
+        call: &GroupCall,
+    ) -> Result<(Arc<Group>, bool), GroupError> {
+        self.groups.get_or_make(topic, name, call).await
+    }
+
+    /// Has `handler` consume the events of a group, until the subscription is ended.
+    pub async fn subscribe<H: Handler>(
+        &self,
+        topic: &TopicName,
+        group: &GroupName,
+        handler: H,
+        options: ConsumerOptions,
+    ) -> Result<Subscription, GroupError> {
+        Consumer::new(self.groups.clone(), topic.clone(), group.clone(), handler, options).start().await
+    }
+
+    /// A handler that does no event twice, however often it is delivered. What was done is noted in `collection`.
+    pub fn deduped<H: Handler>(&self, handler: H, collection: &str) -> Dedupe<H> {
+        Dedupe::new(handler, collection.to_owned(), self.store.documents.clone(), self.bus.clone())
     }
 
     /// A reader of `topic` by `query`.
@@ -230,6 +276,7 @@ impl Hub {
 
     /// Takes no more commits and makes everything durable.
     pub async fn close(&self) {
+        self.groups.close();
         self.store.log.close().await;
     }
 }

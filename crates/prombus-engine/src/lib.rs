@@ -5,6 +5,7 @@
 
 pub mod bus;
 pub mod filter;
+pub mod groups;
 pub mod hub;
 pub mod layers;
 pub mod query;

@@ -8,8 +8,6 @@ use prombus_core::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use uuid::Uuid;
 
 /// How many events one page looks at, matching or not, before it is handed out.
@@ -20,9 +18,6 @@ const MAX_PAGE_BYTES: usize = 8 << 20;
 const READ_BYTES: usize = 1 << 20;
 /// How many events are read from the log at once.
 const READ_EVENTS: usize = 4_096;
-
-/// How long a filter may keep a batch; what is left of it then is read again with the next page.
-const FILTER_TIME: Duration = Duration::from_millis(50);
 
 /// Where to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +72,7 @@ impl Place {
 }
 
 /// Why a query has no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum QueryError {
     /// The log refused it.
     #[error(transparent)]
@@ -240,21 +235,7 @@ impl Reader {
         let Some(filter) = self.query.filter.clone() else { return batch };
         // Others want to be served too, whatever a filter costs.
         tokio::task::yield_now().await;
-        let (wanted, stopped_at) = off_the_runtime(|| {
-            let start = Instant::now();
-            let mut wanted = Vec::new();
-            let mut rest = batch.into_iter().peekable();
-            while let Some(event) = rest.next() {
-                let at = (event.partition, event.offset);
-                if filter.matches(&event) {
-                    wanted.push(event);
-                }
-                if start.elapsed() > FILTER_TIME && rest.peek().is_some() {
-                    return (wanted, Some(at));
-                }
-            }
-            (wanted, None)
-        });
+        let (wanted, stopped_at) = filter.keep(batch);
         if let Some((partition, offset)) = stopped_at {
             self.at_end = false;
             // In a key's history one goes on after an event, otherwise at an offset.
@@ -352,13 +333,5 @@ impl Reader {
         }
         self.fixed_end = None;
         Ok(starts)
-    }
-}
-
-/// Runs what may take long so that other tasks of the runtime go on meanwhile.
-fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
     }
 }

@@ -80,6 +80,10 @@ impl EventLog for Layered {
         self.log.cursor(key).await
     }
 
+    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
+        self.log.readers(topic).await
+    }
+
     fn status(&self) -> StoreStatus {
         self.log.status()
     }

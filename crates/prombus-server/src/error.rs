@@ -4,6 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::topic::BadTopicName;
 use prombus_core::{CommitError, JsonError, ReadError};
+use prombus_engine::groups::GroupError;
 use prombus_engine::{BadFilter, BusError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
@@ -255,6 +256,23 @@ impl From<QueryError> for ApiError {
             QueryError::PartitionNeeded { .. } | QueryError::BadToken => Self::bad_request(message),
             QueryError::UnknownId(_) => Self::not_found(message),
             QueryError::TopicReplaced => Self::new(ErrorCode::Gone, message),
+        }
+    }
+}
+
+impl From<GroupError> for ApiError {
+    fn from(error: GroupError) -> Self {
+        let message = error.to_string();
+        match error {
+            GroupError::NotFound { .. } => Self::not_found(message),
+            GroupError::BadOption(_) => Self::bad_request(message),
+            GroupError::BadFilter(error) => error.into(),
+            GroupError::Options { actual } => {
+                Self::new(ErrorCode::GroupOptions, message).with("actual", actual)
+            }
+            GroupError::Query(error) => error.into(),
+            GroupError::Bus(error) => error.into(),
+            GroupError::Failed(_) => Self::unavailable(message),
         }
     }
 }

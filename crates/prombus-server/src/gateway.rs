@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::metrics::Metrics;
-use crate::routes::{events, keys, ops, publish, topics};
+use crate::routes::{dlq, events, groups, keys, ops, publish, topics};
 use crate::serve;
 use crate::watch;
 use axum::Router;
@@ -111,6 +111,15 @@ const ROUTES: &[(&str, Methods)] = &[
     // The empty string is a key too, and a path segment cannot be empty.
     ("/v1/topics/{topic}/keys/", || get(keys::latest)),
     ("/v1/topics/{topic}/keys/{key}", || get(keys::latest)),
+    ("/v1/topics/{topic}/groups", || get(groups::list)),
+    ("/v1/topics/{topic}/groups/{group}", || get(groups::show).put(groups::put).delete(groups::delete)),
+    ("/v1/topics/{topic}/groups/{group}/pull", || post(groups::pull)),
+    ("/v1/topics/{topic}/groups/{group}/ack", || post(groups::ack)),
+    ("/v1/topics/{topic}/groups/{group}/cursor", || get(groups::cursor).put(groups::set_cursor)),
+    ("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip)),
+    ("/v1/dlq/{topic}", || get(dlq::list)),
+    ("/v1/dlq/{topic}/replay", || post(dlq::replay)),
+    ("/ops", || get(ops::ops)),
     ("/healthz", || get(ops::healthz)),
     ("/readyz", || get(ops::readyz)),
     ("/metrics", || get(ops::metrics)),

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use parking_lot::RwLock;
 use prombus_core::histogram::BOUNDS_US;
 use prombus_core::{Histogram, Receipt, StoreStatus, TopicName};
+use prombus_engine::groups::{Group, GroupStatus, GroupTimes};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,6 +90,69 @@ impl Metrics {
         }
         text.0
     }
+}
+
+/// The figures of one group.
+pub(crate) struct GroupSample {
+    topic: String,
+    group: String,
+    /// In the order of [`GROUP_FAMILIES`].
+    values: [u64; GROUP_FAMILIES.len()],
+}
+
+/// Name, type and help of what is told of each group.
+const GROUP_FAMILIES: [(&str, &str, &str); 9] = [
+    ("events_delivered_total", "counter", "Deliveries to consumers."),
+    ("events_acked_total", "counter", "Events that consumers acked."),
+    ("events_nacked_total", "counter", "Events that consumers nacked."),
+    ("events_redelivered_total", "counter", "Deliveries that were not the first of their event."),
+    ("events_dead_lettered_total", "counter", "Events that became dead letters."),
+    ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
+    ("events_inflight", "gauge", "Open leases."),
+    ("group_lag_events", "gauge", "Events that are not settled."),
+    ("group_lag_ms", "gauge", "Age of the oldest event that is not settled, in milliseconds."),
+];
+
+impl GroupSample {
+    pub fn new(group: &Group, status: &GroupStatus) -> Self {
+        let counters = group.counters();
+        Self {
+            topic: group.topic().name.to_string(),
+            group: group.name().to_string(),
+            values: [
+                counters.delivered.get(),
+                counters.acked.get(),
+                counters.nacked.get(),
+                counters.redelivered.get(),
+                counters.dead_lettered.get(),
+                counters.lost.get(),
+                status.lanes.iter().map(|lane| lane.in_flight).sum(),
+                status.lanes.iter().map(|lane| lane.lag).sum(),
+                status.lanes.iter().map(|lane| lane.lag_ms).max().unwrap_or(0),
+            ],
+        }
+    }
+}
+
+/// What is told of groups.
+pub(crate) fn groups_text(groups: &[GroupSample], times: &GroupTimes) -> String {
+    let mut text = Text(String::new());
+    for (at, (name, kind, help)) in GROUP_FAMILIES.into_iter().enumerate() {
+        text.family(name, kind, help);
+        for sample in groups {
+            let labels = [("topic", sample.topic.as_str()), ("group", sample.group.as_str())];
+            text.sample(name, &labels, sample.values[at]);
+        }
+    }
+    for (name, help, histogram) in [
+        ("subscribe_poll_duration_ms", "How long pulls took, waiting included.", &times.pulls),
+        ("delivery_handler_duration_ms", "From a delivery to its ack or nack.", &times.handlers),
+        ("delivery_latency_ms", "From when the hub took an event to its first delivery.", &times.latencies),
+    ] {
+        text.family(name, "histogram", help);
+        text.histogram(name, histogram);
+    }
+    text.0
 }
 
 /// Prometheus text that is being written. Writing to a string cannot fail.

@@ -26,6 +26,10 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
             number(out, state.revision);
             text(out, state.name.as_str().as_bytes());
             text(out, &serde_json::to_vec(&state.config).unwrap_or_default());
+            for ends in &state.growths {
+                number(out, ends.len() as u64);
+                ends.iter().for_each(|end| number(out, end.0));
+            }
         }),
         Change::TopicGone(name) => write_item(out, TOPIC_GONE, |out| text(out, name.as_str().as_bytes())),
         Change::Span(partition, span) => write_item(out, SPAN, |out| {
@@ -73,7 +77,13 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             let revision = rest.number()?;
             let name = TopicName::parse(rest.string()?).ok()?;
             let config = serde_json::from_slice(rest.text()?).ok()?;
-            Change::Topic(TopicState { name, number, revision, config })
+            let mut growths = Vec::new();
+            // Topics that never grew, and those that were written before growth was noted, end here.
+            while !rest.0.is_empty() {
+                let partitions = rest.number()?;
+                growths.push((0..partitions).map(|_| rest.number().map(Offset)).collect::<Option<_>>()?);
+            }
+            Change::Topic(TopicState { name, number, revision, config, growths })
         }
         TOPIC_GONE => Change::TopicGone(TopicName::parse(rest.string()?).ok()?),
         SPAN => {
@@ -170,6 +180,7 @@ mod tests {
             number: TopicNumber(4),
             revision: 5,
             config: TopicConfig::default(),
+            growths: vec![vec![Offset(3)], vec![Offset(4), Offset(0)]],
         };
         let cursor =
             Cursor { version: 1, epoch: Epoch(2), next: Offset(3), detail: Bytes::from_static(b"\0\xff") };

@@ -169,7 +169,13 @@ impl Stage {
                 }
                 let number = TopicNumber(self.view.next_topic);
                 let config = config.clone();
-                self.change(Change::Topic(TopicState { name: name.clone(), number, revision: 1, config }));
+                self.change(Change::Topic(TopicState {
+                    name: name.clone(),
+                    number,
+                    revision: 1,
+                    config,
+                    growths: Vec::new(),
+                }));
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
                 let topic = self.topic(name)?;
@@ -180,8 +186,14 @@ impl Stage {
                 if asked < now {
                     return Err(CommitError::PartitionsShrink { topic: name.clone(), now, asked });
                 }
+                let mut topic = (*topic).clone();
+                if asked > now {
+                    let end =
+                        |partition| self.view.span(PartitionRef { topic: topic.number.0, partition }).next;
+                    topic.growths.push((0..now).map(|partition| Offset(end(partition))).collect());
+                }
                 let (revision, config) = (topic.revision + 1, config.clone());
-                self.change(Change::Topic(TopicState { revision, config, ..(*topic).clone() }));
+                self.change(Change::Topic(TopicState { revision, config, ..topic }));
             }
             ConfigChange::DeleteTopic { name } => {
                 self.topic(name)?;

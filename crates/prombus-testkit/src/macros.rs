@@ -109,6 +109,7 @@ macro_rules! log_exact_conformance {
             commits_that_meet_the_closing_are_answered
             a_commit_that_was_given_up_is_still_whole
             a_placement_from_before_growth_is_stale
+            a_topic_knows_where_it_ended_when_it_grew
             a_placement_from_an_earlier_life_is_stale
             a_placement_outlives_other_changes
             an_event_without_a_valid_partition_is_refused
@@ -154,6 +155,7 @@ macro_rules! state_conformance {
             cursors_are_apart
             moves_of_a_commit_see_each_other
             cursors_go_with_their_topic
+            the_readers_of_a_topic_are_known
             a_replaced_topic_has_no_old_cursors
             cursors_stay_when_the_topic_changes
             a_cursor_needs_a_topic

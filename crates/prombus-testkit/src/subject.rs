@@ -234,6 +234,11 @@ impl Subject {
         must(self.log.cursor(key).await, "a cursor can be looked up")
     }
 
+    /// Who has a cursor in a topic.
+    pub async fn readers(&self, topic: &TopicName) -> Vec<String> {
+        must(self.log.readers(topic).await, "readers can be looked up")
+    }
+
     /// A document.
     pub async fn document(&self, collection: &str, key: &str) -> Option<Document> {
         must(self.documents().document(collection, key).await, "a document can be looked up")

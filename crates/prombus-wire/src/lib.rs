@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod error;
+pub mod group;
 pub mod object;
 pub mod publish;
 pub mod text;
@@ -14,6 +15,12 @@ pub use answer::{
     Topics,
 };
 pub use error::{ErrorBody, ErrorCode};
+pub use group::{
+    AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
+    ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, Groups, LeaseResult, MemberAnswer,
+    NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
+    Waiting,
+};
 pub use object::{Object, parse_object};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
 pub use text::Text;

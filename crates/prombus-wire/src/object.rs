@@ -2,7 +2,7 @@
 //! as well, is refused.
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
@@ -35,9 +35,12 @@ impl<T: Serialize> Serialize for Object<T> {
     }
 }
 
-/// Parses a body that is one JSON object.
+/// Parses a body that is one JSON object. What is not even JSON is told as such, whatever it starts with.
 pub fn parse_object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(body).map(|Object(value)| value)
+    serde_json::from_slice(body).map(|Object(value)| value).map_err(|error| {
+        let syntax = serde_json::from_slice::<IgnoredAny>(body).err();
+        syntax.unwrap_or(error)
+    })
 }
 
 #[cfg(test)]
@@ -59,7 +62,7 @@ mod tests {
             let error = parse_object::<Pair>(bad.as_bytes()).unwrap_err();
             assert!(error.is_data(), "{bad}: {error}");
         }
-        for bad in ["", "{", r#"{"a":1,"b":2}}"#] {
+        for bad in ["", "{", "[1,", r#"{"c":1"#, r#"{"a":1,"b":2}}"#] {
             let error = parse_object::<Pair>(bad.as_bytes()).unwrap_err();
             assert!(error.is_syntax() || error.is_eof(), "{bad}: {error}");
         }

@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   prombus serve --data ./data
   prombus pub process.state '{\"status\":\"alive\"}' --key web1
+  prombus sub process.state --group audit --from earliest
   prombus export process.state > events.ndjson";
 
 #[derive(Debug, Subcommand)]
@@ -26,8 +27,14 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Publish an event, or one for each line of stdin
     Pub(commands::publish::PubArgs),
+    /// Consume a topic for a group: each event is a line on stdout
+    Sub(commands::sub::SubArgs),
     /// List, show, create, alter and delete topics
     Topics(commands::topics::TopicsArgs),
+    /// List, show, reset and delete consumer groups, and skip what is stuck
+    Groups(commands::groups::GroupsArgs),
+    /// List, show and replay dead letters
+    Dlq(commands::dlq::DlqArgs),
     /// Write the events of a topic to stdout, one JSON object a line
     Export(commands::export::ExportArgs),
     /// Publish events from stdin, as export writes them

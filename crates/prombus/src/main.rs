@@ -32,7 +32,10 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::Pub(args) => commands::publish::run(&hub, args),
+        Command::Sub(args) => commands::sub::run(&hub, args),
         Command::Topics(args) => commands::topics::run(&hub, args),
+        Command::Groups(args) => commands::groups::run(&hub, args),
+        Command::Dlq(args) => commands::dlq::run(&hub, args),
         Command::Export(args) => commands::export::run(&hub, args),
         Command::Import(args) => commands::import::run(&hub, &args),
         Command::Check(args) => commands::check::run(&args),

@@ -13,6 +13,8 @@ const TERMINATE_ONE_IN: u32 = 10;
 const INTERRUPT_ONE_IN: u32 = 5;
 /// Small parts, so that rolling, sealing and checkpoints happen all the time.
 const PART_BYTES: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// After so many rounds parts are twice as large, or a long run would have more files than a process may open.
+const DOUBLE_EVERY: u32 = 250;
 
 /// A topic of the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +86,7 @@ impl Plan {
         let end = if rng.u32(..TERMINATE_ONE_IN) == 0 { End::Terminate } else { End::Kill };
         let mut interrupted_starts = vec![first, second];
         interrupted_starts.retain(|_| rng.u32(..INTERRUPT_ONE_IN) == 0);
-        let part_bytes = PART_BYTES[rng.usize(..PART_BYTES.len())];
+        let part_bytes = PART_BYTES[rng.usize(..PART_BYTES.len())] << (round / DOUBLE_EVERY).min(4);
         Self {
             round,
             seed: rng.u64(..),

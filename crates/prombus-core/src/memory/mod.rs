@@ -166,6 +166,15 @@ impl EventLog for MemoryStore {
         Ok(self.state.read().cursors.get(key).cloned())
     }
 
+    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
+        let state = self.state.read();
+        let mut readers: Vec<String> =
+            state.cursors.keys().filter(|key| key.topic == *topic).map(|key| key.reader.clone()).collect();
+        readers.sort_unstable();
+        readers.dedup();
+        Ok(readers)
+    }
+
     fn status(&self) -> StoreStatus {
         let failed = self.state.read().closed.then(|| "the store is closed".to_owned());
         StoreStatus {

@@ -79,6 +79,13 @@ impl Stage {
         }
     }
 
+    /// Where the partitions of a topic end. Events are staged after all changes of topics.
+    fn ends(&self, state: &State, topic: &TopicState) -> Vec<Offset> {
+        let log = state.topics.get(&topic.name).filter(|old| old.state.number == topic.number);
+        let end = |partition: u32| log.and_then(|log| log.logs.get(partition as usize));
+        (0..topic.config.partitions).map(|p| end(p).map_or(Offset(0), |log| log.next())).collect()
+    }
+
     fn configure(&mut self, state: &State, change: ConfigChange) -> Result<(), CommitError> {
         match change {
             ConfigChange::CreateTopic { name, config } => {
@@ -87,7 +94,10 @@ impl Stage {
                 }
                 let number = TopicNumber(self.next_topic);
                 self.next_topic += 1;
-                self.topics.insert(name.clone(), Some(TopicState { name, number, revision: 1, config }));
+                self.topics.insert(
+                    name.clone(),
+                    Some(TopicState { name, number, revision: 1, config, growths: Vec::new() }),
+                );
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
                 let Some(mut topic) = self.topic(state, &name) else {
@@ -99,6 +109,9 @@ impl Stage {
                 let (now, asked) = (topic.config.partitions, config.partitions);
                 if asked < now {
                     return Err(CommitError::PartitionsShrink { topic: name, now, asked });
+                }
+                if asked > now {
+                    topic.growths.push(self.ends(state, &topic));
                 }
                 topic.revision += 1;
                 topic.config = config;

@@ -4,11 +4,13 @@ mod compile;
 
 use cel::objects::{Key, Map};
 use cel::{Context, ExecutionError, IdedExpr, Value};
-use prombus_core::Event;
+use prombus_core::{Event, Offset, Partition};
 use serde_json::Value as JsonValue;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// The longest expression, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
@@ -21,6 +23,8 @@ pub const MAX_ROUNDS: u64 = 50_000;
 const MAX_ROUND_BYTES: u64 = 20_000_000;
 /// How often loops that make a list (`map`, `filter`) may go round for one event: each round copies the list.
 pub const MAX_LIST_ROUNDS: u64 = 1_000;
+/// How long a filter may keep a batch at a time.
+const KEEP_TIME: Duration = Duration::from_millis(50);
 /// What each round of a loop calls, and of one that makes a list; no expression can be written that does.
 const TICK: &str = "@tick";
 const LIST_TICK: &str = "@list_tick";
@@ -69,6 +73,26 @@ impl Filter {
         }
     }
 
+    /// The events of a batch that match. If that takes long, the rest of the batch is left out, and the place of the
+    /// last event that was looked at is told.
+    pub fn keep(&self, batch: Vec<Event>) -> (Vec<Event>, Option<(Partition, Offset)>) {
+        off_the_runtime(|| {
+            let start = Instant::now();
+            let mut wanted = Vec::new();
+            let mut rest = batch.into_iter().peekable();
+            while let Some(event) = rest.next() {
+                let at = (event.partition, event.offset);
+                if self.matches(&event) {
+                    wanted.push(event);
+                }
+                if start.elapsed() > KEEP_TIME && rest.peek().is_some() {
+                    return (wanted, Some(at));
+                }
+            }
+            (wanted, None)
+        })
+    }
+
     /// The text that was compiled.
     pub fn source(&self) -> &str {
         &self.0.source
@@ -94,6 +118,14 @@ impl Filter {
         context.add_function(TICK, budget(rounds)).ok()?;
         context.add_function(LIST_TICK, budget(list_rounds)).ok()?;
         context.resolve(&self.0.expression).ok()
+    }
+}
+
+/// Runs what may take long so that other tasks of the runtime go on meanwhile.
+fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 

@@ -57,6 +57,43 @@ pub(crate) async fn read(
     }
 }
 
+/// A page of a topic of the hub's own: a caller says where it starts, and `filter` what it is about. A topic that
+/// is not there is an empty one.
+pub(crate) async fn page_of(
+    app: &App,
+    topic: &TopicName,
+    mut params: Params,
+    filter: Option<String>,
+) -> Result<Response, ApiError> {
+    let limit = match params.number("limit")?.unwrap_or(DEFAULT_PAGE as u64) {
+        limit if (1..=MAX_PAGE as u64).contains(&limit) => limit as usize,
+        _ => return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}"))),
+    };
+    let cursor = params.one("cursor")?;
+    params.done("group, filter, limit, cursor")?;
+    let start = match (cursor, filter) {
+        (Some(_), Some(_)) => {
+            return Err(ApiError::bad_request(
+                "with cursor, which carries the whole query, only limit may go",
+            ));
+        }
+        (Some(cursor), None) => Start::Cursor(cursor),
+        (None, filter) => Start::Query(Query {
+            from: From::Earliest,
+            partition: None,
+            key: None,
+            to_ts: None,
+            filter: filter.map(|source| Filter::compile(&source)).transpose()?,
+        }),
+    };
+    let hub = app.hub()?;
+    if hub.topic(topic).await?.is_none() {
+        let empty = format!("{{\"topic\":\"{topic}\",\"count\":0,\"events\":[],\"next\":null}}");
+        return Ok(answers::json(StatusCode::OK, empty.into_bytes()));
+    }
+    page(CountedReader::new(start.reader(hub, topic).await?, app.clone()), limit).await
+}
+
 async fn page(mut reader: CountedReader, limit: usize) -> Result<Response, ApiError> {
     let page = reader.next_page(limit).await?;
     let reader = reader.reader();

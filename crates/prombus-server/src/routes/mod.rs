@@ -1,7 +1,9 @@
 //! The handlers, one file a subject. Each takes a request apart, asks the hub, and puts the answer together.
 
+pub(crate) mod dlq;
 pub(crate) mod events;
 pub(crate) mod export;
+pub(crate) mod groups;
 pub(crate) mod keys;
 pub(crate) mod lines;
 pub(crate) mod ndjson;

@@ -1,12 +1,17 @@
 //! How the hub is doing, and requests that lead nowhere.
 
+use super::groups;
 use crate::answers::json_of;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::metrics::GroupSample;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use prombus_engine::Hub;
+use prombus_engine::groups::{Group, GroupError, GroupStatus};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
@@ -21,10 +26,65 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
     }
 }
 
+/// Every group of every topic, with how it is doing. One that goes away meanwhile is left out.
+async fn all_groups(hub: &Hub) -> Result<Vec<(Arc<Group>, GroupStatus)>, ApiError> {
+    let mut all = Vec::new();
+    for topic in hub.topics().await? {
+        for group in hub.groups().list(&topic).await? {
+            match group.status().await {
+                Ok(status) => all.push((group, status)),
+                Err(GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::Failed(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// `GET /ops`: topics, groups, projections and the store in one answer.
+pub(crate) async fn ops(State(app): State<App>) -> Result<Response, ApiError> {
+    let hub = app.hub()?;
+    let mut topics = Vec::new();
+    for topic in hub.topics().await? {
+        let Ok(bounds) = hub.bounds(&topic).await else { continue };
+        let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
+        let partitions = topic.config.partitions;
+        topics.push(json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events}));
+    }
+    let groups: Vec<Value> = all_groups(hub)
+        .await?
+        .iter()
+        .map(|(group, status)| {
+            let lag: u64 = status.lanes.iter().map(|lane| lane.lag).sum();
+            let mut shown = json!(groups::shown(group, status));
+            shown["lag"] = lag.into();
+            shown
+        })
+        .collect();
+    let status = hub.status();
+    let store = json!({
+        "kind": status.kind,
+        "failed": status.failed,
+        "disk_full": status.disk_full,
+        "disk_bytes": status.disk_bytes,
+        "disk_free_bytes": status.disk_free_bytes,
+    });
+    let answer = json!({"topics": topics, "groups": groups, "projections": [], "store": store});
+    Ok(json_of(StatusCode::OK, &answer))
+}
+
 /// Everything that is counted.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    let store = app.hub().ok().map(|hub| hub.status());
-    let text = app.metrics.text(app.options.version, store.as_ref());
+    let hub = app.hub().ok();
+    let store = hub.map(Hub::status);
+    let mut text = app.metrics.text(app.options.version, store.as_ref());
+    if let Some(hub) = hub {
+        // A group that cannot be read now is missing from this scrape, and the others are there.
+        let groups = all_groups(hub).await.unwrap_or_default();
+        let samples: Vec<GroupSample> =
+            groups.iter().map(|(group, status)| GroupSample::new(group, status)).collect();
+        text.push_str(&crate::metrics::groups_text(&samples, hub.groups().times()));
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

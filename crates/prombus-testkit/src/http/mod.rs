@@ -85,7 +85,8 @@ impl HttpLog {
             numbers.of.insert(shown.name.clone(), number);
             number
         });
-        TopicState { number, revision: wire::revision(&shown.config), name: shown.name, config: shown.config }
+        let revision = wire::revision(&shown.config);
+        TopicState { number, revision, name: shown.name, config: shown.config, growths: Vec::new() }
     }
 
     /// A page of a query.
@@ -298,6 +299,10 @@ impl EventLog for HttpLog {
     }
 
     async fn cursor(&self, _key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        Err(ReadError::Unavailable("HTTP has no words for cursors".into()))
+    }
+
+    async fn readers(&self, _topic: &TopicName) -> Result<Vec<String>, ReadError> {
         Err(ReadError::Unavailable("HTTP has no words for cursors".into()))
     }
 

@@ -32,6 +32,21 @@ pub async fn a_placement_from_before_growth_is_stale(s: Subject) {
     s.published(&topic, [event("1"), event("2").key("k")]).await;
 }
 
+/// Each growth is noted with the ends that the partitions had then, and other changes of the topic are not.
+pub async fn a_topic_knows_where_it_ended_when_it_grew(s: Subject) {
+    let topic = s.create("growth", partitions(1)).await;
+    s.published(&topic, [event("1"), event("2")]).await;
+    must(s.alter(&topic, |config| config.retention_days = 1).await, "settings can change");
+    assert!(s.topic(&topic).await.growths.is_empty(), "the topic has not grown yet");
+    s.grow(&topic, 3).await;
+    s.published(&topic, [event("3"), event("4").in_partition(2)]).await;
+    s.grow(&topic, 4).await;
+    s.published(&topic, [event("5")]).await;
+    let state = s.topic(&topic).await;
+    let ends = |partition| state.before(Partition(partition)).iter().map(|end| end.0).collect::<Vec<_>>();
+    assert_eq!([0, 1, 2, 3].map(ends), [vec![], vec![2], vec![2], vec![3, 0, 1]], "ends at each growth");
+}
+
 /// Events placed for a topic that was deleted and made again are refused.
 pub async fn a_placement_from_an_earlier_life_is_stale(s: Subject) {
     let topic = s.create("stale.life", partitions(1)).await;

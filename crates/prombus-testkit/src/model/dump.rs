@@ -37,6 +37,7 @@ pub struct Dump {
 struct TopicDump {
     revision: u64,
     config: TopicConfig,
+    growths: Vec<Vec<Offset>>,
     partitions: Vec<PartitionDump>,
     latest: Vec<(&'static str, Option<At>)>,
     histories: Vec<(&'static str, Vec<At>)>,
@@ -103,6 +104,7 @@ impl TopicDump {
     fn assert_equals(&self, wanted: &Self, what: &str) {
         same(&self.revision, &wanted.revision, &format!("{what}: revision"));
         same(&self.config, &wanted.config, &format!("{what}: settings"));
+        same(&self.growths, &wanted.growths, &format!("{what}: ends before growth"));
         for (n, (found, wanted)) in self.partitions.iter().zip(&wanted.partitions).enumerate() {
             let what = format!("{what}: partition {n}");
             same(&found.bounds, &wanted.bounds, &format!("{what}: bounds"));
@@ -117,7 +119,7 @@ impl TopicDump {
 }
 
 async fn dump_topic(s: &Subject, state: TopicState) -> TopicDump {
-    let TopicState { name, revision, config, .. } = state;
+    let TopicState { name, revision, config, growths, .. } = state;
     let mut partitions = Vec::new();
     for partition in 0..config.partitions {
         partitions.push(dump_partition(s, &name, partition).await);
@@ -134,7 +136,7 @@ async fn dump_topic(s: &Subject, state: TopicState) -> TopicDump {
         histories.push((key, history));
     }
     rename(&mut partitions);
-    TopicDump { revision, config, partitions, latest, histories }
+    TopicDump { revision, config, growths, partitions, latest, histories }
 }
 
 /// Looks up every id. Where one came again after its window, either event may be the answer: what is found is

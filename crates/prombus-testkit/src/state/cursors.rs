@@ -237,3 +237,25 @@ pub async fn a_move_is_as_durable_as_its_topic(s: Subject) {
         assert_eq!(receipt.durability, durability, "a move goes by its topic");
     }
 }
+
+/// Whoever has a cursor in a topic is a reader of it, once, until the last of its cursors is gone.
+pub async fn the_readers_of_a_topic_are_known(s: Subject) {
+    let here = s.create("readers", partitions(2)).await;
+    let there = s.create("readers.more", partitions(1)).await;
+    let of = |topic: &TopicName, reader: &str, partition| CursorKey {
+        topic: topic.clone(),
+        reader: reader.into(),
+        partition: Partition(partition),
+    };
+    for key in [of(&here, "b", 0), of(&here, "b", 1), of(&here, "a", 1), of(&there, "c", 0)] {
+        moved(&s, step(key, 0, 0)).await;
+    }
+    assert_eq!(s.readers(&here).await, ["a", "b"]);
+    assert_eq!(s.readers(&there).await, ["c"]);
+    moved(&s, removal(of(&here, "a", 1), 1)).await;
+    moved(&s, removal(of(&here, "b", 0), 1)).await;
+    assert_eq!(s.readers(&here).await, ["b"]);
+    s.delete(&here).await;
+    assert_eq!(s.readers(&here).await, [""; 0], "a topic that is not there has no readers");
+    assert_eq!(s.readers(&there).await, ["c"]);
+}

@@ -25,6 +25,7 @@ const BODY_TO_COMMIT: usize = 2;
 /// Runs a hub from its first moment to its last.
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
+    raise_file_limit();
     let mut front = Front::open(&settings).await?;
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
@@ -48,9 +49,21 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Each part of the journal and each connection is an open file, and the usual limit for a process is low: it is
+/// raised as far as the system lets it.
+fn raise_file_limit() {
+    let files = rustix::process::Resource::Nofile;
+    let mut limit = rustix::process::getrlimit(files);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(files, limit) {
+        tracing::warn!(%error, "the number of open files cannot be raised");
+    }
+}
+
 /// Lets requests finish, then closes the store.
 async fn end(front: Front, hub: &Hub) {
     drop(front.stop);
+    hub.groups().stop_waiting();
     if tokio::time::timeout(DRAIN, front.serving).await.is_err() {
         tracing::warn!("some requests did not finish in time and are cut off");
     }

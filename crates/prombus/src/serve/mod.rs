@@ -4,7 +4,7 @@ mod address;
 mod lifecycle;
 mod logging;
 mod settings;
-mod signals;
+pub mod signals;
 
 use crate::failure::Failure;
 use clap::Args;

@@ -1,0 +1,55 @@
+//! Dead letters: what groups gave up on, and giving it to them again.
+
+use crate::{Client, ClientError};
+use prombus_wire::{EventsPage, ReplayAnswer, ReplayRequest};
+use reqwest::Method;
+use std::time::Duration;
+
+/// How long a replay may take: it is one call, however many dead letters it is about.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Which dead letters of a topic are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadLetterQuery {
+    /// Only what this group failed.
+    pub group: Option<String>,
+    /// Only dead letters for which this CEL expression holds.
+    pub filter: Option<String>,
+}
+
+impl Client {
+    /// The first page of the dead letters of a topic. The payload of each says which event it is about, which
+    /// group failed it, and why.
+    pub async fn dead_letters(
+        &self,
+        topic: &str,
+        query: &DeadLetterQuery,
+        limit: usize,
+    ) -> Result<EventsPage, ClientError> {
+        let chosen = [("group", &query.group), ("filter", &query.filter)];
+        let chosen: Vec<_> =
+            chosen.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect();
+        let call = self.request(Method::GET, &["v1", "dlq", topic]).query(&chosen).query(&[("limit", limit)]);
+        let response = self.call(call).await?;
+        self.answer(response).await
+    }
+
+    /// The page that a page's `next` names.
+    pub async fn dead_letters_next(
+        &self,
+        topic: &str,
+        next: &str,
+        limit: usize,
+    ) -> Result<EventsPage, ClientError> {
+        let call = self.request(Method::GET, &["v1", "dlq", topic]);
+        let response = self.call(call.query(&[("cursor", next)]).query(&[("limit", limit)])).await?;
+        self.answer(response).await
+    }
+
+    /// Gives dead letters to their groups again, or publishes their events again for everyone.
+    pub async fn replay(&self, topic: &str, request: &ReplayRequest) -> Result<ReplayAnswer, ClientError> {
+        let call = self.request(Method::POST, &["v1", "dlq", topic, "replay"]);
+        let response = self.stream(Self::with_json(call, request)?.timeout(REPLAY_TIMEOUT)).await?;
+        self.answer(response).await
+    }
+}

@@ -1,0 +1,164 @@
+//! Dead letters: what becomes of an event that has failed for the last time.
+
+use super::GroupError;
+use super::group::Group;
+use super::state::Dying;
+use bytes::Bytes;
+use prombus_core::{Append, Event, Json, NewEvent, Placement, TopicName, json};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// So many dead letters are written at once.
+pub const MAX_AT_ONCE: usize = 64;
+/// And about so many bytes of them.
+const MAX_BYTES_AT_ONCE: usize = 4 << 20;
+/// Counts how often an event came back from the dead letters.
+pub const REPLAYS_HEADER: &str = "x-dlq-replays";
+
+/// An event that is to be settled as dead, with its letter; without one where the event is gone.
+pub struct Burial {
+    /// The event.
+    pub dying: Dying,
+    /// Its letter.
+    pub letter: Option<Append>,
+}
+
+/// Writes the letters of events that have failed for the last time: of all, or as many as go into one commit.
+pub async fn prepare(group: &Arc<Group>, dying: Vec<Dying>) -> Result<Vec<Burial>, GroupError> {
+    let mut burials = Vec::new();
+    let mut bytes = 0;
+    for dying in dying {
+        if bytes > MAX_BYTES_AT_ONCE {
+            break;
+        }
+        let original = group.body(dying.lane, dying.offset).await?;
+        let letter = original.map(|original| letter(group, &dying, &original)).transpose()?;
+        bytes += letter.as_ref().map_or(0, |letter| letter.event.size());
+        burials.push(Burial { dying, letter });
+    }
+    Ok(burials)
+}
+
+fn letter(group: &Group, dying: &Dying, original: &Event) -> Result<Append, GroupError> {
+    let topic = original.topic.dead_letters().ok_or_else(|| {
+        GroupError::Failed(format!("the name of topic {} is too long for dead letters", original.topic))
+    })?;
+    let replays = dying.replays.max(replays_of(original));
+    let mut text = Vec::with_capacity(original.payload.len() + 512);
+    text.extend_from_slice(b"{\"topic\":");
+    json::write_string(&mut text, original.topic.as_str());
+    text.extend_from_slice(b",\"group\":");
+    json::write_string(&mut text, group.name().as_str());
+    text.extend_from_slice(b",\"original\":");
+    original.write_json(&mut text);
+    text.extend_from_slice(b",\"err\":");
+    json::write_string(&mut text, &dying.reason);
+    let now = group.now().wall_ms;
+    text.extend_from_slice(format!(",\"ts\":{now},\"attempts\":{}}}", dying.attempts).as_bytes());
+    let mut event = NewEvent::new(Json::from_stored(text.into()));
+    event.key = original.key.clone();
+    event.caused_by = Some(strings(&[&original.id.to_string()]));
+    event.headers = (replays > 0).then(|| replays_header(replays));
+    Ok(Append { topic, placement: Placement::Auto, expect: None, event })
+}
+
+/// A JSON array of texts.
+pub fn strings(texts: &[&str]) -> Json {
+    Json::from_stored(Bytes::from(serde_json::to_vec(texts).unwrap_or_default()))
+}
+
+fn replays_header(replays: u32) -> Json {
+    Json::from_stored(format!("{{\"{REPLAYS_HEADER}\":\"{replays}\"}}").into())
+}
+
+/// How often an event came back from the dead letters.
+fn replays_of(event: &Event) -> u32 {
+    headers_of(event).get(REPLAYS_HEADER).and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// The headers of an event.
+fn headers_of(event: &Event) -> HashMap<String, String> {
+    event.headers.as_ref().and_then(|h| serde_json::from_slice(h.as_bytes()).ok()).unwrap_or_default()
+}
+
+/// A dead letter as it is read back.
+#[derive(Debug, Clone)]
+pub struct DeadLetter {
+    /// The letter itself.
+    pub event: Event,
+    /// The topic of the original.
+    pub topic: TopicName,
+    /// The group that failed.
+    pub group: String,
+    /// The original's id.
+    pub original_id: Uuid,
+    /// The original's partition.
+    pub partition: u32,
+    /// The original's offset.
+    pub offset: u64,
+    /// How often it came back from the dead letters.
+    pub replays: u32,
+    original: Json,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    topic: TopicName,
+    group: String,
+    #[serde(borrow)]
+    original: &'a serde_json::value::RawValue,
+}
+
+#[derive(Deserialize)]
+struct Original<'a> {
+    id: Uuid,
+    partition: u32,
+    offset: u64,
+    #[serde(default)]
+    key: Option<String>,
+    #[serde(borrow, default)]
+    sid: Option<&'a serde_json::value::RawValue>,
+    #[serde(default)]
+    headers: Option<HashMap<String, String>>,
+    #[serde(borrow)]
+    payload: &'a serde_json::value::RawValue,
+    #[serde(borrow, default)]
+    tags: Option<&'a serde_json::value::RawValue>,
+}
+
+impl DeadLetter {
+    /// The letter that an event of a `dlq.` topic is; `None` where it is something else.
+    pub fn parse(event: Event) -> Option<Self> {
+        let envelope: Envelope<'_> = serde_json::from_slice(event.payload.as_bytes()).ok()?;
+        let original: Original<'_> = serde_json::from_str(envelope.original.get()).ok()?;
+        Some(Self {
+            topic: envelope.topic,
+            group: envelope.group,
+            original_id: original.id,
+            partition: original.partition,
+            offset: original.offset,
+            replays: replays_of(&event),
+            original: Json::from_stored(Bytes::copy_from_slice(envelope.original.get().as_bytes())),
+            event,
+        })
+    }
+
+    /// The original as a new event, caused by the original and by the letter.
+    pub fn revived(&self) -> Option<NewEvent> {
+        let original: Original<'_> = serde_json::from_slice(self.original.as_bytes()).ok()?;
+        let own = |raw: &serde_json::value::RawValue| {
+            Json::from_stored(Bytes::copy_from_slice(raw.get().as_bytes()))
+        };
+        let mut headers = original.headers.unwrap_or_default();
+        headers.insert(REPLAYS_HEADER.into(), (self.replays + 1).to_string());
+        let mut event = NewEvent::new(own(original.payload));
+        event.key = original.key.map(Into::into);
+        event.sid = original.sid.map(own);
+        event.tags = original.tags.map(own);
+        event.headers = Some(Json::from_stored(serde_json::to_vec(&headers).unwrap_or_default().into()));
+        event.caused_by = Some(strings(&[&self.original_id.to_string(), &self.event.id.to_string()]));
+        Some(event)
+    }
+}

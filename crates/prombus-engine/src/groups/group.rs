@@ -1,0 +1,280 @@
+//! A group at work: the state machine with the log behind it and pulls waiting before it.
+
+use super::keeper::Durable;
+use super::lane::Now;
+use super::lease::LeaseToken;
+use super::metrics::GroupCounters;
+use super::options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
+use super::state::{Settle, State};
+use super::{GroupError, places};
+use crate::bus::Bus;
+use crate::filter::Filter;
+use crate::query::From;
+use parking_lot::{Mutex, MutexGuard};
+use prombus_core::{Clock, EventLog, Partition, ReadError, TopicState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// What groups need of the hub.
+pub struct Surroundings {
+    /// Where events and cursors are read.
+    pub log: Arc<dyn EventLog>,
+    /// Where commits go: the stack without the checks that producers are under.
+    pub bus: Arc<dyn Bus>,
+    /// What pauses that outlive a restart go by.
+    pub clock: Arc<dyn Clock>,
+    /// Whether pulls wait no more.
+    pub closing: AtomicBool,
+}
+
+/// One group. Cheap to share.
+pub struct Group {
+    pub(super) hub: Arc<Surroundings>,
+    pub(super) topic: TopicState,
+    pub(super) name: GroupName,
+    pub(super) filter: Option<Filter>,
+    pub(super) counters: Arc<GroupCounters>,
+    pub(super) times: Arc<super::GroupTimes>,
+    pub(super) state: Mutex<State>,
+    /// How far what was said is durable.
+    pub(super) durable: watch::Sender<Durable>,
+    /// Wakes pulls that wait, when there may be more for them.
+    pub(super) more: Notify,
+    /// One pull at a time waits for new events; the others wait for what it finds.
+    pub(super) watching: tokio::sync::Mutex<()>,
+    /// The sequence of the log up to which was looked.
+    pub(super) seen: AtomicU64,
+    /// Wakes the keeper.
+    pub(super) kick: Notify,
+    pub(super) keeper: Mutex<Option<Instant>>,
+    /// Counts how often partitions got other owners.
+    pub(super) assignments: watch::Sender<u64>,
+}
+
+/// What a consumer says of several deliveries.
+#[derive(Debug, Clone, Default)]
+pub struct SettleCall {
+    /// In order; a lease that is not even one is `None`.
+    pub settles: Vec<Option<Settle>>,
+}
+
+impl SettleCall {
+    /// Acks of these leases.
+    pub fn acks(leases: impl IntoIterator<Item = LeaseToken>) -> Self {
+        Self { settles: leases.into_iter().map(|lease| Some(Settle::Ack(lease))).collect() }
+    }
+
+    /// One nack.
+    pub fn nack(lease: LeaseToken, reason: Option<String>, delay: Option<Duration>) -> Self {
+        Self { settles: vec![Some(Settle::Nack { lease, reason, delay })] }
+    }
+
+    fn check(&self) -> Result<(), GroupError> {
+        let beyond = |given: Option<Duration>, max: u64| given.is_some_and(|d| d.as_millis() > max.into());
+        for settle in self.settles.iter().flatten() {
+            match settle {
+                Settle::Nack { delay, .. } if beyond(*delay, MAX_DELAY_MS) => {
+                    return Err(GroupError::BadOption(format!("delayMs must be at most {MAX_DELAY_MS}")));
+                }
+                Settle::Extend { by, .. } if beyond(*by, MAX_ACK_TIMEOUT_MS) => {
+                    let message = format!("extend_ms must be at most {MAX_ACK_TIMEOUT_MS}");
+                    return Err(GroupError::BadOption(message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    pub(super) fn new(
+        hub: Arc<Surroundings>,
+        topic: TopicState,
+        name: GroupName,
+        state: State,
+        metrics: super::metrics::GroupMetrics,
+    ) -> Result<Self, GroupError> {
+        Ok(Self {
+            hub,
+            topic,
+            name,
+            filter: state.options.validate()?,
+            counters: metrics.counters,
+            times: metrics.times,
+            state: Mutex::new(state),
+            durable: watch::channel(Durable::default()).0,
+            more: Notify::new(),
+            watching: tokio::sync::Mutex::default(),
+            seen: AtomicU64::new(0),
+            kick: Notify::new(),
+            keeper: Mutex::new(None),
+            assignments: watch::channel(0).0,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &GroupName {
+        &self.name
+    }
+
+    /// Its topic, as it was when the group was looked up.
+    pub fn topic(&self) -> &TopicState {
+        &self.topic
+    }
+
+    /// Its options.
+    pub fn options(&self) -> Arc<GroupOptions> {
+        self.state.lock().options.clone()
+    }
+
+    /// What is counted of it.
+    pub fn counters(&self) -> &Arc<GroupCounters> {
+        &self.counters
+    }
+
+    pub(super) fn now(&self) -> Now {
+        Now { instant: Instant::now(), wall_ms: self.hub.clock.now_ms() }
+    }
+
+    /// Does what a consumer says of deliveries, and waits until that is as durable as the topic is. `false`: the
+    /// lease has expired or passed on.
+    pub async fn settle(self: &Arc<Self>, call: SettleCall) -> Result<Vec<bool>, GroupError> {
+        call.check()?;
+        let now = self.now();
+        let (results, version) = {
+            let mut state = self.state.lock();
+            state.tick(now);
+            let before = state.version();
+            let results: Vec<bool> = call
+                .settles
+                .into_iter()
+                .map(|settle| settle.is_some_and(|settle| state.settle(settle, now)))
+                .collect();
+            // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
+            let waits = state.version() > before || results.contains(&true);
+            (results, waits.then(|| state.version()))
+        };
+        self.keep();
+        if let Some(version) = version {
+            self.until_durable(version).await?;
+        }
+        Ok(results)
+    }
+
+    /// Takes deliveries back that their holder cannot settle any more. A lost connection counts as an attempt for
+    /// the oldest of them; nothing else does.
+    pub fn give_back(self: &Arc<Self>, leases: &[LeaseToken], lost_connection: bool) {
+        self.state.lock().give_back(leases, lost_connection, self.now());
+        self.keep();
+        self.more.notify_waiters();
+    }
+
+    /// A member is gone for good.
+    pub fn leave(self: &Arc<Self>, member: &str) {
+        let moved = self.state.lock().leave(member);
+        self.after_move(moved);
+    }
+
+    pub(super) fn after_move(self: &Arc<Self>, moved: bool) {
+        if moved {
+            self.keep();
+            self.assignments.send_modify(|count| *count += 1);
+            self.more.notify_waiters();
+        }
+    }
+
+    /// Tells when partitions get other owners.
+    pub fn assignments(&self) -> watch::Receiver<u64> {
+        self.assignments.subscribe()
+    }
+
+    /// The partitions that a member owns.
+    pub fn owned_by(&self, member: &str) -> Vec<Partition> {
+        let state = self.state.lock();
+        let owned = (0..).zip(&state.lanes).filter(|(_, lane)| lane.owner.as_deref() == Some(member));
+        owned.map(|(partition, _)| Partition(partition)).collect()
+    }
+
+    /// Sets the group to another place, in one partition or all. Open leases are void.
+    pub async fn set_cursor(
+        self: &Arc<Self>,
+        from: From,
+        partition: Option<Partition>,
+    ) -> Result<(), GroupError> {
+        let topic = self.current_topic().await?;
+        let targets = places::targets(&*self.hub.log, &topic, from, partition).await?;
+        let version = {
+            let mut state = self.state.lock();
+            state.reset(&targets, &topic);
+            state.version()
+        };
+        self.keep();
+        self.more.notify_waiters();
+        self.until_durable(version).await
+    }
+
+    /// Settles one event, whoever has it. Says whether it was still to be settled.
+    pub async fn skip(self: &Arc<Self>, partition: Partition, offset: u64) -> Result<bool, GroupError> {
+        let topic = self.current_topic().await?;
+        let bounds = self.hub.log.bounds(&topic.name, partition).await?;
+        if offset >= bounds.next.0 {
+            return Err(GroupError::BadOption(format!(
+                "partition {partition} ends at offset {}: there is nothing at {offset} to skip",
+                bounds.next
+            )));
+        }
+        let (skipped, version) = {
+            let mut state = self.state.lock();
+            state.see_topic(&topic);
+            (state.skip(partition.0 as usize, offset), state.version())
+        };
+        self.keep();
+        if skipped {
+            self.until_durable(version).await?;
+        }
+        Ok(skipped)
+    }
+
+    /// The topic as it is now, if it is still the one that the group belongs to.
+    pub(super) async fn current_topic(self: &Arc<Self>) -> Result<TopicState, GroupError> {
+        let topic = self.hub.log.topic(&self.topic.name).await?;
+        if let Some(error) = &self.durable.borrow().failed {
+            return Err(error.clone());
+        }
+        match topic {
+            Some(topic) if topic.number == self.topic.number => {
+                let lanes = self.state.lock().lanes.len();
+                if lanes < topic.config.partitions as usize {
+                    self.state.lock().see_topic(&topic);
+                    self.after_move(true);
+                }
+                Ok(topic)
+            }
+            _ => {
+                let error = GroupError::from(ReadError::TopicNotFound(self.topic.name.clone()));
+                self.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the group in memory: everyone who waits hears why, and the next call starts from what is stored.
+    pub(super) fn fail(&self, error: GroupError) {
+        self.durable.send_modify(|durable| durable.failed = Some(error));
+        self.kick.notify_one();
+        self.more.notify_waiters();
+    }
+
+    /// Whether the group has ended.
+    pub(super) fn has_failed(&self) -> bool {
+        self.durable.borrow().failed.is_some()
+    }
+
+    pub(super) fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}

@@ -1,0 +1,180 @@
+//! The keeper of a group: one task, there only while there is something to do, that writes what has changed and
+//! does what is due. All changes that come while a commit is under way go into the next one together.
+
+use super::dead::{self, Burial};
+use super::group::Group;
+use super::state::{Batch, LaneMove};
+use super::{GroupError, stored};
+use crate::bus::BusError;
+use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Epoch, Offset};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long dead letters wait for room on the disk.
+const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait when others change the same things.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// Far enough not to matter: the keeper has nothing to wait for.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// How far what was said to a group is durable.
+#[derive(Debug, Clone, Default)]
+pub struct Durable {
+    /// So many changes are.
+    pub version: u64,
+    /// Why there will be no more.
+    pub failed: Option<GroupError>,
+}
+
+impl Group {
+    /// Sees to it that the keeper does what there is to do.
+    pub(super) fn keep(self: &Arc<Self>) {
+        let (now, next) = {
+            let state = self.state.lock();
+            (state.needs_commit(), state.next_tick())
+        };
+        if !now && next.is_none() {
+            return;
+        }
+        let wake = if now { Instant::now() } else { next.unwrap_or_else(|| Instant::now() + NEVER) };
+        let mut keeper = self.keeper.lock();
+        match *keeper {
+            None => {
+                *keeper = Some(wake);
+                let group = self.clone();
+                tokio::spawn(async move { group.run_keeper().await });
+            }
+            Some(wakes) if now || wake < wakes => self.kick.notify_one(),
+            Some(_) => {}
+        }
+    }
+
+    async fn run_keeper(self: Arc<Self>) {
+        while !self.has_failed() {
+            let now = self.now();
+            let (more, commit, next) = {
+                let mut state = self.state.lock();
+                let before = state.members.generation();
+                let more = state.tick(now);
+                let moved = state.members.generation() != before;
+                if moved {
+                    self.assignments.send_modify(|count| *count += 1);
+                }
+                (more, state.needs_commit(), state.next_tick())
+            };
+            if more {
+                self.more.notify_waiters();
+            }
+            if commit {
+                if let Err(error) = self.write().await {
+                    tracing::warn!(topic = %self.topic.name, group = %self.name, %error, "a group starts afresh");
+                    self.fail(error);
+                }
+                continue;
+            }
+            {
+                let mut keeper = self.keeper.lock();
+                let Some(next) = next else {
+                    // Whoever has something to do after this look starts another keeper.
+                    let state = self.state.lock();
+                    if state.needs_commit() || state.next_tick().is_some() {
+                        continue;
+                    }
+                    *keeper = None;
+                    return;
+                };
+                *keeper = Some(next);
+            }
+            let Some(next) = next else { continue };
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {}
+                () = self.kick.notified() => {}
+            }
+        }
+        *self.keeper.lock() = None;
+    }
+
+    /// Writes everything that has changed, in one commit.
+    async fn write(self: &Arc<Self>) -> Result<(), GroupError> {
+        let dying = self.state.lock().dying(dead::MAX_AT_ONCE);
+        let burials = dead::prepare(self, dying).await?;
+        let (batch, buried) = {
+            let mut state = self.state.lock();
+            state.begin(burials.iter().map(|burial| burial.dying.clone()).collect())
+        };
+        let is_buried = |burial: &Burial| {
+            buried.iter().any(|dying| (dying.lane, dying.offset) == (burial.dying.lane, burial.dying.offset))
+        };
+        let events: Vec<_> =
+            burials.into_iter().filter(is_buried).filter_map(|burial| burial.letter).collect();
+        let letters = events.len() as u64;
+        let commit = Arc::new(Commit { events, cursors: self.cursor_moves(&batch), ..Commit::default() });
+        match self.commit(commit).await {
+            Ok(()) => {}
+            Err(BusError::Commit(CommitError::DiskFull)) if letters > 0 => {
+                return self.write_without_letters(batch, &buried).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.counters.dead_lettered.add(letters);
+        self.counters.lost.add(buried.len() as u64 - letters);
+        self.done(batch);
+        Ok(())
+    }
+
+    /// Dead letters need room and acks do not: acks are written, and the dying wait.
+    async fn write_without_letters(
+        self: &Arc<Self>,
+        batch: Batch,
+        dying: &[super::state::Dying],
+    ) -> Result<(), GroupError> {
+        let batch = self.state.lock().exhume(batch, dying, DISK_FULL_PAUSE, self.now());
+        let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+        self.commit(Arc::new(commit)).await?;
+        self.done(batch);
+        Ok(())
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
+        loop {
+            match self.hub.bus.commit(commit.clone()).await {
+                Ok(_) => return Ok(()),
+                // Nothing happened, and it will be possible in a moment.
+                Err(BusError::Commit(CommitError::Busy)) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn done(&self, batch: Batch) {
+        let version = self.state.lock().committed(batch, self.now());
+        self.durable.send_modify(|durable| durable.version = version);
+        self.more.notify_waiters();
+    }
+
+    fn cursor_moves(&self, batch: &Batch) -> Vec<CursorMove> {
+        let lane_move = |step: &LaneMove| CursorMove {
+            key: stored::lane_key(&self.topic.name, &self.name, step.lane as u32),
+            incarnation: Some(self.topic.number),
+            expect_version: step.expect_version,
+            epoch: Epoch(step.epoch),
+            to: Some(CursorTarget { next: Offset(step.next), detail: step.detail.clone() }),
+        };
+        batch.moves.iter().map(lane_move).chain(batch.extras.iter().cloned()).collect()
+    }
+
+    /// Waits until so many changes are durable.
+    pub(super) async fn until_durable(&self, version: u64) -> Result<(), GroupError> {
+        let mut durable = self.durable.subscribe();
+        match durable.wait_for(|durable| durable.version >= version || durable.failed.is_some()).await {
+            Ok(durable) if durable.version >= version => Ok(()),
+            Ok(durable) => Err(durable.failed.clone().unwrap_or_else(closed)),
+            Err(_) => Err(closed()),
+        }
+    }
+}
+
+fn closed() -> GroupError {
+    GroupError::Failed("the hub is closing".into())
+}

@@ -1,0 +1,397 @@
+//! One partition of a group: what is settled, what was read and not delivered yet, and what waits for what.
+//!
+//! Memory goes by what is in flight and by the window, never by the backlog: a page is read only when it is
+//! wanted, an event in flight is known by its offset, and of those that wait for their key only the first few
+//! keep their bodies; the others are read again when it is their turn.
+
+use super::options::Ordering;
+use super::progress::Progress;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use prombus_core::{Event, Json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The bodies of waiting events may take so many bytes.
+const PARKED_BYTES: usize = 4 << 20;
+/// What an event takes beside its texts, about.
+const EVENT_BYTES: usize = 256;
+/// So many bodies are read again at once.
+const BODIES_AT_ONCE: usize = 256;
+/// The key of all events where a whole partition is in order.
+const WHOLE_PARTITION: u64 = 0;
+
+/// Both times: leases go by the one that never steps, pauses outlive a restart by the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// For deadlines.
+    pub instant: Instant,
+    /// Epoch milliseconds.
+    pub wall_ms: u64,
+}
+
+/// What a lane goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// What waits for what.
+    pub ordering: Ordering,
+    /// How many offsets may be ahead of the oldest unsettled one.
+    pub window: u64,
+}
+
+impl Rules {
+    /// What later events wait for, if they wait for this one. Keys are told apart by their hash: two that
+    /// share one wait for each other in vain now and then, and are never out of order.
+    fn key_of(self, event: &Event) -> Option<u64> {
+        match self.ordering {
+            Ordering::None => None,
+            Ordering::Partition => Some(WHOLE_PARTITION),
+            Ordering::Key => event.key.as_ref().map(|key| xxh3_64(key.as_bytes())),
+        }
+    }
+}
+
+/// An event that is to be delivered next.
+#[derive(Debug)]
+pub struct Ready {
+    /// The event.
+    pub event: Event,
+    /// The key that it holds.
+    pub key: Option<u64>,
+}
+
+/// Whether an event has its key already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It has, or needs none.
+    Key(Option<u64>),
+    /// It must be asked for; the key is not even known.
+    Nothing,
+}
+
+/// What has to be read before a lane can go on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Want {
+    /// These single events.
+    Bodies(Vec<u64>),
+    /// Events from here on.
+    Page(u64),
+}
+
+/// Why a lane does not go on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The window is used up.
+    Window,
+    /// Everything that was read waits for an event before it.
+    Order,
+    /// An event waits for its retry.
+    Retry,
+}
+
+#[derive(Debug)]
+struct Parked {
+    offset: u64,
+    event: Option<Event>,
+}
+
+/// An event that starts to wait for its retry, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause {
+    /// Its offset.
+    pub offset: u64,
+    /// How long.
+    pub remaining: Duration,
+}
+
+/// One partition of a group.
+pub struct Lane {
+    /// What is settled.
+    pub progress: Progress,
+    /// What was settled when the cursor was last written.
+    pub durable_next: u64,
+    /// The version of the cursor.
+    pub cursor_version: u64,
+    /// Counts the owners.
+    pub epoch: u64,
+    /// Who owns it, in a partitioned group.
+    pub owner: Option<Arc<str>>,
+    /// Whether the cursor must be written.
+    pub dirty: bool,
+    /// How many events were settled without anybody waiting for it to be durable.
+    pub passed: u64,
+    /// Counts fresh starts: what belongs to an earlier one is no longer true.
+    pub generation: u64,
+    /// Nothing is delivered before so many changes of the group are durable.
+    pub barrier: u64,
+    /// How many leases are open.
+    pub in_flight: u64,
+    /// How many deliveries were not the first.
+    pub redelivered: u64,
+    read: u64,
+    buffer: VecDeque<Event>,
+    ready: VecDeque<(Event, Hold)>,
+    cold: VecDeque<(u64, Hold)>,
+    keys: HashMap<u64, VecDeque<Parked>>,
+    retrying: HashMap<u64, Option<u64>>,
+    parked: u64,
+    parked_bytes: usize,
+}
+
+impl Lane {
+    /// A lane that goes on from `progress`.
+    pub fn new(progress: Progress, cursor_version: u64, epoch: u64) -> Self {
+        let mut lane = Self {
+            durable_next: progress.next(),
+            read: 0,
+            progress,
+            cursor_version,
+            epoch,
+            owner: None,
+            dirty: false,
+            passed: 0,
+            generation: 0,
+            barrier: 0,
+            in_flight: 0,
+            redelivered: 0,
+            buffer: VecDeque::new(),
+            ready: VecDeque::new(),
+            cold: VecDeque::new(),
+            keys: HashMap::new(),
+            retrying: HashMap::new(),
+            parked: 0,
+            parked_bytes: 0,
+        };
+        lane.restart();
+        lane
+    }
+
+    /// Forgets all deliveries and starts again at the first unsettled event.
+    pub fn restart(&mut self) {
+        self.generation += 1;
+        self.in_flight = 0;
+        self.read = self.progress.next();
+        self.buffer.clear();
+        self.ready.clear();
+        self.keys.clear();
+        self.retrying.clear();
+        (self.parked, self.parked_bytes) = (0, 0);
+        self.cold = self.progress.given_back().map(|offset| (offset, Hold::Nothing)).collect();
+    }
+
+    /// The next event to deliver. Those that start to wait for their retry on the way go to `pauses`.
+    pub fn pop(&mut self, rules: Rules, now: Now, pauses: &mut Vec<Pause>) -> Option<Ready> {
+        loop {
+            let (event, hold) = match self.ready.pop_front() {
+                Some(ready) => ready,
+                None => (self.next_in_window(rules)?, Hold::Nothing),
+            };
+            let offset = event.offset.0;
+            let open = self.progress.is_open(offset);
+            let key = match hold {
+                Hold::Key(key) if open => key,
+                Hold::Key(key) => {
+                    self.release(key);
+                    continue;
+                }
+                Hold::Nothing if !open => continue,
+                Hold::Nothing => match rules.key_of(&event) {
+                    None => None,
+                    Some(key) => match self.keys.entry(key) {
+                        Entry::Vacant(free) => {
+                            free.insert(VecDeque::new());
+                            Some(key)
+                        }
+                        Entry::Occupied(_) => {
+                            self.park(key, event);
+                            continue;
+                        }
+                    },
+                },
+            };
+            let due_ms = self.progress.record(offset).map_or(0, |record| record.due_ms);
+            if due_ms <= now.wall_ms {
+                return Some(Ready { event, key });
+            }
+            self.retrying.insert(offset, key);
+            pauses.push(Pause { offset, remaining: Duration::from_millis(due_ms - now.wall_ms) });
+        }
+    }
+
+    fn next_in_window(&mut self, rules: Rules) -> Option<Event> {
+        let offset = self.buffer.front()?.offset.0;
+        let blocked = rules.ordering == Ordering::Partition && !self.keys.is_empty();
+        if blocked || offset >= self.progress.next().saturating_add(rules.window) {
+            return None;
+        }
+        self.buffer.pop_front()
+    }
+
+    fn park(&mut self, key: u64, event: Event) {
+        let offset = event.offset.0;
+        let bytes = parked_size(&event);
+        let fits = self.parked_bytes + bytes <= PARKED_BYTES;
+        if fits {
+            self.parked_bytes += bytes;
+        }
+        self.parked += 1;
+        let event = fits.then(|| detached(event));
+        self.keys.entry(key).or_default().push_back(Parked { offset, event });
+    }
+
+    /// Lets go of a key: the next event that waits for it has it then.
+    pub fn release(&mut self, key: Option<u64>) {
+        let Some(key) = key else { return };
+        let Entry::Occupied(mut waiting) = self.keys.entry(key) else { return };
+        match waiting.get_mut().pop_front() {
+            None => {
+                waiting.remove();
+            }
+            Some(Parked { offset, event }) => {
+                self.parked -= 1;
+                match event {
+                    Some(event) => {
+                        self.parked_bytes -= parked_size(&event);
+                        self.ready.push_back((event, Hold::Key(Some(key))));
+                    }
+                    None => self.cold.push_back((offset, Hold::Key(Some(key)))),
+                }
+            }
+        }
+    }
+
+    /// An event is to be delivered again, once its body was read.
+    pub fn again(&mut self, offset: u64, hold: Hold) {
+        self.cold.push_back((offset, hold));
+    }
+
+    /// An event waits for its retry.
+    pub fn wait_for_retry(&mut self, offset: u64, key: Option<u64>) {
+        self.retrying.insert(offset, key);
+    }
+
+    /// The pause of an event is over. Says whether that was still true.
+    pub fn end_of_pause(&mut self, offset: u64) -> bool {
+        let Some(key) = self.retrying.remove(&offset) else { return false };
+        self.progress.is_due(offset);
+        self.again(offset, Hold::Key(key));
+        true
+    }
+
+    /// An event no longer waits for its retry; gives the key that it held.
+    pub fn forget_retry(&mut self, offset: u64) -> Option<Option<u64>> {
+        self.retrying.remove(&offset)
+    }
+
+    /// Whether bodies have to be read before what is due can be delivered.
+    pub fn has_cold(&self) -> bool {
+        !self.cold.is_empty()
+    }
+
+    /// Whether something was read that may be delivered.
+    pub fn has_some(&self) -> bool {
+        !self.ready.is_empty() || !self.cold.is_empty() || !self.buffer.is_empty()
+    }
+
+    /// What has to be read before the lane can go on.
+    pub fn want(&self, rules: Rules) -> Option<Want> {
+        if !self.cold.is_empty() {
+            return Some(Want::Bodies(self.cold.iter().take(BODIES_AT_ONCE).map(|(at, _)| *at).collect()));
+        }
+        let blocked = rules.ordering == Ordering::Partition && !self.keys.is_empty();
+        let in_window = self.read < self.progress.next().saturating_add(rules.window);
+        (self.buffer.is_empty() && in_window && !blocked).then_some(Want::Page(self.read))
+    }
+
+    /// Takes events that were read from `from` on. `next` is the first offset that was not looked at; what is not
+    /// among `events` below it is gone or not wanted, and so is settled.
+    pub fn offer_page(&mut self, from: u64, next: u64, events: Vec<Event>) -> bool {
+        if from != self.read || next <= from {
+            return false;
+        }
+        let mut expected = from;
+        for event in &events {
+            self.pass(expected..event.offset.0);
+            expected = event.offset.0 + 1;
+        }
+        self.pass(expected..next);
+        self.read = next;
+        self.buffer.extend(events);
+        true
+    }
+
+    fn pass(&mut self, range: std::ops::Range<u64>) {
+        if !range.is_empty() {
+            self.passed += range.end - range.start;
+            self.progress.settle_all(range);
+        }
+    }
+
+    /// Takes an event that was read again, or settles it where it is gone. Says which.
+    pub fn offer_body(&mut self, offset: u64, event: Option<Event>) -> bool {
+        let Some(at) = self.cold.iter().position(|(cold, _)| *cold == offset) else { return true };
+        let Some((_, hold)) = self.cold.remove(at) else { return true };
+        match event {
+            Some(event) => {
+                self.ready.push_back((event, hold));
+                true
+            }
+            None => {
+                self.progress.settle(offset);
+                self.dirty = true;
+                if let Hold::Key(key) = hold {
+                    self.release(key);
+                }
+                false
+            }
+        }
+    }
+
+    /// Moves up to the first event that is kept, and says how many unsettled ones are lost by that.
+    pub fn move_up(&mut self, first: u64) -> u64 {
+        let lost = self.progress.unsettled(first);
+        self.progress.settle_all(0..first);
+        self.dirty = true;
+        self.read = self.read.max(first);
+        lost
+    }
+
+    /// What keeps the lane from going on by itself, if something does.
+    pub fn obstacle(&self, rules: Rules, tail: u64) -> Option<Obstacle> {
+        let end = self.progress.next().saturating_add(rules.window);
+        let first_unread = self.buffer.front().map_or(self.read, |event| event.offset.0);
+        if first_unread >= end && first_unread < tail {
+            return Some(Obstacle::Window);
+        }
+        if self.parked > 0 || (rules.ordering == Ordering::Partition && !self.keys.is_empty()) {
+            return Some(Obstacle::Order);
+        }
+        (!self.retrying.is_empty()).then_some(Obstacle::Retry)
+    }
+
+    /// How many events were looked at and wait for their key or their retry.
+    pub fn held_back(&self) -> u64 {
+        self.parked + self.retrying.len() as u64
+    }
+}
+
+fn parked_size(event: &Event) -> usize {
+    EVENT_BYTES + event.payload.len()
+}
+
+/// The event with memory of its own: one small event must not keep the page that it was read with.
+fn detached(event: Event) -> Event {
+    let own = |json: Json| Json::from_stored(bytes::Bytes::copy_from_slice(json.as_bytes()));
+    Event {
+        key: event.key.map(|key| key.to_string().into()),
+        sid: event.sid.map(own),
+        headers: event.headers.map(own),
+        payload: own(event.payload),
+        caused_by: event.caused_by.map(own),
+        tags: event.tags.map(own),
+        ..event
+    }
+}

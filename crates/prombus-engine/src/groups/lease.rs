@@ -1,0 +1,312 @@
+//! Leases: who holds which event until when, and the token that says so.
+//!
+//! A token is good for one delivery only. It names the session of the group (a restart or a new cursor starts
+//! another one, which voids all tokens of the last) and counts the deliveries in it.
+
+use hashbrown::HashMap;
+use roaring::RoaringTreemap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// For so many of the latest deliveries it is remembered how they were settled, so that a repeated call is known.
+const REMEMBERED: u64 = 1 << 20;
+/// The list of deadlines is tidied when it has so many entries more than there are leases.
+const SPARE_DEADLINES: usize = 1_024;
+const SESSION_DIGITS: usize = 16;
+
+/// What settles a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeaseToken {
+    /// The session of the group.
+    pub session: u64,
+    /// Counts deliveries in the session.
+    pub number: u64,
+}
+
+impl fmt::Display for LeaseToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{:x}", self.session, self.number)
+    }
+}
+
+impl LeaseToken {
+    /// Appends the text of the token.
+    pub fn write(self, out: &mut Vec<u8>) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = |number: u64, count: u32| {
+            (0..count).rev().map(move |n| DIGITS[(number >> (4 * n) & 15) as usize])
+        };
+        out.extend(digits(self.session, SESSION_DIGITS as u32));
+        out.extend(digits(self.number, (u64::BITS - (self.number | 1).leading_zeros()).div_ceil(4)));
+    }
+}
+
+/// A text that is no lease of this hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotALease;
+
+impl FromStr for LeaseToken {
+    type Err = NotALease;
+
+    fn from_str(text: &str) -> Result<Self, NotALease> {
+        if !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+            return Err(NotALease);
+        }
+        let (session, number) = text.split_at_checked(SESSION_DIGITS).ok_or(NotALease)?;
+        let hex = |digits| u64::from_str_radix(digits, 16).map_err(|_| NotALease);
+        Ok(Self { session: hex(session)?, number: hex(number)? })
+    }
+}
+
+/// One open delivery.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// The partition of the event.
+    pub partition: usize,
+    /// Its offset.
+    pub offset: u64,
+    /// What waits for it, where something may.
+    pub key: Option<u64>,
+    /// Who holds it.
+    pub member: Arc<str>,
+    /// When it was given.
+    pub given: Instant,
+    /// When it ends.
+    pub deadline: Instant,
+}
+
+/// How a delivery was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// It is done.
+    Ack,
+    /// It failed.
+    Nack,
+}
+
+/// Deliveries that were made together, and so end together unless one is extended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Ending {
+    deadline: Instant,
+    first: u64,
+    last: u64,
+}
+
+/// The open leases of a group.
+pub struct Leases {
+    session: u64,
+    next: u64,
+    open: HashMap<u64, Lease>,
+    endings: BinaryHeap<Reverse<Ending>>,
+    acked: RoaringTreemap,
+    nacked: RoaringTreemap,
+}
+
+impl Leases {
+    /// No leases, in a session of their own.
+    pub fn new() -> Self {
+        Self {
+            session: fastrand::u64(..),
+            next: 0,
+            open: HashMap::new(),
+            endings: BinaryHeap::new(),
+            acked: RoaringTreemap::new(),
+            nacked: RoaringTreemap::new(),
+        }
+    }
+
+    /// The number that the next lease will have.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Opens a lease. [`Leases::opened`] must follow when all of a delivery are open.
+    pub fn open(&mut self, lease: Lease) -> LeaseToken {
+        let token = LeaseToken { session: self.session, number: self.next };
+        self.open.insert(self.next, lease);
+        self.next += 1;
+        token
+    }
+
+    /// Notes when the leases from number `first` on end.
+    pub fn opened(&mut self, first: u64, deadline: Instant) {
+        if first == self.next {
+            return;
+        }
+        self.endings.push(Reverse(Ending { deadline, first, last: self.next - 1 }));
+        if self.endings.len() > 2 * self.open.len() + SPARE_DEADLINES {
+            let open = &self.open;
+            self.endings.retain(|Reverse(e)| (e.first..=e.last).any(|number| open.contains_key(&number)));
+        }
+    }
+
+    /// An open lease.
+    pub fn get_mut(&mut self, token: LeaseToken) -> Option<&mut Lease> {
+        if token.session != self.session {
+            return None;
+        }
+        self.open.get_mut(&token.number)
+    }
+
+    /// All open leases.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Lease)> {
+        self.open.iter().map(|(number, lease)| (*number, lease))
+    }
+
+    /// The number of the lease on an event, if one is open.
+    pub fn on(&self, partition: usize, offset: u64) -> Option<u64> {
+        self.iter().find(|(_, lease)| (lease.partition, lease.offset) == (partition, offset)).map(|(n, _)| n)
+    }
+
+    /// Closes a lease that nobody settled.
+    pub fn close(&mut self, number: u64) -> Option<Lease> {
+        self.open.remove(&number)
+    }
+
+    /// Closes a lease because of what its holder says.
+    pub fn settle(&mut self, token: LeaseToken, verb: Verb) -> Option<Lease> {
+        if token.session != self.session {
+            return None;
+        }
+        let lease = self.open.remove(&token.number)?;
+        let settled = self.settled(verb);
+        settled.insert(token.number);
+        if settled.len() > REMEMBERED {
+            let oldest = token.number.saturating_sub(REMEMBERED);
+            settled.remove_range(..oldest);
+        }
+        Some(lease)
+    }
+
+    /// Whether this was said of the lease before, and taken.
+    pub fn was(&mut self, token: LeaseToken, verb: Verb) -> bool {
+        token.session == self.session && self.settled(verb).contains(token.number)
+    }
+
+    fn settled(&mut self, verb: Verb) -> &mut RoaringTreemap {
+        match verb {
+            Verb::Ack => &mut self.acked,
+            Verb::Nack => &mut self.nacked,
+        }
+    }
+
+    /// Moves the end of an open lease.
+    pub fn extend(&mut self, token: LeaseToken, deadline: Instant) -> bool {
+        let Some(lease) = self.get_mut(token) else { return false };
+        lease.deadline = deadline;
+        self.endings.push(Reverse(Ending { deadline, first: token.number, last: token.number }));
+        true
+    }
+
+    /// When the next lease may end; not before it does.
+    pub fn next_ending(&self) -> Option<Instant> {
+        self.endings.peek().map(|Reverse(ending)| ending.deadline)
+    }
+
+    /// Closes the leases that have ended, in the order in which they were given.
+    pub fn ended(&mut self, now: Instant) -> Vec<Lease> {
+        let mut ended = Vec::new();
+        while let Some(Reverse(ending)) = self.endings.peek().copied()
+            && ending.deadline <= now
+        {
+            self.endings.pop();
+            for number in ending.first..=ending.last {
+                // One that was extended has another entry for its new end.
+                if self.open.get(&number).is_some_and(|lease| lease.deadline <= now) {
+                    ended.extend(self.open.remove(&number).map(|lease| (number, lease)));
+                }
+            }
+        }
+        ended.sort_unstable_by_key(|(number, _)| *number);
+        ended.into_iter().map(|(_, lease)| lease).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn lease(offset: u64, deadline: Instant) -> Lease {
+        Lease { partition: 0, offset, key: None, member: "m".into(), given: deadline, deadline }
+    }
+
+    fn offsets(leases: &[Lease]) -> Vec<u64> {
+        leases.iter().map(|lease| lease.offset).collect()
+    }
+
+    #[test]
+    fn leases_end_when_their_time_is_over() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut leases = Leases::new();
+        let tokens: Vec<LeaseToken> = (0..4).map(|offset| leases.open(lease(offset, at(10)))).collect();
+        leases.opened(0, at(10));
+        assert!(leases.extend(tokens[1], at(30)));
+        assert!(leases.settle(tokens[2], Verb::Ack).is_some());
+        assert!(leases.ended(at(9)).is_empty());
+        assert_eq!(offsets(&leases.ended(at(10))), [0, 3]);
+        assert!(!leases.extend(tokens[0], at(99)), "it is over");
+        assert_eq!(leases.next_ending(), Some(at(30)));
+        assert_eq!(offsets(&leases.ended(at(30))), [1]);
+        assert_eq!((leases.open.len(), leases.next_ending()), (0, None));
+    }
+
+    #[test]
+    fn a_shorter_lease_ends_sooner() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut leases = Leases::new();
+        let token = leases.open(lease(0, at(50)));
+        leases.opened(0, at(50));
+        assert!(leases.extend(token, at(5)));
+        assert_eq!(offsets(&leases.ended(at(5))), [0]);
+        assert!(leases.ended(at(50)).is_empty());
+    }
+
+    #[test]
+    fn only_the_same_verb_can_be_repeated() {
+        let mut leases = Leases::new();
+        let token = leases.open(lease(0, Instant::now()));
+        assert!(leases.settle(token, Verb::Ack).is_some());
+        assert!(leases.settle(token, Verb::Nack).is_none());
+        assert!(leases.was(token, Verb::Ack) && !leases.was(token, Verb::Nack));
+        let other = LeaseToken { session: token.session.wrapping_add(1), ..token };
+        assert!(!leases.was(other, Verb::Ack) && leases.settle(other, Verb::Ack).is_none());
+    }
+
+    #[test]
+    fn deadlines_do_not_pile_up() {
+        let mut leases = Leases::new();
+        let deadline = Instant::now();
+        for n in 0..10_000 {
+            let token = leases.open(lease(n, deadline));
+            leases.opened(n, deadline);
+            assert!(leases.settle(token, Verb::Ack).is_some());
+        }
+        assert!(leases.endings.len() <= SPARE_DEADLINES + 1, "{}", leases.endings.len());
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_survive_their_text(session: u64, number: u64) {
+            let token = LeaseToken { session, number };
+            prop_assert_eq!(token.to_string().parse(), Ok(token));
+            let mut text = Vec::new();
+            token.write(&mut text);
+            prop_assert_eq!(text, token.to_string().into_bytes());
+        }
+
+        #[test]
+        fn any_text_is_a_token_or_not(text in "\\PC{0,40}") {
+            if let Ok(token) = text.parse::<LeaseToken>() {
+                prop_assert!(text.len() > SESSION_DIGITS && token.to_string().len() <= text.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What is counted of groups.
+
+use prombus_core::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// How much it is.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What is counted of one group, since the hub started.
+#[derive(Debug, Default)]
+pub struct GroupCounters {
+    /// Deliveries.
+    pub delivered: Counter,
+    /// Events that a consumer acked.
+    pub acked: Counter,
+    /// Events that a consumer nacked.
+    pub nacked: Counter,
+    /// Deliveries that were not the first of their event.
+    pub redelivered: Counter,
+    /// Events that became dead letters.
+    pub dead_lettered: Counter,
+    /// Events that were gone before the group got to them.
+    pub lost: Counter,
+}
+
+/// What is measured of all groups together.
+#[derive(Debug, Default)]
+pub struct GroupTimes {
+    /// How long pulls took, waiting included.
+    pub pulls: Histogram,
+    /// From a delivery to its ack or nack.
+    pub handlers: Histogram,
+    /// From when the hub took an event to its first delivery.
+    pub latencies: Histogram,
+}
+
+/// Where a group counts.
+#[derive(Debug, Clone, Default)]
+pub struct GroupMetrics {
+    /// Its own counts.
+    pub counters: Arc<GroupCounters>,
+    /// The times of all groups.
+    pub times: Arc<GroupTimes>,
+}

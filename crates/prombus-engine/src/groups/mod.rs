@@ -1,0 +1,88 @@
+//! Consumer groups: durable readers of a topic that share its events, each event under a lease until it is settled.
+//!
+//! [`State`](state::State) has the rules and never waits. [`Group`] drives it: it reads what is wanted from the log,
+//! writes what has changed, and lets pulls wait. [`Groups`] knows all groups of the hub. A group is stored as cursors
+//! of its topic, one for each partition and one for its options, so it goes when the topic goes.
+
+mod consumer;
+mod dead;
+mod group;
+mod handler;
+mod keeper;
+mod lane;
+mod lease;
+mod members;
+mod metrics;
+mod options;
+mod places;
+mod progress;
+mod pull;
+mod registry;
+mod replay;
+mod state;
+mod status;
+mod stored;
+
+pub use consumer::{Acks, Consumer, ConsumerOptions, Rebalance, Received, Subscription};
+pub use dead::DeadLetter;
+pub use group::{Group, SettleCall, Surroundings};
+pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
+pub use lease::LeaseToken;
+pub use metrics::{GroupCounters, GroupTimes};
+pub use options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsPatch, Ordering};
+pub use pull::Pull;
+pub use registry::{GroupCall, Groups};
+pub use replay::{Replay, ReplayTo, Replayed};
+pub use state::{Delivery, Settle};
+pub use status::{GroupStatus, LaneStatus, MemberStatus, Wait};
+
+use crate::bus::BusError;
+use crate::filter::BadFilter;
+use crate::query::QueryError;
+use prombus_core::{CommitError, ReadError};
+
+/// Why a group did not do what it was asked to.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum GroupError {
+    /// There is no such group.
+    #[error("topic {topic} has no group {group:?}")]
+    NotFound {
+        /// The topic.
+        topic: String,
+        /// The group.
+        group: String,
+    },
+    /// An option or a name makes no sense.
+    #[error("{0}")]
+    BadOption(String),
+    /// The filter does not compile.
+    #[error(transparent)]
+    BadFilter(#[from] BadFilter),
+    /// The group has other options.
+    #[error("the group exists with other options, which are fixed when it is made: {}", serde_json::Value::Object(.actual.clone()))]
+    Options {
+        /// Those that differ, as they are.
+        actual: serde_json::Map<String, serde_json::Value>,
+    },
+    /// The place to start at is not there.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The log refused a commit.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// Only the hub itself knows why; everything that was answered holds, and a new call starts afresh.
+    #[error("the group cannot go on: {0}")]
+    Failed(String),
+}
+
+impl From<ReadError> for GroupError {
+    fn from(error: ReadError) -> Self {
+        Self::Query(error.into())
+    }
+}
+
+impl From<CommitError> for GroupError {
+    fn from(error: CommitError) -> Self {
+        Self::Bus(error.into())
+    }
+}

@@ -1,0 +1,262 @@
+//! What can be chosen about a group, once, when it is made.
+
+use super::GroupError;
+use crate::filter::Filter;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest name of a group or member, in bytes.
+const MAX_NAME_BYTES: usize = 200;
+/// The longest that a lease may hold.
+pub const MAX_ACK_TIMEOUT_MS: u64 = 24 * 3_600_000;
+/// The longest pause that a consumer may ask for.
+pub const MAX_DELAY_MS: u64 = 24 * 3_600_000;
+/// The longest pause that a group makes by itself.
+const MAX_BACKOFF_MS: u64 = 30_000;
+/// The most attempts.
+const MAX_ATTEMPTS: u32 = 1_000_000;
+/// The widest window; what is settled in it is kept in memory and written with each ack.
+const MAX_ACK_WINDOW: u64 = 10_000_000;
+
+/// A valid name of a group: no control characters and no slash. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupName(Arc<str>);
+
+impl GroupName {
+    /// Checks `name`.
+    pub fn parse(name: &str) -> Result<Self, GroupError> {
+        check_name("group", name)?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Refuses names of groups and members that would be trouble in a path, a log or a metric.
+pub fn check_name(what: &str, name: &str) -> Result<(), GroupError> {
+    let fits = !name.is_empty() && name.len() <= MAX_NAME_BYTES;
+    if fits && !name.chars().any(|c| c.is_control() || c == '/') {
+        return Ok(());
+    }
+    Err(GroupError::BadOption(format!(
+        "{name:?} is not a name for a {what}: use 1 to {MAX_NAME_BYTES} bytes without slashes and control characters"
+    )))
+}
+
+/// Who gets which events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Every member may get every event.
+    Shared,
+    /// Each partition has one member.
+    Partitioned,
+}
+
+/// What waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ordering {
+    /// Later events of a key wait for the earlier ones.
+    Key,
+    /// Nothing waits.
+    None,
+    /// Everything in a partition waits for what is before it.
+    Partition,
+}
+
+/// The options of a group, as they are stored and shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupOptions {
+    /// Who gets which events.
+    pub mode: Mode,
+    /// What waits for what.
+    pub ordering: Ordering,
+    /// How long a lease holds.
+    pub ack_timeout_ms: u64,
+    /// After how many attempts an event is a dead letter.
+    pub max_attempts: u32,
+    /// The first pause between attempts.
+    pub backoff_ms: u64,
+    /// Which events the group is about.
+    pub filter: Option<String>,
+    /// Whether events are raised to the latest version of their schema.
+    pub normalize: bool,
+    /// How many offsets the group may be ahead of its oldest unsettled event.
+    pub ack_window: u64,
+    /// How long a member of a partitioned group may be silent.
+    pub member_ttl_ms: u64,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Shared,
+            ordering: Ordering::Key,
+            ack_timeout_ms: 30_000,
+            max_attempts: 5,
+            backoff_ms: 100,
+            filter: None,
+            normalize: false,
+            ack_window: 100_000,
+            member_ttl_ms: 15_000,
+        }
+    }
+}
+
+/// The options that a caller named; `None` was left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OptionsPatch {
+    /// See [`GroupOptions::mode`].
+    pub mode: Option<Mode>,
+    /// See [`GroupOptions::ordering`].
+    pub ordering: Option<Ordering>,
+    /// See [`GroupOptions::ack_timeout_ms`].
+    pub ack_timeout_ms: Option<u64>,
+    /// See [`GroupOptions::max_attempts`].
+    pub max_attempts: Option<u32>,
+    /// See [`GroupOptions::backoff_ms`].
+    pub backoff_ms: Option<u64>,
+    /// See [`GroupOptions::filter`].
+    pub filter: Option<String>,
+    /// See [`GroupOptions::normalize`].
+    pub normalize: Option<bool>,
+    /// See [`GroupOptions::ack_window`].
+    pub ack_window: Option<u64>,
+    /// See [`GroupOptions::member_ttl_ms`].
+    pub member_ttl_ms: Option<u64>,
+}
+
+impl OptionsPatch {
+    /// `options` with what is named here.
+    pub fn apply(&self, options: &GroupOptions) -> GroupOptions {
+        GroupOptions {
+            mode: self.mode.unwrap_or(options.mode),
+            ordering: self.ordering.unwrap_or(options.ordering),
+            ack_timeout_ms: self.ack_timeout_ms.unwrap_or(options.ack_timeout_ms),
+            max_attempts: self.max_attempts.unwrap_or(options.max_attempts),
+            backoff_ms: self.backoff_ms.unwrap_or(options.backoff_ms),
+            filter: self.filter.clone().or_else(|| options.filter.clone()),
+            normalize: self.normalize.unwrap_or(options.normalize),
+            ack_window: self.ack_window.unwrap_or(options.ack_window),
+            member_ttl_ms: self.member_ttl_ms.unwrap_or(options.member_ttl_ms),
+        }
+    }
+
+    /// Refuses options that differ from those that a group has.
+    pub fn agrees_with(&self, options: &GroupOptions) -> Result<(), GroupError> {
+        let wanted = self.apply(options);
+        if wanted == *options {
+            return Ok(());
+        }
+        let (have, want) = (serde_json::to_value(options), serde_json::to_value(&wanted));
+        let differing = match (have, want) {
+            (Ok(serde_json::Value::Object(have)), Ok(serde_json::Value::Object(want))) => {
+                have.into_iter().filter(|(name, value)| want.get(name) != Some(value)).collect()
+            }
+            _ => serde_json::Map::new(),
+        };
+        Err(GroupError::Options { actual: differing })
+    }
+}
+
+impl GroupOptions {
+    /// Refuses options that make no sense, and gives the compiled filter.
+    pub fn validate(&self) -> Result<Option<Filter>, GroupError> {
+        let between = |name: &str, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(GroupError::BadOption(format!("{name} must be between {min} and {max}, not {value}")))
+        };
+        between("ackTimeoutMs", self.ack_timeout_ms, 1, MAX_ACK_TIMEOUT_MS)?;
+        between("maxAttempts", self.max_attempts.into(), 1, MAX_ATTEMPTS.into())?;
+        between("backoffMs", self.backoff_ms, 0, MAX_DELAY_MS)?;
+        between("ackWindow", self.ack_window, 1, MAX_ACK_WINDOW)?;
+        between("memberTtlMs", self.member_ttl_ms, 1, MAX_ACK_TIMEOUT_MS)?;
+        Ok(self.filter.as_deref().map(Filter::compile).transpose()?)
+    }
+
+    /// The pause before the next attempt, after `attempts` that failed: none the first time, then growing.
+    pub fn backoff(&self, attempts: u32) -> Duration {
+        let doublings = match attempts {
+            0 | 1 => return Duration::ZERO,
+            more => more - 2,
+        };
+        let factor = 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        Duration::from_millis(self.backoff_ms.saturating_mul(factor).min(MAX_BACKOFF_MS))
+    }
+
+    /// How long a lease holds.
+    pub fn ack_timeout(&self) -> Duration {
+        Duration::from_millis(self.ack_timeout_ms)
+    }
+
+    /// How long a member may be silent.
+    pub fn member_ttl(&self) -> Duration {
+        Duration::from_millis(self.member_ttl_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_have_an_end() {
+        let options = GroupOptions { backoff_ms: 100, ..GroupOptions::default() };
+        let pauses = [1, 2, 3, 4, 10, 11, 64, 70, u32::MAX].map(|n| options.backoff(n).as_millis());
+        assert_eq!(pauses, [0, 100, 200, 400, 25_600, 30_000, 30_000, 30_000, 30_000]);
+        let none = GroupOptions { backoff_ms: 0, ..options };
+        assert_eq!(none.backoff(90), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_left_out_agrees_with_anything() {
+        let options =
+            GroupOptions { max_attempts: 7, filter: Some("true".into()), ..GroupOptions::default() };
+        assert!(OptionsPatch::default().agrees_with(&options).is_ok());
+        assert!(
+            OptionsPatch { max_attempts: Some(7), ..OptionsPatch::default() }.agrees_with(&options).is_ok()
+        );
+        let other =
+            OptionsPatch { max_attempts: Some(8), mode: Some(Mode::Shared), ..OptionsPatch::default() };
+        match other.agrees_with(&options) {
+            Err(GroupError::Options { actual }) => {
+                assert_eq!(serde_json::Value::Object(actual), serde_json::json!({"maxAttempts": 7}));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn senseless_options_are_refused() {
+        let base = GroupOptions::default();
+        for bad in [
+            GroupOptions { ack_timeout_ms: 0, ..base.clone() },
+            GroupOptions { max_attempts: 0, ..base.clone() },
+            GroupOptions { backoff_ms: MAX_DELAY_MS + 1, ..base.clone() },
+            GroupOptions { ack_window: 0, ..base.clone() },
+            GroupOptions { filter: Some("event.".into()), ..base.clone() },
+        ] {
+            assert!(bad.validate().is_err(), "{bad:?}");
+        }
+        assert!(base.validate().is_ok());
+        for bad in ["", "a/b", "a\nb", &"a".repeat(201)] {
+            assert!(GroupName::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(GroupName::parse("billing v2 (ü)").is_ok());
+    }
+}

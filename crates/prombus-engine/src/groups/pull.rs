@@ -1,0 +1,247 @@
+//! Pulls: what is there is delivered, otherwise the pull waits. It is woken by the log itself, so an event reaches a
+//! waiting consumer without a polling delay.
+
+use super::GroupError;
+use super::group::Group;
+use super::lane::Want;
+use super::options::{Mode, check_name};
+use super::state::{Delivery, LaneWant, Take};
+use prombus_core::{Event, Offset, Partition, ReadError, ReadRequest, Sequence};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// At most so many events are delivered at once.
+pub const MAX_BATCH: usize = 10_000;
+/// The longest wait.
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
+/// At least so many events are read at once, so that small pulls don't read the same page over and over.
+const MIN_READ: usize = 100;
+/// About so many bytes are read at once.
+const READ_BYTES: usize = 1 << 20;
+/// A pull looks for events that match the filter at least so long, even if it was not to wait.
+const MIN_SEARCH: Duration = Duration::from_millis(250);
+
+/// What a member asks for.
+#[derive(Debug, Clone)]
+pub struct Pull {
+    /// Who asks; all that give no name are one member.
+    pub member: Option<String>,
+    /// At most so many events.
+    pub max: usize,
+    /// How long to wait for the first.
+    pub wait: Duration,
+    /// At most so many open leases of this member.
+    pub max_in_flight: usize,
+}
+
+impl Default for Pull {
+    fn default() -> Self {
+        Self { member: None, max: 100, wait: Duration::ZERO, max_in_flight: 1_000 }
+    }
+}
+
+impl Pull {
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), GroupError> {
+        self.take().map(drop)
+    }
+
+    fn take(&self) -> Result<Take, GroupError> {
+        let between = |name: &str, value: u128, min: u128, max: u128| {
+            if (min..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(GroupError::BadOption(format!("{name} must be between {min} and {max}, not {value}")))
+        };
+        between("max", self.max as u128, 1, MAX_BATCH as u128)?;
+        between("waitMs", self.wait.as_millis(), 0, MAX_WAIT.as_millis())?;
+        between("maxInFlight", self.max_in_flight as u128, 1, u128::from(u32::MAX))?;
+        if let Some(member) = &self.member {
+            check_name("member", member)?;
+        }
+        let member = Arc::from(self.member.as_deref().unwrap_or_default());
+        Ok(Take { member, max: self.max, max_in_flight: self.max_in_flight })
+    }
+}
+
+/// Says that a member is there while one of its calls goes on.
+struct Present<'a> {
+    group: &'a Arc<Group>,
+    member: Arc<str>,
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.group.locked().members.exit(&self.member, Instant::now());
+        self.group.keep();
+    }
+}
+
+impl Group {
+    /// Delivers what there is for a member, or waits for it. Empty when the wait is over.
+    pub async fn pull(self: &Arc<Self>, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
+        let start = Instant::now();
+        let take = pull.take()?;
+        let until = start + pull.wait;
+        let moved = self.locked().join(&take.member, start);
+        let _present = Present { group: self, member: take.member.clone() };
+        self.after_move(moved);
+        let deliveries = self.deliver(&take, until).await;
+        self.times.pulls.observe(start.elapsed());
+        deliveries
+    }
+
+    async fn deliver(self: &Arc<Self>, take: &Take, until: Instant) -> Result<Vec<Delivery>, GroupError> {
+        let search_until = until.max(Instant::now() + MIN_SEARCH);
+        loop {
+            let mut more = pin!(self.more.notified());
+            // From here on nothing is missed, whenever it happens.
+            more.as_mut().enable();
+            self.current_topic().await?;
+            self.fetch(take, true).await?;
+            let (deliveries, left) = {
+                let mut state = self.locked();
+                let deliveries = state.take(take, self.now());
+                let left = !deliveries.is_empty() && state.has_some();
+                (deliveries, left)
+            };
+            if left {
+                self.more.notify_waiters();
+            }
+            if !deliveries.is_empty() {
+                return Ok(deliveries);
+            }
+            if self.fetch(take, false).await? {
+                if Instant::now() > search_until {
+                    return Ok(Vec::new());
+                }
+                continue;
+            }
+            if Instant::now() >= until || self.hub.closing.load(Ordering::Acquire) {
+                return Ok(Vec::new());
+            }
+            tokio::select! {
+                () = &mut more => {}
+                () = tokio::time::sleep_until(until) => {}
+                found = self.watch(take) => found?,
+            }
+        }
+    }
+
+    /// Waits until there may be events that were not read yet. In a shared group one pull at a time does.
+    async fn watch(self: &Arc<Self>, take: &Take) -> Result<(), GroupError> {
+        let shared = self.locked().options.mode == Mode::Shared;
+        let _watching = if shared { Some(self.watching.lock().await) } else { None };
+        let seen = Sequence(self.seen.load(Ordering::Acquire));
+        // Whoever watched before may have gone away with what it was told.
+        if self.fetch(take, false).await? {
+            return Ok(());
+        }
+        let now = self.hub.log.changed(seen).await;
+        self.seen.fetch_max(now.0, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Reads what a member waits for. Says whether anything came of it.
+    async fn fetch(self: &Arc<Self>, take: &Take, cold: bool) -> Result<bool, GroupError> {
+        let wants = self.locked().wants(&take.member, cold);
+        let mut found = false;
+        for LaneWant { lane, generation, want } in wants {
+            found |= match want {
+                Want::Page(from) => self.fetch_page(lane, generation, from, take.max).await?,
+                Want::Bodies(offsets) => self.fetch_bodies(lane, generation, offsets).await?,
+            };
+        }
+        Ok(found)
+    }
+
+    async fn fetch_page(
+        self: &Arc<Self>,
+        lane: usize,
+        generation: u64,
+        from: u64,
+        max: usize,
+    ) -> Result<bool, GroupError> {
+        let page = match self.hub.log.read(self.request(lane, from, max.max(MIN_READ))).await {
+            Ok(page) => page,
+            Err(ReadError::Gone { first }) => {
+                self.move_up(lane, generation, first);
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if page.next.0 <= from {
+            return Ok(false);
+        }
+        let (events, next) = match &self.filter {
+            None => (page.events, page.next),
+            Some(filter) => {
+                // Others want to be served too, whatever a filter costs.
+                tokio::task::yield_now().await;
+                let (events, stopped) = filter.keep(page.events);
+                (events, stopped.map_or(page.next, |(_, offset)| offset.plus(1)))
+            }
+        };
+        let mut state = self.locked();
+        let Some(found) = state.lane_of(lane, generation).map(|l| l.offer_page(from, next.0, events)) else {
+            // The lane has started afresh meanwhile: look again.
+            return Ok(true);
+        };
+        state.note_passed(lane);
+        drop(state);
+        self.keep();
+        Ok(found)
+    }
+
+    async fn fetch_bodies(
+        self: &Arc<Self>,
+        lane: usize,
+        generation: u64,
+        offsets: Vec<u64>,
+    ) -> Result<bool, GroupError> {
+        for offset in offsets {
+            let event = self.body(lane, offset).await?;
+            let mut state = self.locked();
+            let Some(open) = state.lane_of(lane, generation) else { return Ok(true) };
+            if !open.offer_body(offset, event) {
+                state.note_passed(lane);
+                self.counters.lost.add(1);
+            }
+        }
+        self.keep();
+        Ok(true)
+    }
+
+    /// One event, if it is still kept.
+    pub(super) async fn body(&self, lane: usize, offset: u64) -> Result<Option<Event>, GroupError> {
+        match self.hub.log.read(self.request(lane, offset, 1)).await {
+            Ok(page) => Ok(page.events.into_iter().next().filter(|event| event.offset.0 == offset)),
+            Err(ReadError::Gone { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn request(&self, lane: usize, from: u64, limit: usize) -> ReadRequest {
+        let (topic, partition) = (self.topic.name.clone(), Partition(lane as u32));
+        ReadRequest { topic, partition, from: Offset(from), limit, max_bytes: READ_BYTES }
+    }
+
+    fn move_up(self: &Arc<Self>, lane: usize, generation: u64, first: Offset) {
+        let mut state = self.locked();
+        let Some(open) = state.lane_of(lane, generation) else { return };
+        let lost = open.move_up(first.0);
+        state.note_passed(lane);
+        drop(state);
+        if lost > 0 {
+            self.counters.lost.add(lost);
+            tracing::warn!(
+                topic = %self.topic.name, group = %self.name, partition = lane, lost,
+                "events were gone before the group got to them"
+            );
+        }
+        self.keep();
+    }
+}

@@ -1,0 +1,269 @@
+//! All groups of a hub: found, made, listed, deleted. A group is loaded when it is first asked for.
+
+use super::group::{Group, Surroundings};
+use super::metrics::{GroupMetrics, GroupTimes};
+use super::options::{GroupName, GroupOptions, OptionsPatch};
+use super::{GroupError, places, stored};
+use crate::bus::BusError;
+use crate::layers::AutoCreate;
+use crate::query::From;
+use parking_lot::Mutex;
+use prombus_core::{Commit, CommitError, ConfigChange, ReadError, TopicName, TopicState};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// At most so many groups has a topic.
+const MAX_GROUPS: usize = 10_000;
+/// How often something is tried again when others do the same at the same time.
+const MAX_TRIES: usize = 16;
+
+type Key = (TopicName, GroupName);
+
+/// The place of a group, loaded or not.
+#[derive(Default)]
+struct Slot {
+    /// Locked while it is loaded, so that no group is there twice.
+    group: tokio::sync::Mutex<Option<Arc<Group>>>,
+    metrics: GroupMetrics,
+}
+
+/// What a caller says of a group that may have to be made.
+#[derive(Debug, Clone)]
+pub struct GroupCall {
+    /// Where a new group starts.
+    pub from: From,
+    /// What it wants the group to be.
+    pub options: OptionsPatch,
+}
+
+impl Default for GroupCall {
+    fn default() -> Self {
+        Self { from: From::Latest, options: OptionsPatch::default() }
+    }
+}
+
+/// All groups of a hub.
+pub struct Groups {
+    pub(super) hub: Arc<Surroundings>,
+    auto_create: Option<AutoCreate>,
+    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    times: Arc<GroupTimes>,
+    /// Replays are one after another, because each must know what the others have replayed.
+    pub(super) replaying: tokio::sync::Mutex<()>,
+}
+
+impl Groups {
+    /// The groups of a store.
+    pub fn new(hub: Surroundings, auto_create: Option<AutoCreate>) -> Self {
+        Self {
+            hub: Arc::new(hub),
+            auto_create,
+            slots: Mutex::default(),
+            times: Arc::default(),
+            replaying: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// What is measured of all groups together.
+    pub fn times(&self) -> &Arc<GroupTimes> {
+        &self.times
+    }
+
+    fn slot(&self, topic: &TopicName, name: &GroupName) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        let slot = slots.entry((topic.clone(), name.clone())).or_insert_with(|| {
+            let metrics = GroupMetrics { counters: Arc::default(), times: self.times.clone() };
+            Arc::new(Slot { group: tokio::sync::Mutex::default(), metrics })
+        });
+        slot.clone()
+    }
+
+    fn forget(&self, topic: &TopicName, name: &GroupName) {
+        self.slots.lock().remove(&(topic.clone(), name.clone()));
+    }
+
+    /// A group that exists.
+    pub async fn find(&self, topic: &TopicName, name: &GroupName) -> Result<Arc<Group>, GroupError> {
+        let state = self.hub.log.topic(topic).await?;
+        let state = state.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
+        match self.load(&state, name).await? {
+            Some(group) => Ok(group),
+            None => {
+                self.forget(topic, name);
+                Err(GroupError::NotFound { topic: topic.to_string(), group: name.to_string() })
+            }
+        }
+    }
+
+    async fn load(&self, topic: &TopicState, name: &GroupName) -> Result<Option<Arc<Group>>, GroupError> {
+        let slot = self.slot(&topic.name, name);
+        let mut loaded = slot.group.lock().await;
+        if let Some(group) = &*loaded {
+            if !group.has_failed() && group.topic.number == topic.number {
+                return Ok(Some(group.clone()));
+            }
+            *loaded = None;
+        }
+        let metrics = slot.metrics.clone();
+        let Some(state) = stored::load(&*self.hub.log, topic, name, metrics.clone()).await? else {
+            return Ok(None);
+        };
+        let group = Arc::new(Group::new(self.hub.clone(), topic.clone(), name.clone(), state, metrics)?);
+        // Partitions that came since are not stored yet.
+        group.keep();
+        *loaded = Some(group.clone());
+        Ok(Some(group))
+    }
+
+    /// A group, made where it does not exist. Says whether it was.
+    pub async fn get_or_make(
+        &self,
+        topic: &TopicName,
+        name: &GroupName,
+        call: &GroupCall,
+    ) -> Result<(Arc<Group>, bool), GroupError> {
+        for _ in 0..MAX_TRIES {
+            let state = self.hub.log.topic(topic).await?;
+            if let Some(state) = &state
+                && let Some(group) = self.load(state, name).await?
+            {
+                call.options.agrees_with(&group.options())?;
+                return Ok((group, false));
+            }
+            let made = self.make(topic, state, name, call).await;
+            match made {
+                Ok(()) => {
+                    let state = self.hub.log.topic(topic).await?;
+                    if let Some(state) = state
+                        && let Some(group) = self.load(&state, name).await?
+                    {
+                        return Ok((group, true));
+                    }
+                }
+                // Someone else has made or deleted the topic or the group meanwhile: look again.
+                Err(GroupError::Bus(BusError::Commit(
+                    CommitError::TopicExists(_)
+                    | CommitError::CursorMoved { .. }
+                    | CommitError::StaleLayout(_)
+                    | CommitError::TopicNotFound(_)
+                    | CommitError::Busy,
+                ))) => {}
+                Err(error) => {
+                    self.forget(topic, name);
+                    return Err(error);
+                }
+            }
+        }
+        Err(CommitError::Busy.into())
+    }
+
+    async fn make(
+        &self,
+        topic: &TopicName,
+        state: Option<TopicState>,
+        name: &GroupName,
+        call: &GroupCall,
+    ) -> Result<(), GroupError> {
+        let options = call.options.apply(&GroupOptions::default());
+        options.validate()?;
+        let (config, starts) = match &state {
+            Some(state) => {
+                let readers = self.hub.log.readers(topic).await?;
+                if stored::group_names(readers).len() >= MAX_GROUPS {
+                    let message = format!("topic {topic} has {MAX_GROUPS} groups, as many as it may have");
+                    return Err(GroupError::BadOption(message));
+                }
+                (Vec::new(), places::starts(&*self.hub.log, state, call.from).await?)
+            }
+            None => {
+                let config = self.topic_config(topic).await?;
+                let starts = vec![0; config.partitions as usize];
+                (vec![ConfigChange::CreateTopic { name: topic.clone(), config }], starts)
+            }
+        };
+        let cursors = match &state {
+            Some(state) => stored::creation(state, name, &options, &starts),
+            None => stored::creation_in_new(topic, name, &options, &starts),
+        };
+        self.hub.bus.commit(Arc::new(Commit { config, cursors, ..Commit::default() })).await?;
+        Ok(())
+    }
+
+    /// The settings of a topic that comes into being by its first group.
+    async fn topic_config(&self, topic: &TopicName) -> Result<prombus_core::TopicConfig, GroupError> {
+        let missing = || GroupError::from(ReadError::TopicNotFound(topic.clone()));
+        let auto_create = self.auto_create.as_ref().filter(|_| !topic.is_internal()).ok_or_else(missing)?;
+        if self.hub.log.topics().await?.len() >= auto_create.max_topics {
+            return Err(BusError::TooManyTopics { limit: auto_create.max_topics }.into());
+        }
+        Ok(auto_create.configs.get(topic).cloned().unwrap_or_default())
+    }
+
+    /// All groups of a topic, by name.
+    pub async fn list(&self, topic: &TopicState) -> Result<Vec<Arc<Group>>, GroupError> {
+        let mut groups = Vec::new();
+        for name in stored::group_names(self.hub.log.readers(&topic.name).await?) {
+            groups.extend(self.load(topic, &name).await?);
+        }
+        Ok(groups)
+    }
+
+    /// The groups that are loaded now, for those who count.
+    pub fn loaded(&self) -> Vec<Arc<Group>> {
+        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
+        let group = |slot: Arc<Slot>| slot.group.try_lock().ok().and_then(|group| group.clone());
+        slots.into_iter().filter_map(group).filter(|group| !group.has_failed()).collect()
+    }
+
+    /// Forgets a group with everything that is stored of it.
+    pub async fn delete(&self, topic: &TopicName, name: &GroupName) -> Result<(), GroupError> {
+        let group = self.find(topic, name).await?;
+        let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
+        for _ in 0..MAX_TRIES {
+            let Some(state) = self.hub.log.topic(topic).await? else { break };
+            let cursors = stored::removal(&*self.hub.log, &state, name).await?;
+            if cursors.is_empty() {
+                break;
+            }
+            match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::default() })).await {
+                Ok(_) => {
+                    group.fail(gone());
+                    self.forget(topic, name);
+                    return Ok(());
+                }
+                // An ack came in between.
+                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.forget(topic, name);
+        Err(gone())
+    }
+
+    /// The topic is gone, and its groups with it.
+    pub fn forget_topic(&self, topic: &TopicName) {
+        let mut slots = self.slots.lock();
+        slots.retain(|(name, _), slot| {
+            if name == topic
+                && let Ok(group) = slot.group.try_lock()
+                && let Some(group) = &*group
+            {
+                group.fail(ReadError::TopicNotFound(topic.clone()).into());
+            }
+            name != topic
+        });
+    }
+
+    /// Lets pulls wait no more, so that those who wait get their answer before the hub ends.
+    pub fn stop_waiting(&self) {
+        self.hub.closing.store(true, std::sync::atomic::Ordering::Release);
+        self.loaded().iter().for_each(|group| group.more.notify_waiters());
+    }
+
+    /// Ends all groups: those who wait hear of it.
+    pub fn close(&self) {
+        for group in self.loaded() {
+            group.fail(GroupError::Failed("the hub is closing".into()));
+        }
+    }
+}

@@ -1,0 +1,682 @@
+//! The rules of a group as a state machine without waiting: what is delivered to whom, what an ack or nack means,
+//! what happens when a lease ends or a member comes and goes.
+//!
+//! What changes is staged, written in one commit by whoever drives the machine, and takes effect when that commit
+//! is durable: a key is free, and an event is due again, only then. So nobody is ever told something that a crash
+//! could take back.
+
+use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
+use super::lease::{Lease, LeaseToken, Leases, Verb};
+use super::members::Members;
+use super::metrics::GroupMetrics;
+use super::options::{GroupOptions, Mode};
+use super::progress::{Progress, Record};
+use prombus_core::{CursorMove, Event, Partition, TopicState};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is passed over without anybody waiting for it is written when it is so much.
+const PASSED_UNWRITTEN: u64 = 10_000;
+const EXPIRED: &str = "the lease expired";
+
+/// An event on its way to a consumer.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The event.
+    pub event: Event,
+    /// What settles it.
+    pub lease: LeaseToken,
+    /// Counts its deliveries, from 1.
+    pub attempt: u32,
+    /// When the lease ends.
+    pub deadline: Instant,
+}
+
+/// What a member asks for.
+#[derive(Debug, Clone)]
+pub struct Take {
+    /// Who asks.
+    pub member: Arc<str>,
+    /// At most so many events.
+    pub max: usize,
+    /// At most so many open leases.
+    pub max_in_flight: usize,
+}
+
+/// What a consumer says of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settle {
+    /// It is done.
+    Ack(LeaseToken),
+    /// It failed.
+    Nack {
+        /// Its lease.
+        lease: LeaseToken,
+        /// Why.
+        reason: Option<String>,
+        /// When to try again, where the group's own pause is not wanted.
+        delay: Option<Duration>,
+    },
+    /// It failed, and trying again is in vain: it becomes a dead letter.
+    Bury {
+        /// Its lease.
+        lease: LeaseToken,
+        /// Why.
+        reason: String,
+    },
+    /// It takes longer.
+    Extend {
+        /// Its lease.
+        lease: LeaseToken,
+        /// How long, from now on; as long as a new one where absent.
+        by: Option<Duration>,
+    },
+}
+
+/// An event that has failed for the last time.
+#[derive(Debug, Clone)]
+pub struct Dying {
+    /// Its partition.
+    pub lane: usize,
+    /// Its offset.
+    pub offset: u64,
+    /// How often it was delivered.
+    pub attempts: u32,
+    /// How often it came back from the dead letters.
+    pub replays: u32,
+    /// Why the last attempt failed.
+    pub reason: String,
+    key: Option<u64>,
+    generation: u64,
+    version: u64,
+}
+
+/// What takes effect when a commit is durable.
+#[derive(Debug)]
+struct Outcome {
+    lane: usize,
+    generation: u64,
+    offset: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The event is settled, and its key is free.
+    Done(Option<u64>),
+    /// It is to be delivered again after a pause, and keeps its key.
+    Retry(Option<u64>, Duration),
+    /// It is open again.
+    Reopened,
+}
+
+/// What one commit writes.
+#[derive(Debug)]
+pub struct Batch {
+    /// Changes up to this one are durable with it.
+    version: u64,
+    outcomes: Vec<Outcome>,
+    /// The lanes whose cursors move.
+    pub moves: Vec<LaneMove>,
+    /// What others want to have happen with it.
+    pub extras: Vec<CursorMove>,
+}
+
+/// The cursor of a lane, to be written.
+#[derive(Debug)]
+pub struct LaneMove {
+    /// Which lane.
+    pub lane: usize,
+    /// The version that the cursor has now.
+    pub expect_version: u64,
+    /// The lane's epoch.
+    pub epoch: u64,
+    /// The first offset that is not settled.
+    pub next: u64,
+    /// What is settled beyond it, and what failed.
+    pub detail: bytes::Bytes,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Instant,
+    lane: usize,
+    generation: u64,
+    offset: u64,
+}
+
+/// What a lane waits to have read.
+#[derive(Debug)]
+pub struct LaneWant {
+    /// Which lane.
+    pub lane: usize,
+    /// The generation that it is of.
+    pub generation: u64,
+    /// What.
+    pub want: Want,
+}
+
+/// The state of a group.
+pub struct State {
+    /// Its options.
+    pub options: Arc<GroupOptions>,
+    /// Its partitions.
+    pub lanes: Vec<Lane>,
+    /// Its open leases.
+    pub leases: Leases,
+    /// Who consumes.
+    pub members: Members,
+    /// What each lane must wait for after a growth, until it is there.
+    gates: Vec<Vec<u64>>,
+    due: BinaryHeap<Reverse<Due>>,
+    staged: Vec<Outcome>,
+    dying: VecDeque<Dying>,
+    extras: Vec<CursorMove>,
+    version: u64,
+    durable: u64,
+    turn: usize,
+    metrics: GroupMetrics,
+}
+
+impl State {
+    /// A group whose partitions are at `lanes`.
+    pub fn new(options: Arc<GroupOptions>, lanes: Vec<Lane>, metrics: GroupMetrics) -> Self {
+        Self {
+            members: Members::new(options.member_ttl()),
+            options,
+            gates: vec![Vec::new(); lanes.len()],
+            lanes,
+            leases: Leases::new(),
+            due: BinaryHeap::new(),
+            staged: Vec::new(),
+            dying: VecDeque::new(),
+            extras: Vec::new(),
+            version: 0,
+            durable: 0,
+            turn: 0,
+            metrics,
+        }
+    }
+
+    /// What lanes go by.
+    pub fn rules(&self) -> Rules {
+        Rules { ordering: self.options.ordering, window: self.options.ack_window }
+    }
+
+    /// Counts the changes that were made.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes note of the partitions that the topic has. Lanes of new ones start at their beginning, and wait until
+    /// the others have passed what was there before them.
+    pub fn see_topic(&mut self, topic: &TopicState) {
+        let known = self.lanes.len();
+        for _ in known..topic.config.partitions as usize {
+            let mut lane = Lane::new(Progress::default(), 0, 0);
+            lane.dirty = true;
+            self.lanes.push(lane);
+        }
+        self.gates = (0..topic.config.partitions)
+            .map(|partition| topic.before(Partition(partition)).iter().map(|end| end.0).collect())
+            .collect();
+        if self.lanes.len() > known {
+            self.version += 1;
+            self.assign();
+        }
+    }
+
+    /// Whether a lane has not yet been allowed to start after a growth.
+    pub fn is_gated(&self, lane: usize) -> bool {
+        self.gates[lane].iter().zip(&self.lanes).any(|(end, before)| before.durable_next < *end)
+    }
+
+    fn may_deliver(&mut self, lane: usize, member: &str) -> bool {
+        if !self.gates[lane].is_empty() {
+            if self.is_gated(lane) {
+                return false;
+            }
+            self.gates[lane].clear();
+        }
+        let mine = match self.options.mode {
+            Mode::Shared => true,
+            Mode::Partitioned => self.lanes[lane].owner.as_deref() == Some(member),
+        };
+        mine && self.lanes[lane].barrier <= self.durable
+    }
+
+    /// Delivers what there is for a member.
+    pub fn take(&mut self, take: &Take, now: Now) -> Vec<Delivery> {
+        self.tick(now);
+        let rules = self.rules();
+        let max = take.max.min(take.max_in_flight.saturating_sub(self.members.in_flight(&take.member)));
+        let first = self.leases.next_number();
+        let deadline = now.instant + self.options.ack_timeout();
+        let mut deliveries = Vec::new();
+        let mut pauses = Vec::new();
+        self.turn = (self.turn + 1) % self.lanes.len().max(1);
+        for n in 0..self.lanes.len() {
+            let lane_at = (self.turn + n) % self.lanes.len();
+            if deliveries.len() >= max || !self.may_deliver(lane_at, &take.member) {
+                continue;
+            }
+            let lane = &mut self.lanes[lane_at];
+            while deliveries.len() < max
+                && let Some(ready) = lane.pop(rules, now, &mut pauses)
+            {
+                let offset = ready.event.offset.0;
+                let attempt = lane.progress.record(offset).map_or(0, |record| record.attempts) + 1;
+                let lease = self.leases.open(Lease {
+                    partition: lane_at,
+                    offset,
+                    key: ready.key,
+                    member: take.member.clone(),
+                    given: now.instant,
+                    deadline,
+                });
+                lane.in_flight += 1;
+                if attempt > 1 {
+                    lane.redelivered += 1;
+                    self.metrics.counters.redelivered.add(1);
+                } else {
+                    let age = now.wall_ms.saturating_sub(ready.event.recorded_ts);
+                    self.metrics.times.latencies.observe(Duration::from_millis(age));
+                }
+                deliveries.push(Delivery { event: ready.event, lease, attempt, deadline });
+            }
+            let generation = lane.generation;
+            for Pause { offset, remaining } in pauses.drain(..) {
+                let at = now.instant + remaining;
+                self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
+            }
+        }
+        self.leases.opened(first, deadline);
+        self.members.gave(&take.member, deliveries.len());
+        self.metrics.counters.delivered.add(deliveries.len() as u64);
+        deliveries
+    }
+
+    /// Whether something was read that someone else may want.
+    pub fn has_some(&self) -> bool {
+        self.lanes.iter().any(Lane::has_some)
+    }
+
+    /// What has to be read before a member can get more; only what is due again where `cold` is set.
+    pub fn wants(&mut self, member: &str, cold: bool) -> Vec<LaneWant> {
+        let rules = self.rules();
+        let mut wants = Vec::new();
+        for lane in 0..self.lanes.len() {
+            if (cold && !self.lanes[lane].has_cold()) || !self.may_deliver(lane, member) {
+                continue;
+            }
+            let generation = self.lanes[lane].generation;
+            wants.extend(self.lanes[lane].want(rules).map(|want| LaneWant { lane, generation, want }));
+        }
+        wants
+    }
+
+    /// The lane, if it is still the one that something was read for.
+    pub fn lane_of(&mut self, lane: usize, generation: u64) -> Option<&mut Lane> {
+        self.lanes.get_mut(lane).filter(|lane| lane.generation == generation)
+    }
+
+    /// Sees to it that what was passed over, or is gone, gets written.
+    pub fn note_passed(&mut self, lane: usize) {
+        let lane = &mut self.lanes[lane];
+        lane.dirty |= lane.passed >= PASSED_UNWRITTEN;
+        if lane.dirty {
+            self.version += 1;
+        }
+    }
+
+    /// Does what a consumer says. `false`: the lease has expired or passed on.
+    pub fn settle(&mut self, settle: Settle, now: Now) -> bool {
+        match settle {
+            Settle::Ack(token) => {
+                let Some(lease) = self.leases.settle(token, Verb::Ack) else {
+                    return self.leases.was(token, Verb::Ack);
+                };
+                self.closed(&lease, now);
+                self.metrics.counters.acked.add(1);
+                self.done(&lease);
+                true
+            }
+            Settle::Nack { lease: token, reason, delay } => {
+                let Some(lease) = self.leases.settle(token, Verb::Nack) else {
+                    return self.leases.was(token, Verb::Nack);
+                };
+                self.closed(&lease, now);
+                self.metrics.counters.nacked.add(1);
+                self.failed(lease, reason.unwrap_or_else(|| "nack".into()), delay, now);
+                true
+            }
+            Settle::Bury { lease: token, reason } => {
+                let Some(lease) = self.leases.settle(token, Verb::Nack) else {
+                    return self.leases.was(token, Verb::Nack);
+                };
+                self.closed(&lease, now);
+                self.metrics.counters.nacked.add(1);
+                let record = self.lanes[lease.partition].progress.record(lease.offset).unwrap_or_default();
+                self.dies(lease, Record { attempts: record.attempts + 1, ..record }, reason);
+                true
+            }
+            Settle::Extend { lease, by } => {
+                let by = by.unwrap_or_else(|| self.options.ack_timeout());
+                self.leases.extend(lease, now.instant + by)
+            }
+        }
+    }
+
+    fn closed(&mut self, lease: &Lease, now: Now) {
+        self.members.took_back(&lease.member);
+        self.lanes[lease.partition].in_flight -= 1;
+        self.metrics.times.handlers.observe(now.instant - lease.given);
+    }
+
+    fn done(&mut self, lease: &Lease) {
+        let lane = &mut self.lanes[lease.partition];
+        lane.progress.settle(lease.offset);
+        lane.dirty = true;
+        self.stage(lease.partition, lease.offset, Kind::Done(lease.key));
+    }
+
+    fn stage(&mut self, lane: usize, offset: u64, kind: Kind) {
+        let generation = self.lanes[lane].generation;
+        self.staged.push(Outcome { lane, generation, offset, kind });
+        self.version += 1;
+    }
+
+    fn failed(&mut self, lease: Lease, reason: String, delay: Option<Duration>, now: Now) {
+        let lane = &mut self.lanes[lease.partition];
+        let mut record = lane.progress.record(lease.offset).unwrap_or_default();
+        record.attempts += 1;
+        if record.attempts >= self.options.max_attempts {
+            self.dies(lease, record, reason);
+            return;
+        }
+        let pause = delay.unwrap_or_else(|| self.options.backoff(record.attempts));
+        record.due_ms = if pause.is_zero() { 0 } else { now.wall_ms + pause.as_millis() as u64 };
+        lane.progress.note(lease.offset, record);
+        lane.dirty = true;
+        self.stage(lease.partition, lease.offset, Kind::Retry(lease.key, pause));
+    }
+
+    fn dies(&mut self, lease: Lease, record: Record, reason: String) {
+        self.version += 1;
+        self.dying.push_back(Dying {
+            lane: lease.partition,
+            offset: lease.offset,
+            attempts: record.attempts,
+            replays: record.replays,
+            reason,
+            key: lease.key,
+            generation: self.lanes[lease.partition].generation,
+            version: self.version,
+        });
+    }
+
+    /// Takes deliveries back that their holder cannot settle any more. A lost connection counts as an attempt for
+    /// the oldest of them; nothing else does.
+    pub fn give_back(&mut self, tokens: &[LeaseToken], lost_connection: bool, now: Now) {
+        let mut open: Vec<LeaseToken> =
+            tokens.iter().copied().filter(|token| self.leases.get_mut(*token).is_some()).collect();
+        open.sort_unstable_by_key(|token| token.number);
+        for (n, token) in open.into_iter().enumerate() {
+            let Some(lease) = self.leases.close(token.number) else { continue };
+            self.members.took_back(&lease.member);
+            self.lanes[lease.partition].in_flight -= 1;
+            if lost_connection && n == 0 {
+                self.failed(lease, "the connection was lost".into(), Some(Duration::ZERO), now);
+            } else {
+                self.lanes[lease.partition].again(lease.offset, Hold::Key(lease.key));
+            }
+        }
+    }
+
+    /// Does what is due: leases end, pauses are over, silent members are dropped. Says whether there may be more
+    /// to deliver than before.
+    pub fn tick(&mut self, now: Now) -> bool {
+        let mut more = false;
+        if self.leases.next_ending().is_some_and(|ending| ending <= now.instant) {
+            for lease in self.leases.ended(now.instant) {
+                self.closed(&lease, now);
+                self.failed(lease, EXPIRED.into(), Some(Duration::ZERO), now);
+            }
+        }
+        while let Some(Reverse(due)) = self.due.peek()
+            && due.at <= now.instant
+        {
+            let Some(Reverse(due)) = self.due.pop() else { break };
+            let lane = self.lane_of(due.lane, due.generation);
+            more |= lane.is_some_and(|lane| lane.end_of_pause(due.offset));
+        }
+        if self.options.mode == Mode::Partitioned && self.members.drop_silent(now.instant) {
+            self.assign();
+            more = true;
+        }
+        more
+    }
+
+    /// When [`State::tick`] has something to do next.
+    pub fn next_tick(&self) -> Option<Instant> {
+        let silent = match self.options.mode {
+            Mode::Shared => None,
+            Mode::Partitioned => self.members.next_silent(),
+        };
+        let due = self.due.peek().map(|Reverse(due)| due.at);
+        [self.leases.next_ending(), due, silent].into_iter().flatten().min()
+    }
+
+    /// A member is there. Says whether partitions have moved.
+    pub fn join(&mut self, member: &Arc<str>, now: Instant) -> bool {
+        let joined = self.members.enter(member, now) && self.options.mode == Mode::Partitioned;
+        if joined {
+            self.assign();
+        }
+        joined
+    }
+
+    /// A member says that it is gone. Says whether partitions have moved.
+    pub fn leave(&mut self, member: &str) -> bool {
+        let left = self.members.remove(member) && self.options.mode == Mode::Partitioned;
+        if left {
+            self.assign();
+        }
+        left
+    }
+
+    /// Gives each partition its owner. One that moves starts again at its cursor: the leases of the owner before
+    /// are void, and no attempt is counted.
+    fn assign(&mut self) {
+        if self.options.mode != Mode::Partitioned {
+            return;
+        }
+        let owners = self.members.owners(self.lanes.len());
+        let moved: Vec<usize> =
+            (0..self.lanes.len()).filter(|n| self.lanes[*n].owner != owners[*n]).collect();
+        let void: Vec<u64> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| moved.contains(&lease.partition))
+            .map(|(n, _)| n)
+            .collect();
+        for number in void {
+            if let Some(lease) = self.leases.close(number) {
+                self.members.took_back(&lease.member);
+            }
+        }
+        for n in moved {
+            self.version += 1;
+            let (version, lane) = (self.version, &mut self.lanes[n]);
+            lane.restart();
+            lane.owner = owners[n].clone();
+            if lane.owner.is_some() {
+                lane.epoch += 1;
+                lane.dirty = true;
+            }
+            // What was settled just now must be durable before others of its key are delivered.
+            lane.barrier = version;
+        }
+    }
+
+    /// Moves to other places: everything before counts as settled, everything after does not, and no lease holds.
+    pub fn reset(&mut self, targets: &[(usize, u64)], topic: &TopicState) {
+        self.see_topic(topic);
+        self.leases = Leases::new();
+        self.members.took_back_all();
+        self.staged.clear();
+        self.dying.clear();
+        self.due.clear();
+        self.version += 1;
+        for (lane, next) in targets {
+            self.lanes[*lane].progress = Progress::starting_at(*next);
+            self.lanes[*lane].dirty = true;
+        }
+        for lane in &mut self.lanes {
+            lane.restart();
+            lane.durable_next = lane.durable_next.min(lane.progress.next());
+            lane.barrier = self.version;
+        }
+    }
+
+    /// Settles one event, whoever has it. Says whether it was open.
+    pub fn skip(&mut self, lane: usize, offset: u64) -> bool {
+        if !self.lanes[lane].progress.is_open(offset) {
+            return false;
+        }
+        let key = match self.leases.on(lane, offset).and_then(|number| self.leases.close(number)) {
+            Some(lease) => {
+                self.members.took_back(&lease.member);
+                self.lanes[lane].in_flight -= 1;
+                lease.key
+            }
+            None => self.lanes[lane].forget_retry(offset).flatten(),
+        };
+        self.dying.retain(|dying| (dying.lane, dying.offset) != (lane, offset));
+        self.lanes[lane].progress.settle(offset);
+        self.lanes[lane].dirty = true;
+        self.stage(lane, offset, Kind::Done(key));
+        true
+    }
+
+    /// Opens a settled event again, attempts counted anew. `false`: it is not settled.
+    pub fn reopen(&mut self, lane: usize, offset: u64, replays: u32) -> bool {
+        let progress = &mut self.lanes[lane].progress;
+        if progress.is_open(offset) {
+            return false;
+        }
+        progress.note(offset, Record { replays, ..Record::default() });
+        self.lanes[lane].dirty = true;
+        self.stage(lane, offset, Kind::Reopened);
+        true
+    }
+
+    /// Has something happen with the next commit.
+    pub fn also(&mut self, extra: CursorMove) {
+        self.extras.push(extra);
+        self.version += 1;
+    }
+
+    /// Whether there is something to write.
+    pub fn needs_commit(&self) -> bool {
+        !self.dying.is_empty() || !self.extras.is_empty() || self.lanes.iter().any(|lane| lane.dirty)
+    }
+
+    /// Events that have failed for the last time, the first `max` of them.
+    pub fn dying(&self, max: usize) -> Vec<Dying> {
+        self.dying.iter().take(max).cloned().collect()
+    }
+
+    /// Starts a commit. `dead` are events that [`State::dying`] gave and whose dead letters are part of it; those
+    /// that are no longer open by now are left out, and what is left is given back.
+    pub fn begin(&mut self, dead: Vec<Dying>) -> (Batch, Vec<Dying>) {
+        let mut buried = Vec::new();
+        for dying in dead {
+            let Some(at) = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset))
+            else {
+                continue;
+            };
+            self.dying.remove(at);
+            let lane = &mut self.lanes[dying.lane];
+            if !lane.progress.is_open(dying.offset) {
+                continue;
+            }
+            lane.progress.settle(dying.offset);
+            lane.dirty = true;
+            let kind = Kind::Done(dying.key);
+            self.staged.push(Outcome {
+                lane: dying.lane,
+                generation: dying.generation,
+                offset: dying.offset,
+                kind,
+            });
+            buried.push(dying);
+        }
+        let version = self.dying.front().map_or(self.version, |dying| dying.version - 1);
+        let dirty = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.dirty);
+        let moves = dirty
+            .map(|(n, lane)| {
+                (lane.dirty, lane.passed) = (false, 0);
+                LaneMove {
+                    lane: n,
+                    expect_version: lane.cursor_version,
+                    epoch: lane.epoch,
+                    next: lane.progress.next(),
+                    detail: lane.progress.encode(),
+                }
+            })
+            .collect();
+        let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));
+        (Batch { version, outcomes, moves, extras }, buried)
+    }
+
+    /// The commit of a batch is durable. Gives how many changes are.
+    pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
+        self.durable = self.durable.max(batch.version);
+        for LaneMove { lane, next, .. } in batch.moves {
+            let lane = &mut self.lanes[lane];
+            lane.cursor_version += 1;
+            lane.durable_next = next.min(lane.progress.next());
+        }
+        for Outcome { lane: lane_at, generation, offset, kind } in batch.outcomes {
+            let Some(lane) = self.lane_of(lane_at, generation) else { continue };
+            match kind {
+                Kind::Done(key) => lane.release(key),
+                Kind::Reopened => lane.again(offset, Hold::Nothing),
+                Kind::Retry(key, pause) if pause.is_zero() => lane.again(offset, Hold::Key(key)),
+                Kind::Retry(key, pause) => {
+                    lane.wait_for_retry(offset, key);
+                    let at = now.instant + pause;
+                    self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
+                }
+            }
+        }
+        self.durable
+    }
+
+    /// The dead letters of a batch could not be written for want of room: the batch goes on without them, and their
+    /// events are tried again after a pause.
+    pub fn exhume(&mut self, mut batch: Batch, dead: &[Dying], pause: Duration, now: Now) -> Batch {
+        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
+        batch.outcomes.retain(|outcome| !is_dead(outcome));
+        for dying in dead {
+            let due_ms = now.wall_ms + pause.as_millis() as u64;
+            let record = Record { attempts: dying.attempts - 1, replays: dying.replays, due_ms };
+            self.lanes[dying.lane].progress.note(dying.offset, record);
+            batch.outcomes.push(Outcome {
+                lane: dying.lane,
+                generation: dying.generation,
+                offset: dying.offset,
+                kind: Kind::Retry(dying.key, pause),
+            });
+        }
+        for step in &mut batch.moves {
+            let progress = &mut self.lanes[step.lane].progress;
+            (step.next, step.detail) = (progress.next(), progress.encode());
+        }
+        batch
+    }
+}

@@ -1,0 +1,168 @@
+//! How a group is doing, for those who look after it.
+
+use super::GroupError;
+use super::group::Group;
+use super::lane::Obstacle;
+use super::options::GroupOptions;
+use prombus_core::{Offset, Partition, ReadError, ReadRequest};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A group as it is now.
+#[derive(Debug, Clone)]
+pub struct GroupStatus {
+    /// Its options.
+    pub options: Arc<GroupOptions>,
+    /// Who consumes, by name.
+    pub members: Vec<MemberStatus>,
+    /// Its partitions.
+    pub lanes: Vec<LaneStatus>,
+}
+
+/// A member as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its name; empty for those who gave none.
+    pub name: Arc<str>,
+    /// How many leases it holds.
+    pub in_flight: u64,
+    /// The partitions that it owns.
+    pub partitions: Vec<Partition>,
+}
+
+/// Why a partition waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The window is used up.
+    AckWindow,
+    /// Events wait for an earlier one.
+    Ordering,
+    /// An event waits for its retry.
+    Retry,
+    /// The partitions that were there before must be done first.
+    Growth,
+}
+
+impl Wait {
+    /// The reason as users see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AckWindow => "ack_window",
+            Self::Ordering => "ordering",
+            Self::Retry => "retry",
+            Self::Growth => "growth",
+        }
+    }
+}
+
+/// A partition of a group as it is now.
+#[derive(Debug, Clone)]
+pub struct LaneStatus {
+    /// The first offset that is not settled.
+    pub next: u64,
+    /// The event before it, where it is kept: its id and `ts`.
+    pub last: Option<(Uuid, u64)>,
+    /// The first offset that is not written.
+    pub tail: u64,
+    /// How many events are not settled.
+    pub lag: u64,
+    /// How long ago the oldest of them was taken.
+    pub lag_ms: u64,
+    /// How many leases are open.
+    pub in_flight: u64,
+    /// How many deliveries were not the first.
+    pub redelivered: u64,
+    /// How long ago the oldest open lease was given.
+    pub oldest_unacked_ms: Option<u64>,
+    /// What holds events back, and how many of those that were read.
+    pub waiting: Option<(Wait, u64)>,
+    /// Who owns it.
+    pub owner: Option<Arc<str>>,
+    /// Counts the owners.
+    pub epoch: u64,
+}
+
+impl Group {
+    /// How the group is doing.
+    pub async fn status(self: &Arc<Self>) -> Result<GroupStatus, GroupError> {
+        let topic = self.current_topic().await?;
+        let partitions = (0..topic.config.partitions).map(Partition);
+        let mut tails = Vec::new();
+        for partition in partitions.clone() {
+            tails.push(self.hub.log.bounds(&topic.name, partition).await?.next.0);
+        }
+        let mut status = self.snapshot(&tails);
+        self.keep();
+        for (partition, lane) in partitions.zip(&mut status.lanes) {
+            self.look_up(partition, lane).await?;
+        }
+        Ok(status)
+    }
+
+    /// All that is known without reading.
+    fn snapshot(&self, tails: &[u64]) -> GroupStatus {
+        let now = self.now();
+        let mut state = self.locked();
+        state.tick(now);
+        let rules = state.rules();
+        let mut oldest = vec![None; state.lanes.len()];
+        for (_, lease) in state.leases.iter() {
+            let age = (now.instant - lease.given).as_millis() as u64;
+            let slot = &mut oldest[lease.partition];
+            *slot = Some(slot.map_or(age, |known: u64| known.max(age)));
+        }
+        let lanes = state.lanes.iter().zip(tails).enumerate().map(|(n, (lane, tail))| {
+            let obstacle = match lane.obstacle(rules, *tail) {
+                _ if state.is_gated(n) => Some(Wait::Growth),
+                Some(Obstacle::Window) => Some(Wait::AckWindow),
+                Some(Obstacle::Order) => Some(Wait::Ordering),
+                Some(Obstacle::Retry) => Some(Wait::Retry),
+                None => None,
+            };
+            LaneStatus {
+                next: lane.progress.next(),
+                last: None,
+                tail: *tail,
+                lag: lane.progress.unsettled(*tail),
+                lag_ms: 0,
+                in_flight: lane.in_flight,
+                redelivered: lane.redelivered,
+                oldest_unacked_ms: oldest[n],
+                waiting: obstacle.map(|why| (why, lane.held_back())),
+                owner: lane.owner.clone(),
+                epoch: lane.epoch,
+            }
+        });
+        let lanes: Vec<LaneStatus> = lanes.collect();
+        let owned = |name: &Arc<str>| {
+            let owned = (0..).zip(&lanes).filter(|(_, lane)| lane.owner.as_ref() == Some(name));
+            owned.map(|(partition, _)| Partition(partition)).collect()
+        };
+        let members = state.members.list(now.instant).into_iter();
+        let members = members
+            .map(|(name, held)| MemberStatus { partitions: owned(&name), name, in_flight: held as u64 })
+            .collect();
+        GroupStatus { options: state.options.clone(), members, lanes }
+    }
+
+    /// What has to be read: the last settled event, and the oldest one that is not.
+    async fn look_up(&self, partition: Partition, lane: &mut LaneStatus) -> Result<(), GroupError> {
+        let from = Offset(lane.next.saturating_sub(1));
+        let topic = self.topic.name.clone();
+        let request = ReadRequest { topic, partition, from, limit: 2, max_bytes: usize::MAX };
+        let page = match self.hub.log.read(request).await {
+            Ok(page) => page,
+            Err(ReadError::Gone { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut events = page.events.iter();
+        let before = |offset: Offset| offset.0 < lane.next;
+        lane.last = events.clone().find(|event| before(event.offset)).map(|event| (event.id, event.ts));
+        if lane.lag > 0
+            && let Some(oldest) = events.find(|event| !before(event.offset))
+        {
+            lane.lag_ms = self.hub.clock.now_ms().saturating_sub(oldest.recorded_ts);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! How a group is stored: a cursor for its options, and one for each partition of its topic.
+
+use super::lane::Lane;
+use super::options::{GroupName, GroupOptions};
+use super::progress::Progress;
+use super::{GroupError, metrics::GroupMetrics, state::State};
+use bytes::Bytes;
+use prombus_core::{
+    CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, TopicName, TopicState,
+};
+use std::sync::Arc;
+
+/// Whose cursor holds the options of a group.
+const OPTIONS: &str = "group-options:";
+/// Whose cursors say where a group is.
+const LANES: &str = "group:";
+
+/// The cursor that holds the options of a group.
+pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
+    CursorKey { topic: topic.clone(), reader: format!("{OPTIONS}{group}"), partition: Partition(0) }
+}
+
+/// The cursor that says where a group is in a partition.
+pub fn lane_key(topic: &TopicName, group: &GroupName, partition: u32) -> CursorKey {
+    CursorKey { topic: topic.clone(), reader: format!("{LANES}{group}"), partition: Partition(partition) }
+}
+
+/// The groups among the readers of a topic.
+pub fn group_names(readers: Vec<String>) -> Vec<GroupName> {
+    readers.iter().filter_map(|reader| GroupName::parse(reader.strip_prefix(OPTIONS)?).ok()).collect()
+}
+
+/// What makes a group that starts at `starts`.
+pub fn creation(
+    topic: &TopicState,
+    group: &GroupName,
+    options: &GroupOptions,
+    starts: &[u64],
+) -> Vec<CursorMove> {
+    let mut moves = creation_in_new(&topic.name, group, options, starts);
+    moves.iter_mut().for_each(|step| step.incarnation = Some(topic.number));
+    moves
+}
+
+/// What makes a group of a topic that is made with it.
+pub fn creation_in_new(
+    topic: &TopicName,
+    group: &GroupName,
+    options: &GroupOptions,
+    starts: &[u64],
+) -> Vec<CursorMove> {
+    let made = |key: CursorKey, next: u64, detail: Bytes| CursorMove {
+        key,
+        incarnation: None,
+        expect_version: 0,
+        epoch: Epoch(0),
+        to: Some(CursorTarget { next: Offset(next), detail }),
+    };
+    let detail = Bytes::from(serde_json::to_vec(options).unwrap_or_default());
+    let lanes = (0..).zip(starts);
+    let lanes = lanes.map(|(partition, next)| made(lane_key(topic, group, partition), *next, Bytes::new()));
+    [made(options_key(topic, group), 0, detail)].into_iter().chain(lanes).collect()
+}
+
+/// What removes a group, as far as it is there.
+pub async fn removal(
+    log: &dyn EventLog,
+    topic: &TopicState,
+    group: &GroupName,
+) -> Result<Vec<CursorMove>, GroupError> {
+    let lanes = (0..topic.config.partitions).map(|partition| lane_key(&topic.name, group, partition));
+    let mut moves = Vec::new();
+    for key in [options_key(&topic.name, group)].into_iter().chain(lanes) {
+        if let Some(cursor) = log.cursor(&key).await? {
+            let (expect_version, epoch) = (cursor.version, cursor.epoch);
+            let incarnation = Some(topic.number);
+            moves.push(CursorMove { key, incarnation, expect_version, epoch, to: None });
+        }
+    }
+    Ok(moves)
+}
+
+/// The state of a group as it is stored, if there is such a group.
+pub async fn load(
+    log: &dyn EventLog,
+    topic: &TopicState,
+    group: &GroupName,
+    metrics: GroupMetrics,
+) -> Result<Option<State>, GroupError> {
+    let damaged = || GroupError::Failed(format!("the cursors of group {group} make no sense to this build"));
+    let Some(options) = log.cursor(&options_key(&topic.name, group)).await? else { return Ok(None) };
+    let options: GroupOptions = serde_json::from_slice(&options.detail).map_err(|_| damaged())?;
+    let mut lanes = Vec::new();
+    for partition in 0..topic.config.partitions {
+        // The topic has grown since: the rest is for the state to add.
+        let Some(cursor) = log.cursor(&lane_key(&topic.name, group, partition)).await? else { break };
+        let progress = Progress::decode(cursor.next.0, &cursor.detail).ok_or_else(damaged)?;
+        lanes.push(Lane::new(progress, cursor.version, cursor.epoch.0));
+    }
+    let mut state = State::new(Arc::new(options), lanes, metrics);
+    state.see_topic(topic);
+    Ok(Some(state))
+}

@@ -1,0 +1,98 @@
+//! Dead letters: read, and sent back.
+
+use super::events;
+use crate::answers::json_of;
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::media;
+use crate::params::{Params, parse_id};
+use crate::path::PathNames;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use prombus_core::TopicName;
+use prombus_engine::Filter;
+use prombus_engine::groups::{GroupName, Replay, ReplayTo};
+use prombus_wire::{ReplayAnswer, ReplayRequest, SkippedLetter, parse_object};
+
+fn letters_of(topic: &TopicName) -> Result<TopicName, ApiError> {
+    topic.dead_letters().ok_or_else(|| ApiError::bad_request("no topic with such a long name can exist"))
+}
+
+/// `GET /v1/dlq/{topic}`.
+pub(crate) async fn list(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    let topic = names.topic()?;
+    let mut params = Params::parse(query.as_deref())?;
+    let group = params.one("group")?.map(|group| GroupName::parse(&group)).transpose()?;
+    let filter = params.one("filter")?;
+    if let Some(filter) = &filter {
+        // On its own first, so that a mistake is told with its own place.
+        Filter::compile(filter)?;
+    }
+    let filter = both(group.as_ref(), filter);
+    events::page_of(&app, &letters_of(&topic)?, params, filter).await
+}
+
+/// One filter for both conditions.
+fn both(group: Option<&GroupName>, filter: Option<String>) -> Option<String> {
+    let of_group = group.map(|group| format!("event.payload.group == {}", serde_json::json!(group.as_str())));
+    match (of_group, filter) {
+        (Some(group), Some(filter)) => Some(format!("{group} && ({filter}\n)")),
+        (group, filter) => group.or(filter),
+    }
+}
+
+/// `POST /v1/dlq/{topic}/replay`.
+pub(crate) async fn replay(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let topic = names.topic()?;
+    let (parts, body) = request.into_parts();
+    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    Params::parse(parts.uri.query())?.done("none")?;
+    let request: ReplayRequest = if body.is_empty() {
+        ReplayRequest::default()
+    } else {
+        media::require_json(&parts.headers)?;
+        parse_object(&body)?
+    };
+    let replayed = app.hub()?.groups().replay(&topic, parse(request)?).await?;
+    let skipped = replayed.skipped.into_iter();
+    let answer = ReplayAnswer {
+        matched: replayed.matched,
+        replayed: replayed.replayed,
+        skipped: skipped.map(|(id, why)| SkippedLetter { id: id.to_string(), why }).collect(),
+    };
+    Ok(json_of(StatusCode::OK, &answer))
+}
+
+fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
+    let ReplayRequest { to, ids, group, filter, limit, dry_run, force } = request;
+    let to = match to.as_deref() {
+        None | Some("group") => ReplayTo::Group,
+        Some("topic") => ReplayTo::Topic,
+        Some(other) => {
+            return Err(ApiError::bad_request(format!("to must be group or topic, not {other:?}")));
+        }
+    };
+    if limit == Some(0) {
+        return Err(ApiError::bad_request("limit must be at least 1"));
+    }
+    let ids = ids.map(|ids| ids.iter().map(|id| parse_id("ids", id)).collect::<Result<_, _>>());
+    Ok(Replay {
+        to,
+        ids: ids.transpose()?,
+        group: group.map(|group| GroupName::parse(&group)).transpose()?,
+        filter: filter.map(|filter| Filter::compile(&filter)).transpose()?,
+        limit,
+        dry_run: dry_run.unwrap_or(false),
+        force: force.unwrap_or(false),
+    })
+}

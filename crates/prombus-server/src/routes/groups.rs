@@ -1,0 +1,356 @@
+//! Consumer groups: made, shown and deleted; pulled from, acked, moved.
+
+use crate::answers::{self, json_of};
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::media;
+use crate::params::{Params, parse_id};
+use crate::path::PathNames;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use prombus_core::{Offset, Partition, json};
+use prombus_engine::From;
+use prombus_engine::groups::{
+    Delivery, Group, GroupCall, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering, Pull,
+    Settle, SettleCall,
+};
+use prombus_wire::{
+    AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
+    GroupPartition, Groups, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
+};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How many events a pull gets where nothing is said.
+const DEFAULT_BATCH: usize = 100;
+/// How many leases a member may hold where nothing is said.
+const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// What a delivery takes beside its payload, about.
+const DELIVERY_BYTES: usize = 448;
+/// What the result for one lease takes, about.
+const RESULT_BYTES: usize = 64;
+
+/// The body of a call, whole.
+async fn body(app: &App, request: Request) -> Result<Bytes, ApiError> {
+    let (parts, body) = request.into_parts();
+    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    Params::parse(parts.uri.query())?.done("none")?;
+    if !body.is_empty() {
+        media::require_json(&parts.headers)?;
+    }
+    Ok(body)
+}
+
+/// A body that may be absent.
+fn parse_optional<'a, T: Deserialize<'a> + Default>(body: &'a [u8]) -> Result<T, ApiError> {
+    if body.is_empty() { Ok(T::default()) } else { Ok(parse_object(body)?) }
+}
+
+impl PathNames {
+    fn group(&self) -> Result<GroupName, ApiError> {
+        Ok(GroupName::parse(self.get("group"))?)
+    }
+}
+
+/// The group that a path names, which must exist.
+async fn existing(app: &App, names: &PathNames) -> Result<Arc<Group>, ApiError> {
+    Ok(app.hub()?.groups().find(&names.topic()?, &names.group()?).await?)
+}
+
+/// `POST /v1/topics/{topic}/groups/{group}/pull`.
+pub(crate) async fn pull(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (topic, name) = (names.topic()?, names.group()?);
+    let body = body(&app, request).await?;
+    let request: PullRequest = parse_optional(&body)?;
+    let pull = Pull {
+        max: request.max.or(request.batch_size).unwrap_or(DEFAULT_BATCH),
+        wait: Duration::from_millis(request.wait_ms.unwrap_or(0)),
+        max_in_flight: request.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT),
+        member: request.member.clone(),
+    };
+    pull.check()?;
+    let call = group_call(request.into_options())?;
+    let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
+    let deliveries = group.pull(&pull).await?;
+    Ok(delivered(&deliveries, group.options().max_attempts))
+}
+
+fn delivered(deliveries: &[Delivery], max_attempts: u32) -> Response {
+    let now = Instant::now();
+    let payloads: usize = deliveries.iter().map(|delivery| delivery.event.payload.len()).sum();
+    let mut out = Vec::with_capacity(32 + payloads + DELIVERY_BYTES * deliveries.len());
+    let max_attempts = format!(",\"maxAttempts\":{max_attempts},\"ack_deadline_ms\":");
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(b"{\"deliveries\":[");
+    for (index, delivery) in deliveries.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"event\":");
+        delivery.event.write_json(&mut out);
+        out.extend_from_slice(b",\"ctx\":{\"attempt\":");
+        out.extend_from_slice(number.format(delivery.attempt).as_bytes());
+        out.extend_from_slice(max_attempts.as_bytes());
+        let left = delivery.deadline.saturating_duration_since(now);
+        out.extend_from_slice(number.format(left.as_millis()).as_bytes());
+        out.extend_from_slice(b",\"lease\":\"");
+        delivery.lease.write(&mut out);
+        out.extend_from_slice(b"\"}}");
+    }
+    out.extend_from_slice(b"]}");
+    answers::json(StatusCode::OK, out)
+}
+
+/// `POST /v1/topics/{topic}/groups/{group}/ack`.
+pub(crate) async fn ack(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = body(&app, request).await?;
+    let request: AckRequest<'_> = parse_optional(&body)?;
+    let group = existing(&app, &names).await?;
+    let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
+    let acks = request.ack.iter().map(|lease| (lease, lease.parse().ok().map(Settle::Ack)));
+    let nacks = request.nack.iter().map(|nack| {
+        let reason = nack.reason.as_deref().map(str::to_owned);
+        let settle = |lease| Settle::Nack { lease, reason, delay: ms(nack.delay_ms) };
+        (&nack.lease, nack.lease.parse().ok().map(settle))
+    });
+    let extends = request.extend.iter().map(|extend| {
+        let settle = |lease| Settle::Extend { lease, by: ms(extend.extend_ms) };
+        (&extend.lease, extend.lease.parse().ok().map(settle))
+    });
+    let (leases, settles): (Vec<_>, Vec<_>) = acks.chain(nacks).chain(extends).unzip();
+    let results = group.settle(SettleCall { settles }).await?;
+    let mut out = Vec::with_capacity(32 + RESULT_BYTES * results.len());
+    out.extend_from_slice(b"{\"results\":[");
+    for (index, (lease, ok)) in leases.iter().zip(results).enumerate() {
+        out.extend_from_slice(if index > 0 { b",{\"lease\":" } else { b"{\"lease\":" });
+        json::write_string(&mut out, lease);
+        out.extend_from_slice(if ok {
+            b",\"ok\":true}"
+        } else {
+            b",\"ok\":false,\"error\":\"lease_expired\"}"
+        });
+    }
+    out.extend_from_slice(b"]}");
+    Ok(answers::json(StatusCode::OK, out))
+}
+
+/// `PUT /v1/topics/{topic}/groups/{group}`.
+pub(crate) async fn put(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (topic, name) = (names.topic()?, names.group()?);
+    let body = body(&app, request).await?;
+    let call = group_call(parse_optional::<GroupOptionsRequest>(&body)?)?;
+    let (group, made) = app.hub()?.group(&topic, &name, &call).await?;
+    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json_of(status, &shown(&group, &group.status().await?)))
+}
+
+/// `GET /v1/topics/{topic}/groups`.
+pub(crate) async fn list(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let (hub, topic) = (app.hub()?, names.topic()?);
+    let state = hub.topic(&topic).await?;
+    let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
+    let mut groups = Vec::new();
+    for group in hub.groups().list(&state).await? {
+        groups.push(shown(&group, &group.status().await?));
+    }
+    Ok(json_of(StatusCode::OK, &Groups { groups }))
+}
+
+/// `GET /v1/topics/{topic}/groups/{group}`.
+pub(crate) async fn show(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let group = existing(&app, &names).await?;
+    Ok(json_of(StatusCode::OK, &shown(&group, &group.status().await?)))
+}
+
+/// `DELETE /v1/topics/{topic}/groups/{group}`.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    app.hub()?.groups().delete(&names.topic()?, &names.group()?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `GET /v1/topics/{topic}/groups/{group}/cursor`.
+pub(crate) async fn cursor(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    cursor_of(&existing(&app, &names).await?).await
+}
+
+/// `PUT /v1/topics/{topic}/groups/{group}/cursor`.
+pub(crate) async fn set_cursor(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = body(&app, request).await?;
+    let CursorRequest { from, ts, after_id, offset, partition } = parse_object(&body)?;
+    let from = start(&Start { from: Some(from), ts, after_id, offset, with_offset: true })?;
+    let group = existing(&app, &names).await?;
+    group.set_cursor(from, partition.map(Partition)).await?;
+    cursor_of(&group).await
+}
+
+/// `POST /v1/topics/{topic}/groups/{group}/skip`.
+pub(crate) async fn skip(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = body(&app, request).await?;
+    let SkipRequest { partition, offset } = parse_object(&body)?;
+    let group = existing(&app, &names).await?;
+    let skipped = group.skip(Partition(partition), offset).await?;
+    Ok(json_of(StatusCode::OK, &Skipped { skipped }))
+}
+
+/// Where to start, as a body says it.
+struct Start {
+    from: Option<String>,
+    ts: Option<u64>,
+    after_id: Option<String>,
+    offset: Option<u64>,
+    /// Whether an offset may be named.
+    with_offset: bool,
+}
+
+fn start(start: &Start) -> Result<From, ApiError> {
+    let Start { from, ts, after_id, offset, with_offset } = start;
+    let kind = from.as_deref().unwrap_or("latest");
+    for (name, given) in [("ts", ts.is_some()), ("afterId", after_id.is_some()), ("offset", offset.is_some())]
+    {
+        if given && name != kind {
+            return Err(ApiError::bad_request(format!("{name} goes with \"from\": \"{name}\"")));
+        }
+    }
+    match (kind, ts, after_id, offset) {
+        ("earliest", ..) => Ok(From::Earliest),
+        ("latest", ..) => Ok(From::Latest),
+        ("ts", Some(ts), ..) => Ok(From::Ts(*ts)),
+        ("afterId", _, Some(id), _) => Ok(From::AfterId(parse_id("afterId", id)?)),
+        ("offset", .., Some(offset)) if *with_offset => Ok(From::Offset(Offset(*offset))),
+        ("ts" | "afterId", ..) => Err(ApiError::bad_request(format!("from {kind:?} needs {kind}"))),
+        ("offset", ..) if *with_offset => Err(ApiError::bad_request("from \"offset\" needs offset")),
+        _ => {
+            let more = if *with_offset { ", afterId or offset" } else { " or afterId" };
+            Err(ApiError::bad_request(format!("from must be earliest, latest, ts{more}, not {kind:?}")))
+        }
+    }
+}
+
+fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiError> {
+    let GroupOptionsRequest { from, ts, after_id, mode, ordering, filter, normalize, .. } = request;
+    let from = start(&Start { from, ts, after_id, offset: None, with_offset: false })?;
+    let mode = mode.map(|mode| match mode.as_str() {
+        "shared" => Ok(Mode::Shared),
+        "partitioned" => Ok(Mode::Partitioned),
+        _ => Err(ApiError::bad_request(format!("mode must be shared or partitioned, not {mode:?}"))),
+    });
+    let ordering = ordering.map(|ordering| match ordering.as_str() {
+        "key" => Ok(Ordering::Key),
+        "none" => Ok(Ordering::None),
+        "partition" => Ok(Ordering::Partition),
+        _ => Err(ApiError::bad_request(format!("ordering must be key, none or partition, not {ordering:?}"))),
+    });
+    let options = OptionsPatch {
+        mode: mode.transpose()?,
+        ordering: ordering.transpose()?,
+        ack_timeout_ms: request.ack_timeout_ms,
+        max_attempts: request.max_attempts,
+        backoff_ms: request.backoff_ms,
+        filter,
+        normalize,
+        ack_window: request.ack_window,
+        member_ttl_ms: request.member_ttl_ms,
+    };
+    Ok(GroupCall { from, options })
+}
+
+/// A group as it is answered.
+pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
+    let options = match serde_json::to_value(&*status.options) {
+        Ok(serde_json::Value::Object(options)) => options,
+        _ => serde_json::Map::new(),
+    };
+    let named = |name: &Arc<str>| (!name.is_empty()).then(|| name.to_string());
+    let members = status.members.iter().map(|member| MemberAnswer {
+        member: named(&member.name),
+        in_flight: member.in_flight,
+        partitions: member.partitions.iter().map(|partition| partition.0).collect(),
+    });
+    let partition = |(partition, lane): (u32, &LaneStatus)| GroupPartition {
+        partition,
+        next: lane.next,
+        last_id: lane.last.map(|(id, _)| id.to_string()),
+        last_ts: lane.last.map(|(_, ts)| ts),
+        tail: lane.tail,
+        lag: lane.lag,
+        lag_ms: lane.lag_ms,
+        in_flight: lane.in_flight,
+        redelivered: lane.redelivered,
+        oldest_unacked_ms: lane.oldest_unacked_ms,
+        waiting: lane.waiting.map(|(why, events)| Waiting {
+            why: why.as_str().to_owned(),
+            offset: lane.next,
+            events,
+        }),
+        owner: lane.owner.as_ref().map(ToString::to_string),
+        epoch: lane.epoch,
+    };
+    GroupAnswer {
+        topic: group.topic().name.to_string(),
+        group: group.name().to_string(),
+        options,
+        members: members.collect(),
+        partitions: (0..).zip(&status.lanes).map(partition).collect(),
+    }
+}
+
+async fn cursor_of(group: &Arc<Group>) -> Result<Response, ApiError> {
+    let status = group.status().await?;
+    let position = |(partition, lane): (u32, &LaneStatus)| CursorPosition {
+        partition,
+        next: lane.next,
+        last_id: lane.last.map(|(id, _)| id.to_string()),
+        last_ts: lane.last.map(|(_, ts)| ts),
+    };
+    let answer = CursorAnswer {
+        topic: group.topic().name.to_string(),
+        group: group.name().to_string(),
+        partitions: (0..).zip(&status.lanes).map(position).collect(),
+    };
+    Ok(json_of(StatusCode::OK, &answer))
+}

@@ -1,0 +1,226 @@
+//! `prombus dlq`: lists, shows and replays dead letters.
+
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::output::{self, Record};
+use clap::{Args, Subcommand};
+use prombus_client::{Client, DeadLetterQuery, EventRecord, ReplayAnswer, ReplayRequest, SkippedLetter};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+/// How many dead letters are asked for at once.
+const PAGE: usize = 1_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus dlq list process.state --group audit
+  prombus dlq replay process.state --group audit --dry-run";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DlqArgs {
+    #[command(subcommand)]
+    command: DlqCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DlqCommand {
+    /// List the dead letters of a topic
+    #[command(
+        after_help = "Example:\n  prombus dlq list process.state --group audit --filter 'event.payload.attempts > 3'"
+    )]
+    List {
+        /// Topic whose dead letters are listed
+        topic: String,
+        #[command(flatten)]
+        selection: Selection,
+    },
+    /// Show a dead letter with the event that it is about
+    #[command(after_help = "Example:\n  prombus dlq show process.state 0198c0de-0000-7000-8000-000000000001")]
+    Show {
+        /// Topic that the event was published to
+        topic: String,
+        /// Id of the dead letter, or of the event that it is about
+        id: Uuid,
+    },
+    /// Deliver dead letters again to the group that failed them, or publish them again
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay {
+        /// Topic whose dead letters are replayed
+        topic: String,
+        #[command(flatten)]
+        selection: Selection,
+        /// Whom they go to: the group that failed each, or everyone [default: group]
+        #[arg(long, value_name = "group|topic", value_parser = ["group", "topic"], hide_possible_values = true)]
+        to: Option<String>,
+        /// Only the dead letter with this id, or about the event with it; may be given several times
+        #[arg(long = "id", value_name = "UUID")]
+        ids: Vec<Uuid>,
+        /// Only tell what would be done
+        #[arg(long)]
+        dry_run: bool,
+        /// Also what was replayed before, and what came back too often
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  prombus dlq replay process.state --group audit --dry-run
+  prombus dlq replay process.state --to topic --id 0198c0de-0000-7000-8000-000000000001";
+
+/// Which dead letters it is about.
+#[derive(Debug, Args)]
+struct Selection {
+    /// Only what this group failed
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Only dead letters for which this CEL expression over `event` holds
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
+    /// At most so many; all where absent
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    hub::block_on(async {
+        match args.command {
+            DlqCommand::List { topic, selection } => list(&client, &topic, selection).await,
+            DlqCommand::Show { topic, id } => show(&client, &topic, id).await,
+            DlqCommand::Replay {
+                topic,
+                selection: Selection { group, filter, limit },
+                to,
+                ids,
+                dry_run,
+                force,
+            } => {
+                let ids = ids.iter().map(Uuid::to_string).collect::<Vec<_>>();
+                let ids = (!ids.is_empty()).then_some(ids);
+                let (dry_run, force) = (dry_run.then_some(true), force.then_some(true));
+                let request = ReplayRequest { to, ids, group, filter, limit, dry_run, force };
+                write_replay(&client.replay(&topic, &request).await?, dry_run.is_some())
+            }
+        }
+    })
+}
+
+/// Writes page after page, so that memory does not go by how many there are.
+async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), Failure> {
+    let mut left = selection.limit.unwrap_or(usize::MAX);
+    let query = DeadLetterQuery { group: selection.group, filter: selection.filter };
+    let mut listed = 0;
+    let mut next: Option<String> = None;
+    while left > 0 {
+        let limit = left.min(PAGE);
+        let page = match &next {
+            None => client.dead_letters(topic, &query, limit).await?,
+            Some(next) => client.dead_letters_next(topic, next, limit).await?,
+        };
+        if !page.events.is_empty() {
+            write_letters(&page.events)?;
+        }
+        listed += page.events.len() as u64;
+        left = left.saturating_sub(page.events.len());
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    let more = if next.is_some() { ", and there may be more" } else { "" };
+    eprintln!("{} of {topic}{more}", output::counted(listed, "dead letter"));
+    Ok(())
+}
+
+/// What a dead letter says; what a hub of another version does not say is absent.
+#[derive(Deserialize)]
+struct Letter {
+    #[serde(default)]
+    group: Option<String>,
+    #[serde(default)]
+    err: Option<Box<RawValue>>,
+    #[serde(default)]
+    attempts: Option<u64>,
+    #[serde(default)]
+    original: Option<EventRecord>,
+}
+
+impl Letter {
+    fn of(event: &EventRecord) -> Option<Self> {
+        serde_json::from_str(event.payload.get()).ok()
+    }
+
+    /// Why the group gave up, without the quotes of a JSON text.
+    fn reason(&self) -> String {
+        let raw = self.err.as_ref().map_or("", |err| err.get());
+        serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
+    }
+}
+
+const COLUMNS: [&str; 7] = ["id", "ts", "group", "attempts", "original", "key", "err"];
+
+fn write_letters(events: &[EventRecord]) -> Result<(), Failure> {
+    let record = |event: &EventRecord| {
+        let letter = Letter::of(event);
+        let of = |what: fn(&Letter) -> Option<String>| letter.as_ref().and_then(what).unwrap_or_default();
+        let cells = vec![
+            event.id.clone(),
+            event.ts.to_string(),
+            of(|letter| letter.group.clone()),
+            of(|letter| letter.attempts.map(|attempts| attempts.to_string())),
+            of(|letter| letter.original.as_ref().map(|original| original.id.clone())),
+            of(|letter| letter.original.as_ref().and_then(|original| original.key.clone())),
+            of(|letter| Some(letter.reason().replace('\n', " "))),
+        ];
+        Record::of(event, cells)
+    };
+    output::write_records(&COLUMNS, &events.iter().map(record).collect::<Result<Vec<_>, _>>()?)
+}
+
+async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
+    let letters = match client.by_id(&format!("dlq.{topic}"), &id.to_string()).await? {
+        Some(letter) => vec![letter],
+        None => about_original(client, topic, id).await?,
+    };
+    if letters.is_empty() {
+        let message =
+            format!("topic {topic} has no dead letter {id}, and none about an event {id} (not_found)");
+        return Err(Failure::Failed(message));
+    }
+    // Whole, also for a person: who asks for one wants to see all of it.
+    let lines = letters.iter().map(|letter| Ok(Record::of(letter, Vec::new())?.json + "\n"));
+    output::write_all(lines.collect::<Result<String, Failure>>()?.as_bytes())
+}
+
+/// Several groups may have failed the same event.
+async fn about_original(client: &Client, topic: &str, id: Uuid) -> Result<Vec<EventRecord>, Failure> {
+    let query =
+        DeadLetterQuery { group: None, filter: Some(format!("event.payload.original.id == \"{id}\"")) };
+    let mut page = client.dead_letters(topic, &query, PAGE).await?;
+    let mut letters = page.events;
+    while let Some(next) = page.next {
+        page = client.dead_letters_next(topic, &next, PAGE).await?;
+        letters.append(&mut page.events);
+    }
+    Ok(letters)
+}
+
+fn write_replay(answer: &ReplayAnswer, is_dry: bool) -> Result<(), Failure> {
+    let letters = output::counted(answer.replayed, "dead letter");
+    eprintln!("{letters} of {} {}", answer.matched, if is_dry { "would be replayed" } else { "replayed" });
+    let counts = [answer.matched, answer.replayed, answer.skipped.len() as u64];
+    let cells = counts.map(|count| count.to_string()).to_vec();
+    output::write_records(&["matched", "replayed", "skipped"], &[Record::of(answer, cells)?])?;
+    // The line for programs has them already.
+    if output::is_terminal() && !answer.skipped.is_empty() {
+        let row = |letter: &SkippedLetter| Record::of(letter, vec![letter.id.clone(), letter.why.clone()]);
+        let rows = answer.skipped.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+        output::write_all(b"\n")?;
+        output::write_records(&["skipped", "why"], &rows)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! `prombus groups`: lists, shows, moves and deletes consumer groups, and settles what is stuck in one.
+
+use super::start::{self, Start};
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::output::{self, Record};
+use clap::{Args, Subcommand};
+use futures::{StreamExt, TryStreamExt};
+use prombus_client::{
+    Client, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupPartition, SkipRequest, Skipped,
+};
+
+/// How many topics are asked for their groups at once.
+const TOPICS_AT_ONCE: usize = 8;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus groups list
+  prombus groups show process.state audit
+  prombus groups reset process.state audit --to earliest";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct GroupsArgs {
+    #[command(subcommand)]
+    command: GroupsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum GroupsCommand {
+    /// List the groups of a topic, or of all topics
+    #[command(after_help = "Example:\n  prombus groups list process.state")]
+    List {
+        /// Topic whose groups are listed; all topics where absent
+        topic: Option<String>,
+    },
+    /// Show one group: its options, its members, and where it is in each partition
+    #[command(after_help = "Example:\n  prombus groups show process.state audit")]
+    Show {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Move a group to another place; its open leases are void
+    #[command(after_help = RESET_EXAMPLES)]
+    Reset {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Settle one event that is stuck, so that the group goes on without it
+    #[command(after_help = "Example:\n  prombus groups skip process.state audit --partition 0 --offset 1042")]
+    Skip {
+        #[command(flatten)]
+        which: Which,
+        /// Partition of the event
+        #[arg(long, value_name = "P")]
+        partition: u32,
+        /// Offset of the event
+        #[arg(long, value_name = "O")]
+        offset: u64,
+    },
+    /// Delete a group; the events stay
+    #[command(after_help = "Example:\n  prombus groups delete process.state audit")]
+    Delete {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+const RESET_EXAMPLES: &str = "\
+Examples:
+  prombus groups reset process.state audit --to earliest
+  prombus groups reset process.state audit --to ts --ts 1754683200000
+  prombus groups reset process.state audit --to offset --offset 1042 --partition 0";
+
+/// Names a group.
+#[derive(Debug, Args)]
+struct Which {
+    /// Topic of the group
+    topic: String,
+    /// Name of the group
+    group: String,
+}
+
+/// Where a group is to go.
+#[derive(Debug, Args)]
+struct Place {
+    /// Where the group goes
+    #[arg(long, value_name = "earliest|latest|ts|after-id|offset", hide_possible_values = true)]
+    to: Start,
+    /// Event time to go to, in epoch milliseconds
+    #[arg(long, value_name = "MS")]
+    ts: Option<u64>,
+    /// Id of the event to go behind
+    #[arg(long, value_name = "UUID")]
+    after_id: Option<String>,
+    /// Offset to go to
+    #[arg(long, value_name = "O")]
+    offset: Option<u64>,
+    /// Only this partition; all where absent
+    #[arg(long, value_name = "P")]
+    partition: Option<u32>,
+}
+
+impl Place {
+    fn request(self) -> Result<CursorRequest, Failure> {
+        let values = start::given(&[
+            (Start::Ts, self.ts.is_some()),
+            (Start::AfterId, self.after_id.is_some()),
+            (Start::Offset, self.offset.is_some()),
+        ]);
+        start::choose("--to", Some(self.to), &values)?;
+        Ok(CursorRequest {
+            from: self.to.wire_name().to_owned(),
+            ts: self.ts,
+            after_id: self.after_id,
+            offset: self.offset,
+            partition: self.partition,
+        })
+    }
+}
+
+pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    hub::block_on(async {
+        match args.command {
+            GroupsCommand::List { topic: Some(topic) } => write(&client.groups(&topic).await?),
+            GroupsCommand::List { topic: None } => write(&of_all_topics(&client).await?),
+            GroupsCommand::Show { which } => show(&client, &which).await,
+            GroupsCommand::Reset { which: Which { topic, group }, place } => {
+                write_cursor(&client.set_cursor(&topic, &group, &place.request()?).await?)
+            }
+            GroupsCommand::Skip { which, partition, offset } => {
+                skip(&client, &which, &SkipRequest { partition, offset }).await
+            }
+            GroupsCommand::Delete { which: Which { topic, group } } => {
+                client.delete_group(&topic, &group).await?;
+                eprintln!("group {group} of topic {topic} deleted");
+                Ok(())
+            }
+        }
+    })
+}
+
+async fn of_all_topics(client: &Client) -> Result<Vec<GroupAnswer>, Failure> {
+    let topics = futures::stream::iter(client.topics().await?);
+    let groups = topics.map(async |topic| match client.groups(&topic.topic).await {
+        // It was deleted since we asked for the topics.
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        outcome => outcome,
+    });
+    Ok(groups.buffered(TOPICS_AT_ONCE).try_collect::<Vec<_>>().await?.concat())
+}
+
+async fn show(client: &Client, which: &Which) -> Result<(), Failure> {
+    let Which { topic, group } = which;
+    let Some(answer) = client.group(topic, group).await? else {
+        let message = format!("group {group} of topic {topic} does not exist (not_found)");
+        return Err(Failure::Failed(message));
+    };
+    write(std::slice::from_ref(&answer))?;
+    // The line for programs has the partitions already.
+    if output::is_terminal() {
+        let partitions = answer.partitions.iter().map(|partition| row(partition_cells(partition)));
+        output::write_all(b"\n")?;
+        output::write_records(&PARTITION_COLUMNS, &partitions.collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+async fn skip(client: &Client, which: &Which, request: &SkipRequest) -> Result<(), Failure> {
+    let Which { topic, group } = which;
+    let skipped: Skipped = client.skip(topic, group, request).await?;
+    let SkipRequest { partition, offset } = request;
+    let event = format!("offset {offset} of partition {partition} of {topic}");
+    match skipped.skipped {
+        true => eprintln!("group {group} goes on without {event}"),
+        false => eprintln!("group {group} had settled {event} already"),
+    }
+    output::write_records(&["skipped"], &[Record::of(&skipped, vec![skipped.skipped.to_string()])?])
+}
+
+/// A row of a table for people; programs get its content in another line.
+fn row(cells: Vec<String>) -> Record {
+    Record { json: String::new(), cells }
+}
+
+fn or_empty<T: ToString>(value: Option<T>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+const COLUMNS: [&str; 9] =
+    ["topic", "group", "mode", "ordering", "members", "partitions", "lag", "in_flight", "waiting"];
+
+fn write(groups: &[GroupAnswer]) -> Result<(), Failure> {
+    let record = |group: &GroupAnswer| {
+        let option = |name: &str| match group.options.get(name) {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            other => or_empty(other),
+        };
+        let sum =
+            |what: fn(&GroupPartition) -> u64| group.partitions.iter().map(what).sum::<u64>().to_string();
+        let cells = vec![
+            group.topic.clone(),
+            group.group.clone(),
+            option("mode"),
+            option("ordering"),
+            group.members.len().to_string(),
+            group.partitions.len().to_string(),
+            sum(|partition| partition.lag),
+            sum(|partition| partition.in_flight),
+            sum(|partition| u64::from(partition.waiting.is_some())),
+        ];
+        Record::of(group, cells)
+    };
+    output::write_records(&COLUMNS, &groups.iter().map(record).collect::<Result<Vec<_>, _>>()?)
+}
+
+const PARTITION_COLUMNS: [&str; 9] =
+    ["partition", "next", "tail", "lag", "lag_ms", "in_flight", "redelivered", "owner", "waiting"];
+
+fn partition_cells(partition: &GroupPartition) -> Vec<String> {
+    let waiting = partition.waiting.as_ref();
+    vec![
+        partition.partition.to_string(),
+        partition.next.to_string(),
+        partition.tail.to_string(),
+        partition.lag.to_string(),
+        partition.lag_ms.to_string(),
+        partition.in_flight.to_string(),
+        partition.redelivered.to_string(),
+        or_empty(partition.owner.as_ref()),
+        or_empty(waiting.map(|waiting| format!("{} at offset {}", waiting.why, waiting.offset))),
+    ]
+}
+
+const CURSOR_COLUMNS: [&str; 4] = ["partition", "next", "last_id", "last_ts"];
+
+fn write_cursor(cursor: &CursorAnswer) -> Result<(), Failure> {
+    let cells = |position: &CursorPosition| {
+        row(vec![
+            position.partition.to_string(),
+            position.next.to_string(),
+            or_empty(position.last_id.as_ref()),
+            or_empty(position.last_ts),
+        ])
+    };
+    let records = match output::is_terminal() {
+        true => cursor.partitions.iter().map(cells).collect(),
+        false => vec![Record::of(cursor, Vec::new())?],
+    };
+    output::write_records(&CURSOR_COLUMNS, &records)
+}

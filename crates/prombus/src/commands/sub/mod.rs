@@ -1,0 +1,121 @@
+//! `prombus sub`: consumes a topic on behalf of a group, and writes each event to stdout as one line.
+
+mod consume;
+mod retry;
+
+use super::start::{self, Start};
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::serve::signals::Signals;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use consume::Subscription;
+use prombus_client::PullRequest;
+
+/// The most events that are pulled at once: as many as a member may hold by default.
+const MAX_BATCH: u64 = 1_000;
+/// How many events are pulled at once where nothing else is said.
+const DEFAULT_BATCH: u64 = 100;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus sub process.state --group audit --from earliest >> audit.ndjson
+  prombus sub process.state --group alarm --filter 'event.payload.cpu_pct > 80' | ./alarm
+  prombus sub orders --group peek --max 10 --no-ack
+
+A batch is acknowledged when its lines are written, so events may come twice after a crash, and none is lost.
+The options of a group are set when it is made, by its first sub; later ones may leave them out.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SubArgs {
+    /// Topic to consume
+    topic: String,
+    /// Group to consume for; it is made where it does not exist
+    #[arg(long, value_name = "GROUP")]
+    group: String,
+    /// Where a new group starts [default: latest]
+    #[arg(long, value_name = "earliest|latest|ts|afterId", value_parser = start_parser(), hide_possible_values = true)]
+    from: Option<Start>,
+    /// Event time at which a new group starts, in epoch milliseconds
+    #[arg(long, value_name = "MS")]
+    ts: Option<u64>,
+    /// Id of the event after which a new group starts
+    #[arg(long, value_name = "UUID")]
+    after_id: Option<String>,
+    /// Only events for which this CEL expression over `event` holds; the group passes over the others
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
+    /// Stop after this many events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max: Option<u64>,
+    /// Acknowledge nothing: every event is delivered again when its lease has expired
+    #[arg(long)]
+    no_ack: bool,
+    /// Name of this member of the group
+    #[arg(long, value_name = "NAME")]
+    member: Option<String>,
+    /// Whether every member may get every event, or each partition has one member
+    #[arg(long, value_name = "shared|partitioned", value_parser = ["shared", "partitioned"], hide_possible_values = true)]
+    mode: Option<String>,
+    /// What waits while an event is not settled: its key, nothing, or its partition
+    #[arg(long, value_name = "key|none|partition", value_parser = ["key", "none", "partition"], hide_possible_values = true)]
+    ordering: Option<String>,
+    /// How long a lease holds
+    #[arg(long, value_name = "MS")]
+    ack_timeout_ms: Option<u64>,
+    /// After how many attempts an event is a dead letter
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// How many events are pulled, written and acknowledged at once
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_BATCH,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_BATCH))]
+    batch: u64,
+    /// Write {"event", "ctx"} with the attempt and the lease, not just the event
+    #[arg(long)]
+    with_ctx: bool,
+}
+
+/// A group can be moved to an offset, but does not start at one.
+fn start_parser() -> impl TypedValueParser<Value = Start> {
+    use clap::ValueEnum;
+    let names = ["earliest", "latest", "ts", "afterId", "after-id"];
+    PossibleValuesParser::new(names).try_map(|name| Start::from_str(&name, false))
+}
+
+impl SubArgs {
+    fn request(self) -> Result<PullRequest, Failure> {
+        let values =
+            start::given(&[(Start::Ts, self.ts.is_some()), (Start::AfterId, self.after_id.is_some())]);
+        let from = start::choose("--from", self.from, &values)?;
+        Ok(PullRequest {
+            member: self.member,
+            from: from.map(|start| start.wire_name().to_owned()),
+            ts: self.ts,
+            after_id: self.after_id,
+            mode: self.mode,
+            ordering: self.ordering,
+            ack_timeout_ms: self.ack_timeout_ms,
+            max_attempts: self.max_attempts,
+            filter: self.filter,
+            ..PullRequest::default()
+        })
+    }
+}
+
+pub fn run(hub: &HubArgs, args: SubArgs) -> Result<(), Failure> {
+    let subscription = Subscription {
+        client: hub.client()?,
+        topic: args.topic.clone(),
+        group: args.group.clone(),
+        batch: args.batch,
+        max: args.max,
+        acks: !args.no_ack,
+        with_ctx: args.with_ctx,
+        request: args.request()?,
+    };
+    hub::block_on(async {
+        let mut signals = Signals::take()?;
+        consume::consume(&subscription, &mut signals).await
+    })
+}
