@@ -7,33 +7,18 @@ use crate::lookup::{By, id_hash};
 use crate::position::PartitionRef;
 use crate::record::EventHead;
 use hashbrown::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use uuid::Uuid;
 
-/// Hashes that are already hashes.
-#[derive(Default)]
-pub struct Identity(u64);
+/// The fewest buckets of [`Chains`].
+const MIN_BUCKETS: usize = 64;
 
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
-/// For each hash the places of its events, from the last to the first.
+/// For each hash the places of its events, from the last to the first. Hashes that share a bucket share a chain;
+/// there are at least as many buckets as events. Four bytes a bucket, because every event costs a look at a random
+/// one, and what the cache does not hold costs more than all the rest.
 #[derive(Default)]
 struct Chains {
-    heads: HashMap<u64, u32, BuildHasherDefault<Identity>>,
+    /// One more than the index of the bucket's last link; 0 where it is empty.
+    buckets: Vec<u32>,
     links: Vec<Link>,
 }
 
@@ -42,35 +27,50 @@ struct Chains {
 struct Link {
     hash: u64,
     at: u32,
-    /// One more than the index of the previous link with this hash; 0 for the first.
+    /// One more than the index of the previous link of this bucket; 0 for the first.
     prev: u32,
 }
 
 impl Chains {
+    fn bucket(&self, hash: u64) -> usize {
+        // The number of buckets is a power of two.
+        (hash as usize) & self.buckets.len().wrapping_sub(1)
+    }
+
     fn push(&mut self, hash: u64, at: u32) {
-        let this = self.links.len() as u32 + 1;
-        let prev = self.heads.insert(hash, this).unwrap_or(0);
-        self.links.push(Link { hash, at, prev });
+        if self.links.len() == self.buckets.len() {
+            self.grow();
+        }
+        let bucket = self.bucket(hash);
+        self.links.push(Link { hash, at, prev: self.buckets[bucket] });
+        self.buckets[bucket] = self.links.len() as u32;
+    }
+
+    fn grow(&mut self) {
+        self.buckets = vec![0; (2 * self.buckets.len()).max(MIN_BUCKETS)];
+        for n in 0..self.links.len() {
+            let bucket = self.bucket(self.links[n].hash);
+            self.links[n].prev = self.buckets[bucket];
+            self.buckets[bucket] = n as u32 + 1;
+        }
     }
 
     fn pop(&mut self) {
         if let Some(link) = self.links.pop() {
-            if link.prev == 0 {
-                self.heads.remove(&link.hash);
-            } else {
-                self.heads.insert(link.hash, link.prev);
-            }
+            let bucket = self.bucket(link.hash);
+            self.buckets[bucket] = link.prev;
         }
     }
 
     /// The places with this hash, the last one first.
     fn latest_first(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
-        let mut next = self.heads.get(&hash).copied().unwrap_or(0);
-        std::iter::from_fn(move || {
+        let mut next = self.buckets.get(self.bucket(hash)).copied().unwrap_or(0);
+        let in_bucket = std::iter::from_fn(move || {
             let link = self.links.get((next as usize).checked_sub(1)?)?;
             next = link.prev;
-            Some(link.at)
-        })
+            Some(link)
+        });
+        in_bucket.filter(move |link| link.hash == hash).map(|link| link.at)
     }
 
     fn entries(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
@@ -182,8 +182,20 @@ impl ActiveIndex {
             By::Key(hash) => self.keys.latest_first(hash).find(|at| *at < below),
             By::Id(id, hash) => {
                 let own = self.ids.latest_first(hash).find(|at| *at < below);
-                own.max(self.made(id).filter(|at| *at < below))
+                own.max(self.made(Uuid::from_u128(id)).filter(|at| *at < below))
             }
+        }
+    }
+
+    /// Touches what will be looked at for these: one after another in a short loop, memory is waited for once for
+    /// many, and not once for each.
+    pub fn warm_up(&self, many: impl Iterator<Item = By>) {
+        for by in many {
+            let (chains, hash) = match by {
+                By::Id(_, hash) => (&self.ids, hash),
+                By::Key(hash) => (&self.keys, hash),
+            };
+            std::hint::black_box(chains.latest_first(hash).next());
         }
     }
 

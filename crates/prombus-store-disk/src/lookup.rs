@@ -6,8 +6,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// What an event is looked up by. A hash only points at events: whoever asks compares the event itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// Its id, with the hash of that.
-    Id(Uuid, u64),
+    /// Its id as a number, with the hash of that.
+    Id(u128, u64),
     /// The hash of its key.
     Key(u64),
 }
@@ -15,7 +15,7 @@ pub enum By {
 impl By {
     /// By an id of a topic.
     pub fn id(topic: u32, id: Uuid) -> Self {
-        Self::Id(id, id_hash(topic, id))
+        Self::Id(id.as_u128(), id_hash(topic, id))
     }
 
     /// By a key of a topic.

@@ -68,6 +68,9 @@ struct Appending<'a> {
     spans: Vec<(PartitionRef, Span)>,
     /// Which events have an id that an earlier part may hold.
     suspects: VecDeque<(usize, usize)>,
+    /// Where the events are. They are put here one by one, and not handed back: an answer on its way through a
+    /// `Result` is read before it has left the processor's store buffer, which then waits for the index's memory.
+    appended: Vec<Appended>,
 }
 
 impl Appending<'_> {
@@ -229,25 +232,26 @@ impl Stage {
         };
         // Once for all events: each must be seen by the next, and taking it anew for each costs more than the rest.
         let index = index.write();
-        let suspects = self.suspects(appends);
-        let mut appending = Appending { index, first_new_topic, topic: None, spans: Vec::new(), suspects };
-        let mut events = Vec::with_capacity(appends.len());
+        let suspects = self.suspects(appends, &index);
+        let appended = Vec::with_capacity(appends.len());
+        let mut appending =
+            Appending { index, first_new_topic, topic: None, spans: Vec::new(), suspects, appended };
         for (n, append) in appends.iter().enumerate() {
             if appending.topic.as_ref().is_none_or(|topic| topic.name != append.topic) {
                 appending.topic = Some(self.topic(&append.topic)?);
             }
-            events.push(self.append(n, append, &mut appending)?);
+            self.append(n, append, &mut appending)?;
             durability = durability.max(appending.topic.as_ref().map_or(durability, |t| t.config.durability));
         }
         for (partition, span) in appending.spans {
             self.view.spans.insert(partition, span);
         }
-        Ok((events, durability))
+        Ok((appending.appended, durability))
     }
 
     /// Which events have an id that an earlier part may hold, with that part, for each the newest part first.
     /// Part by part, so that each filter is in the cache for all of the events.
-    fn suspects(&self, appends: &[Append]) -> VecDeque<(usize, usize)> {
+    fn suspects(&self, appends: &[Append], active: &ActiveIndex) -> VecDeque<(usize, usize)> {
         let mut hashes: Vec<(usize, By)> = Vec::new();
         let (mut topic, mut window): (Option<&TopicState>, u64) = (None, 0);
         for (n, append) in appends.iter().enumerate() {
@@ -263,6 +267,7 @@ impl Stage {
         if hashes.is_empty() {
             return VecDeque::new();
         }
+        active.warm_up(hashes.iter().map(|(_, by)| *by));
         let horizon = self.view.last_recorded_ts.saturating_sub(window);
         let mut suspects = Vec::new();
         for (at, part) in self.parts.iter().enumerate().rev().skip(1) {
@@ -283,7 +288,7 @@ impl Stage {
         suspects.into()
     }
 
-    fn append(&mut self, n: usize, append: &Append, to: &mut Appending<'_>) -> Result<Appended, CommitError> {
+    fn append(&mut self, n: usize, append: &Append, to: &mut Appending<'_>) -> Result<(), CommitError> {
         let Some(topic) = &to.topic else { return Err(CommitError::TopicNotFound(append.topic.clone())) };
         let (partition, holds) = match append.placement {
             Placement::Placed(partition, layout) => {
@@ -299,7 +304,8 @@ impl Stage {
             return Err(CommitError::NotPlaced { index: n });
         }
         if let Some(first) = self.first_of(n, topic, &append.event, &to.index, &mut to.suspects)? {
-            return Ok(first);
+            to.appended.push(first);
+            return Ok(());
         }
         let number = topic.number.0;
         if let Some(expect) = append.expect {
@@ -311,17 +317,12 @@ impl Stage {
         }
         let partition = PartitionRef { topic: number, partition: partition.0 };
         let offset = to.next_offset(partition, &self.view);
-        Ok(self.put(partition, offset, &append.event, &mut to.index))
+        self.put(partition, offset, &append.event, to);
+        Ok(())
     }
 
     /// Puts an event into buffer and index.
-    fn put(
-        &mut self,
-        partition: PartitionRef,
-        offset: u64,
-        event: &NewEvent,
-        index: &mut ActiveIndex,
-    ) -> Appended {
+    fn put(&mut self, partition: PartitionRef, offset: u64, event: &NewEvent, to: &mut Appending<'_>) {
         let recorded_ts = self.view.last_recorded_ts;
         let id = event.id.unwrap_or_else(|| self.ids.next(recorded_ts));
         let ts = event.ts.unwrap_or(recorded_ts);
@@ -334,14 +335,9 @@ impl Stage {
         record::write_event(&mut self.buffer, &head, event);
         self.items += 1;
         let key_hash = event.key.as_ref().map(|key| key_hash(partition.topic, key.as_bytes()));
-        index.push(Entry { head, key_hash, at });
-        Appended {
-            id,
-            partition: Partition(partition.partition),
-            offset: Offset(offset),
-            ts,
-            duplicate: false,
-        }
+        to.index.push(Entry { head, key_hash, at });
+        let (partition, offset) = (Partition(partition.partition), Offset(offset));
+        to.appended.push(Appended { id, partition, offset, ts, duplicate: false });
     }
 
     /// Where the batch starts in its part.
