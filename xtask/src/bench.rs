@@ -7,6 +7,7 @@
 mod context;
 mod docs;
 mod engine;
+mod groups;
 mod http;
 mod hub;
 mod load;
@@ -29,7 +30,7 @@ pub struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups: engine, topics, reads, http, redis, open
+    /// Only these groups: engine, topics, reads, http, groups, redis, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -85,6 +86,7 @@ fn all_groups() -> Vec<Box<dyn Group>> {
         Box::new(topics::Topics),
         Box::new(reads::Reads::default()),
         Box::new(http::Http),
+        Box::new(groups::Groups),
         Box::new(redis::Redis),
         Box::new(open::Open::default()),
     ]

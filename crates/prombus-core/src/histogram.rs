@@ -17,10 +17,15 @@ pub struct Histogram {
 impl Histogram {
     /// Counts one duration.
     pub fn observe(&self, duration: Duration) {
+        self.observe_many(duration, 1);
+    }
+
+    /// Counts the same duration several times.
+    pub fn observe_many(&self, duration: Duration, count: u64) {
         let us = duration.as_micros() as u64;
         let bucket = BOUNDS_US.partition_point(|bound| *bound < us);
-        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        self.counts[bucket].fetch_add(count, Ordering::Relaxed);
+        self.sum_us.fetch_add(us.saturating_mul(count), Ordering::Relaxed);
     }
 
     /// The number of observations in each bucket, not cumulated.

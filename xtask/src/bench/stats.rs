@@ -7,6 +7,8 @@ pub enum Unit {
     PerSecond(&'static str),
     /// Seconds; less is better.
     Seconds,
+    /// Millionths of a second; less is better.
+    Microseconds,
     /// MiB; less is better.
     Mebibytes,
     /// Hundredths of one core; less is better.
@@ -19,7 +21,7 @@ impl Unit {
         match self {
             Self::PerSecond(_) => show_count(value),
             Self::Seconds => format!("{value:.2}"),
-            Self::Mebibytes => format!("{value:.0}"),
+            Self::Mebibytes | Self::Microseconds => format!("{value:.0}"),
             Self::Percent => format!("{value:.1}"),
         }
     }
@@ -29,6 +31,7 @@ impl Unit {
         match self {
             Self::PerSecond(what) => format!("{what}/s"),
             Self::Seconds => "s".to_owned(),
+            Self::Microseconds => "µs".to_owned(),
             Self::Mebibytes => "MiB".to_owned(),
             Self::Percent => "% of a core".to_owned(),
         }

@@ -155,7 +155,7 @@ impl<H: Handler> Consumer<H> {
     async fn run(mut self, mut group: Arc<Group>, mut stopped: watch::Receiver<bool>) {
         let mut handling = JoinSet::new();
         let mut moves = group.assignments();
-        while !*stopped.borrow() {
+        while !*stopped.borrow() && !self.groups.is_closing() {
             while handling.try_join_next().is_some() {}
             if handling.len() >= self.options.max_in_flight {
                 handling.join_next().await;

@@ -1,6 +1,6 @@
 //! A group at work: the state machine with the log behind it and pulls waiting before it.
 
-use super::keeper::Durable;
+use super::durable::Durable;
 use super::lane::Now;
 use super::lease::LeaseToken;
 use super::metrics::GroupCounters;
@@ -40,11 +40,13 @@ pub struct Group {
     pub(super) times: Arc<super::GroupTimes>,
     pub(super) state: Mutex<State>,
     /// How far what was said is durable.
-    pub(super) durable: watch::Sender<Durable>,
+    pub(super) durable: Durable,
     /// Wakes pulls that wait, when there may be more for them.
     pub(super) more: Notify,
     /// One pull at a time waits for new events; the others wait for what it finds.
     pub(super) watching: tokio::sync::Mutex<()>,
+    /// Held while events are read.
+    pub(super) fetching: tokio::sync::Mutex<()>,
     /// The sequence of the log up to which was looked.
     pub(super) seen: AtomicU64,
     /// Wakes the keeper.
@@ -106,9 +108,10 @@ impl Group {
             counters: metrics.counters,
             times: metrics.times,
             state: Mutex::new(state),
-            durable: watch::channel(Durable::default()).0,
+            durable: Durable::default(),
             more: Notify::new(),
             watching: tokio::sync::Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
             seen: AtomicU64::new(0),
             kick: Notify::new(),
             keeper: Mutex::new(None),
@@ -154,6 +157,7 @@ impl Group {
                 .into_iter()
                 .map(|settle| settle.is_some_and(|settle| state.settle(settle, now)))
                 .collect();
+            state.flush_times();
             // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
             let waits = state.version() > before || results.contains(&true);
             (results, waits.then(|| state.version()))
@@ -170,21 +174,12 @@ impl Group {
     pub fn give_back(self: &Arc<Self>, leases: &[LeaseToken], lost_connection: bool) {
         self.state.lock().give_back(leases, lost_connection, self.now());
         self.keep();
-        self.more.notify_waiters();
     }
 
     /// A member is gone for good.
     pub fn leave(self: &Arc<Self>, member: &str) {
-        let moved = self.state.lock().leave(member);
-        self.after_move(moved);
-    }
-
-    pub(super) fn after_move(self: &Arc<Self>, moved: bool) {
-        if moved {
-            self.keep();
-            self.assignments.send_modify(|count| *count += 1);
-            self.more.notify_waiters();
-        }
+        self.state.lock().leave(member);
+        self.keep();
     }
 
     /// Tells when partitions get other owners.
@@ -213,7 +208,6 @@ impl Group {
             state.version()
         };
         self.keep();
-        self.more.notify_waiters();
         self.until_durable(version).await
     }
 
@@ -242,15 +236,21 @@ impl Group {
     /// The topic as it is now, if it is still the one that the group belongs to.
     pub(super) async fn current_topic(self: &Arc<Self>) -> Result<TopicState, GroupError> {
         let topic = self.hub.log.topic(&self.topic.name).await?;
-        if let Some(error) = &self.durable.borrow().failed {
-            return Err(error.clone());
+        if let Some(error) = self.durable.failure() {
+            return Err(error);
         }
         match topic {
             Some(topic) if topic.number == self.topic.number => {
-                let lanes = self.state.lock().lanes.len();
-                if lanes < topic.config.partitions as usize {
-                    self.state.lock().see_topic(&topic);
-                    self.after_move(true);
+                let grown = {
+                    let mut state = self.state.lock();
+                    let grown = state.lanes.len() < topic.config.partitions as usize;
+                    if grown {
+                        state.see_topic(&topic);
+                    }
+                    grown
+                };
+                if grown {
+                    self.keep();
                 }
                 Ok(topic)
             }
@@ -264,14 +264,18 @@ impl Group {
 
     /// Ends the group in memory: everyone who waits hears why, and the next call starts from what is stored.
     pub(super) fn fail(&self, error: GroupError) {
-        self.durable.send_modify(|durable| durable.failed = Some(error));
+        {
+            // Whoever has the state now is done with it before anyone reads the group anew.
+            let _state = self.state.lock();
+            self.durable.fail(error);
+        }
         self.kick.notify_one();
         self.more.notify_waiters();
     }
 
     /// Whether the group has ended.
     pub(super) fn has_failed(&self) -> bool {
-        self.durable.borrow().failed.is_some()
+        self.durable.has_failed()
     }
 
     pub(super) fn locked(&self) -> MutexGuard<'_, State> {

@@ -18,32 +18,31 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Far enough not to matter: the keeper has nothing to wait for.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// How far what was said to a group is durable.
-#[derive(Debug, Clone, Default)]
-pub struct Durable {
-    /// So many changes are.
-    pub version: u64,
-    /// Why there will be no more.
-    pub failed: Option<GroupError>,
-}
-
 impl Group {
     /// Sees to it that the keeper does what there is to do.
     pub(super) fn keep(self: &Arc<Self>) {
-        let (now, next) = {
-            let state = self.state.lock();
-            (state.needs_commit(), state.next_tick())
+        let (stirred, moved, now, next) = {
+            let mut state = self.state.lock();
+            (state.was_stirred(), state.was_moved(), state.needs_commit(), state.next_tick())
         };
+        if moved {
+            self.assignments.send_modify(|count| *count += 1);
+        }
+        if stirred {
+            self.more.notify_waiters();
+        }
         if !now && next.is_none() {
             return;
         }
         let wake = if now { Instant::now() } else { next.unwrap_or_else(|| Instant::now() + NEVER) };
+        // A pull may be dropped when there is no runtime any more.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut keeper = self.keeper.lock();
         match *keeper {
             None => {
                 *keeper = Some(wake);
                 let group = self.clone();
-                tokio::spawn(async move { group.run_keeper().await });
+                runtime.spawn(async move { group.run_keeper().await });
             }
             Some(wakes) if now || wake < wakes => self.kick.notify_one(),
             Some(_) => {}
@@ -53,17 +52,15 @@ impl Group {
     async fn run_keeper(self: Arc<Self>) {
         while !self.has_failed() {
             let now = self.now();
-            let (more, commit, next) = {
+            let (stirred, moved, commit) = {
                 let mut state = self.state.lock();
-                let before = state.members.generation();
-                let more = state.tick(now);
-                let moved = state.members.generation() != before;
-                if moved {
-                    self.assignments.send_modify(|count| *count += 1);
-                }
-                (more, state.needs_commit(), state.next_tick())
+                state.tick(now);
+                (state.was_stirred(), state.was_moved(), state.needs_commit())
             };
-            if more {
+            if moved {
+                self.assignments.send_modify(|count| *count += 1);
+            }
+            if stirred {
                 self.more.notify_waiters();
             }
             if commit {
@@ -73,21 +70,20 @@ impl Group {
                 }
                 continue;
             }
-            {
+            let next = {
+                // Both locks, so that whoever has something to do after this look kicks or starts a keeper.
                 let mut keeper = self.keeper.lock();
-                let Some(next) = next else {
-                    // Whoever has something to do after this look starts another keeper.
-                    let state = self.state.lock();
-                    if state.needs_commit() || state.next_tick().is_some() {
-                        continue;
-                    }
-                    *keeper = None;
-                    return;
-                };
-                *keeper = Some(next);
-            }
-            let Some(next) = next else { continue };
+                let state = self.state.lock();
+                if state.needs_commit() {
+                    continue;
+                }
+                *keeper = state.next_tick();
+                *keeper
+            };
+            let Some(next) = next else { return };
             tokio::select! {
+                // Any order will do; a fixed one lets a simulation be repeated.
+                biased;
                 () = tokio::time::sleep_until(next) => {}
                 () = self.kick.notified() => {}
             }
@@ -112,6 +108,18 @@ impl Group {
         let commit = Arc::new(Commit { events, cursors: self.cursor_moves(&batch), ..Commit::default() });
         match self.commit(commit).await {
             Ok(()) => {}
+            // What others wanted to have happen with it must not take the acks with it.
+            Err(
+                error @ BusError::Commit(CommitError::CursorMoved { .. } | CommitError::TopicNotFound(_)),
+            ) if !batch.extras.is_empty() && letters == 0 => {
+                tracing::warn!(%error, "dead letters go back without a note of it");
+                let mut batch = batch;
+                batch.extras.clear();
+                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+                self.commit(Arc::new(commit)).await?;
+                self.done(batch);
+                return Ok(());
+            }
             Err(BusError::Commit(CommitError::DiskFull)) if letters > 0 => {
                 return self.write_without_letters(batch, &buried).await;
             }
@@ -149,8 +157,7 @@ impl Group {
 
     fn done(&self, batch: Batch) {
         let version = self.state.lock().committed(batch, self.now());
-        self.durable.send_modify(|durable| durable.version = version);
-        self.more.notify_waiters();
+        self.durable.reached(version);
     }
 
     fn cursor_moves(&self, batch: &Batch) -> Vec<CursorMove> {
@@ -166,15 +173,6 @@ impl Group {
 
     /// Waits until so many changes are durable.
     pub(super) async fn until_durable(&self, version: u64) -> Result<(), GroupError> {
-        let mut durable = self.durable.subscribe();
-        match durable.wait_for(|durable| durable.version >= version || durable.failed.is_some()).await {
-            Ok(durable) if durable.version >= version => Ok(()),
-            Ok(durable) => Err(durable.failed.clone().unwrap_or_else(closed)),
-            Err(_) => Err(closed()),
-        }
+        self.durable.until(version).await
     }
-}
-
-fn closed() -> GroupError {
-    GroupError::Failed("the hub is closing".into())
 }

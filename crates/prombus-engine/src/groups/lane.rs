@@ -4,11 +4,11 @@
 //! wanted, an event in flight is known by its offset, and of those that wait for their key only the first few
 //! keep their bodies; the others are read again when it is their turn.
 
-use super::options::Ordering;
+use super::options::{MAX_DELAY_MS, Ordering};
 use super::progress::Progress;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use prombus_core::{Event, Json};
+use prombus_core::{Event, Json, Offset, Page};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,8 @@ pub enum Obstacle {
 #[derive(Debug)]
 struct Parked {
     offset: u64,
-    event: Option<Event>,
+    /// Boxed, because most have none.
+    event: Option<Box<Event>>,
 }
 
 /// An event that starts to wait for its retry, and for how long.
@@ -127,11 +128,15 @@ pub struct Lane {
     pub generation: u64,
     /// Nothing is delivered before so many changes of the group are durable.
     pub barrier: u64,
+    /// Counts how often it was set to another place.
+    pub resets: u64,
     /// How many leases are open.
     pub in_flight: u64,
     /// How many deliveries were not the first.
     pub redelivered: u64,
     read: u64,
+    /// Where the partition ended when it was last read.
+    end: u64,
     buffer: VecDeque<Event>,
     ready: VecDeque<(Event, Hold)>,
     cold: VecDeque<(u64, Hold)>,
@@ -147,6 +152,7 @@ impl Lane {
         let mut lane = Self {
             durable_next: progress.next(),
             read: 0,
+            end: 0,
             progress,
             cursor_version,
             epoch,
@@ -155,6 +161,7 @@ impl Lane {
             passed: 0,
             generation: 0,
             barrier: 0,
+            resets: 0,
             in_flight: 0,
             redelivered: 0,
             buffer: VecDeque::new(),
@@ -217,7 +224,9 @@ impl Lane {
                 return Some(Ready { event, key });
             }
             self.retrying.insert(offset, key);
-            pauses.push(Pause { offset, remaining: Duration::from_millis(due_ms - now.wall_ms) });
+            // A clock that was stepped back must not make a pause longer than any can be.
+            let remaining = (due_ms - now.wall_ms).min(MAX_DELAY_MS);
+            pauses.push(Pause { offset, remaining: Duration::from_millis(remaining) });
         }
     }
 
@@ -238,7 +247,7 @@ impl Lane {
             self.parked_bytes += bytes;
         }
         self.parked += 1;
-        let event = fits.then(|| detached(event));
+        let event = fits.then(|| Box::new(detached(event)));
         self.keys.entry(key).or_default().push_back(Parked { offset, event });
     }
 
@@ -255,7 +264,7 @@ impl Lane {
                 match event {
                     Some(event) => {
                         self.parked_bytes -= parked_size(&event);
-                        self.ready.push_back((event, Hold::Key(Some(key))));
+                        self.ready.push_back((*event, Hold::Key(Some(key))));
                     }
                     None => self.cold.push_back((offset, Hold::Key(Some(key)))),
                 }
@@ -291,13 +300,21 @@ impl Lane {
         !self.cold.is_empty()
     }
 
-    /// Whether something was read that may be delivered.
-    pub fn has_some(&self) -> bool {
-        !self.ready.is_empty() || !self.cold.is_empty() || !self.buffer.is_empty()
+    /// Whether there is more to deliver, as far as is known.
+    pub fn has_more(&self) -> bool {
+        !self.ready.is_empty() || !self.cold.is_empty() || !self.buffer.is_empty() || self.read < self.end
+    }
+
+    /// Whether the event was read, so that it will not be met again on the way.
+    pub fn is_past(&self, offset: u64) -> bool {
+        offset < self.buffer.front().map_or(self.read, |event| event.offset.0)
     }
 
     /// What has to be read before the lane can go on.
     pub fn want(&self, rules: Rules) -> Option<Want> {
+        if !self.ready.is_empty() {
+            return None;
+        }
         if !self.cold.is_empty() {
             return Some(Want::Bodies(self.cold.iter().take(BODIES_AT_ONCE).map(|(at, _)| *at).collect()));
         }
@@ -306,9 +323,11 @@ impl Lane {
         (self.buffer.is_empty() && in_window && !blocked).then_some(Want::Page(self.read))
     }
 
-    /// Takes events that were read from `from` on. `next` is the first offset that was not looked at; what is not
-    /// among `events` below it is gone or not wanted, and so is settled.
-    pub fn offer_page(&mut self, from: u64, next: u64, events: Vec<Event>) -> bool {
+    /// Takes events that were read from `from` on. The page's `next` is the first offset that was not looked at; what
+    /// is not among its events below that is gone or not wanted, and so is settled.
+    pub fn offer_page(&mut self, from: u64, page: Page) -> bool {
+        let Page { events, next: Offset(next), end } = page;
+        self.end = end.0;
         if from != self.read || next <= from {
             return false;
         }
@@ -319,7 +338,11 @@ impl Lane {
         }
         self.pass(expected..next);
         self.read = next;
-        self.buffer.extend(events);
+        if self.buffer.is_empty() {
+            self.buffer = events.into();
+        } else {
+            self.buffer.extend(events);
+        }
         true
     }
 

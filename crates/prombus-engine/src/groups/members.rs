@@ -23,13 +23,12 @@ struct Member {
 pub struct Members {
     ttl: Duration,
     members: HashMap<Arc<str>, Member>,
-    generation: u64,
 }
 
 impl Members {
     /// Nobody yet. Whoever is silent for `ttl` is gone.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, members: HashMap::new(), generation: 0 }
+        Self { ttl, members: HashMap::new() }
     }
 
     /// A call of a member starts. Says whether the member is new.
@@ -44,7 +43,6 @@ impl Members {
             self.members.retain(|_, m| m.in_flight > 0 || m.calls > 0 || m.last_seen + ttl > now);
         }
         self.members.insert(name.clone(), Member { in_flight: 0, calls: 1, last_seen: now });
-        self.generation += 1;
         true
     }
 
@@ -58,7 +56,6 @@ impl Members {
 
     /// A member is gone. Says whether it was there.
     pub fn remove(&mut self, name: &str) -> bool {
-        self.generation += 1;
         self.members.remove(name).is_some()
     }
 
@@ -66,14 +63,7 @@ impl Members {
     pub fn drop_silent(&mut self, now: Instant) -> bool {
         let (before, ttl) = (self.members.len(), self.ttl);
         self.members.retain(|_, member| member.calls > 0 || member.last_seen + ttl > now);
-        let dropped = self.members.len() < before;
-        self.generation += u64::from(dropped);
-        dropped
-    }
-
-    /// Changes when members come and go.
-    pub fn generation(&self) -> u64 {
-        self.generation
+        self.members.len() < before
     }
 
     /// When the next member may have been silent for too long.
@@ -102,11 +92,6 @@ impl Members {
         if let Some(member) = self.members.get_mut(name) {
             member.in_flight = member.in_flight.saturating_sub(1);
         }
-    }
-
-    /// All leases are closed.
-    pub fn took_back_all(&mut self) {
-        self.members.values_mut().for_each(|member| member.in_flight = 0);
     }
 
     /// Who owns each of so many partitions.

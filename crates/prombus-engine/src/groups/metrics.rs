@@ -3,6 +3,7 @@
 use prombus_core::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A count that only grows.
 #[derive(Debug, Default)]
@@ -55,4 +56,29 @@ pub struct GroupMetrics {
     pub counters: Arc<GroupCounters>,
     /// The times of all groups.
     pub times: Arc<GroupTimes>,
+}
+
+/// Equal durations that come one after another, counted as one observation of many.
+#[derive(Debug, Default)]
+pub struct Tally {
+    duration: Duration,
+    count: u64,
+}
+
+impl Tally {
+    /// Adds a duration.
+    pub fn add(&mut self, duration: Duration, to: &Histogram) {
+        if self.duration != duration {
+            self.flush(to);
+            self.duration = duration;
+        }
+        self.count += 1;
+    }
+
+    /// Puts what is left into the histogram.
+    pub fn flush(&mut self, to: &Histogram) {
+        if self.count > 0 {
+            to.observe_many(self.duration, std::mem::take(&mut self.count));
+        }
+    }
 }

@@ -6,6 +6,7 @@
 
 mod consumer;
 mod dead;
+mod durable;
 mod group;
 mod handler;
 mod keeper;

@@ -114,8 +114,16 @@ impl Progress {
 
     /// How many of the offsets below `tail` are not settled.
     pub fn unsettled(&self, tail: u64) -> u64 {
-        let above = tail.saturating_sub(self.next).saturating_sub(self.above.len());
-        above + self.given_back().count() as u64
+        let given_back = self.records.range(..tail.min(self.next)).count() as u64;
+        if tail <= self.next {
+            return given_back;
+        }
+        tail - self.next - self.above.range_cardinality(self.next..tail) + given_back
+    }
+
+    /// Whether something below `end` is open.
+    pub fn is_open_below(&self, end: u64) -> bool {
+        self.next < end || self.records.range(..end).next().is_some()
     }
 
     /// What goes into the cursor beside `next`.
@@ -192,6 +200,8 @@ mod tests {
             assert!(progress.is_open(offset));
         }
         assert_eq!((progress.unsettled(8), progress.given_back().collect::<Vec<_>>()), (4, vec![2]));
+        assert_eq!([2, 3, 6].map(|tail| progress.unsettled(tail)), [0, 1, 2]);
+        assert!(progress.is_open_below(3) && !progress.is_open_below(2));
         progress.settle(2);
         assert!(!progress.is_open(2));
         assert_eq!(progress.next(), 5);
@@ -224,7 +234,9 @@ mod tests {
             for offset in 0..70 {
                 prop_assert_eq!(progress.is_open(offset), !settled.contains(&offset));
             }
-            prop_assert_eq!(progress.unsettled(70), 70 - settled.len() as u64);
+            for tail in 0..70 {
+                prop_assert_eq!(progress.unsettled(tail), tail - settled.range(..tail).count() as u64);
+            }
         }
 
         #[test]

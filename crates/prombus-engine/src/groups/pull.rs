@@ -6,7 +6,7 @@ use super::group::Group;
 use super::lane::Want;
 use super::options::{Mode, check_name};
 use super::state::{Delivery, LaneWant, Take};
-use prombus_core::{Event, Offset, Partition, ReadError, ReadRequest, Sequence};
+use prombus_core::{Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,15 +80,35 @@ impl Drop for Present<'_> {
     }
 }
 
+/// Tells others of events that were read and not delivered, also when the pull that has read them is given up.
+struct Found<'a> {
+    group: &'a Group,
+    untold: bool,
+}
+
+impl Found<'_> {
+    fn tell(&mut self) {
+        if std::mem::take(&mut self.untold) {
+            self.group.more.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Found<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
 impl Group {
     /// Delivers what there is for a member, or waits for it. Empty when the wait is over.
     pub async fn pull(self: &Arc<Self>, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
         let start = Instant::now();
         let take = pull.take()?;
         let until = start + pull.wait;
-        let moved = self.locked().join(&take.member, start);
+        self.locked().join(&take.member, start);
         let _present = Present { group: self, member: take.member.clone() };
-        self.after_move(moved);
+        self.keep();
         let deliveries = self.deliver(&take, until).await;
         self.times.pulls.observe(start.elapsed());
         deliveries
@@ -96,25 +116,31 @@ impl Group {
 
     async fn deliver(self: &Arc<Self>, take: &Take, until: Instant) -> Result<Vec<Delivery>, GroupError> {
         let search_until = until.max(Instant::now() + MIN_SEARCH);
+        let mut found = Found { group: self, untold: false };
         loop {
             let mut more = pin!(self.more.notified());
             // From here on nothing is missed, whenever it happens.
             more.as_mut().enable();
             self.current_topic().await?;
-            self.fetch(take, true).await?;
-            let (deliveries, left) = {
+            found.untold |= self.fetch(take, true).await?;
+            let (deliveries, left, room) = {
                 let mut state = self.locked();
+                if let Some(error) = self.durable.failure() {
+                    // What this knows may be out of date by now.
+                    return Err(error);
+                }
                 let deliveries = state.take(take, self.now());
-                let left = !deliveries.is_empty() && state.has_some();
-                (deliveries, left)
+                (deliveries, state.has_more(), state.room(take) > 0)
             };
-            if left {
-                self.more.notify_waiters();
-            }
+            self.keep();
             if !deliveries.is_empty() {
+                found.untold = left;
                 return Ok(deliveries);
             }
-            if self.fetch(take, false).await? {
+            // What was read is for others, if it is for anyone.
+            found.tell();
+            if room && self.fetch(take, false).await? {
+                found.untold = true;
                 if Instant::now() > search_until {
                     return Ok(Vec::new());
                 }
@@ -124,9 +150,12 @@ impl Group {
                 return Ok(Vec::new());
             }
             tokio::select! {
+                // Any order will do; a fixed one lets a simulation be repeated.
+                biased;
                 () = &mut more => {}
                 () = tokio::time::sleep_until(until) => {}
-                found = self.watch(take) => found?,
+                // Whoever can take no more leaves it to others to look.
+                looked = self.watch(take), if room => looked?,
             }
         }
     }
@@ -135,25 +164,55 @@ impl Group {
     async fn watch(self: &Arc<Self>, take: &Take) -> Result<(), GroupError> {
         let shared = self.locked().options.mode == Mode::Shared;
         let _watching = if shared { Some(self.watching.lock().await) } else { None };
-        let seen = Sequence(self.seen.load(Ordering::Acquire));
-        // Whoever watched before may have gone away with what it was told.
-        if self.fetch(take, false).await? {
-            return Ok(());
+        loop {
+            let seen = Sequence(self.seen.load(Ordering::Acquire));
+            // Whoever watched before may have gone away with what it was told. Most commits are about other things.
+            if self.has_news(take).await? {
+                return Ok(());
+            }
+            let now = self.hub.log.changed(seen).await;
+            self.seen.fetch_max(now.0, Ordering::AcqRel);
         }
-        let now = self.hub.log.changed(seen).await;
-        self.seen.fetch_max(now.0, Ordering::AcqRel);
-        Ok(())
+    }
+
+    /// Whether the topic has something that a member waits for. What waits for acks is none of it: those who ack
+    /// tell of that.
+    async fn has_news(self: &Arc<Self>, take: &Take) -> Result<bool, GroupError> {
+        let lanes = self.locked().lanes.len();
+        let topic = self.current_topic().await?;
+        if topic.config.partitions as usize > lanes {
+            return Ok(true);
+        }
+        let wants = self.locked().wants(&take.member, false);
+        for LaneWant { lane, want, .. } in wants {
+            let Want::Page(from) = want else { return Ok(true) };
+            if self.hub.log.bounds(&topic.name, Partition(lane as u32)).await?.next.0 > from {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads what a member waits for. Says whether anything came of it.
     async fn fetch(self: &Arc<Self>, take: &Take, cold: bool) -> Result<bool, GroupError> {
+        if cold && !self.locked().has_cold() {
+            return Ok(false);
+        }
+        // One at a time, or several would read the same.
+        let _fetching = self.fetching.lock().await;
         let wants = self.locked().wants(&take.member, cold);
-        let mut found = false;
+        let (mut found, mut left) = (false, take.max);
         for LaneWant { lane, generation, want } in wants {
-            found |= match want {
+            let read = match want {
                 Want::Page(from) => self.fetch_page(lane, generation, from, take.max).await?,
                 Want::Bodies(offsets) => self.fetch_bodies(lane, generation, offsets).await?,
             };
+            found |= read.is_some();
+            // More than is asked for would only lie in memory.
+            left = left.saturating_sub(read.unwrap_or(0));
+            if left == 0 {
+                break;
+            }
         }
         Ok(found)
     }
@@ -164,36 +223,40 @@ impl Group {
         generation: u64,
         from: u64,
         max: usize,
-    ) -> Result<bool, GroupError> {
+    ) -> Result<Option<usize>, GroupError> {
         let page = match self.hub.log.read(self.request(lane, from, max.max(MIN_READ))).await {
             Ok(page) => page,
             Err(ReadError::Gone { first }) => {
                 self.move_up(lane, generation, first);
-                return Ok(true);
+                return Ok(Some(0));
             }
             Err(error) => return Err(error.into()),
         };
         if page.next.0 <= from {
-            return Ok(false);
+            return Ok(None);
         }
-        let (events, next) = match &self.filter {
-            None => (page.events, page.next),
+        // What was read must be of this topic, and not of one that was made in its place meanwhile.
+        self.current_topic().await?;
+        let page = match &self.filter {
+            None => page,
             Some(filter) => {
                 // Others want to be served too, whatever a filter costs.
                 tokio::task::yield_now().await;
                 let (events, stopped) = filter.keep(page.events);
-                (events, stopped.map_or(page.next, |(_, offset)| offset.plus(1)))
+                let next = stopped.map_or(page.next, |(_, offset)| offset.plus(1));
+                Page { events, next, end: page.end }
             }
         };
+        let count = page.events.len();
         let mut state = self.locked();
-        let Some(found) = state.lane_of(lane, generation).map(|l| l.offer_page(from, next.0, events)) else {
+        let Some(found) = state.lane_of(lane, generation).map(|lane| lane.offer_page(from, page)) else {
             // The lane has started afresh meanwhile: look again.
-            return Ok(true);
+            return Ok(Some(0));
         };
         state.note_passed(lane);
         drop(state);
         self.keep();
-        Ok(found)
+        Ok(found.then_some(count))
     }
 
     async fn fetch_bodies(
@@ -201,18 +264,25 @@ impl Group {
         lane: usize,
         generation: u64,
         offsets: Vec<u64>,
-    ) -> Result<bool, GroupError> {
+    ) -> Result<Option<usize>, GroupError> {
+        let (mut count, mut bytes) = (0, 0);
         for offset in offsets {
+            if bytes > READ_BYTES {
+                break;
+            }
             let event = self.body(lane, offset).await?;
+            self.current_topic().await?;
+            count += usize::from(event.is_some());
+            bytes += event.as_ref().map_or(0, |event| event.payload.len());
             let mut state = self.locked();
-            let Some(open) = state.lane_of(lane, generation) else { return Ok(true) };
+            let Some(open) = state.lane_of(lane, generation) else { break };
             if !open.offer_body(offset, event) {
                 state.note_passed(lane);
                 self.counters.lost.add(1);
             }
         }
         self.keep();
-        Ok(true)
+        Ok(Some(count))
     }
 
     /// One event, if it is still kept.

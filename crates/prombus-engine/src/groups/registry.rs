@@ -11,20 +11,32 @@ use parking_lot::Mutex;
 use prombus_core::{Commit, CommitError, ConfigChange, ReadError, TopicName, TopicState};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// At most so many groups has a topic.
 const MAX_GROUPS: usize = 10_000;
 /// How often something is tried again when others do the same at the same time.
 const MAX_TRIES: usize = 16;
+/// How long to wait before that.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 type Key = (TopicName, GroupName);
 
 /// The place of a group, loaded or not.
 #[derive(Default)]
 struct Slot {
-    /// Locked while it is loaded, so that no group is there twice.
-    group: tokio::sync::Mutex<Option<Arc<Group>>>,
+    /// Held while the group is loaded or deleted, so that no group is there twice.
+    busy: tokio::sync::Mutex<()>,
+    group: Mutex<Option<Arc<Group>>>,
     metrics: GroupMetrics,
+}
+
+impl Slot {
+    /// The group, if it is loaded and works.
+    fn loaded(&self) -> Option<Arc<Group>> {
+        self.group.lock().clone().filter(|group| !group.has_failed())
+    }
 }
 
 /// What a caller says of a group that may have to be made.
@@ -73,13 +85,20 @@ impl Groups {
         let mut slots = self.slots.lock();
         let slot = slots.entry((topic.clone(), name.clone())).or_insert_with(|| {
             let metrics = GroupMetrics { counters: Arc::default(), times: self.times.clone() };
-            Arc::new(Slot { group: tokio::sync::Mutex::default(), metrics })
+            Arc::new(Slot { metrics, ..Slot::default() })
         });
         slot.clone()
     }
 
+    /// Forgets the place of a group that does not exist, unless someone uses it.
     fn forget(&self, topic: &TopicName, name: &GroupName) {
-        self.slots.lock().remove(&(topic.clone(), name.clone()));
+        let mut slots = self.slots.lock();
+        let key = (topic.clone(), name.clone());
+        // Whoever else has the slot is about to load the group into it.
+        let unused = |slot: &Arc<Slot>| Arc::strong_count(slot) == 1 && slot.loaded().is_none();
+        if slots.get(&key).is_some_and(unused) {
+            slots.remove(&key);
+        }
     }
 
     /// A group that exists.
@@ -97,12 +116,13 @@ impl Groups {
 
     async fn load(&self, topic: &TopicState, name: &GroupName) -> Result<Option<Arc<Group>>, GroupError> {
         let slot = self.slot(&topic.name, name);
-        let mut loaded = slot.group.lock().await;
-        if let Some(group) = &*loaded {
-            if !group.has_failed() && group.topic.number == topic.number {
-                return Ok(Some(group.clone()));
-            }
-            *loaded = None;
+        let right = |group: &Arc<Group>| group.topic.number == topic.number;
+        if let Some(group) = slot.loaded().filter(right) {
+            return Ok(Some(group));
+        }
+        let _busy = slot.busy.lock().await;
+        if let Some(group) = slot.loaded().filter(right) {
+            return Ok(Some(group));
         }
         let metrics = slot.metrics.clone();
         let Some(state) = stored::load(&*self.hub.log, topic, name, metrics.clone()).await? else {
@@ -111,7 +131,10 @@ impl Groups {
         let group = Arc::new(Group::new(self.hub.clone(), topic.clone(), name.clone(), state, metrics)?);
         // Partitions that came since are not stored yet.
         group.keep();
-        *loaded = Some(group.clone());
+        let before = slot.group.lock().replace(group.clone());
+        if let Some(before) = before {
+            before.fail(ReadError::TopicNotFound(topic.name.clone()).into());
+        }
         Ok(Some(group))
     }
 
@@ -199,69 +222,82 @@ impl Groups {
         Ok(auto_create.configs.get(topic).cloned().unwrap_or_default())
     }
 
-    /// All groups of a topic, by name.
-    pub async fn list(&self, topic: &TopicState) -> Result<Vec<Arc<Group>>, GroupError> {
+    /// All groups of a topic, by name. One that cannot be read is left out, and the log says why.
+    pub async fn list(&self, topic: &TopicState) -> Vec<Arc<Group>> {
         let mut groups = Vec::new();
-        for name in stored::group_names(self.hub.log.readers(&topic.name).await?) {
-            groups.extend(self.load(topic, &name).await?);
+        let readers = self.hub.log.readers(&topic.name).await.unwrap_or_default();
+        for name in stored::group_names(readers) {
+            match self.load(topic, &name).await {
+                Ok(group) => groups.extend(group),
+                Err(error) => {
+                    tracing::warn!(topic = %topic.name, group = %name, %error, "a group is left out")
+                }
+            }
         }
-        Ok(groups)
+        groups
     }
 
-    /// The groups that are loaded now, for those who count.
-    pub fn loaded(&self) -> Vec<Arc<Group>> {
-        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
-        let group = |slot: Arc<Slot>| slot.group.try_lock().ok().and_then(|group| group.clone());
-        slots.into_iter().filter_map(group).filter(|group| !group.has_failed()).collect()
+    fn loaded(&self) -> Vec<Arc<Group>> {
+        self.slots.lock().values().filter_map(|slot| slot.loaded()).collect()
     }
 
     /// Forgets a group with everything that is stored of it.
     pub async fn delete(&self, topic: &TopicName, name: &GroupName) -> Result<(), GroupError> {
         let group = self.find(topic, name).await?;
+        let slot = self.slot(topic, name);
+        // Nobody loads it again before it is gone.
+        let busy = slot.busy.lock().await;
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
+        group.fail(gone());
+        let mut outcome = Err(CommitError::Busy.into());
         for _ in 0..MAX_TRIES {
-            let Some(state) = self.hub.log.topic(topic).await? else { break };
+            let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };
             let cursors = stored::removal(&*self.hub.log, &state, name).await?;
             if cursors.is_empty() {
-                break;
+                return Err(gone());
             }
             match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::default() })).await {
                 Ok(_) => {
-                    group.fail(gone());
-                    self.forget(topic, name);
-                    return Ok(());
+                    outcome = Ok(());
+                    break;
                 }
-                // An ack came in between.
-                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {}
+                // A last commit of the group was under way. There is nothing to wait on but its end.
+                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
+        drop(busy);
+        drop(slot);
         self.forget(topic, name);
-        Err(gone())
+        outcome
     }
 
     /// The topic is gone, and its groups with it.
     pub fn forget_topic(&self, topic: &TopicName) {
         let mut slots = self.slots.lock();
-        slots.retain(|(name, _), slot| {
-            if name == topic
-                && let Ok(group) = slot.group.try_lock()
-                && let Some(group) = &*group
-            {
-                group.fail(ReadError::TopicNotFound(topic.clone()).into());
-            }
-            name != topic
-        });
+        for group in slots.iter().filter(|((name, _), _)| name == topic).filter_map(|(_, slot)| slot.loaded())
+        {
+            group.fail(ReadError::TopicNotFound(topic.clone()).into());
+        }
+        slots.retain(|(name, _), slot| name != topic || Arc::strong_count(slot) > 1);
     }
 
     /// Lets pulls wait no more, so that those who wait get their answer before the hub ends.
     pub fn stop_waiting(&self) {
-        self.hub.closing.store(true, std::sync::atomic::Ordering::Release);
+        self.hub.closing.store(true, Ordering::Release);
         self.loaded().iter().for_each(|group| group.more.notify_waiters());
+    }
+
+    /// Whether pulls wait no more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.hub.closing.load(Ordering::Acquire)
     }
 
     /// Ends all groups: those who wait hear of it.
     pub fn close(&self) {
+        self.stop_waiting();
         for group in self.loaded() {
             group.fail(GroupError::Failed("the hub is closing".into()));
         }

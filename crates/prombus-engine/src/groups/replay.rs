@@ -8,10 +8,11 @@ use super::options::GroupName;
 use super::registry::Groups;
 use super::{Group, GroupError};
 use crate::filter::Filter;
-use crate::query::{From, Place, Query, Reader};
+use crate::query::{From, Place, Query, QueryError, Reader};
 use bytes::Bytes;
 use prombus_core::{
-    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, Offset, Placement, TopicName, TopicState,
+    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, Offset, Placement, ReadError, TopicName,
+    TopicState,
 };
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
@@ -22,6 +23,10 @@ use uuid::Uuid;
 const MAX_REPLAYS: u32 = 3;
 /// So many letters are replayed in one commit.
 const LETTERS_AT_ONCE: usize = 500;
+/// So many of those that are not replayed are told one by one.
+const MAX_SKIPPED: usize = 1_000;
+/// So many events of a group may be open again in a partition: each is written with every commit of the group.
+const MAX_REOPENED: usize = 10_000;
 /// And about so many bytes of them.
 const BYTES_AT_ONCE: usize = 4 << 20;
 const REPLAYED: &str = "replayed";
@@ -82,8 +87,15 @@ impl Replay {
 }
 
 impl Groups {
-    /// Sends dead letters of `topic` back.
-    pub async fn replay(&self, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
+    /// Sends dead letters of `topic` back. Goes on when the caller gives up: what is under way must be known to the
+    /// next one.
+    pub async fn replay(self: &Arc<Self>, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
+        let (groups, topic) = (self.clone(), topic.clone());
+        let task = tokio::spawn(async move { groups.replay_all(&topic, replay).await });
+        task.await.unwrap_or_else(|error| Err(GroupError::Failed(error.to_string())))
+    }
+
+    async fn replay_all(&self, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
         let _one_at_a_time = self.replaying.lock().await;
         let mut answer = Replayed::default();
         let Some(name) = topic.dead_letters() else { return Ok(answer) };
@@ -103,10 +115,16 @@ impl Groups {
             if left == 0 {
                 break;
             }
-            let page = reader.next_page(LETTERS_AT_ONCE.min(left)).await?;
+            let page = reader.next_page(LETTERS_AT_ONCE).await?;
             let letters = page.events.into_iter().filter_map(DeadLetter::parse);
             let wanted: Vec<DeadLetter> = letters.filter(|letter| replay.is_about(letter)).collect();
-            self.replay_some(topic, &replay, wanted, &mut ledger, &mut answer).await?;
+            for some in batches(wanted, left) {
+                self.replay_some(topic, &replay, some, &mut ledger, &mut answer).await?;
+                if answer.replayed as usize >= limit {
+                    break;
+                }
+            }
+            answer.skipped.truncate(MAX_SKIPPED);
             if page.next.is_none() {
                 break;
             }
@@ -196,7 +214,9 @@ impl Groups {
             // A topic that was made anew has other events at the same places.
             match group.body(letter.partition as usize, letter.offset).await {
                 Ok(Some(event)) if event.id == letter.original_id => kept.push(letter),
-                Ok(_) => skip(&letter, "the topic no longer has the original; replay to the topic".into()),
+                Ok(_) | Err(GroupError::Query(QueryError::Read(ReadError::NoSuchPartition { .. }))) => {
+                    skip(&letter, "the topic no longer has the original; replay to the topic".into());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -226,6 +246,15 @@ impl Groups {
         };
         Ok(Ledger { key, topic: letters.clone(), version, offsets })
     }
+}
+
+/// Letters in pieces of which none has more than `left`: where all is replayed, that is all that may be.
+fn batches(letters: Vec<DeadLetter>, left: usize) -> impl Iterator<Item = Vec<DeadLetter>> {
+    let mut letters = letters.into_iter().peekable();
+    std::iter::from_fn(move || {
+        letters.peek()?;
+        Some(letters.by_ref().take(left).collect())
+    })
 }
 
 impl Ledger {
@@ -260,7 +289,11 @@ impl Group {
         let version = {
             let mut state = self.locked();
             for letter in letters {
-                if state.reopen(letter.partition as usize, letter.offset, letter.replays + 1) {
+                let lane = letter.partition as usize;
+                if state.lanes[lane].progress.given_back().count() >= MAX_REOPENED {
+                    let why = "too many others are open again; let the group settle those first";
+                    refused.push((letter.event.id, why.into()));
+                } else if state.reopen(lane, letter.offset, letter.replays + 1) {
                     offsets.push(letter.event.offset.0);
                 } else {
                     refused.push((letter.event.id, "the group has not settled the original yet".into()));

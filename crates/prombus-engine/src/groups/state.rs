@@ -8,7 +8,7 @@
 use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};
 use super::members::Members;
-use super::metrics::GroupMetrics;
+use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
 use super::progress::{Progress, Record};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
@@ -91,6 +91,7 @@ pub struct Dying {
     pub reason: String,
     key: Option<u64>,
     generation: u64,
+    resets: u64,
     version: u64,
 }
 
@@ -179,6 +180,12 @@ pub struct State {
     durable: u64,
     turn: usize,
     metrics: GroupMetrics,
+    /// Times of handlers that are not in the metrics yet.
+    handling: Tally,
+    /// Whether there may be more to deliver than those who wait know.
+    stirred: bool,
+    /// Whether partitions got other owners that nobody was told of.
+    moved: bool,
 }
 
 impl State {
@@ -198,6 +205,9 @@ impl State {
             durable: 0,
             turn: 0,
             metrics,
+            handling: Tally::default(),
+            stirred: false,
+            moved: false,
         }
     }
 
@@ -215,6 +225,10 @@ impl State {
     /// the others have passed what was there before them.
     pub fn see_topic(&mut self, topic: &TopicState) {
         let known = self.lanes.len();
+        // What was looked up may be older than what others have seen meanwhile.
+        if (topic.config.partitions as usize) < known {
+            return;
+        }
         for _ in known..topic.config.partitions as usize {
             let mut lane = Lane::new(Progress::default(), 0, 0);
             lane.dirty = true;
@@ -225,18 +239,31 @@ impl State {
             .collect();
         if self.lanes.len() > known {
             self.version += 1;
+            self.stirred = true;
             self.assign();
         }
     }
 
     /// Whether a lane has not yet been allowed to start after a growth.
     pub fn is_gated(&self, lane: usize) -> bool {
-        self.gates[lane].iter().zip(&self.lanes).any(|(end, before)| before.durable_next < *end)
+        let mut before = self.gates[lane].iter().zip(&self.lanes);
+        before.any(|(end, before)| before.durable_next < *end || before.progress.is_open_below(*end))
+    }
+
+    /// What holds a gate shut may only have to be written.
+    fn write_for_gate(&mut self, lane: usize) {
+        for (end, before) in self.gates[lane].iter().zip(&mut self.lanes) {
+            if before.durable_next < *end && !before.progress.is_open_below(*end) && !before.dirty {
+                before.dirty = true;
+                self.version += 1;
+            }
+        }
     }
 
     fn may_deliver(&mut self, lane: usize, member: &str) -> bool {
         if !self.gates[lane].is_empty() {
             if self.is_gated(lane) {
+                self.write_for_gate(lane);
                 return false;
             }
             self.gates[lane].clear();
@@ -248,15 +275,21 @@ impl State {
         mine && self.lanes[lane].barrier <= self.durable
     }
 
+    /// How many leases a member may still get.
+    pub fn room(&self, take: &Take) -> usize {
+        take.max_in_flight.saturating_sub(self.members.in_flight(&take.member))
+    }
+
     /// Delivers what there is for a member.
     pub fn take(&mut self, take: &Take, now: Now) -> Vec<Delivery> {
         self.tick(now);
         let rules = self.rules();
-        let max = take.max.min(take.max_in_flight.saturating_sub(self.members.in_flight(&take.member)));
+        let max = take.max.min(self.room(take));
         let first = self.leases.next_number();
         let deadline = now.instant + self.options.ack_timeout();
         let mut deliveries = Vec::new();
         let mut pauses = Vec::new();
+        let mut latencies = Tally::default();
         self.turn = (self.turn + 1) % self.lanes.len().max(1);
         for n in 0..self.lanes.len() {
             let lane_at = (self.turn + n) % self.lanes.len();
@@ -283,7 +316,7 @@ impl State {
                     self.metrics.counters.redelivered.add(1);
                 } else {
                     let age = now.wall_ms.saturating_sub(ready.event.recorded_ts);
-                    self.metrics.times.latencies.observe(Duration::from_millis(age));
+                    latencies.add(Duration::from_millis(age), &self.metrics.times.latencies);
                 }
                 deliveries.push(Delivery { event: ready.event, lease, attempt, deadline });
             }
@@ -293,22 +326,30 @@ impl State {
                 self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
             }
         }
+        latencies.flush(&self.metrics.times.latencies);
         self.leases.opened(first, deadline);
         self.members.gave(&take.member, deliveries.len());
         self.metrics.counters.delivered.add(deliveries.len() as u64);
         deliveries
     }
 
-    /// Whether something was read that someone else may want.
-    pub fn has_some(&self) -> bool {
-        self.lanes.iter().any(Lane::has_some)
+    /// Whether there is more that someone else may want, as far as is known.
+    pub fn has_more(&self) -> bool {
+        self.lanes.iter().any(Lane::has_more)
+    }
+
+    /// Whether events are due again whose bodies have to be read first.
+    pub fn has_cold(&self) -> bool {
+        self.lanes.iter().any(Lane::has_cold)
     }
 
     /// What has to be read before a member can get more; only what is due again where `cold` is set.
     pub fn wants(&mut self, member: &str, cold: bool) -> Vec<LaneWant> {
         let rules = self.rules();
         let mut wants = Vec::new();
-        for lane in 0..self.lanes.len() {
+        for n in 0..self.lanes.len() {
+            // In the order in which they will be served.
+            let lane = (self.turn + 1 + n) % self.lanes.len();
             if (cold && !self.lanes[lane].has_cold()) || !self.may_deliver(lane, member) {
                 continue;
             }
@@ -370,10 +411,15 @@ impl State {
         }
     }
 
+    /// Brings the metrics up to date.
+    pub fn flush_times(&mut self) {
+        self.handling.flush(&self.metrics.times.handlers);
+    }
+
     fn closed(&mut self, lease: &Lease, now: Now) {
         self.members.took_back(&lease.member);
         self.lanes[lease.partition].in_flight -= 1;
-        self.metrics.times.handlers.observe(now.instant - lease.given);
+        self.handling.add(now.instant - lease.given, &self.metrics.times.handlers);
     }
 
     fn done(&mut self, lease: &Lease) {
@@ -414,6 +460,7 @@ impl State {
             reason,
             key: lease.key,
             generation: self.lanes[lease.partition].generation,
+            resets: self.lanes[lease.partition].resets,
             version: self.version,
         });
     }
@@ -432,14 +479,23 @@ impl State {
                 self.failed(lease, "the connection was lost".into(), Some(Duration::ZERO), now);
             } else {
                 self.lanes[lease.partition].again(lease.offset, Hold::Key(lease.key));
+                self.stirred = true;
             }
         }
     }
 
-    /// Does what is due: leases end, pauses are over, silent members are dropped. Says whether there may be more
-    /// to deliver than before.
-    pub fn tick(&mut self, now: Now) -> bool {
-        let mut more = false;
+    /// Whether those who wait should look again, since this was last asked.
+    pub fn was_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred)
+    }
+
+    /// Whether partitions got other owners, since this was last asked.
+    pub fn was_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Does what is due: leases end, pauses are over, silent members are dropped.
+    pub fn tick(&mut self, now: Now) {
         if self.leases.next_ending().is_some_and(|ending| ending <= now.instant) {
             for lease in self.leases.ended(now.instant) {
                 self.closed(&lease, now);
@@ -451,13 +507,11 @@ impl State {
         {
             let Some(Reverse(due)) = self.due.pop() else { break };
             let lane = self.lane_of(due.lane, due.generation);
-            more |= lane.is_some_and(|lane| lane.end_of_pause(due.offset));
+            self.stirred |= lane.is_some_and(|lane| lane.end_of_pause(due.offset));
         }
         if self.options.mode == Mode::Partitioned && self.members.drop_silent(now.instant) {
             self.assign();
-            more = true;
         }
-        more
     }
 
     /// When [`State::tick`] has something to do next.
@@ -470,22 +524,20 @@ impl State {
         [self.leases.next_ending(), due, silent].into_iter().flatten().min()
     }
 
-    /// A member is there. Says whether partitions have moved.
-    pub fn join(&mut self, member: &Arc<str>, now: Instant) -> bool {
-        let joined = self.members.enter(member, now) && self.options.mode == Mode::Partitioned;
-        if joined {
+    /// A call of a member starts.
+    pub fn join(&mut self, member: &Arc<str>, now: Instant) {
+        if self.members.enter(member, now) {
             self.assign();
         }
-        joined
     }
 
-    /// A member says that it is gone. Says whether partitions have moved.
-    pub fn leave(&mut self, member: &str) -> bool {
-        let left = self.members.remove(member) && self.options.mode == Mode::Partitioned;
-        if left {
+    /// A member says that it is gone. One that may still settle what it holds is counted until it has, so that it
+    /// gets no more than its share when it comes back.
+    pub fn leave(&mut self, member: &str) {
+        let keeps = self.options.mode == Mode::Shared && self.members.in_flight(member) > 0;
+        if !keeps && self.members.remove(member) {
             self.assign();
         }
-        left
     }
 
     /// Gives each partition its owner. One that moves starts again at its cursor: the leases of the owner before
@@ -497,49 +549,51 @@ impl State {
         let owners = self.members.owners(self.lanes.len());
         let moved: Vec<usize> =
             (0..self.lanes.len()).filter(|n| self.lanes[*n].owner != owners[*n]).collect();
-        let void: Vec<u64> = self
-            .leases
-            .iter()
-            .filter(|(_, lease)| moved.contains(&lease.partition))
-            .map(|(n, _)| n)
-            .collect();
+        self.restart(&moved);
+        for n in moved {
+            let lane = &mut self.lanes[n];
+            lane.owner = owners[n].clone();
+            if lane.owner.is_some() {
+                lane.epoch += 1;
+                lane.dirty = true;
+                self.version += 1;
+                // What was settled just now must be durable before others of its key are delivered.
+                lane.barrier = self.version;
+            }
+            (self.moved, self.stirred) = (true, true);
+        }
+    }
+
+    /// Lanes start again at their cursors, and leases on their events are void.
+    fn restart(&mut self, lanes: &[usize]) {
+        let open = self.leases.iter().filter(|(_, lease)| lanes.contains(&lease.partition));
+        let void: Vec<u64> = open.map(|(number, _)| number).collect();
         for number in void {
             if let Some(lease) = self.leases.close(number) {
                 self.members.took_back(&lease.member);
             }
         }
-        for n in moved {
-            self.version += 1;
-            let (version, lane) = (self.version, &mut self.lanes[n]);
-            lane.restart();
-            lane.owner = owners[n].clone();
-            if lane.owner.is_some() {
-                lane.epoch += 1;
-                lane.dirty = true;
-            }
-            // What was settled just now must be durable before others of its key are delivered.
-            lane.barrier = version;
-        }
+        lanes.iter().for_each(|lane| self.lanes[*lane].restart());
+        let current = &self.lanes;
+        self.due.retain(|Reverse(due)| current[due.lane].generation == due.generation);
     }
 
-    /// Moves to other places: everything before counts as settled, everything after does not, and no lease holds.
+    /// Moves lanes to other places: everything before counts as settled, everything after does not, and no lease on
+    /// their events holds.
     pub fn reset(&mut self, targets: &[(usize, u64)], topic: &TopicState) {
         self.see_topic(topic);
-        self.leases = Leases::new();
-        self.members.took_back_all();
-        self.staged.clear();
-        self.dying.clear();
-        self.due.clear();
         self.version += 1;
+        self.dying.retain(|dying| targets.iter().all(|(lane, _)| *lane != dying.lane));
         for (lane, next) in targets {
-            self.lanes[*lane].progress = Progress::starting_at(*next);
-            self.lanes[*lane].dirty = true;
-        }
-        for lane in &mut self.lanes {
-            lane.restart();
-            lane.durable_next = lane.durable_next.min(lane.progress.next());
+            let lane = &mut self.lanes[*lane];
+            lane.progress = Progress::starting_at(*next);
+            lane.durable_next = lane.durable_next.min(*next);
+            lane.dirty = true;
+            lane.resets += 1;
             lane.barrier = self.version;
         }
+        self.restart(&targets.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.stirred = true;
     }
 
     /// Settles one event, whoever has it. Says whether it was open.
@@ -555,10 +609,13 @@ impl State {
             }
             None => self.lanes[lane].forget_retry(offset).flatten(),
         };
-        self.dying.retain(|dying| (dying.lane, dying.offset) != (lane, offset));
+        let dying = self.dying.iter().position(|dying| (dying.lane, dying.offset) == (lane, offset));
+        let key = key.or_else(|| self.dying.remove(dying?)?.key);
         self.lanes[lane].progress.settle(offset);
         self.lanes[lane].dirty = true;
         self.stage(lane, offset, Kind::Done(key));
+        // One that waits to be delivered lets go of its key when it is met, which must not be before this is durable.
+        self.lanes[lane].barrier = self.version;
         true
     }
 
@@ -595,25 +652,17 @@ impl State {
     pub fn begin(&mut self, dead: Vec<Dying>) -> (Batch, Vec<Dying>) {
         let mut buried = Vec::new();
         for dying in dead {
-            let Some(at) = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset))
-            else {
-                continue;
-            };
-            self.dying.remove(at);
-            let lane = &mut self.lanes[dying.lane];
-            if !lane.progress.is_open(dying.offset) {
-                continue;
-            }
-            lane.progress.settle(dying.offset);
+            let at = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset));
+            // It may have died anew, since it was looked at.
+            let Some(dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
+            let Dying { lane, offset, generation, key, .. } = dying;
+            self.staged.push(Outcome { lane, generation, offset, kind: Kind::Done(key) });
+            let lane = &mut self.lanes[lane];
             lane.dirty = true;
-            let kind = Kind::Done(dying.key);
-            self.staged.push(Outcome {
-                lane: dying.lane,
-                generation: dying.generation,
-                offset: dying.offset,
-                kind,
-            });
-            buried.push(dying);
+            if lane.progress.is_open(offset) {
+                lane.progress.settle(offset);
+                buried.push(dying);
+            }
         }
         let version = self.dying.front().map_or(self.version, |dying| dying.version - 1);
         let dirty = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.dirty);
@@ -636,6 +685,7 @@ impl State {
     /// The commit of a batch is durable. Gives how many changes are.
     pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
         self.durable = self.durable.max(batch.version);
+        self.stirred = true;
         for LaneMove { lane, next, .. } in batch.moves {
             let lane = &mut self.lanes[lane];
             lane.cursor_version += 1;
@@ -645,7 +695,9 @@ impl State {
             let Some(lane) = self.lane_of(lane_at, generation) else { continue };
             match kind {
                 Kind::Done(key) => lane.release(key),
-                Kind::Reopened => lane.again(offset, Hold::Nothing),
+                Kind::Reopened if lane.is_past(offset) => lane.again(offset, Hold::Nothing),
+                // It is met on the way.
+                Kind::Reopened => {}
                 Kind::Retry(key, pause) if pause.is_zero() => lane.again(offset, Hold::Key(key)),
                 Kind::Retry(key, pause) => {
                     lane.wait_for_retry(offset, key);
@@ -663,15 +715,18 @@ impl State {
         let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
         batch.outcomes.retain(|outcome| !is_dead(outcome));
         for dying in dead {
+            let Dying { lane, offset, .. } = *dying;
+            let (generation, resets) = (self.lanes[lane].generation, self.lanes[lane].resets);
+            // Where the cursor was set anew meanwhile, that has decided about the event.
+            if resets != dying.resets {
+                continue;
+            }
             let due_ms = now.wall_ms + pause.as_millis() as u64;
             let record = Record { attempts: dying.attempts - 1, replays: dying.replays, due_ms };
-            self.lanes[dying.lane].progress.note(dying.offset, record);
-            batch.outcomes.push(Outcome {
-                lane: dying.lane,
-                generation: dying.generation,
-                offset: dying.offset,
-                kind: Kind::Retry(dying.key, pause),
-            });
+            self.lanes[lane].progress.note(offset, record);
+            let same = generation == dying.generation;
+            let kind = if same { Kind::Retry(dying.key, pause) } else { Kind::Reopened };
+            batch.outcomes.push(Outcome { lane, generation, offset, kind });
         }
         for step in &mut batch.moves {
             let progress = &mut self.lanes[step.lane].progress;

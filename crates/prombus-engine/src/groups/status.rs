@@ -104,6 +104,7 @@ impl Group {
         let now = self.now();
         let mut state = self.locked();
         state.tick(now);
+        state.flush_times();
         let rules = state.rules();
         let mut oldest = vec![None; state.lanes.len()];
         for (_, lease) in state.leases.iter() {
@@ -150,7 +151,12 @@ impl Group {
         let from = Offset(lane.next.saturating_sub(1));
         let topic = self.topic.name.clone();
         let request = ReadRequest { topic, partition, from, limit: 2, max_bytes: usize::MAX };
-        let page = match self.hub.log.read(request).await {
+        let mut page = self.hub.log.read(request.clone()).await;
+        if let Err(ReadError::Gone { first }) = page {
+            let from = first.max(Offset(lane.next));
+            page = self.hub.log.read(ReadRequest { from, ..request }).await;
+        }
+        let page = match page {
             Ok(page) => page,
             Err(ReadError::Gone { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),

@@ -11,12 +11,12 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use prombus_core::{Offset, Partition, json};
-use prombus_engine::From;
+use prombus_core::{Offset, Partition, TopicState, json};
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering, Pull,
     Settle, SettleCall,
 };
+use prombus_engine::{From, Hub};
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
     GroupPartition, Groups, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
@@ -161,6 +161,19 @@ pub(crate) async fn put(
     Ok(json_of(status, &shown(&group, &group.status().await?)))
 }
 
+/// The groups of a topic with how they are doing. One that goes away meanwhile, or cannot be read, is left out, and
+/// the log says why.
+pub(crate) async fn of_topic(hub: &Hub, topic: &TopicState) -> Vec<(Arc<Group>, GroupStatus)> {
+    let mut all = Vec::new();
+    for group in hub.groups().list(topic).await {
+        match group.status().await {
+            Ok(status) => all.push((group, status)),
+            Err(error) => tracing::debug!(topic = %topic.name, group = %group.name(), %error, "left out"),
+        }
+    }
+    all
+}
+
 /// `GET /v1/topics/{topic}/groups`.
 pub(crate) async fn list(
     State(app): State<App>,
@@ -171,10 +184,8 @@ pub(crate) async fn list(
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
-    let mut groups = Vec::new();
-    for group in hub.groups().list(&state).await? {
-        groups.push(shown(&group, &group.status().await?));
-    }
+    let groups = of_topic(hub, &state).await;
+    let groups = groups.iter().map(|(group, status)| shown(group, status)).collect();
     Ok(json_of(StatusCode::OK, &Groups { groups }))
 }
 

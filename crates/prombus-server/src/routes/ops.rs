@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use prombus_engine::Hub;
-use prombus_engine::groups::{Group, GroupError, GroupStatus};
+use prombus_engine::groups::{Group, GroupStatus};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -30,13 +30,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
 async fn all_groups(hub: &Hub) -> Result<Vec<(Arc<Group>, GroupStatus)>, ApiError> {
     let mut all = Vec::new();
     for topic in hub.topics().await? {
-        for group in hub.groups().list(&topic).await? {
-            match group.status().await {
-                Ok(status) => all.push((group, status)),
-                Err(GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::Failed(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        all.extend(groups::of_topic(hub, &topic).await);
     }
     Ok(all)
 }

@@ -3,6 +3,7 @@
 //! It usually shares the machine with the hub, so it must cost as little as it can: one thread, requests that
 //! are templates of which only a few bytes change, and answers of which only the status is looked at.
 
+mod consume;
 mod http;
 mod latency;
 mod publish;
@@ -33,12 +34,13 @@ const EXAMPLES: &str = "\
 Examples:
   prombus bench --events 1000000 --batch 100 --connections 16
   prombus bench --mode export --events 1000000 --connections 1 --json
+  prombus bench --mode consume --events 1000000 --batch 1000 --connections 4
   prombus bench --mode publish --topics 100 --own-ids --keys 10000";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
-    /// What to do: publish arrays, read pages, or stream exports of what was published
+    /// What to do: publish arrays, read pages, stream exports, or pull and ack what was published
     #[arg(long, value_enum, default_value_t = Mode::Publish)]
     mode: Mode,
     /// How many events in all
@@ -65,6 +67,9 @@ pub struct BenchArgs {
     /// How many different keys; 0: events without keys
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=template::MAX_KEYS))]
     keys: u64,
+    /// Name of the group that consumes
+    #[arg(long, value_name = "NAME", default_value = "bench")]
+    group: String,
     /// Report one line of JSON, on a terminal too
     #[arg(long)]
     json: bool,
@@ -79,6 +84,8 @@ pub enum Mode {
     Read,
     /// Stream exports
     Export,
+    /// Pull from a group and ack
+    Consume,
 }
 
 pub fn run(hub: &HubArgs, args: &BenchArgs) -> Result<(), Failure> {
@@ -168,6 +175,9 @@ async fn measure(target: &Target, args: &BenchArgs) -> Result<Report, Failure> {
     let outcome = match args.mode {
         Mode::Publish => on_each_connection(args.connections, |_| publish::connection(&shared)).await,
         Mode::Read => on_each_connection(args.connections, |number| read::pages(&shared, number)).await,
+        Mode::Consume => {
+            on_each_connection(args.connections, |number| consume::member(&shared, number)).await
+        }
         Mode::Export => on_each_connection(args.connections, |number| read::exports(&shared, number)).await,
     };
     let elapsed = started.elapsed();

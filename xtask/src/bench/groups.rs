@@ -1,0 +1,219 @@
+//! Consumer groups: pull and ack in the library and over HTTP, many members on one group, and how soon a waiting
+//! consumer has an event.
+
+use super::context::Context;
+use super::hub::Hub as HubProcess;
+use super::load::{self, Ids, Maker, Shape, Topic};
+use super::raw;
+use super::stats::Unit;
+use super::table::{Group as Rows, Ledger, Row, Target};
+use prombus_core::{Json, NewEvent, SystemClock, TopicName};
+use prombus_engine::groups::{Group, GroupCall, GroupName, Pull, SettleCall};
+use prombus_engine::{From, Hub, HubOptions, Limits, Outgoing, Store};
+use prombus_store_disk::DiskStore;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many events are consumed.
+const EVENTS: u64 = 1_000_000;
+/// Events in a commit while the topic is filled.
+const FILL_BATCH: u64 = 1_000;
+/// How many members share the work where pages are large.
+const MEMBERS: usize = 4;
+/// How many events are published one by one to a waiting consumer.
+const SINGLES: u64 = 3_000;
+/// How long a pull waits.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The group of rows.
+pub struct Groups;
+
+/// One way to consume.
+struct Way {
+    row: &'static str,
+    keys: bool,
+    members: usize,
+    page: usize,
+    target: f64,
+}
+
+const WAYS: [Way; 3] = [
+    Way {
+        row: "library, pull + ack of 1,000, no keys",
+        keys: false,
+        members: MEMBERS,
+        page: 1_000,
+        target: 1e6,
+    },
+    Way {
+        row: "library, pull + ack of 1,000, order by key, 10,000 keys",
+        keys: true,
+        members: MEMBERS,
+        page: 1_000,
+        target: 1e6,
+    },
+    Way {
+        row: "library, 64 members, pull + ack of 100, order by key, 10,000 keys",
+        keys: true,
+        members: 64,
+        page: 100,
+        target: 2e5,
+    },
+];
+
+impl Rows for Groups {
+    fn name(&self) -> &'static str {
+        "groups"
+    }
+
+    fn needs_hub(&self) -> bool {
+        true
+    }
+
+    fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+        for way in &WAYS {
+            let row = Row::events(way.row).target(Target::AtLeast(way.target));
+            ledger.record(row, consume(context, way)?);
+        }
+        over_http(context, ledger)?;
+        raw::record(1, context, ledger)?;
+        let flush = ledger.last(&raw::row_name(1)).map_or(0.0, |per_second| 1e6 / per_second);
+        let (answered, delivered) = latencies(context)?;
+        ledger.record(Row::of("library, publish to its answer, p50", Unit::Microseconds), answered);
+        let row = Row::of("library, publish to a waiting consumer, p50", Unit::Microseconds);
+        ledger.record(row, delivered);
+        let row =
+            Row::of("library, publish to a waiting consumer beyond a raw flush, p50", Unit::Microseconds);
+        ledger.record(row.target(Target::AtMost(100.0)), delivered - flush);
+        Ok(())
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn hub_on(store: Arc<DiskStore>) -> Hub {
+    let (limits, topics, clock) = (Limits::default(), HashMap::new(), Arc::new(SystemClock));
+    Hub::assemble(Store::new(store), HubOptions { limits, auto_create: true, topics, clock })
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+async fn group_of(hub: &Hub, topic: &TopicName) -> Result<Arc<Group>, String> {
+    let name = GroupName::parse("bench").map_err(text)?;
+    let call = GroupCall { from: From::Earliest, ..GroupCall::default() };
+    Ok(hub.group(topic, &name, &call).await.map_err(text)?.0)
+}
+
+/// Events in a second that the members of one group pull and ack.
+fn consume(context: &Context, way: &Way) -> Result<f64, String> {
+    let dir = context.fresh_dir("groups")?;
+    let events = context.scaled(EVENTS);
+    runtime()?.block_on(async {
+        let store = load::open_store(&dir, context.part_bytes())?;
+        let topic = Topic::create(&store, "bench").await?;
+        let maker = Maker::new(Shape { ids: Ids::Hub, keys: way.keys })?;
+        for _ in 0..events / FILL_BATCH {
+            load::send(&store, maker.commit(&topic, FILL_BATCH)).await?;
+        }
+        let hub = hub_on(store);
+        let group = group_of(&hub, &topic.name).await?;
+        let seen = Arc::new(AtomicU64::new(0));
+        let start = Instant::now();
+        let members: Vec<_> = (0..way.members)
+            .map(|number| tokio::spawn(member(group.clone(), number, way.page, (seen.clone(), events))))
+            .collect();
+        for member in members {
+            member.await.map_err(text)??;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let lag: u64 = group.status().await.map_err(text)?.lanes.iter().map(|lane| lane.lag).sum();
+        if lag != 0 || seen.load(Ordering::Relaxed) != events {
+            return Err(format!("{lag} of {events} events are left"));
+        }
+        hub.close().await;
+        Ok(events as f64 / seconds)
+    })
+}
+
+async fn member(
+    group: Arc<Group>,
+    number: usize,
+    page: usize,
+    (seen, events): (Arc<AtomicU64>, u64),
+) -> Result<(), String> {
+    let pull = Pull { member: Some(format!("m{number}")), max: page, wait: WAIT, max_in_flight: page };
+    while seen.load(Ordering::Relaxed) < events {
+        let deliveries = group.pull(&pull).await.map_err(text)?;
+        let leases: Vec<_> = deliveries.iter().map(|delivery| delivery.lease).collect();
+        let results = group.settle(SettleCall::acks(leases)).await.map_err(text)?;
+        if results.contains(&false) {
+            return Err("a lease was refused".to_owned());
+        }
+        seen.fetch_add(results.len() as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn over_http(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+    let hub = HubProcess::start(context, &context.fresh_dir("groups-http")?)?;
+    let events = context.scaled(EVENTS).to_string();
+    hub.load(&["--prefix", "plain", "--events", &events, "--batch", "1000", "--connections", "4"])?;
+    let args = ["--prefix", "plain", "--mode", "consume", "--events", &events, "--batch", "1000"];
+    let load = hub.load(&[&args[..], &["--connections", "4"]].concat())?;
+    let row = Row::events("HTTP, pull + ack of 1,000, 4 members");
+    ledger.record(row.target(Target::AtLeast(3e5)), load.events_per_s);
+    hub.stop()
+}
+
+/// The middle times, in microseconds, from a publish to its answer and to a consumer that waits for it.
+fn latencies(context: &Context) -> Result<(f64, f64), String> {
+    let dir = context.fresh_dir("groups-latency")?;
+    let singles = context.scaled(SINGLES);
+    runtime()?.block_on(async {
+        let store = load::open_store(&dir, context.part_bytes())?;
+        let topic = Topic::create(&store, "bench").await?;
+        let hub = hub_on(store);
+        let group = group_of(&hub, &topic.name).await?;
+        let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+        let consumer = tokio::spawn(async move {
+            let pull = Pull { wait: WAIT, ..Pull::default() };
+            for _ in 0..singles {
+                let deliveries = group.pull(&pull).await.map_err(text)?;
+                // Whoever measures may have given up.
+                let _ = told.send(Instant::now());
+                let leases = deliveries.iter().map(|delivery| delivery.lease);
+                group.settle(SettleCall::acks(leases)).await.map_err(text)?;
+            }
+            Ok::<(), String>(())
+        });
+        let payload = Json::parse(format!("\"{}\"", "x".repeat(load::EVENT_BYTES)).into()).map_err(text)?;
+        let (mut answers, mut deliveries) = (Vec::new(), Vec::new());
+        for _ in 0..singles {
+            // The consumer acks and waits again before the next event comes.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let event = Outgoing { event: NewEvent::new(payload.clone()), partition: None, expect: None };
+            let start = Instant::now();
+            hub.publish(&topic.name, vec![event]).await.map_err(text)?;
+            answers.push(start.elapsed().as_secs_f64() * 1e6);
+            let delivered = tells.recv().await.ok_or("the consumer has gone")?;
+            deliveries.push(delivered.saturating_duration_since(start).as_secs_f64() * 1e6);
+        }
+        consumer.await.map_err(text)??;
+        hub.close().await;
+        let median = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        Ok((median(answers), median(deliveries)))
+    })
+}
