@@ -14,3 +14,8 @@ pub use bus::{Bus, BusError, Layer};
 pub use filter::{BadFilter, Filter};
 pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
 pub use query::{From, Place, Query, QueryError, QueryPage, Reader, Token};
+
+/// The examples of the library's guide are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryGuide;

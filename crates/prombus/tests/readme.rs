@@ -1,4 +1,4 @@
-//! The tour in the README works when it is pasted.
+//! The tour in the README, and the examples of groups in the guide, work when they are pasted.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod common;
@@ -7,13 +7,22 @@ use common::Hub;
 use std::path::Path;
 use std::process::Command;
 
-/// The shell blocks of the tour.
-fn blocks() -> Vec<String> {
-    let readme =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let start = readme.find("## A tour in five minutes").unwrap();
-    let tour = &readme[start..start + readme[start + 3..].find("\n## ").unwrap()];
-    tour.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
+/// The shell blocks of one chapter of a document.
+fn blocks(document: &str, chapter: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let text = std::fs::read_to_string(path).unwrap();
+    let start = text.find(&format!("\n## {chapter}\n")).unwrap() + 1;
+    let chapter = &text[start..start + text[start + 3..].find("\n## ").unwrap()];
+    chapter.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// A folder as a user has it after a build, with the binary in it.
+fn project() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("target/release");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_prombus"), bin.join("prombus")).unwrap();
+    folder
 }
 
 /// Runs a block as a user would who sits in the project's folder, except that the hub has a port of its own.
@@ -24,17 +33,16 @@ fn paste(block: &str, hub: &Hub, folder: &Path) -> String {
     let script = script.replace("pkill -KILL -x prombus", "true");
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", &script]).current_dir(folder).env("PROMBUS_URL", &hub.url);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", folder.join("target/release").display()));
     common::run(command, b"").ok()
 }
 
 #[test]
 fn the_tour_works_when_pasted() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = project();
     let data = folder.path().join("data");
-    let bin = folder.path().join("target/release");
-    std::fs::create_dir_all(&bin).unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_prombus"), bin.join("prombus")).unwrap();
-    let [before, after] = blocks().try_into().unwrap();
+    let [before, after] = blocks("README.md", "A tour in five minutes").try_into().unwrap();
     assert!(before.contains("pkill -KILL -x prombus"), "the tour ends with a crash");
 
     let args = ["--data", data.to_str().unwrap()];
@@ -45,9 +53,36 @@ fn the_tour_works_when_pasted() {
     assert_eq!(count(r#""duplicate":true"#), 1, "one retry is recognised: {said}");
     assert_eq!(count(r#""error":"expectation_failed""#), 1, "one of two writers loses: {said}");
     assert!(said.contains(r#""count":2"#), "an array is published: {said}");
+    let printed: Vec<&str> = said.lines().filter(|line| line.starts_with(r#"{"id":"#)).collect();
+    assert!(
+        printed.iter().any(|line| line.contains(r#""cpu_pct":91"#)),
+        "a group gets what it asks for: {said}"
+    );
     drop(hub);
 
     let hub = Hub::with(&args);
     let said = paste(&after, &hub, folder.path());
     assert!(said.contains(r#""count":3"#) && said.contains(r#""cpu_pct":12.50"#), "it is all there: {said}");
+    assert!(said.contains(r#""group":"alerts""#), "so is the group: {said}");
+}
+
+#[test]
+fn the_examples_of_groups_work_when_pasted() {
+    let folder = project();
+    let hub = Hub::with(&["--data", folder.path().join("data").to_str().unwrap()]);
+    let [consume, look_after] = blocks("docs/guide.md", "Consumer groups").try_into().unwrap();
+    let said = paste(&consume, &hub, folder.path());
+    assert_eq!(said.matches(r#""ok":true"#).count(), 3, "an ack, a nack and an extend: {said}");
+    assert!(
+        said.contains(r#""lag":2"#) && said.contains(r#""why":"retry""#),
+        "one is done, one waits: {said}"
+    );
+    let said = paste(&look_after, &hub, folder.path());
+    assert!(said.contains(r#""skipped":true"#), "one is skipped: {said}");
+    assert!(said.contains(r#"{"job":1}"#) && said.contains(r#"{"job":3}"#), "the others come: {said}");
+
+    let [letters] = blocks("docs/guide.md", "Dead letters").try_into().unwrap();
+    let said = paste(&letters, &hub, folder.path());
+    assert!(said.contains("mailbox is full"), "the letter says why: {said}");
+    assert_eq!(said.matches(r#""replayed":1"#).count(), 2, "tried, then done: {said}");
 }
