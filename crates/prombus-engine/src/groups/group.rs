@@ -11,7 +11,7 @@ use crate::bus::Bus;
 use crate::filter::Filter;
 use crate::query::From;
 use parking_lot::{Mutex, MutexGuard};
-use prombus_core::{Clock, EventLog, Partition, ReadError, TopicState};
+use prombus_core::{Clock, EventLog, Offset, Partition, ReadError, TopicState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -185,6 +185,11 @@ impl Group {
     /// Tells when partitions get other owners.
     pub fn assignments(&self) -> watch::Receiver<u64> {
         self.assignments.subscribe()
+    }
+
+    /// The first offset of each partition that is not settled.
+    pub fn cursor(&self) -> Vec<Offset> {
+        self.state.lock().lanes.iter().map(|lane| Offset(lane.progress.next())).collect()
     }
 
     /// The partitions that a member owns.

@@ -84,6 +84,7 @@ impl Group {
             tokio::select! {
                 // Any order will do; a fixed one lets a simulation be repeated.
                 biased;
+                // This is when something is due.
                 () = tokio::time::sleep_until(next) => {}
                 () = self.kick.notified() => {}
             }

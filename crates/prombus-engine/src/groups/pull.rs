@@ -153,6 +153,7 @@ impl Group {
                 // Any order will do; a fixed one lets a simulation be repeated.
                 biased;
                 () = &mut more => {}
+                // The caller's own limit.
                 () = tokio::time::sleep_until(until) => {}
                 // Whoever can take no more leaves it to others to look.
                 looked = self.watch(take), if room => looked?,

@@ -263,6 +263,7 @@ impl Groups {
                 }
                 // A last commit of the group was under way. There is nothing to wait on but its end.
                 Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {
+                    // The hub's commit ends by itself, and tells nobody here.
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 Err(error) => return Err(error.into()),

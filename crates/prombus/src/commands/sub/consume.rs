@@ -98,6 +98,7 @@ impl Subscription {
                 batch.truncate(request.max.unwrap_or(usize::MAX));
                 return Ok(batch);
             }
+            // A hub that answers at once although it was to wait is not asked in a tight loop.
             tokio::time::sleep(EMPTY_PAUSE.saturating_sub(asked.elapsed())).await;
         }
     }

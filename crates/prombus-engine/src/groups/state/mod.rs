@@ -5,12 +5,18 @@
 //! is durable: a key is free, and an event is due again, only then. So nobody is ever told something that a crash
 //! could take back.
 
+mod commits;
+mod moves;
+
+pub use commits::{Batch, LaneMove};
+
 use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};
 use super::members::Members;
 use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
 use super::progress::{Progress, Record};
+use commits::{Kind, Outcome};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -93,52 +99,6 @@ pub struct Dying {
     generation: u64,
     resets: u64,
     version: u64,
-}
-
-/// What takes effect when a commit is durable.
-#[derive(Debug)]
-struct Outcome {
-    lane: usize,
-    generation: u64,
-    offset: u64,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    /// The event is settled, and its key is free.
-    Done(Option<u64>),
-    /// It is to be delivered again after a pause, and keeps its key.
-    Retry(Option<u64>, Duration),
-    /// It is open again.
-    Reopened,
-}
-
-/// What one commit writes.
-#[derive(Debug)]
-pub struct Batch {
-    /// Changes up to this one are durable with it.
-    version: u64,
-    outcomes: Vec<Outcome>,
-    /// The lanes whose cursors move.
-    pub moves: Vec<LaneMove>,
-    /// What others want to have happen with it.
-    pub extras: Vec<CursorMove>,
-}
-
-/// The cursor of a lane, to be written.
-#[derive(Debug)]
-pub struct LaneMove {
-    /// Which lane.
-    pub lane: usize,
-    /// The version that the cursor has now.
-    pub expect_version: u64,
-    /// The lane's epoch.
-    pub epoch: u64,
-    /// The first offset that is not settled.
-    pub next: u64,
-    /// What is settled beyond it, and what failed.
-    pub detail: bytes::Bytes,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -522,216 +482,5 @@ impl State {
         };
         let due = self.due.peek().map(|Reverse(due)| due.at);
         [self.leases.next_ending(), due, silent].into_iter().flatten().min()
-    }
-
-    /// A call of a member starts.
-    pub fn join(&mut self, member: &Arc<str>, now: Instant) {
-        if self.members.enter(member, now) {
-            self.assign();
-        }
-    }
-
-    /// A member says that it is gone. One that may still settle what it holds is counted until it has, so that it
-    /// gets no more than its share when it comes back.
-    pub fn leave(&mut self, member: &str) {
-        let keeps = self.options.mode == Mode::Shared && self.members.in_flight(member) > 0;
-        if !keeps && self.members.remove(member) {
-            self.assign();
-        }
-    }
-
-    /// Gives each partition its owner. One that moves starts again at its cursor: the leases of the owner before
-    /// are void, and no attempt is counted.
-    fn assign(&mut self) {
-        if self.options.mode != Mode::Partitioned {
-            return;
-        }
-        let owners = self.members.owners(self.lanes.len());
-        let moved: Vec<usize> =
-            (0..self.lanes.len()).filter(|n| self.lanes[*n].owner != owners[*n]).collect();
-        self.restart(&moved);
-        for n in moved {
-            let lane = &mut self.lanes[n];
-            lane.owner = owners[n].clone();
-            if lane.owner.is_some() {
-                lane.epoch += 1;
-                lane.dirty = true;
-                self.version += 1;
-                // What was settled just now must be durable before others of its key are delivered.
-                lane.barrier = self.version;
-            }
-            (self.moved, self.stirred) = (true, true);
-        }
-    }
-
-    /// Lanes start again at their cursors, and leases on their events are void.
-    fn restart(&mut self, lanes: &[usize]) {
-        let open = self.leases.iter().filter(|(_, lease)| lanes.contains(&lease.partition));
-        let void: Vec<u64> = open.map(|(number, _)| number).collect();
-        for number in void {
-            if let Some(lease) = self.leases.close(number) {
-                self.members.took_back(&lease.member);
-            }
-        }
-        lanes.iter().for_each(|lane| self.lanes[*lane].restart());
-        let current = &self.lanes;
-        self.due.retain(|Reverse(due)| current[due.lane].generation == due.generation);
-    }
-
-    /// Moves lanes to other places: everything before counts as settled, everything after does not, and no lease on
-    /// their events holds.
-    pub fn reset(&mut self, targets: &[(usize, u64)], topic: &TopicState) {
-        self.see_topic(topic);
-        self.version += 1;
-        self.dying.retain(|dying| targets.iter().all(|(lane, _)| *lane != dying.lane));
-        for (lane, next) in targets {
-            let lane = &mut self.lanes[*lane];
-            lane.progress = Progress::starting_at(*next);
-            lane.durable_next = lane.durable_next.min(*next);
-            lane.dirty = true;
-            lane.resets += 1;
-            lane.barrier = self.version;
-        }
-        self.restart(&targets.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
-        self.stirred = true;
-    }
-
-    /// Settles one event, whoever has it. Says whether it was open.
-    pub fn skip(&mut self, lane: usize, offset: u64) -> bool {
-        if !self.lanes[lane].progress.is_open(offset) {
-            return false;
-        }
-        let key = match self.leases.on(lane, offset).and_then(|number| self.leases.close(number)) {
-            Some(lease) => {
-                self.members.took_back(&lease.member);
-                self.lanes[lane].in_flight -= 1;
-                lease.key
-            }
-            None => self.lanes[lane].forget_retry(offset).flatten(),
-        };
-        let dying = self.dying.iter().position(|dying| (dying.lane, dying.offset) == (lane, offset));
-        let key = key.or_else(|| self.dying.remove(dying?)?.key);
-        self.lanes[lane].progress.settle(offset);
-        self.lanes[lane].dirty = true;
-        self.stage(lane, offset, Kind::Done(key));
-        // One that waits to be delivered lets go of its key when it is met, which must not be before this is durable.
-        self.lanes[lane].barrier = self.version;
-        true
-    }
-
-    /// Opens a settled event again, attempts counted anew. `false`: it is not settled.
-    pub fn reopen(&mut self, lane: usize, offset: u64, replays: u32) -> bool {
-        let progress = &mut self.lanes[lane].progress;
-        if progress.is_open(offset) {
-            return false;
-        }
-        progress.note(offset, Record { replays, ..Record::default() });
-        self.lanes[lane].dirty = true;
-        self.stage(lane, offset, Kind::Reopened);
-        true
-    }
-
-    /// Has something happen with the next commit.
-    pub fn also(&mut self, extra: CursorMove) {
-        self.extras.push(extra);
-        self.version += 1;
-    }
-
-    /// Whether there is something to write.
-    pub fn needs_commit(&self) -> bool {
-        !self.dying.is_empty() || !self.extras.is_empty() || self.lanes.iter().any(|lane| lane.dirty)
-    }
-
-    /// Events that have failed for the last time, the first `max` of them.
-    pub fn dying(&self, max: usize) -> Vec<Dying> {
-        self.dying.iter().take(max).cloned().collect()
-    }
-
-    /// Starts a commit. `dead` are events that [`State::dying`] gave and whose dead letters are part of it; those
-    /// that are no longer open by now are left out, and what is left is given back.
-    pub fn begin(&mut self, dead: Vec<Dying>) -> (Batch, Vec<Dying>) {
-        let mut buried = Vec::new();
-        for dying in dead {
-            let at = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset));
-            // It may have died anew, since it was looked at.
-            let Some(dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
-            let Dying { lane, offset, generation, key, .. } = dying;
-            self.staged.push(Outcome { lane, generation, offset, kind: Kind::Done(key) });
-            let lane = &mut self.lanes[lane];
-            lane.dirty = true;
-            if lane.progress.is_open(offset) {
-                lane.progress.settle(offset);
-                buried.push(dying);
-            }
-        }
-        let version = self.dying.front().map_or(self.version, |dying| dying.version - 1);
-        let dirty = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.dirty);
-        let moves = dirty
-            .map(|(n, lane)| {
-                (lane.dirty, lane.passed) = (false, 0);
-                LaneMove {
-                    lane: n,
-                    expect_version: lane.cursor_version,
-                    epoch: lane.epoch,
-                    next: lane.progress.next(),
-                    detail: lane.progress.encode(),
-                }
-            })
-            .collect();
-        let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));
-        (Batch { version, outcomes, moves, extras }, buried)
-    }
-
-    /// The commit of a batch is durable. Gives how many changes are.
-    pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
-        self.durable = self.durable.max(batch.version);
-        self.stirred = true;
-        for LaneMove { lane, next, .. } in batch.moves {
-            let lane = &mut self.lanes[lane];
-            lane.cursor_version += 1;
-            lane.durable_next = next.min(lane.progress.next());
-        }
-        for Outcome { lane: lane_at, generation, offset, kind } in batch.outcomes {
-            let Some(lane) = self.lane_of(lane_at, generation) else { continue };
-            match kind {
-                Kind::Done(key) => lane.release(key),
-                Kind::Reopened if lane.is_past(offset) => lane.again(offset, Hold::Nothing),
-                // It is met on the way.
-                Kind::Reopened => {}
-                Kind::Retry(key, pause) if pause.is_zero() => lane.again(offset, Hold::Key(key)),
-                Kind::Retry(key, pause) => {
-                    lane.wait_for_retry(offset, key);
-                    let at = now.instant + pause;
-                    self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
-                }
-            }
-        }
-        self.durable
-    }
-
-    /// The dead letters of a batch could not be written for want of room: the batch goes on without them, and their
-    /// events are tried again after a pause.
-    pub fn exhume(&mut self, mut batch: Batch, dead: &[Dying], pause: Duration, now: Now) -> Batch {
-        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
-        batch.outcomes.retain(|outcome| !is_dead(outcome));
-        for dying in dead {
-            let Dying { lane, offset, .. } = *dying;
-            let (generation, resets) = (self.lanes[lane].generation, self.lanes[lane].resets);
-            // Where the cursor was set anew meanwhile, that has decided about the event.
-            if resets != dying.resets {
-                continue;
-            }
-            let due_ms = now.wall_ms + pause.as_millis() as u64;
-            let record = Record { attempts: dying.attempts - 1, replays: dying.replays, due_ms };
-            self.lanes[lane].progress.note(offset, record);
-            let same = generation == dying.generation;
-            let kind = if same { Kind::Retry(dying.key, pause) } else { Kind::Reopened };
-            batch.outcomes.push(Outcome { lane, generation, offset, kind });
-        }
-        for step in &mut batch.moves {
-            let progress = &mut self.lanes[step.lane].progress;
-            (step.next, step.detail) = (progress.next(), progress.encode());
-        }
-        batch
     }
 }

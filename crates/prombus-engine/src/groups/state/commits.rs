@@ -1,0 +1,161 @@
+//! What one commit writes, and what takes effect when it is durable.
+
+use super::{Due, Dying, State};
+use crate::groups::lane::{Hold, Now};
+use crate::groups::progress::Record;
+use prombus_core::CursorMove;
+use std::cmp::Reverse;
+use std::time::Duration;
+
+/// What takes effect when a commit is durable.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) lane: usize,
+    pub(super) generation: u64,
+    pub(super) offset: u64,
+    pub(super) kind: Kind,
+}
+
+/// How an event goes on.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// The event is settled, and its key is free.
+    Done(Option<u64>),
+    /// It is to be delivered again after a pause, and keeps its key.
+    Retry(Option<u64>, Duration),
+    /// It is open again.
+    Reopened,
+}
+
+/// What one commit writes.
+#[derive(Debug)]
+pub struct Batch {
+    /// Changes up to this one are durable with it.
+    version: u64,
+    outcomes: Vec<Outcome>,
+    /// The lanes whose cursors move.
+    pub moves: Vec<LaneMove>,
+    /// What others want to have happen with it.
+    pub extras: Vec<CursorMove>,
+}
+
+/// The cursor of a lane, to be written.
+#[derive(Debug)]
+pub struct LaneMove {
+    /// Which lane.
+    pub lane: usize,
+    /// The version that the cursor has now.
+    pub expect_version: u64,
+    /// The lane's epoch.
+    pub epoch: u64,
+    /// The first offset that is not settled.
+    pub next: u64,
+    /// What is settled beyond it, and what failed.
+    pub detail: bytes::Bytes,
+}
+
+impl State {
+    /// Has something happen with the next commit.
+    pub fn also(&mut self, extra: CursorMove) {
+        self.extras.push(extra);
+        self.version += 1;
+    }
+
+    /// Whether there is something to write.
+    pub fn needs_commit(&self) -> bool {
+        !self.dying.is_empty() || !self.extras.is_empty() || self.lanes.iter().any(|lane| lane.dirty)
+    }
+
+    /// Events that have failed for the last time, the first `max` of them.
+    pub fn dying(&self, max: usize) -> Vec<Dying> {
+        self.dying.iter().take(max).cloned().collect()
+    }
+
+    /// Starts a commit. `dead` are events that [`State::dying`] gave and whose dead letters are part of it; those
+    /// that are no longer open by now are left out, and what is left is given back.
+    pub fn begin(&mut self, dead: Vec<Dying>) -> (Batch, Vec<Dying>) {
+        let mut buried = Vec::new();
+        for dying in dead {
+            let at = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset));
+            // It may have died anew, since it was looked at.
+            let Some(dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
+            let Dying { lane, offset, generation, key, .. } = dying;
+            self.staged.push(Outcome { lane, generation, offset, kind: Kind::Done(key) });
+            let lane = &mut self.lanes[lane];
+            lane.dirty = true;
+            if lane.progress.is_open(offset) {
+                lane.progress.settle(offset);
+                buried.push(dying);
+            }
+        }
+        let version = self.dying.front().map_or(self.version, |dying| dying.version - 1);
+        let dirty = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.dirty);
+        let moves = dirty
+            .map(|(n, lane)| {
+                (lane.dirty, lane.passed) = (false, 0);
+                LaneMove {
+                    lane: n,
+                    expect_version: lane.cursor_version,
+                    epoch: lane.epoch,
+                    next: lane.progress.next(),
+                    detail: lane.progress.encode(),
+                }
+            })
+            .collect();
+        let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));
+        (Batch { version, outcomes, moves, extras }, buried)
+    }
+
+    /// The commit of a batch is durable. Gives how many changes are.
+    pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
+        self.durable = self.durable.max(batch.version);
+        self.stirred = true;
+        for LaneMove { lane, next, .. } in batch.moves {
+            let lane = &mut self.lanes[lane];
+            lane.cursor_version += 1;
+            lane.durable_next = next.min(lane.progress.next());
+        }
+        for Outcome { lane: lane_at, generation, offset, kind } in batch.outcomes {
+            let Some(lane) = self.lane_of(lane_at, generation) else { continue };
+            match kind {
+                Kind::Done(key) => lane.release(key),
+                Kind::Reopened if lane.is_past(offset) => lane.again(offset, Hold::Nothing),
+                // It is met on the way.
+                Kind::Reopened => {}
+                Kind::Retry(key, pause) if pause.is_zero() => lane.again(offset, Hold::Key(key)),
+                Kind::Retry(key, pause) => {
+                    lane.wait_for_retry(offset, key);
+                    let at = now.instant + pause;
+                    self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
+                }
+            }
+        }
+        self.durable
+    }
+
+    /// The dead letters of a batch could not be written for want of room: the batch goes on without them, and their
+    /// events are tried again after a pause.
+    pub fn exhume(&mut self, mut batch: Batch, dead: &[Dying], pause: Duration, now: Now) -> Batch {
+        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
+        batch.outcomes.retain(|outcome| !is_dead(outcome));
+        for dying in dead {
+            let Dying { lane, offset, .. } = *dying;
+            let (generation, resets) = (self.lanes[lane].generation, self.lanes[lane].resets);
+            // Where the cursor was set anew meanwhile, that has decided about the event.
+            if resets != dying.resets {
+                continue;
+            }
+            let due_ms = now.wall_ms + pause.as_millis() as u64;
+            let record = Record { attempts: dying.attempts - 1, replays: dying.replays, due_ms };
+            self.lanes[lane].progress.note(offset, record);
+            let same = generation == dying.generation;
+            let kind = if same { Kind::Retry(dying.key, pause) } else { Kind::Reopened };
+            batch.outcomes.push(Outcome { lane, generation, offset, kind });
+        }
+        for step in &mut batch.moves {
+            let progress = &mut self.lanes[step.lane].progress;
+            (step.next, step.detail) = (progress.next(), progress.encode());
+        }
+        batch
+    }
+}

@@ -1,0 +1,119 @@
+//! What changes who gets what: members that come and go, and hands that set a cursor, skip or reopen an event.
+
+use super::State;
+use super::commits::Kind;
+use crate::groups::options::Mode;
+use crate::groups::progress::{Progress, Record};
+use prombus_core::TopicState;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+impl State {
+    /// A call of a member starts.
+    pub fn join(&mut self, member: &Arc<str>, now: Instant) {
+        if self.members.enter(member, now) {
+            self.assign();
+        }
+    }
+
+    /// A member says that it is gone. One that may still settle what it holds is counted until it has, so that it
+    /// gets no more than its share when it comes back.
+    pub fn leave(&mut self, member: &str) {
+        let keeps = self.options.mode == Mode::Shared && self.members.in_flight(member) > 0;
+        if !keeps && self.members.remove(member) {
+            self.assign();
+        }
+    }
+
+    /// Gives each partition its owner. One that moves starts again at its cursor: the leases of the owner before
+    /// are void, and no attempt is counted.
+    pub(super) fn assign(&mut self) {
+        if self.options.mode != Mode::Partitioned {
+            return;
+        }
+        let owners = self.members.owners(self.lanes.len());
+        let moved: Vec<usize> =
+            (0..self.lanes.len()).filter(|n| self.lanes[*n].owner != owners[*n]).collect();
+        self.restart(&moved);
+        for n in moved {
+            let lane = &mut self.lanes[n];
+            lane.owner = owners[n].clone();
+            if lane.owner.is_some() {
+                lane.epoch += 1;
+                lane.dirty = true;
+                self.version += 1;
+                // What was settled just now must be durable before others of its key are delivered.
+                lane.barrier = self.version;
+            }
+            (self.moved, self.stirred) = (true, true);
+        }
+    }
+
+    /// Lanes start again at their cursors, and leases on their events are void.
+    fn restart(&mut self, lanes: &[usize]) {
+        let open = self.leases.iter().filter(|(_, lease)| lanes.contains(&lease.partition));
+        let void: Vec<u64> = open.map(|(number, _)| number).collect();
+        for number in void {
+            if let Some(lease) = self.leases.close(number) {
+                self.members.took_back(&lease.member);
+            }
+        }
+        lanes.iter().for_each(|lane| self.lanes[*lane].restart());
+        let current = &self.lanes;
+        self.due.retain(|Reverse(due)| current[due.lane].generation == due.generation);
+    }
+
+    /// Moves lanes to other places: everything before counts as settled, everything after does not, and no lease on
+    /// their events holds.
+    pub fn reset(&mut self, targets: &[(usize, u64)], topic: &TopicState) {
+        self.see_topic(topic);
+        self.version += 1;
+        self.dying.retain(|dying| targets.iter().all(|(lane, _)| *lane != dying.lane));
+        for (lane, next) in targets {
+            let lane = &mut self.lanes[*lane];
+            lane.progress = Progress::starting_at(*next);
+            lane.durable_next = lane.durable_next.min(*next);
+            lane.dirty = true;
+            lane.resets += 1;
+            lane.barrier = self.version;
+        }
+        self.restart(&targets.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.stirred = true;
+    }
+
+    /// Settles one event, whoever has it. Says whether it was open.
+    pub fn skip(&mut self, lane: usize, offset: u64) -> bool {
+        if !self.lanes[lane].progress.is_open(offset) {
+            return false;
+        }
+        let key = match self.leases.on(lane, offset).and_then(|number| self.leases.close(number)) {
+            Some(lease) => {
+                self.members.took_back(&lease.member);
+                self.lanes[lane].in_flight -= 1;
+                lease.key
+            }
+            None => self.lanes[lane].forget_retry(offset).flatten(),
+        };
+        let dying = self.dying.iter().position(|dying| (dying.lane, dying.offset) == (lane, offset));
+        let key = key.or_else(|| self.dying.remove(dying?)?.key);
+        self.lanes[lane].progress.settle(offset);
+        self.lanes[lane].dirty = true;
+        self.stage(lane, offset, Kind::Done(key));
+        // One that waits to be delivered lets go of its key when it is met, which must not be before this is durable.
+        self.lanes[lane].barrier = self.version;
+        true
+    }
+
+    /// Opens a settled event again, attempts counted anew. `false`: it is not settled.
+    pub fn reopen(&mut self, lane: usize, offset: u64, replays: u32) -> bool {
+        let progress = &mut self.lanes[lane].progress;
+        if progress.is_open(offset) {
+            return false;
+        }
+        progress.note(offset, Record { replays, ..Record::default() });
+        self.lanes[lane].dirty = true;
+        self.stage(lane, offset, Kind::Reopened);
+        true
+    }
+}
