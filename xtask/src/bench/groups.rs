@@ -4,6 +4,7 @@
 use super::context::Context;
 use super::hub::Hub as HubProcess;
 use super::load::{self, Ids, Maker, Shape, Topic};
+use super::process;
 use super::raw;
 use super::stats::Unit;
 use super::table::{Group as Rows, Ledger, Row, Target};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 const EVENTS: u64 = 1_000_000;
 /// Events in a commit while the topic is filled.
 const FILL_BATCH: u64 = 1_000;
+/// How many groups are on one topic at once.
+const GROUPS: u64 = 1_000;
 /// How many members share the work where pages are large.
 const MEMBERS: usize = 4;
 /// How many events are published one by one to a waiting consumer.
@@ -47,7 +50,7 @@ const WAYS: [Way; 3] = [
         keys: false,
         members: MEMBERS,
         page: 1_000,
-        target: Target::Open,
+        target: Target::AtLeast(1e6),
     },
     Way {
         row: "library, pull + ack of 1,000, order by key, 10,000 keys",
@@ -80,6 +83,7 @@ impl Rows for Groups {
             ledger.record(row, consume(context, way)?);
         }
         over_http(context, ledger)?;
+        memory(context, ledger)?;
         raw::record(1, context, ledger)?;
         let flush = ledger.last(&raw::row_name(1)).map_or(0.0, |per_second| 1e6 / per_second);
         let (answered, delivered) = latencies(context)?;
@@ -181,6 +185,39 @@ fn over_http(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
     let load = hub.load(&[&args[..], &["--connections", "4"]].concat())?;
     let row = Row::events("HTTP, pull + ack of 1,000, 4 members");
     ledger.record(row.target(Target::AtLeast(3e5)), load.events_per_s);
+    hub.stop()
+}
+
+/// How much the hub grows with a backlog that it cannot deliver, and with many groups that are far behind.
+fn memory(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+    let dir = context.fresh_dir("groups-memory")?;
+    let hub = HubProcess::start(context, &dir)?;
+    let events = context.scaled(EVENTS).to_string();
+    hub.load(&["--prefix", "hot", "--events", &events, "--batch", "1000", "--keys", "1"])?;
+    hub.stop()?;
+    let hub = HubProcess::start(context, &dir)?;
+    let pull = |group: &str, max: usize| {
+        let body = format!(r#"{{"from":"earliest","ackTimeoutMs":600000,"max":{max}}}"#);
+        let (status, answer) = hub.post(&format!("/v1/topics/hot-0000/groups/{group}/pull"), &body)?;
+        let deliveries = answer.windows(8).filter(|w| w == b"\"lease\":").count();
+        if status == 200 { Ok(deliveries) } else { Err(format!("a pull was answered with {status}")) }
+    };
+    let before = process::mebibytes(hub.pid())?;
+    // The first event is never acked, and all others are of the same key.
+    let delivered = pull("stuck", 1)? + pull("stuck", 1_000)?;
+    let stuck = process::mebibytes(hub.pid())? - before;
+    let groups = context.scaled(GROUPS);
+    for group in 0..groups {
+        pull(&format!("g{group}"), 1)?;
+    }
+    let many = process::mebibytes(hub.pid())? - before - stuck;
+    if delivered != 1 {
+        return Err(format!("{delivered} events of one key were delivered at once"));
+    }
+    let row = Row::of("hub grows by: a stuck event, 1 M events of its key behind it", Unit::Mebibytes);
+    ledger.record(row, stuck);
+    let row = Row::of("hub grows by: 1,000 groups with 1 M events behind each", Unit::Mebibytes);
+    ledger.record(row, many);
     hub.stop()
 }
 

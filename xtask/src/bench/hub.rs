@@ -111,8 +111,15 @@ impl Hub {
     }
 
     fn get(&self, path: &str) -> Result<(u16, Vec<u8>), String> {
-        let answer = ask(&self.address, path).map_err(|error| format!("GET {path}: {error}"))?;
+        let answer = ask(&self.address, "GET", path, "").map_err(|error| format!("GET {path}: {error}"))?;
         parse(&answer).ok_or_else(|| format!("GET {path}: the answer is not HTTP"))
+    }
+
+    /// Posts JSON.
+    pub fn post(&self, path: &str, body: &str) -> Result<(u16, Vec<u8>), String> {
+        let answer =
+            ask(&self.address, "POST", path, body).map_err(|error| format!("POST {path}: {error}"))?;
+        parse(&answer).ok_or_else(|| format!("POST {path}: the answer is not HTTP"))
     }
 }
 
@@ -129,9 +136,14 @@ pub fn free_address() -> std::io::Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-fn ask(address: &str, path: &str) -> std::io::Result<Vec<u8>> {
+fn ask(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     Ok(answer)

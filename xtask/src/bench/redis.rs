@@ -5,7 +5,7 @@ use super::hub::free_address;
 use super::load::EVENT_BYTES;
 use super::raw;
 use super::table::{Group, Ledger, Row};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +17,8 @@ const EVENTS: u64 = 500_000;
 const CONNECTIONS: u64 = 16;
 /// Events in a pipeline.
 const BATCH: u64 = 100;
+/// How many consumers share a group.
+const CONSUMERS: usize = 4;
 /// A server that does not answer by then never will.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 /// How often a connection is tried.
@@ -47,7 +49,11 @@ impl Group for Redis {
         let seconds = server.load(batches).map_err(|error| format!("redis: {error}"))?;
         let row = Row::events("Redis streams, pipelines of 100, 16 connections, flushed");
         ledger.record(row.versus(raw::row_name(BATCH)), events as f64 / seconds);
-        server.check(events)
+        server.check(events)?;
+        let seconds = server.consume(events).map_err(|error| format!("redis: {error}"))?;
+        let row = Row::events("Redis streams, XREADGROUP + XACK of 1,000, 4 consumers, flushed");
+        ledger.record(row, events as f64 / seconds);
+        Ok(())
     }
 }
 
@@ -105,6 +111,31 @@ impl Server {
         Ok(start.elapsed().as_secs_f64())
     }
 
+    /// Reads and acks all events in a group; says how long that took.
+    fn consume(&self, events: u64) -> io::Result<f64> {
+        let mut connections =
+            (0..CONSUMERS).map(|_| Connection::open(&self.address)).collect::<io::Result<Vec<_>>>()?;
+        connections[0].send(&command(&[b"XGROUP", b"CREATE", b"bench", b"g", b"0"]))?;
+        connections[0].reply(&mut Vec::new())?;
+        let start = Instant::now();
+        let acked: u64 = std::thread::scope(|scope| {
+            let consumers: Vec<_> = connections
+                .into_iter()
+                .enumerate()
+                .map(|(number, mut connection)| scope.spawn(move || connection.consume(number)))
+                .collect();
+            consumers.into_iter().try_fold(0, |sum, consumer| {
+                let acked =
+                    consumer.join().unwrap_or_else(|_| Err(io::Error::other("a consumer panicked")))?;
+                Ok::<u64, io::Error>(sum + acked)
+            })
+        })?;
+        if acked == events {
+            return Ok(start.elapsed().as_secs_f64());
+        }
+        Err(io::Error::other(format!("{acked} of {events} events were acked")))
+    }
+
     fn check(&self, events: u64) -> Result<(), String> {
         let ask = || -> io::Result<String> {
             let mut connection = Connection::open(&self.address)?;
@@ -148,6 +179,57 @@ impl Connection {
                     return Err(io::Error::other(head));
                 }
                 self.line()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads and acks until nothing is left; says how many events that were.
+    fn consume(&mut self, number: usize) -> io::Result<u64> {
+        let name = format!("c{number}");
+        let read: [&[u8]; 9] =
+            [b"XREADGROUP", b"GROUP", b"g", name.as_bytes(), b"COUNT", b"1000", b"STREAMS", b"bench", b">"];
+        let read = command(&read);
+        let mut acked = 0;
+        loop {
+            self.send(&read)?;
+            let mut texts = Vec::new();
+            self.reply(&mut texts)?;
+            // An id, then the name and the value of the one field; the name of the stream comes first.
+            let ids: Vec<&[u8]> = texts.iter().skip(1).step_by(3).map(Vec::as_slice).collect();
+            if ids.is_empty() {
+                return Ok(acked);
+            }
+            let head: [&[u8]; 3] = [b"XACK", b"bench", b"g"];
+            let ack: Vec<&[u8]> = head.into_iter().chain(ids.iter().copied()).collect();
+            self.send(&command(&ack))?;
+            self.reply(&mut Vec::new())?;
+            acked += ids.len() as u64;
+        }
+    }
+
+    fn send(&mut self, command: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(command)
+    }
+
+    /// Reads one reply, and collects the texts in it in their order.
+    fn reply(&mut self, texts: &mut Vec<Vec<u8>>) -> io::Result<()> {
+        let mut open = 1;
+        while open > 0 {
+            open -= 1;
+            let head = self.line()?;
+            let count = |text: &str| text.parse::<i64>().map_err(|_| io::Error::other(head.clone()));
+            match head.split_at_checked(1) {
+                Some(("*", items)) => open += count(items)?.max(0),
+                Some(("$", length)) => {
+                    let Ok(length) = usize::try_from(count(length)?) else { continue };
+                    let mut text = vec![0; length + 2];
+                    self.stream.read_exact(&mut text)?;
+                    text.truncate(length);
+                    texts.push(text);
+                }
+                Some((":" | "+", _)) => {}
+                _ => return Err(io::Error::other(head)),
             }
         }
         Ok(())
