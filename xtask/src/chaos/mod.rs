@@ -1,6 +1,8 @@
 //! `cargo xtask chaos`: a real hub is killed under load again and again, always on the same folder, and what
 //! it answered is held against what is there.
 //!
+//! Each round does so twice: once with publishes and reads, and once with consumer groups, each on a folder of its own.
+//!
 //! Nothing of the hub's own code is used to judge it: requests and answers are recorded here, and events are
 //! read back over HTTP.
 
@@ -8,6 +10,7 @@ mod api;
 mod check;
 mod draft;
 mod evidence;
+mod groups;
 mod hub;
 mod ledger;
 mod load;
@@ -18,6 +21,7 @@ mod round;
 mod verdict;
 
 use crate::repo;
+use groups::Groups;
 use hub::Site;
 use plan::{Plan, Setting};
 use round::Chaos;
@@ -43,11 +47,23 @@ pub struct Args {
     /// Size of the parts of the journal; without it, another one each round
     #[arg(long, value_name = "BYTES")]
     pub store_part_bytes: Option<u64>,
+    /// Only one half of each round
+    #[arg(long)]
+    pub only: Option<Half>,
+}
+
+/// One half of each round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Half {
+    /// Publishes and reads
+    Log,
+    /// Consumer groups
+    Groups,
 }
 
 impl Default for Args {
     fn default() -> Self {
-        Self { rounds: 20, seed: None, connections: 8, store_part_bytes: None }
+        Self { rounds: 20, seed: None, connections: 8, store_part_bytes: None, only: None }
     }
 }
 
@@ -74,19 +90,35 @@ pub fn run(args: Args) -> Result<(), String> {
 
 async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String> {
     let start = Instant::now();
-    let first = Plan::new(setting, 0);
-    let mut chaos = Chaos::begin(site, first.part_bytes).await?;
+    let part_bytes = Plan::new(setting, 0).part_bytes;
+    let groups_site = Site { folder: site.folder.join("groups"), ..site.clone() };
+    let mut log = match args.only {
+        Some(Half::Groups) => None,
+        _ => Some(Chaos::begin(site, part_bytes).await?),
+    };
+    let mut groups = match args.only {
+        Some(Half::Log) => None,
+        _ => Some(Groups::begin(groups_site, part_bytes).await?),
+    };
     for round in 1..=args.rounds {
         let plan = Plan::new(setting, round);
         let is_last = round == args.rounds;
-        chaos = chaos.round(&plan, is_last).await.map_err(|why| {
-            let again = format!("cargo xtask chaos --seed {} --rounds {round}", setting.seed);
+        let failed = |only: &str, why: String| {
+            let seed = setting.seed;
+            let again = format!("cargo xtask chaos --only {only} --seed {seed} --rounds {round}");
             format!("{why}\nin {plan:#?}\nto do it again: {again}")
-        })?;
-        if round.is_multiple_of(PROGRESS_EVERY) && !is_last {
-            eprintln!("{}", chaos.summary(round, start.elapsed()));
+        };
+        if let Some(so_far) = log.take() {
+            log = Some(so_far.round(&plan, is_last).await.map_err(|why| failed("log", why))?);
+        }
+        if let Some(so_far) = groups.take() {
+            groups = Some(so_far.round(&plan, is_last).await.map_err(|why| failed("groups", why))?);
+        }
+        if round.is_multiple_of(PROGRESS_EVERY) || is_last {
+            let took = start.elapsed();
+            log.iter().for_each(|log| eprintln!("{}", log.summary(round, took)));
+            groups.iter().for_each(|groups| eprintln!("{}", groups.summary(round, took)));
         }
     }
-    eprintln!("{}", chaos.summary(args.rounds, start.elapsed()));
     Ok(())
 }

@@ -1,0 +1,200 @@
+//! Judges the recorded history of a group, after everything was settled: from what was said and answered alone, it
+//! tells what a hub that keeps its promises could not have done.
+//!
+//! Times are before and after calls, so something came before something else for sure only where the one call had
+//! ended before the other started. Where a history leaves open what happened, every possibility is granted.
+
+mod attempts;
+mod fate;
+mod lease;
+mod order;
+
+use super::history::{Answer, Delivery, Event, History, Letter, Micros, Spot};
+use super::spec::Spec;
+use super::truth::Events;
+use lease::Lease;
+use std::collections::{BTreeMap, HashMap};
+
+/// So many violations are told; the rest would say the same.
+const TOLD: usize = 5;
+/// So many lines of a history are told with a violation.
+const LINES: usize = 60;
+
+/// All that is known about a group since it was last drained.
+pub struct Era<'a> {
+    /// The group.
+    pub spec: &'a Spec,
+    /// What happened with it.
+    pub history: &'a History,
+    /// The new events of its topic.
+    pub events: &'a Events,
+    /// The new dead letters of its topic, of all groups.
+    pub letters: &'a [Letter],
+    /// When each life of the hub had ended; the last one may go on.
+    pub deaths: &'a [Micros],
+}
+
+/// What was judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many deliveries.
+    pub deliveries: u64,
+    /// How many of them were not the first.
+    pub again: u64,
+    /// How many had an attempt that could only be this one.
+    pub exact: u64,
+    /// How many dead letters.
+    pub letters: u64,
+    /// How often something was said of a lease.
+    pub said: u64,
+    /// And how often that was refused.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// Adds what was judged elsewhere.
+    pub fn add(&mut self, other: Self) {
+        self.deliveries += other.deliveries;
+        self.again += other.again;
+        self.exact += other.exact;
+        self.letters += other.letters;
+        self.said += other.said;
+        self.refused += other.refused;
+    }
+}
+
+/// An event and all that happened with it.
+pub struct Case<'a> {
+    event: &'a Event,
+    /// In the order in which they were given, as far as that can be told.
+    leases: Vec<Lease<'a>>,
+    letters: Vec<&'a Letter>,
+}
+
+/// What is wrong, and with which event.
+#[derive(Debug)]
+pub struct Violation {
+    /// What.
+    pub what: &'static str,
+    /// The event.
+    pub spot: Spot,
+    /// Another one that has to do with it.
+    pub other: Option<Spot>,
+}
+
+impl Violation {
+    fn of(spot: Spot, what: &'static str) -> Self {
+        Self { what, spot, other: None }
+    }
+}
+
+/// Judges. What is wrong is told with its history.
+pub fn judge(era: &Era<'_>) -> Result<Tally, String> {
+    let (violations, tally) = violations(era);
+    if violations.is_empty() {
+        return Ok(tally);
+    }
+    let Spec { topic, group, .. } = era.spec;
+    let count = violations.len();
+    let told: String = violations.iter().take(TOLD).map(|violation| tell(era, violation)).collect();
+    Err(format!("{count} violations in group {group} of {topic} ({:?}):\n{told}", era.spec))
+}
+
+/// Everything that is wrong.
+pub fn violations(era: &Era<'_>) -> (Vec<Violation>, Tally) {
+    let mut found = Vec::new();
+    let mut tally = Tally::default();
+    let cases = cases(era, &mut found);
+    tally.said = era.history.said.len() as u64;
+    tally.refused = era.history.said.iter().filter(|said| said.answer == Answer::Refused).count() as u64;
+    for case in cases.values() {
+        tally.deliveries += case.leases.len() as u64;
+        tally.again += case.leases.len().saturating_sub(1) as u64;
+        tally.letters += case.letters.len() as u64;
+        if !era.spec.wants(case.event.number) {
+            if !case.leases.is_empty() || !case.letters.is_empty() {
+                found.push(Violation::of(case.event.spot, "the filter drops it, and it was delivered"));
+            }
+            continue;
+        }
+        lease::check(era, case, &mut found);
+        fate::check(era, case, &mut found);
+    }
+    // What can have happened to an event unseen depends on when it could be delivered at all.
+    let ready = order::check(era, &cases, &mut found);
+    for case in cases.values().filter(|case| era.spec.wants(case.event.number)) {
+        let since = ready.get(&case.event.spot).copied().unwrap_or_default().max(case.event.since);
+        let checked = attempts::check(era, case, since);
+        tally.exact += checked.exact;
+        found.extend(checked.wrong.into_iter().map(|what| Violation::of(case.event.spot, what)));
+    }
+    (found, tally)
+}
+
+/// What happened with each event. What cannot be about any event is a violation.
+fn cases<'a>(era: &Era<'a>, found: &mut Vec<Violation>) -> BTreeMap<Spot, Case<'a>> {
+    let mut cases: BTreeMap<Spot, Case<'a>> = BTreeMap::new();
+    for (spot, event) in era.events {
+        cases.insert(*spot, Case { event, leases: Vec::new(), letters: Vec::new() });
+    }
+    let mut tokens: HashMap<&str, &Delivery> = HashMap::new();
+    for delivery in &era.history.deliveries {
+        if tokens.insert(&delivery.lease, delivery).is_some() {
+            found.push(Violation::of(delivery.spot, "two deliveries have the same token"));
+        }
+        match cases.get_mut(&delivery.spot) {
+            None => found.push(Violation::of(delivery.spot, "it was settled long ago, and delivered again")),
+            Some(case) if case.event.id != delivery.id => {
+                found.push(Violation::of(delivery.spot, "another event was delivered for it"));
+            }
+            Some(case) => case.leases.push(Lease::new(delivery)),
+        }
+    }
+    for letter in era.letters.iter().filter(|letter| letter.group == era.spec.group) {
+        match cases.get_mut(&letter.spot) {
+            Some(case) if case.event.id == letter.id && letter.caused_by == [letter.id] => {
+                case.letters.push(letter);
+            }
+            _ => found.push(Violation::of(letter.spot, "its dead letter is about something else")),
+        }
+    }
+    for said in &era.history.said {
+        let given = tokens.get(said.lease.as_str()).map(|delivery| delivery.spot);
+        let leases = given.and_then(|spot| cases.get_mut(&spot)).map(|case| &mut case.leases);
+        if let Some(lease) = leases.and_then(|l| l.iter_mut().find(|l| l.given.lease == said.lease)) {
+            lease.said.push(said);
+        }
+    }
+    for case in cases.values_mut() {
+        case.leases.sort_by_key(|l| (l.given.pull.life, l.given.attempt, l.given.pull.end));
+        case.leases.iter_mut().for_each(|lease| lease.said.sort_by_key(|said| said.call.start));
+    }
+    cases
+}
+
+/// A violation with all that happened with its events.
+fn tell(era: &Era<'_>, violation: &Violation) -> String {
+    let mut text = format!("- {}: {:?}", violation.what, violation.spot);
+    if let Some(other) = violation.other {
+        text += &format!(", because of {other:?}");
+    }
+    text.push('\n');
+    for spot in [violation.other, Some(violation.spot)].into_iter().flatten() {
+        text += &format!("  {:?}\n", era.events.get(&spot));
+        let given = era.history.deliveries.iter().filter(|delivery| delivery.spot == spot);
+        let mut lines: Vec<(Micros, String)> = Vec::new();
+        for delivery in given {
+            lines.push((delivery.pull.start, format!("{delivery:?}")));
+            let said = era.history.said.iter().filter(|said| said.lease == delivery.lease);
+            lines.extend(said.map(|said| (said.call.start, format!("{said:?}"))));
+        }
+        lines.sort();
+        lines.into_iter().take(LINES).for_each(|(_, line)| text += &format!("    {line}\n"));
+        let own = |letter: &&Letter| letter.spot == spot && letter.group == era.spec.group;
+        era.letters.iter().filter(own).for_each(|letter| text += &format!("    {letter:?}\n"));
+    }
+    text + &format!("  lives of the hub ended at {:?}\n", era.deaths)
+}
+
+#[cfg(test)]
+mod tests;
