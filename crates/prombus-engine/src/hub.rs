@@ -1,6 +1,7 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
+use crate::follow::{Follower, Resume};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler,
     Subscription, Surroundings,
@@ -248,6 +249,17 @@ impl Hub {
         let state = self.existing(topic).await?;
         let (query, place) = Token::decode(&state, token)?;
         Reader::new(self.store.log.clone(), state, query, place)
+    }
+
+    /// Follows `topic` from where `query` starts, or where `resume` says.
+    pub async fn follow(
+        &self,
+        topic: &TopicName,
+        query: Query,
+        resume: Option<Resume>,
+    ) -> Result<Follower, QueryError> {
+        let state = self.existing(topic).await?;
+        Follower::new(self.store.log.clone(), state, query, resume).await
     }
 
     async fn existing(&self, topic: &TopicName) -> Result<TopicState, ReadError> {

@@ -5,6 +5,7 @@
 
 pub mod bus;
 pub mod filter;
+pub mod follow;
 pub mod groups;
 pub mod hub;
 pub mod layers;
@@ -12,6 +13,7 @@ pub mod query;
 
 pub use bus::{Bus, BusError, Layer};
 pub use filter::{BadFilter, Filter};
+pub use follow::{Follower, Resume};
 pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
 pub use query::{From, Place, Query, QueryError, QueryPage, Reader, Token};
 

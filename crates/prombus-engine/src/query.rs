@@ -321,7 +321,7 @@ impl Reader {
     }
 
     /// Where the query starts in each partition (for one that is not read, nowhere).
-    async fn starts(&mut self) -> Result<Vec<Offset>, QueryError> {
+    pub(crate) async fn starts(&mut self) -> Result<Vec<Offset>, QueryError> {
         let mut starts = Vec::new();
         for partition in (0..self.topic.config.partitions).map(Partition) {
             let read = self.query.partition.is_none_or(|wanted| wanted == partition);

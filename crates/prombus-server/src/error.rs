@@ -99,6 +99,12 @@ impl ApiError {
         self.with("count", count).with("line", line)
     }
 
+    /// The body of the answer.
+    pub fn to_json(&self) -> String {
+        let (error, message, details) = (self.code, self.message.clone(), self.details.clone());
+        serde_json::to_string(&ErrorBody { error, message, details }).unwrap_or_default()
+    }
+
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::routes::{dlq, events, groups, keys, ops, publish, topics};
 use crate::serve;
-use crate::watch;
+use crate::watch as watching;
 use axum::Router;
 use axum::routing::{get, post};
 use prombus_engine::Hub;
@@ -12,6 +12,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// What can be chosen about a gateway.
 #[derive(Debug, Clone)]
@@ -46,12 +47,19 @@ pub(crate) struct Shared {
     pub options: GatewayOptions,
     pub metrics: Metrics,
     hub: OnceLock<Hub>,
+    closing: watch::Sender<bool>,
 }
 
 impl Shared {
     /// The hub, once there is one.
     pub fn hub(&self) -> Result<&Hub, ApiError> {
         self.hub.get().ok_or_else(|| ApiError::unavailable("the hub is opening its store; try again shortly"))
+    }
+
+    /// Waits until the gateway ends.
+    pub async fn closing(&self) {
+        // That the sender is gone means the same.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 }
 
@@ -62,7 +70,12 @@ impl Gateway {
     /// A gateway without a hub: it answers that it is alive, and nothing else yet.
     pub fn new(options: GatewayOptions) -> Self {
         let routes = ROUTES.iter().map(|(path, _)| *path);
-        Self(Arc::new(Shared { options, metrics: Metrics::new(routes), hub: OnceLock::new() }))
+        Self(Arc::new(Shared {
+            options,
+            metrics: Metrics::new(routes),
+            hub: OnceLock::new(),
+            closing: watch::Sender::new(false),
+        }))
     }
 
     /// Serves requests from `hub` from now on. A gateway has one hub; a second one is not taken.
@@ -81,7 +94,7 @@ impl Gateway {
         router
             .fallback(ops::no_such_path)
             .method_not_allowed_fallback(ops::method_not_allowed)
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), watch::watch))
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), watching::watch))
             .with_state(self.0.clone())
     }
 
@@ -92,6 +105,11 @@ impl Gateway {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
+        let shared = self.0.clone();
+        let shutdown = async move {
+            shutdown.await;
+            shared.closing.send_replace(true);
+        };
         serve::serve(listener, self.router(), serve::Until { shutdown, options: self.0.options.clone() })
             .await;
         Ok(())

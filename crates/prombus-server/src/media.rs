@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, header};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const NDJSON: &str = "application/x-ndjson";
-const EVENT_STREAM: &str = "text/event-stream";
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
 /// What a body is said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,7 @@ pub(crate) enum BodyType {
 pub(crate) enum AnswerType {
     Page,
     Lines,
+    Live,
 }
 
 /// What the body is; JSON where nothing is said.
@@ -59,7 +60,7 @@ fn media_type(text: &str) -> (String, bool) {
 /// What the client likes best of what there is.
 pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
     let mut best: Option<(AnswerType, f32)> = None;
-    let (mut said, mut wants_events) = (false, false);
+    let mut said = false;
     for value in headers.get_all(header::ACCEPT) {
         for range in value.to_str().unwrap_or("?").split(',').map(str::trim).filter(|range| !range.is_empty())
         {
@@ -68,10 +69,8 @@ pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
             let answer = match kind.as_str() {
                 JSON | "application/*" | "*/*" => AnswerType::Page,
                 NDJSON => AnswerType::Lines,
-                other => {
-                    wants_events |= other == EVENT_STREAM;
-                    continue;
-                }
+                EVENT_STREAM => AnswerType::Live,
+                _ => continue,
             };
             if quality > best.map_or(0.0, |(_, quality)| quality) {
                 best = Some((answer, quality));
@@ -81,11 +80,8 @@ pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
     match best {
         Some((answer, _)) => Ok(answer),
         None if !said => Ok(AnswerType::Page),
-        None if wants_events => Err(ApiError::not_acceptable(format!(
-            "{EVENT_STREAM} is not available; accept {JSON} for pages or {NDJSON} for the whole range"
-        ))),
         None => Err(ApiError::not_acceptable(format!(
-            "accept {JSON} for pages or {NDJSON} for the whole range; there is nothing else"
+            "accept {JSON} for pages, {NDJSON} for the whole range or {EVENT_STREAM} to follow; there is nothing else"
         ))),
     }
 }
@@ -134,7 +130,8 @@ mod tests {
         assert_eq!(kind("application/x-ndjson"), Some(AnswerType::Lines));
         assert_eq!(kind("application/json;q=0.5, application/x-ndjson"), Some(AnswerType::Lines));
         assert_eq!(kind("application/x-ndjson, */*"), Some(AnswerType::Lines));
-        for bad in ["text/html", "text/event-stream", "application/json;q=0", "application/json;q=x"] {
+        assert_eq!(kind("text/event-stream"), Some(AnswerType::Live));
+        for bad in ["text/html", "application/json;q=0", "application/json;q=x"] {
             assert_eq!(kind(bad), None, "{bad}");
         }
     }

@@ -195,7 +195,6 @@ const HEADERS: &[(&str, &str)] = &[
     ("accept", "application/x-ndjson"),
     ("accept", "*/*;q=x"),
     ("accept", ",,,;;;"),
-    ("accept", "text/event-stream"),
     ("x-event-a", "1"),
     ("x-event-", "1"),
     ("x-event-a_b", "1"),

@@ -1,6 +1,7 @@
 //! Reading a topic: pages, the whole range, and single events.
 
 use super::export::{self, CountedReader};
+use super::live;
 use crate::answers;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -11,7 +12,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use prombus_core::{Offset, TopicName};
-use prombus_engine::{Filter, From, Hub, Query, Reader, Token};
+use prombus_engine::{Filter, From, Hub, Query, Reader, Resume, Token};
 
 /// How many events a page has where nothing is said.
 const DEFAULT_PAGE: usize = 1_000;
@@ -42,12 +43,15 @@ pub(crate) async fn read(
     let topic = names.topic()?;
     let answer = media::answer_type(&headers)?;
     let call = ReadCall::parse(Params::parse(query.as_deref())?)?;
+    if answer == AnswerType::Live {
+        return follow(&app, &topic, call, &headers).await;
+    }
     let reader = call.start.reader(app.hub()?, &topic).await?;
     match answer {
         AnswerType::Lines => {
             export::lines(CountedReader::new(reader.up_to_now(), app.clone()), call.limit).await
         }
-        AnswerType::Page => {
+        AnswerType::Page | AnswerType::Live => {
             let limit = call.limit.unwrap_or(DEFAULT_PAGE);
             if limit > MAX_PAGE {
                 return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}")));
@@ -55,6 +59,23 @@ pub(crate) async fn read(
             page(CountedReader::new(reader, app.clone()), limit).await
         }
     }
+}
+
+async fn follow(
+    app: &App,
+    topic: &TopicName,
+    call: ReadCall,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let (Start::Query(query), None) = (call.start, call.limit) else {
+        return Err(ApiError::bad_request(
+            "a stream has no limit and no cursor; it goes on by Last-Event-ID",
+        ));
+    };
+    let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default());
+    let resume = last.filter(|last| !last.is_empty()).map(Resume::decode).transpose()?;
+    let follower = app.hub()?.follow(topic, query, resume).await?;
+    Ok(live::stream(follower, app.clone()))
 }
 
 /// A page of a topic of the hub's own: a caller says where it starts, and `filter` what it is about. A topic that

@@ -6,6 +6,7 @@ pub(crate) mod export;
 pub(crate) mod groups;
 pub(crate) mod keys;
 pub(crate) mod lines;
+pub(crate) mod live;
 pub(crate) mod ndjson;
 pub(crate) mod ops;
 pub(crate) mod publish;

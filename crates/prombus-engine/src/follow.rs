@@ -1,0 +1,230 @@
+//! Following a topic: catch up, then live, over all partitions, with a token to go on from after any event.
+
+use crate::filter::Filter;
+use crate::query::{Query, QueryError, Reader};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use prombus_core::{Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState};
+use std::sync::Arc;
+
+/// How many events are read at once.
+const READ_EVENTS: usize = 1_024;
+/// How many bytes are read at once, about.
+const READ_BYTES: usize = 1 << 20;
+
+/// The places of a follower in all partitions, as an opaque text that a client can hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    topic: u32,
+    /// The first offset of each partition that was not seen.
+    next: Vec<u64>,
+}
+
+impl Resume {
+    /// The text of it.
+    fn encode(&self) -> String {
+        let mut bytes = Vec::with_capacity(8 + 4 * self.next.len());
+        write_number(&mut bytes, self.topic.into());
+        self.next.iter().for_each(|next| write_number(&mut bytes, *next));
+        BASE64.encode(bytes)
+    }
+
+    /// What a text says.
+    pub fn decode(text: &str) -> Result<Self, QueryError> {
+        let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
+        let mut rest = &bytes[..];
+        let mut numbers = Vec::new();
+        while !rest.is_empty() {
+            numbers.push(read_number(&mut rest).ok_or(QueryError::BadToken)?);
+        }
+        let (topic, next) = numbers.split_first().ok_or(QueryError::BadToken)?;
+        Ok(Self { topic: u32::try_from(*topic).map_err(|_| QueryError::BadToken)?, next: next.to_vec() })
+    }
+}
+
+/// Seven bits a byte, the lowest first.
+fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn read_number(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, tail) = rest.split_first()?;
+        *rest = tail;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Follows a topic.
+pub struct Follower {
+    log: Arc<dyn EventLog>,
+    topic: TopicState,
+    query: Query,
+    next: Vec<u64>,
+    seen: Sequence,
+}
+
+impl Follower {
+    /// From where `query` starts, or where `resume` says.
+    pub async fn new(
+        log: Arc<dyn EventLog>,
+        topic: TopicState,
+        query: Query,
+        resume: Option<Resume>,
+    ) -> Result<Self, QueryError> {
+        let next = match resume {
+            Some(resume) if resume.topic != topic.number.0 => return Err(QueryError::TopicReplaced),
+            Some(resume) if resume.next.len() > topic.config.partitions as usize => {
+                return Err(QueryError::BadToken);
+            }
+            Some(resume) => resume.next,
+            None => {
+                let mut reader = Reader::new(log.clone(), topic.clone(), query.clone(), crate::Place::START)?;
+                // A partition that is not read starts nowhere.
+                let starts = reader.starts().await?.into_iter();
+                starts.map(|start| if start.0 == u64::MAX { 0 } else { start.0 }).collect()
+            }
+        };
+        let mut follower = Self { log, topic, query, next, seen: Sequence(0) };
+        follower.next.resize(follower.topic.config.partitions as usize, 0);
+        follower.check_kept().await?;
+        Ok(follower)
+    }
+
+    /// Fails where a place is no longer kept, before the first event is waited for.
+    async fn check_kept(&self) -> Result<(), QueryError> {
+        for partition in self.partitions() {
+            let bounds = self.log.bounds(&self.topic.name, partition).await?;
+            if self.next[partition.0 as usize] < bounds.first.0 && self.query.from != crate::From::Earliest {
+                return Err(ReadError::Gone { first: bounds.first }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        let wanted = self.query.partition;
+        let all = (0..self.topic.config.partitions).map(Partition);
+        all.filter(move |partition| wanted.is_none_or(|wanted| wanted == *partition))
+    }
+
+    /// The topic.
+    pub fn topic(&self) -> &TopicState {
+        &self.topic
+    }
+
+    /// The filter, where there is one.
+    pub fn filter(&self) -> Option<&Filter> {
+        self.query.filter.as_ref()
+    }
+
+    /// The next events, all of one partition; waits until there are some. Nothing is lost if it is given up.
+    pub async fn next_events(&mut self) -> Result<Vec<Event>, QueryError> {
+        loop {
+            for partition in self.partitions() {
+                let events = self.some_of(partition).await?;
+                if !events.is_empty() {
+                    return Ok(events);
+                }
+            }
+            self.seen = self.log.changed(self.seen).await;
+            self.see_topic().await?;
+        }
+    }
+
+    /// Events of one partition that are wanted, up to its end or the first ones that are.
+    async fn some_of(&mut self, partition: Partition) -> Result<Vec<Event>, QueryError> {
+        loop {
+            let from = self.next[partition.0 as usize];
+            let request = ReadRequest {
+                topic: self.topic.name.clone(),
+                partition,
+                from: Offset(from),
+                limit: READ_EVENTS,
+                max_bytes: READ_BYTES,
+            };
+            let Page { events, next, .. } = match self.log.read(request).await {
+                // Retention was faster than the first read.
+                Err(ReadError::Gone { first }) if from == 0 => {
+                    self.next[partition.0 as usize] = first.0;
+                    continue;
+                }
+                page => page?,
+            };
+            if next.0 <= from {
+                return Ok(Vec::new());
+            }
+            // From here on nothing waits, so that what was read is handed out.
+            let (wanted, looked_at) = self.wanted(events);
+            self.next[partition.0 as usize] = looked_at.map_or(next.0, |offset| offset.0 + 1);
+            if !wanted.is_empty() {
+                return Ok(wanted);
+            }
+            // Others want to be served too, whatever a filter costs.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The events that are wanted, and the last that was looked at where that is not the last of them.
+    fn wanted(&self, mut events: Vec<Event>) -> (Vec<Event>, Option<Offset>) {
+        let Query { key, to_ts, filter, .. } = &self.query;
+        events.retain(|event| {
+            key.as_ref().is_none_or(|key| event.key.as_deref() == Some(key))
+                && to_ts.is_none_or(|to| event.ts <= to)
+        });
+        match filter {
+            None => (events, None),
+            Some(filter) => {
+                let (events, stopped) = filter.keep(events);
+                (events, stopped.map(|(_, offset)| offset))
+            }
+        }
+    }
+
+    /// Sees partitions that came since, and that the topic is gone.
+    async fn see_topic(&mut self) -> Result<(), QueryError> {
+        match self.log.topic(&self.topic.name).await? {
+            Some(topic) if topic.number == self.topic.number => {
+                self.next.resize(topic.config.partitions as usize, 0);
+                self.topic = topic;
+                Ok(())
+            }
+            _ => Err(QueryError::TopicReplaced),
+        }
+    }
+
+    /// The token with which one goes on after `event`, which must be of what was handed out last.
+    pub fn token_after(&self, event: &Event) -> String {
+        let mut next = self.next.clone();
+        next[event.partition.0 as usize] = event.offset.0 + 1;
+        Resume { topic: self.topic.number.0, next }.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn places_survive_their_text(topic: u32, next in prop::collection::vec(any::<u64>(), 0..20)) {
+            let resume = Resume { topic, next };
+            prop_assert_eq!(Resume::decode(&resume.encode()).ok(), Some(resume));
+        }
+
+        #[test]
+        fn any_text_is_a_token_or_not(text in "\\PC{0,40}") {
+            let _ = Resume::decode(&text);
+        }
+    }
+}

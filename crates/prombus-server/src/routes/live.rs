@@ -1,0 +1,82 @@
+//! Following a topic as a stream of server-sent events: catch up, then live.
+
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::media::EVENT_STREAM;
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use prombus_engine::Follower;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// After so long without an event, a comment keeps the line open.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How many pieces may wait for the socket.
+const PIECES_AHEAD: usize = 2;
+/// What an event takes beside its payload, about.
+const EVENT_BYTES: usize = 448;
+/// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
+const HELLO: &str = "retry: 1000\n\n";
+
+/// The events that `follower` finds, for as long as somebody listens.
+pub(crate) fn stream(follower: Follower, app: App) -> Response {
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(PIECES_AHEAD);
+    tokio::spawn(async move {
+        if sender.send(Bytes::from_static(HELLO.as_bytes())).await.is_ok() {
+            follow(follower, &app, &sender).await;
+        }
+    });
+    let body = Body::from_stream(futures::stream::poll_fn(move |cx| {
+        receiver.poll_recv(cx).map(|piece| piece.map(Ok::<Bytes, std::io::Error>))
+    }));
+    let head = [
+        (header::CONTENT_TYPE, EVENT_STREAM),
+        (header::CACHE_CONTROL, "no-store"),
+        // What stands between may hold answers back to fill its buffers.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (head, body).into_response()
+}
+
+async fn follow(mut follower: Follower, app: &App, sender: &mpsc::Sender<Bytes>) {
+    let mut counted = 0;
+    loop {
+        let piece = tokio::select! {
+            events = follower.next_events() => match events {
+                Ok(events) => {
+                    let payloads: usize = events.iter().map(|event| event.payload.len()).sum();
+                    let mut out = Vec::with_capacity(payloads + EVENT_BYTES * events.len());
+                    for event in &events {
+                        out.extend_from_slice(b"id: ");
+                        out.extend_from_slice(follower.token_after(event).as_bytes());
+                        // Events are compact JSON, so they have no line breaks.
+                        out.extend_from_slice(b"\ndata: ");
+                        event.write_json(&mut out);
+                        out.extend_from_slice(b"\n\n");
+                    }
+                    out
+                }
+                Err(error) => {
+                    // The client learns why, and then that the stream has ended.
+                    let error = ApiError::from(error);
+                    let _ = sender.send(format!("event: error\ndata: {}\n\n", error.to_json()).into()).await;
+                    return;
+                }
+            },
+            // Silence is what is waited for here.
+            () = tokio::time::sleep(KEEP_ALIVE) => b": keep-alive\n\n".to_vec(),
+            () = sender.closed() => return,
+            () = app.closing() => return,
+        };
+        if let Some(filter) = follower.filter() {
+            let failures = filter.failures();
+            app.metrics.count_filter_errors(failures - counted);
+            counted = failures;
+        }
+        if sender.send(piece.into()).await.is_err() {
+            return;
+        }
+    }
+}
