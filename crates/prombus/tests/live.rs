@@ -49,18 +49,16 @@ fn follow(hub: &Hub, path: &str, last: Option<&str>) -> Live {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let last = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n{last}\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n{last}\r\n")
+        .unwrap();
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
     }
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let body: Box<dyn Read> = if head.contains("chunked") {
-        Box::new(Unchunked { stream, left: 0 })
-    } else {
-        Box::new(stream)
-    };
+    let body: Box<dyn Read> =
+        if head.contains("chunked") { Box::new(Unchunked { stream, left: 0 }) } else { Box::new(stream) };
     Live { lines: BufReader::new(body), status, head }
 }
 

@@ -1,0 +1,177 @@
+//! What consumer groups promise, one test a promise, on the memory store and on a disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
+
+mod consumers;
+mod cursors;
+mod deaths;
+mod filters;
+mod growth;
+mod leases;
+mod listing;
+mod making;
+mod ordering;
+mod partitioned;
+mod pulls;
+mod replays;
+mod restarts;
+mod retention;
+mod stage;
+mod switch;
+mod wrappers;
+
+/// Makes a test of each behaviour, on each kind of store.
+macro_rules! behaviours {
+    ($($suite:ident: $($behaviour:ident)*;)*) => {
+        mod on_memory {
+            $($(behaviours! { @test $suite $behaviour memory })*)*
+        }
+        mod on_disk {
+            $($(behaviours! { @test $suite $behaviour disk })*)*
+        }
+        #[cfg(test)]
+        const LISTED: &[&str] = &[$($(stringify!($behaviour),)*)*];
+    };
+    (@test $suite:ident $behaviour:ident $kind:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $behaviour() {
+            let run = async { crate::$suite::$behaviour(crate::stage::Stage::$kind().await).await };
+            prombus_testkit::guarded(stringify!($behaviour), run).await;
+        }
+    };
+}
+
+behaviours! {
+    making:
+        a_group_is_made_by_its_first_call
+        its_first_call_makes_the_topic
+        of_many_first_calls_one_makes_the_group
+        options_are_fixed_when_a_group_is_made
+        what_makes_no_sense_is_refused
+        a_group_starts_where_it_is_told
+        a_new_group_starts_at_the_end
+        after_an_id_is_after_that_event;
+    listing:
+        groups_are_listed_by_name
+        a_deleted_group_is_forgotten
+        a_topic_that_is_made_again_has_no_groups
+        groups_are_apart
+        a_status_says_how_far_the_group_is;
+    pulls:
+        a_pull_gives_what_is_there
+        a_pull_waits_for_the_first_event
+        a_pull_that_does_not_wait_comes_back_empty
+        a_pull_that_is_given_up_loses_nothing
+        many_pulls_share_the_events
+        a_member_gets_no_more_than_it_may_hold
+        pulls_without_a_name_are_one_member
+        a_member_that_left_is_counted_for_what_it_holds
+        closing_ends_the_waiting;
+    leases:
+        an_acked_event_is_never_delivered_again
+        a_nack_gives_an_event_back_at_once_the_first_time
+        later_nacks_wait_longer_each_time
+        a_delay_is_kept
+        an_expired_lease_gives_the_event_to_anyone
+        an_extended_lease_holds_longer
+        a_lease_can_be_made_shorter
+        a_late_ack_never_settles_the_next_attempt
+        a_verb_can_be_repeated_and_counts_once
+        answers_are_in_the_order_of_what_was_said
+        a_lost_connection_counts_for_the_oldest_only
+        what_is_given_back_counts_for_nothing;
+    restarts:
+        acks_out_of_order_survive_a_restart
+        a_restart_voids_leases_and_counts_nothing
+        counted_attempts_survive_a_restart
+        a_pause_survives_a_restart
+        the_position_survives_a_restart
+        a_store_that_refuses_makes_acks_fail_and_nothing_is_lost
+        a_closed_store_makes_acks_fail_and_nothing_is_lost
+        a_clock_that_steps_changes_nothing;
+    ordering:
+        later_events_of_a_key_wait
+        a_key_waits_for_a_retry
+        events_without_a_key_wait_for_nothing
+        without_order_nothing_waits
+        a_partition_in_order_is_one_after_another
+        a_group_stays_within_its_window
+        a_hot_key_holds_up_no_other
+        a_stuck_event_can_be_skipped
+        an_event_in_flight_can_be_skipped;
+    filters:
+        what_a_filter_drops_is_settled
+        a_filter_that_fails_does_not_match
+        a_filter_survives_a_restart;
+    deaths:
+        after_its_last_attempt_an_event_is_a_dead_letter
+        a_group_goes_on_after_a_dead_letter
+        a_dead_letter_is_there_once_whatever_happens
+        expired_leases_lead_to_dead_letters
+        lost_connections_lead_to_dead_letters
+        many_events_die_at_once;
+    replays:
+        a_replayed_letter_reaches_only_its_group
+        a_letter_is_replayed_once_unless_forced
+        an_event_that_keeps_coming_back_is_left_alone
+        a_dry_run_changes_nothing
+        a_replay_is_about_what_it_names
+        a_letter_can_go_to_the_topic
+        letters_of_a_group_that_is_gone_are_skipped;
+    partitioned:
+        each_partition_has_one_member
+        a_join_moves_only_what_it_must
+        a_silent_member_is_dropped
+        a_member_that_waits_is_not_silent
+        a_move_fences_the_old_owner_and_counts_nothing
+        epochs_grow_and_survive_a_restart
+        in_a_shared_group_everyone_may_get_everything;
+    growth:
+        order_per_key_survives_growth
+        growth_waits_for_what_is_durable_across_a_restart
+        growth_is_not_held_up_by_what_a_filter_drops
+        growth_is_not_held_up_by_what_was_dropped_before
+        a_group_at_the_end_reads_new_partitions_from_their_start
+        new_partitions_get_owners;
+    cursors:
+        a_cursor_can_be_set_anywhere
+        setting_a_cursor_voids_leases
+        one_partition_can_be_set
+        a_cursor_that_makes_no_sense_is_refused
+        a_set_cursor_forgets_attempts;
+    retention:
+        a_group_is_moved_up_and_says_what_it_lost
+        an_event_that_is_gone_before_its_retry_is_lost
+        an_event_that_is_gone_before_its_death_has_no_letter
+        a_group_behind_a_trim_starts_at_what_is_kept;
+    consumers:
+        what_a_handler_did_is_acked
+        what_a_handler_could_not_do_is_tried_again
+        with_manual_acks_the_handler_decides
+        a_failure_is_nacked_even_with_manual_acks
+        unsubscribing_waits_for_what_is_in_flight
+        no_more_than_allowed_is_handled_at_once
+        a_handler_that_panics_gets_the_event_again
+        a_handler_can_ask_for_more_time
+        a_subscription_outlives_a_store_that_refuses
+        members_hear_of_their_partitions;
+    wrappers:
+        a_retry_keeps_failures_from_the_group
+        a_retry_ends
+        hopeless_failures_are_not_retried
+        every_failure_can_be_the_last
+        a_deduped_handler_does_nothing_twice
+        a_deduped_handler_does_again_what_failed;
+}
+
+/// A behaviour that is written and not listed would never run.
+#[test]
+fn every_behaviour_is_listed() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/groups");
+    for file in std::fs::read_dir(folder).expect("the folder of this test") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+            let (name, rest) = line.split_once('(').expect("a function has arguments");
+            assert!(!rest.starts_with("s: Stage)") || LISTED.contains(&name), "{name} is not listed");
+        }
+    }
+}
