@@ -13,13 +13,26 @@ use uuid::Uuid;
 const MIN_BUCKETS: usize = 64;
 
 /// For each hash the places of its events, from the last to the first. Hashes that share a bucket share a chain;
-/// there are at least as many buckets as events. Four bytes a bucket, because every event costs a look at a random
-/// one, and what the cache does not hold costs more than all the rest.
+/// there are at least as many buckets as events. Every event costs a look at a random bucket, and what the cache does
+/// not hold costs more than all the rest: so buckets are small, and say by themselves that most hashes are not there.
 #[derive(Default)]
 struct Chains {
-    /// One more than the index of the bucket's last link; 0 where it is empty.
-    buckets: Vec<u32>,
+    buckets: Vec<Bucket>,
     links: Vec<Link>,
+}
+
+/// Where the chain of some hashes starts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket {
+    /// One more than the index of the last link; 0 where there is none.
+    last: u32,
+    /// One bit for each hash in the chain, and perhaps for some that were taken out.
+    marks: u32,
+}
+
+/// The bit of a hash: by its highest bits, because the bucket goes by the lowest.
+fn mark(hash: u64) -> u32 {
+    1 << (hash >> 59)
 }
 
 /// One event in a chain.
@@ -42,29 +55,33 @@ impl Chains {
             self.grow();
         }
         let bucket = self.bucket(hash);
-        self.links.push(Link { hash, at, prev: self.buckets[bucket] });
-        self.buckets[bucket] = self.links.len() as u32;
+        let Bucket { last, marks } = self.buckets[bucket];
+        self.links.push(Link { hash, at, prev: last });
+        self.buckets[bucket] = Bucket { last: self.links.len() as u32, marks: marks | mark(hash) };
     }
 
     fn grow(&mut self) {
-        self.buckets = vec![0; (2 * self.buckets.len()).max(MIN_BUCKETS)];
+        self.buckets = vec![Bucket::default(); (2 * self.buckets.len()).max(MIN_BUCKETS)];
         for n in 0..self.links.len() {
-            let bucket = self.bucket(self.links[n].hash);
-            self.links[n].prev = self.buckets[bucket];
-            self.buckets[bucket] = n as u32 + 1;
+            let hash = self.links[n].hash;
+            let bucket = self.bucket(hash);
+            let Bucket { last, marks } = self.buckets[bucket];
+            self.links[n].prev = last;
+            self.buckets[bucket] = Bucket { last: n as u32 + 1, marks: marks | mark(hash) };
         }
     }
 
     fn pop(&mut self) {
         if let Some(link) = self.links.pop() {
             let bucket = self.bucket(link.hash);
-            self.buckets[bucket] = link.prev;
+            self.buckets[bucket].last = link.prev;
         }
     }
 
     /// The places with this hash, the last one first.
     fn latest_first(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
-        let mut next = self.buckets.get(self.bucket(hash)).copied().unwrap_or(0);
+        let bucket = self.buckets.get(self.bucket(hash)).copied().unwrap_or_default();
+        let mut next = if bucket.marks & mark(hash) == 0 { 0 } else { bucket.last };
         let in_bucket = std::iter::from_fn(move || {
             let link = self.links.get((next as usize).checked_sub(1)?)?;
             next = link.prev;

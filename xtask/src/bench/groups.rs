@@ -5,10 +5,9 @@ use super::context::Context;
 use super::hub::Hub as HubProcess;
 use super::load::{self, Ids, Maker, Shape, Topic};
 use super::process;
-use super::raw;
 use super::stats::Unit;
 use super::table::{Group as Rows, Ledger, Row, Target};
-use prombus_core::{Json, NewEvent, SystemClock, TopicName};
+use prombus_core::{EventLog, Json, NewEvent, SystemClock, TopicName};
 use prombus_engine::groups::{Group, GroupCall, GroupName, Pull, SettleCall};
 use prombus_engine::{From, Hub, HubOptions, Limits, Outgoing, Store};
 use prombus_store_disk::DiskStore;
@@ -84,14 +83,12 @@ impl Rows for Groups {
         }
         over_http(context, ledger)?;
         memory(context, ledger)?;
-        raw::record(1, context, ledger)?;
-        let flush = ledger.last(&raw::row_name(1)).map_or(0.0, |per_second| 1e6 / per_second);
-        let (answered, delivered) = latencies(context)?;
-        ledger.record(Row::of("library, publish to its answer, p50", Unit::Microseconds), answered);
-        let row = Row::of("library, publish to a waiting consumer, p50", Unit::Microseconds);
-        ledger.record(row, delivered);
-        let row =
-            Row::of("library, publish to a waiting consumer beyond a raw flush, p50", Unit::Microseconds);
+        let Latencies { flush, answered, delivered } = latencies(context)?;
+        let row = |name: &str| Row::of(name, Unit::Microseconds);
+        ledger.record(row("library, one publish at a time: its flush, mean"), flush);
+        ledger.record(row("library, one publish at a time: to its answer, p50"), answered);
+        ledger.record(row("library, one publish at a time: to a waiting consumer, p50"), delivered);
+        let row = row("library, one publish at a time: to a waiting consumer beyond the flush, p50");
         ledger.record(row.target(Target::AtMost(100.0)), delivered - flush);
         Ok(())
     }
@@ -221,13 +218,23 @@ fn memory(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
     hub.stop()
 }
 
-/// The middle times, in microseconds, from a publish to its answer and to a consumer that waits for it.
-fn latencies(context: &Context) -> Result<(f64, f64), String> {
+/// Times in microseconds.
+struct Latencies {
+    /// What a flush takes, on average.
+    flush: f64,
+    /// From a publish to its answer, the one in the middle.
+    answered: f64,
+    /// From a publish to a consumer that waits for it, the one in the middle.
+    delivered: f64,
+}
+
+fn latencies(context: &Context) -> Result<Latencies, String> {
     let dir = context.fresh_dir("groups-latency")?;
     let singles = context.scaled(SINGLES);
     runtime()?.block_on(async {
         let store = load::open_store(&dir, context.part_bytes())?;
         let topic = Topic::create(&store, "bench").await?;
+        let flushes = store.status().flushes;
         let hub = hub_on(store);
         let group = group_of(&hub, &topic.name).await?;
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
@@ -260,6 +267,7 @@ fn latencies(context: &Context) -> Result<(f64, f64), String> {
             values.sort_by(f64::total_cmp);
             values[values.len() / 2]
         };
-        Ok((median(answers), median(deliveries)))
+        let flush = flushes.sum_us() as f64 / flushes.counts().iter().sum::<u64>() as f64;
+        Ok(Latencies { flush, answered: median(answers), delivered: median(deliveries) })
     })
 }

@@ -100,11 +100,6 @@ impl Ledger {
         self.entries.iter().find(|entry| entry.row.name == name)
     }
 
-    /// The last figure of a row.
-    pub fn last(&self, name: &str) -> Option<f64> {
-        self.entry(name)?.values.last().copied()
-    }
-
     /// Says something below the table, once.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
