@@ -22,6 +22,11 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
+    /// An error with that code.
+    pub fn with_code(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::new(code, message)
+    }
+
     fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { status: status_of(code), code, message: message.into(), details: Map::new() }
     }
@@ -103,6 +108,14 @@ impl ApiError {
     pub fn to_json(&self) -> String {
         let (error, message, details) = (self.code, self.message.clone(), self.details.clone());
         serde_json::to_string(&ErrorBody { error, message, details }).unwrap_or_default()
+    }
+
+    pub fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    pub fn details(&self) -> &Map<String, Value> {
+        &self.details
     }
 
     pub fn message(&self) -> &str {

@@ -5,6 +5,7 @@ use crate::metrics::Metrics;
 use crate::routes::{dlq, events, groups, keys, ops, publish, topics};
 use crate::serve;
 use crate::watch as watching;
+use crate::ws;
 use axum::Router;
 use axum::routing::{get, post};
 use prombus_engine::Hub;
@@ -137,6 +138,7 @@ const ROUTES: &[(&str, Methods)] = &[
     ("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip)),
     ("/v1/dlq/{topic}", || get(dlq::list)),
     ("/v1/dlq/{topic}/replay", || post(dlq::replay)),
+    ("/ws", || get(ws::upgrade)),
     ("/ops", || get(ops::ops)),
     ("/healthz", || get(ops::healthz)),
     ("/readyz", || get(ops::readyz)),

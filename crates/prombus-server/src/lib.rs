@@ -16,5 +16,6 @@ mod pieces;
 mod routes;
 mod serve;
 mod watch;
+mod ws;
 
 pub use gateway::{Gateway, GatewayOptions};

@@ -54,6 +54,8 @@ macro_rules! with_group_options {
     };
 }
 
+pub(crate) use with_group_options;
+
 with_group_options! {
     /// The body of `PUT /v1/topics/{topic}/groups/{group}`; what is absent has its default.
     pub struct GroupOptionsRequest {}

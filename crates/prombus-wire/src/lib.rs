@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod error;
+pub mod frame;
 pub mod group;
 pub mod object;
 pub mod publish;
@@ -15,6 +16,10 @@ pub use answer::{
     Topics,
 };
 pub use error::{ErrorBody, ErrorCode};
+pub use frame::{
+    AuthFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame, SubscribeOptions,
+    SubscriptionFrame,
+};
 pub use group::{
     AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
     ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, Groups, LeaseResult, MemberAnswer,

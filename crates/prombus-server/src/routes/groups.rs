@@ -282,7 +282,7 @@ fn start(start: &Start) -> Result<From, ApiError> {
     }
 }
 
-fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiError> {
+pub(crate) fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiError> {
     let GroupOptionsRequest { from, ts, after_id, mode, ordering, filter, normalize, .. } = request;
     let from = start(&Start { from, ts, after_id, offset: None, with_offset: false })?;
     let mode = mode.map(|mode| match mode.as_str() {

@@ -82,7 +82,7 @@ async fn publish_array(app: &Shared, topic: &TopicName, body: Bytes) -> Result<R
 }
 
 /// The events of an array that takes no more than `max_bytes`.
-fn parse_array(body: &Bytes, max_bytes: usize) -> Result<Vec<Outgoing>, ApiError> {
+pub(crate) fn parse_array(body: &Bytes, max_bytes: usize) -> Result<Vec<Outgoing>, ApiError> {
     let text = std::str::from_utf8(body)
         .map_err(|error| ApiError::bad_json(format!("the body is not UTF-8: {error}")))?;
     let (mut events, mut bytes) = (Vec::with_capacity(ARRAY_EVENTS), 0);

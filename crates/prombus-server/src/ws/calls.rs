@@ -1,0 +1,285 @@
+//! The calls of a connection that are under way: publishes, subscriptions, acks, and a pull for each subscription.
+
+use super::frames::Corr;
+use super::session::{Effect, Key, Session};
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::routes::publish;
+use futures::FutureExt;
+use futures::future::{AbortHandle, Abortable, BoxFuture};
+use futures::stream::{FuturesUnordered, StreamExt};
+use prombus_core::{Partition, Receipt};
+use prombus_engine::Hub;
+use prombus_engine::groups::{Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Pull, SettleCall};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait before a group that failed is asked for again.
+const FAILURE_PAUSE: Duration = Duration::from_millis(200);
+
+/// What came of a call.
+pub(super) enum Done {
+    Published {
+        corr: Corr,
+        array: bool,
+        result: Result<Receipt, ApiError>,
+    },
+    Subscribed {
+        corr: Corr,
+        keys: Vec<Key>,
+        result: Result<Vec<Arc<Group>>, ApiError>,
+    },
+    Settled {
+        corr: Corr,
+        result: Result<Vec<bool>, ApiError>,
+    },
+    Delivered {
+        key: Key,
+        deliveries: Vec<Delivery>,
+        max_attempts: u32,
+    },
+    /// The group must be asked for anew.
+    Again {
+        key: Key,
+        pull: Pull,
+        group: Arc<Group>,
+    },
+    Lost {
+        key: Key,
+        error: ApiError,
+    },
+    Assigned {
+        key: Key,
+        partitions: Vec<Partition>,
+    },
+    /// It was stopped.
+    Nothing,
+}
+
+/// What is known of a subscription here.
+struct Live {
+    group: Arc<Group>,
+    member: String,
+    /// Ends its pull.
+    pull: Option<AbortHandle>,
+    /// Ends the watch over its partitions.
+    watch: Option<AbortHandle>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        [&self.pull, &self.watch].into_iter().flatten().for_each(AbortHandle::abort);
+    }
+}
+
+/// The calls that are under way.
+pub(super) struct Calls {
+    app: App,
+    hub: Hub,
+    running: FuturesUnordered<BoxFuture<'static, Done>>,
+    live: HashMap<Key, Live>,
+    groups: HashMap<Key, GroupCall>,
+}
+
+impl Calls {
+    pub fn new(app: App, hub: Hub) -> Self {
+        let running = FuturesUnordered::new();
+        Self { app, hub, running, live: HashMap::new(), groups: HashMap::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Delivers no more.
+    pub fn stop_pulls(&mut self) {
+        for live in self.live.values_mut() {
+            [live.pull.take(), live.watch.take()].into_iter().flatten().for_each(|handle| handle.abort());
+        }
+    }
+
+    /// The next call that is done; `None` where none is under way.
+    pub async fn next(&mut self) -> Option<Done> {
+        let done = self.running.next().await?;
+        Some(match done {
+            Done::Subscribed { corr, keys, result } => {
+                if let Ok(groups) = &result {
+                    for (key, group) in keys.iter().zip(groups) {
+                        self.enter(key.clone(), group.clone());
+                    }
+                }
+                Done::Subscribed { corr, keys, result }
+            }
+            Done::Again { key, pull, group } => {
+                // A subscription that was ended meanwhile is not taken up again.
+                if let Some(live) = self.live.get_mut(&key) {
+                    live.group = group;
+                    self.start(Effect::Pull(key, pull));
+                }
+                Done::Nothing
+            }
+            Done::Assigned { key, partitions } => {
+                self.watch(&key);
+                Done::Assigned { key, partitions }
+            }
+            done => done,
+        })
+    }
+
+    fn enter(&mut self, key: Key, group: Arc<Group>) {
+        self.live.insert(key, Live { group, member: String::new(), pull: None, watch: None });
+    }
+
+    /// Starts what the session asks for.
+    pub fn start(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(_) => {}
+            Effect::Publish { corr, topic, events, array } => {
+                let app = self.app.clone();
+                self.running.push(
+                    async move {
+                        let result = publish::publish(&app, &topic, events).await.map_err(|error| {
+                            let index = error.index().filter(|_| array);
+                            ApiError::from(error).at_index(index)
+                        });
+                        Done::Published { corr, array, result }
+                    }
+                    .boxed(),
+                );
+            }
+            Effect::Subscribe { corr, keys, call } => self.subscribe(corr, keys, call),
+            Effect::Settle { corr, key, settles } => {
+                self.settle(corr, &key, SettleCall { settles: settles.into_iter().map(Some).collect() })
+            }
+            Effect::Pull(key, pull) => self.pull(key, pull),
+            Effect::Stop(key) => {
+                if let Some(pull) = self.live.get_mut(&key).and_then(|live| live.pull.take()) {
+                    pull.abort();
+                }
+            }
+            Effect::Leave(key, leases) => self.leave(&key, &leases, false),
+        }
+    }
+
+    fn subscribe(&mut self, corr: Corr, keys: Vec<Key>, call: GroupCall) {
+        for key in &keys {
+            self.groups.insert(key.clone(), call.clone());
+        }
+        let hub = self.hub.clone();
+        let make = async move {
+            let mut groups = Vec::with_capacity(keys.len());
+            for key in &keys {
+                match hub.group(&key.topic, &key.group, &call).await {
+                    Ok((group, _)) => groups.push(group),
+                    Err(error) => return Done::Subscribed { corr, keys, result: Err(error.into()) },
+                }
+            }
+            Done::Subscribed { corr, keys, result: Ok(groups) }
+        };
+        self.running.push(make.boxed());
+    }
+
+    fn settle(&mut self, corr: Corr, key: &Key, call: SettleCall) {
+        let Some(live) = self.live.get(key) else { return };
+        let group = live.group.clone();
+        let settle = async move {
+            let result = group.settle(call).await.map_err(ApiError::from);
+            Done::Settled { corr, result }
+        };
+        self.running.push(settle.boxed());
+    }
+
+    fn pull(&mut self, key: Key, pull: Pull) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        let (handle, registration) = AbortHandle::new_pair();
+        if let Some(before) = live.pull.replace(handle) {
+            before.abort();
+        }
+        live.member = pull.member.clone().unwrap_or_default();
+        let (group, hub) = (live.group.clone(), self.hub.clone());
+        let call = self.groups.get(&key).cloned().unwrap_or_default();
+        let watched = group.options().mode == Mode::Partitioned && live.watch.is_none();
+        let watched_key = key.clone();
+        let work = async move {
+            match group.pull(&pull).await {
+                Ok(deliveries) => {
+                    let max_attempts = group.options().max_attempts;
+                    Done::Delivered { key, deliveries, max_attempts }
+                }
+                Err(error @ (GroupError::NotFound { .. } | GroupError::Query(_))) => {
+                    Done::Lost { key, error: error.into() }
+                }
+                Err(_) => {
+                    // The group is read anew; if that is in vain, too, there is no hurry.
+                    tokio::time::sleep(FAILURE_PAUSE).await;
+                    match hub.group(&key.topic, &key.group, &call).await {
+                        Ok((group, _)) => Done::Again { key, pull, group },
+                        Err(error) => Done::Lost { key, error: error.into() },
+                    }
+                }
+            }
+        };
+        self.running
+            .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
+        if watched {
+            self.watch(&watched_key);
+        }
+    }
+
+    /// Waits until the partitions of a member change.
+    fn watch(&mut self, key: &Key) {
+        let Some(live) = self.live.get_mut(key) else { return };
+        let (handle, registration) = AbortHandle::new_pair();
+        live.watch = Some(handle);
+        let (key, group, member) = (key.clone(), live.group.clone(), live.member.clone());
+        let mut moves = group.assignments();
+        let known = group.owned_by(&member);
+        let work = async move {
+            loop {
+                let partitions = group.owned_by(&member);
+                if partitions != known || moves.changed().await.is_err() {
+                    return Done::Assigned { key, partitions: group.owned_by(&member) };
+                }
+            }
+        };
+        self.running
+            .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
+    }
+
+    fn leave(&mut self, key: &Key, leases: &[LeaseToken], lost: bool) {
+        self.groups.remove(key);
+        if let Some(live) = self.live.remove(key) {
+            live.group.give_back(leases, lost);
+            live.group.leave(&live.member);
+        }
+    }
+
+    /// The connection has ended, and holds nothing any more.
+    pub fn give_back(mut self, held: Vec<(Key, Vec<LeaseToken>)>) {
+        for (key, leases) in held {
+            self.leave(&key, &leases, true);
+        }
+    }
+}
+
+/// Tells the session what came of a call.
+pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Effect>) {
+    match done {
+        None | Some(Done::Nothing | Done::Again { .. }) => {}
+        Some(Done::Published { corr, array, result }) => session.published(corr, array, result, out),
+        Some(Done::Subscribed { corr, keys, result }) => {
+            session.subscribed(corr, keys, result.map(drop), out)
+        }
+        Some(Done::Settled { corr, result }) => session.settled(corr, result, out),
+        Some(Done::Delivered { key, deliveries, max_attempts }) => {
+            session.delivered(key, deliveries, max_attempts, out);
+        }
+        Some(Done::Lost { key, error }) => session.lost(&key, &error, out),
+        Some(Done::Assigned { key, partitions }) => session.assigned(&key, partitions, out),
+    }
+}

@@ -1,0 +1,128 @@
+//! Frames that the hub sends, written by hand because there are many of them.
+
+use super::session::Key;
+use crate::error::ApiError;
+use prombus_core::json::write_string;
+use prombus_core::{Appended, Partition, Receipt};
+use prombus_engine::groups::Delivery;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// What goes back with the answer, as it was given: JSON.
+pub(crate) type Corr = Option<String>;
+
+/// What a delivery takes beside its payload, about.
+const DELIVERY_BYTES: usize = 512;
+
+fn with_corr(op: &str, corr: &str) -> Vec<u8> {
+    format!("{{\"op\":\"{op}\",\"corr\":{corr}").into_bytes()
+}
+
+pub(crate) fn ok(corr: &str) -> Vec<u8> {
+    let mut out = with_corr("OK", corr);
+    out.push(b'}');
+    out
+}
+
+pub(crate) fn published(corr: &str, array: bool, receipt: &Receipt) -> Vec<u8> {
+    let mut out = with_corr("OK", corr);
+    out.push(b',');
+    if array {
+        out.extend_from_slice(b"\"events\":[");
+        for (index, event) in receipt.events.iter().enumerate() {
+            out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+            appended(event, &mut out);
+            out.push(b'}');
+        }
+        out.push(b']');
+    } else if let Some(event) = receipt.events.first() {
+        appended(event, &mut out);
+    }
+    out.push(b'}');
+    out
+}
+
+fn appended(event: &Appended, out: &mut Vec<u8>) {
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(b"\"id\":\"");
+    out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
+    out.extend_from_slice(b"\",\"partition\":");
+    out.extend_from_slice(number.format(event.partition.0).as_bytes());
+    out.extend_from_slice(b",\"offset\":");
+    out.extend_from_slice(number.format(event.offset.0).as_bytes());
+    out.extend_from_slice(b",\"ts\":");
+    out.extend_from_slice(number.format(event.ts).as_bytes());
+    out.extend_from_slice(if event.duplicate { b",\"duplicate\":true" } else { b",\"duplicate\":false" });
+}
+
+pub(crate) fn err(corr: &Corr, error: &ApiError) -> Vec<u8> {
+    let mut out = match corr {
+        Some(corr) => with_corr("ERR", corr),
+        None => b"{\"op\":\"ERR\"".to_vec(),
+    };
+    out.extend_from_slice(b",\"code\":\"");
+    out.extend_from_slice(error.code().as_str().as_bytes());
+    out.extend_from_slice(b"\",\"msg\":");
+    write_string(&mut out, error.message());
+    for (name, value) in error.details() {
+        out.push(b',');
+        write_string(&mut out, name);
+        out.push(b':');
+        out.extend_from_slice(value.to_string().as_bytes());
+    }
+    out.push(b'}');
+    out
+}
+
+fn of_group(op: &str, key: &Key, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{{\"op\":\"{op}\",\"topic\":\"{}\",\"group\":", key.topic).as_bytes());
+    write_string(out, key.group.as_str());
+}
+
+/// One delivery: the event and its context, without braces.
+fn delivery(delivery: &Delivery, max_attempts: u32, out: &mut Vec<u8>) {
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(b"\"event\":");
+    delivery.event.write_json(out);
+    out.extend_from_slice(b",\"ctx\":{\"attempt\":");
+    out.extend_from_slice(number.format(delivery.attempt).as_bytes());
+    out.extend_from_slice(b",\"maxAttempts\":");
+    out.extend_from_slice(number.format(max_attempts).as_bytes());
+    out.extend_from_slice(b",\"ack_deadline_ms\":");
+    let left = delivery.deadline.saturating_duration_since(Instant::now());
+    out.extend_from_slice(number.format(left.as_millis()).as_bytes());
+    out.extend_from_slice(b",\"lease\":\"");
+    delivery.lease.write(out);
+    out.extend_from_slice(b"\"}");
+}
+
+pub(crate) fn event(key: &Key, one: &Delivery, max_attempts: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(DELIVERY_BYTES + one.event.payload.len());
+    of_group("EVENT", key, &mut out);
+    out.push(b',');
+    delivery(one, max_attempts, &mut out);
+    out.push(b'}');
+    out
+}
+
+pub(crate) fn events(key: &Key, many: &[Delivery], max_attempts: u32) -> Vec<u8> {
+    let payloads: usize = many.iter().map(|one| one.event.payload.len()).sum();
+    let mut out = Vec::with_capacity(DELIVERY_BYTES * (many.len() + 1) + payloads);
+    of_group("EVENTS", key, &mut out);
+    out.extend_from_slice(b",\"deliveries\":[");
+    for (index, one) in many.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+        delivery(one, max_attempts, &mut out);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+pub(crate) fn assigned(key: &Key, partitions: &[Partition]) -> Vec<u8> {
+    let mut out = Vec::new();
+    of_group("ASSIGNED", key, &mut out);
+    let partitions: Vec<u32> = partitions.iter().map(|partition| partition.0).collect();
+    out.extend_from_slice(format!(",\"partitions\":{}}}", serde_json::json!(partitions)).as_bytes());
+    out
+}

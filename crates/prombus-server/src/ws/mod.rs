@@ -1,0 +1,192 @@
+//! `GET /ws`: one task a connection, a thin loop around [`session::Session`].
+//!
+//! What has come is taken, what was made of it is done, and everything that is to be sent goes out in one write. While
+//! the socket takes nothing, nothing more is fetched for it: a slow client costs what it holds, and nobody else.
+
+mod calls;
+mod frames;
+mod session;
+
+use crate::error::ApiError;
+use crate::gateway::App;
+use axum::extract::State;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::Response;
+use bytes::Bytes;
+use calls::Calls;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{FutureExt, SinkExt, StreamExt};
+use session::{Effect, Session};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+/// At most so many calls of a connection are under way; then no more frames are taken.
+const MAX_CALLS: usize = 4_096;
+/// So many frames and results are taken before anything is sent.
+const MAX_AT_ONCE: usize = 1_024;
+/// How often a silent client is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// A client that is silent for so long is gone.
+const SILENT: Duration = Duration::from_secs(90);
+/// A client that takes nothing for so long is gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long what was asked for may take once the connection has ended.
+const FINISH_TIME: Duration = Duration::from_secs(5);
+
+/// Why a connection ends.
+#[derive(Debug)]
+struct End {
+    code: u16,
+    reason: &'static str,
+}
+
+impl End {
+    const CLOSED: Self = Self { code: close_code::NORMAL, reason: "goodbye" };
+    const CLOSING: Self = Self { code: close_code::AWAY, reason: "the hub is closing" };
+    const BINARY: Self = Self { code: close_code::UNSUPPORTED, reason: "frames are JSON text" };
+    const TOO_LARGE: Self = Self { code: close_code::SIZE, reason: "the frame is too large" };
+    const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
+    const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
+}
+
+/// `GET /ws`.
+pub(crate) async fn upgrade(
+    State(app): State<App>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
+    app.hub()?;
+    let max = app.options.max_body_bytes;
+    let upgrade = upgrade.max_message_size(max).max_frame_size(max);
+    Ok(upgrade.on_upgrade(move |socket| connection(socket, app)))
+}
+
+async fn connection(socket: WebSocket, app: App) {
+    let Ok(hub) = app.hub().cloned() else { return };
+    app.metrics.connected(1);
+    let name = format!("ws-{:016x}", fastrand::u64(..));
+    let mut session = Session::new(name, hub.limits().commit_bytes);
+    let mut calls = Calls::new(app.clone(), hub);
+    let (mut sink, mut stream) = socket.split();
+    let end = converse(&app, &mut session, &mut calls, (&mut sink, &mut stream)).await;
+    finish(&mut session, &mut calls).await;
+    calls.give_back(session.end());
+    app.metrics.connected(-1);
+    let close =
+        Message::Close(Some(CloseFrame { code: end.code, reason: Utf8Bytes::from_static(end.reason) }));
+    // The client may be gone already.
+    let _ = timeout(Duration::from_secs(1), sink.send(close)).await;
+}
+
+/// Lets what was asked for before the end still happen.
+async fn finish(session: &mut Session, calls: &mut Calls) {
+    calls.stop_pulls();
+    let all_done = async {
+        let mut effects = Vec::new();
+        while let Some(done) = calls.next().await {
+            calls::report(Some(done), session, &mut effects);
+            // Nobody hears of it any more, and nothing new is started.
+            effects.clear();
+        }
+    };
+    if timeout(FINISH_TIME, all_done).await.is_err() {
+        tracing::warn!("calls of a connection that has ended took too long");
+    }
+}
+
+async fn converse(
+    app: &App,
+    session: &mut Session,
+    calls: &mut Calls,
+    (sink, stream): (&mut SplitSink<WebSocket, Message>, &mut SplitStream<WebSocket>),
+) -> End {
+    let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_seen = Instant::now();
+    let mut effects = Vec::new();
+    loop {
+        let mut ask = false;
+        tokio::select! {
+            done = calls.next(), if !calls.is_empty() => calls::report(done, session, &mut effects),
+            message = stream.next(), if calls.len() < MAX_CALLS => {
+                last_seen = Instant::now();
+                if let Some(end) = take(message, session, &mut effects) {
+                    perform(&mut effects, calls, sink).await;
+                    return end;
+                }
+            }
+            _ = ping.tick() => match last_seen.elapsed() {
+                silent if silent > SILENT => return End::SILENT,
+                _ => ask = true,
+            },
+            () = app.closing() => return End::CLOSING,
+        }
+        for _ in 0..MAX_AT_ONCE {
+            // What starts now is under way before the next frame is looked at, so publishes keep their order.
+            perform(&mut effects, calls, sink).await;
+            if let Some(done) = calls.next().now_or_never().flatten() {
+                calls::report(Some(done), session, &mut effects);
+            } else if calls.len() < MAX_CALLS
+                && let Some(message) = stream.next().now_or_never()
+            {
+                if let Some(end) = take(message, session, &mut effects) {
+                    return end;
+                }
+            } else {
+                break;
+            }
+        }
+        perform(&mut effects, calls, sink).await;
+        if ask {
+            let _ = sink.feed(Message::Ping(Bytes::new())).await;
+        }
+        match timeout(SEND_TIMEOUT, sink.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return End::BROKEN,
+            Err(_) => return End::SILENT,
+        }
+    }
+}
+
+/// Does what the session asks for. Frames are only put together; they leave in one piece.
+async fn perform(effects: &mut Vec<Effect>, calls: &mut Calls, sink: &mut SplitSink<WebSocket, Message>) {
+    for effect in effects.drain(..) {
+        match effect {
+            Effect::Send(frame) => {
+                // Frames are made of JSON, which is UTF-8. That the socket is broken shows when it is flushed.
+                if let Ok(text) = Utf8Bytes::try_from(frame) {
+                    let _ = timeout(SEND_TIMEOUT, sink.feed(Message::Text(text))).await;
+                }
+            }
+            effect => calls.start(effect),
+        }
+    }
+}
+
+/// Takes what came over the socket; says whether that ends the connection.
+fn take(
+    message: Option<Result<Message, axum::Error>>,
+    session: &mut Session,
+    effects: &mut Vec<Effect>,
+) -> Option<End> {
+    match message {
+        Some(Ok(Message::Text(text))) => {
+            session.frame(&Bytes::from(text), effects);
+            None
+        }
+        Some(Ok(Message::Binary(_))) => Some(End::BINARY),
+        // Pings are answered by the library.
+        Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+        Some(Ok(Message::Close(_))) | None => Some(End::CLOSED),
+        Some(Err(error)) => {
+            let text = error.to_string();
+            tracing::debug!(error = text, "a WebSocket broke");
+            Some(if text.contains("too long") || text.contains("too big") {
+                End::TOO_LARGE
+            } else {
+                End::BROKEN
+            })
+        }
+    }
+}

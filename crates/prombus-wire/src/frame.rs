@@ -1,0 +1,249 @@
+//! Frames that a client sends over the WebSocket: JSON objects with their kind in `op`.
+
+use crate::group::GroupOptionsRequest;
+use crate::publish::EventRequest;
+use crate::text::Text;
+use crate::{ExpectRequest, Object};
+use serde::de::{Deserializer, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// What every frame has; its other fields are for the kind to say.
+#[derive(Debug, Deserialize)]
+pub struct FrameHead<'a> {
+    /// Its kind.
+    #[serde(borrow)]
+    pub op: Text<'a>,
+    /// What its answer carries as well, as it was given.
+    #[serde(borrow, default)]
+    pub corr: Option<&'a RawValue>,
+}
+
+/// Declares a kind of frame: its own fields beside `op` and `corr`.
+macro_rules! frame {
+    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name<'a> {
+            #[serde(rename = "op")]
+            _op: IgnoredAny,
+            #[serde(default, rename = "corr")]
+            _corr: IgnoredAny,
+            $($(#[$meta])* pub $field: $type,)*
+        }
+    };
+}
+
+frame! {
+    /// `AUTH`.
+    pub struct AuthFrame {
+        /// The token.
+        #[serde(borrow)]
+        pub token: Text<'a>,
+    }
+}
+
+frame! {
+    /// `PUBLISH`: one payload with its options, or several events.
+    pub struct PublishFrame {
+        /// Where to.
+        #[serde(borrow)]
+        pub topic: Text<'a>,
+        /// Any JSON, `null` included.
+        #[serde(borrow, default, deserialize_with = "given")]
+        pub payload: Option<&'a RawValue>,
+        /// What goes with the payload.
+        #[serde(borrow, default)]
+        pub opts: Option<Object<PublishOptions<'a>>>,
+        /// An array of events, all or none.
+        #[serde(borrow, default)]
+        pub events: Option<&'a RawValue>,
+    }
+}
+
+frame! {
+    /// `SUBSCRIBE`.
+    pub struct SubscribeFrame {
+        /// The topic.
+        #[serde(borrow, default)]
+        pub topic: Option<Text<'a>>,
+        /// Or several.
+        #[serde(borrow, default)]
+        pub topics: Option<Vec<Text<'a>>>,
+        /// The group.
+        #[serde(borrow)]
+        pub group: Text<'a>,
+        /// What the group is to be, and how it is consumed.
+        #[serde(default)]
+        pub opts: Option<Object<SubscribeOptions>>,
+    }
+}
+
+frame! {
+    /// `UNSUBSCRIBE`, `PAUSE` and `RESUME`.
+    pub struct SubscriptionFrame {
+        /// The topic.
+        #[serde(borrow)]
+        pub topic: Text<'a>,
+        /// The group.
+        #[serde(borrow)]
+        pub group: Text<'a>,
+    }
+}
+
+frame! {
+    /// `ACK`, `NACK` and `MODACK`: of events by id, or by lease.
+    pub struct SettleFrame {
+        /// The topic.
+        #[serde(borrow)]
+        pub topic: Text<'a>,
+        /// The group.
+        #[serde(borrow)]
+        pub group: Text<'a>,
+        /// One event.
+        #[serde(borrow, default)]
+        pub id: Option<Text<'a>>,
+        /// Several.
+        #[serde(borrow, default)]
+        pub ids: Option<Vec<Text<'a>>>,
+        /// One lease.
+        #[serde(borrow, default)]
+        pub lease: Option<Text<'a>>,
+        /// Several.
+        #[serde(borrow, default)]
+        pub leases: Option<Vec<Text<'a>>>,
+        /// Why it failed, for `NACK`.
+        #[serde(borrow, default)]
+        pub reason: Option<Text<'a>>,
+        /// When to try again, for `NACK`.
+        #[serde(default)]
+        pub delay_ms: Option<u64>,
+        /// How long it is to hold from now on, for `MODACK`.
+        #[serde(default)]
+        pub extend_ms: Option<u64>,
+    }
+}
+
+/// Makes serde tell `null` from absent.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// What goes with a payload.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishOptions<'a> {
+    /// See [`EventRequest::id`].
+    #[serde(borrow, default)]
+    pub id: Option<Text<'a>>,
+    /// See [`EventRequest::ts`].
+    #[serde(default)]
+    pub ts: Option<u64>,
+    /// See [`EventRequest::key`].
+    #[serde(borrow, default)]
+    pub key: Option<Text<'a>>,
+    /// See [`EventRequest::headers`].
+    #[serde(borrow, default)]
+    pub headers: Option<&'a RawValue>,
+    /// See [`EventRequest::tags`].
+    #[serde(borrow, default)]
+    pub tags: Option<&'a RawValue>,
+    /// See [`EventRequest::caused_by`].
+    #[serde(borrow, default)]
+    pub caused_by: Option<&'a RawValue>,
+    /// See [`EventRequest::sid`].
+    #[serde(borrow, default)]
+    pub sid: Option<&'a RawValue>,
+    /// See [`EventRequest::partition`].
+    #[serde(default)]
+    pub partition: Option<u32>,
+    /// See [`EventRequest::expect`].
+    #[serde(borrow, default)]
+    pub expect: Option<Object<ExpectRequest<'a>>>,
+}
+
+impl<'a> PublishOptions<'a> {
+    /// The event with this payload.
+    pub fn with_payload(self, payload: &'a RawValue) -> EventRequest<'a> {
+        let Self { id, ts, key, headers, tags, caused_by, sid, partition, expect } = self;
+        EventRequest { payload, key, id, ts, sid, headers, tags, caused_by, partition, expect }
+    }
+}
+
+crate::group::with_group_options! {
+    /// The options of `SUBSCRIBE`.
+    pub struct SubscribeOptions {
+        /// Whether deliveries come several in a frame.
+        pub batch: Option<bool>,
+        /// Who consumes.
+        pub member: Option<String>,
+        /// At most so many deliveries at once.
+        pub batch_size: Option<usize>,
+        /// At most so many open leases.
+        pub max_in_flight: Option<usize>,
+    }
+}
+
+impl SubscribeOptions {
+    /// What it says about the group.
+    pub fn into_options(self) -> GroupOptionsRequest {
+        let Self { from, ts, after_id, mode, ordering, ack_timeout_ms, max_attempts, backoff_ms, .. } = self;
+        GroupOptionsRequest {
+            from,
+            ts,
+            after_id,
+            mode,
+            ordering,
+            ack_timeout_ms,
+            max_attempts,
+            backoff_ms,
+            filter: self.filter,
+            normalize: self.normalize,
+            ack_window: self.ack_window,
+            member_ttl_ms: self.member_ttl_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse_object;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_head_does_not_look_at_the_rest() {
+        let head: FrameHead<'_> = parse_object(br#"{"payload":{"op":1},"op":"PUBLISH","corr":"7"}"#).unwrap();
+        assert_eq!((&*head.op, head.corr.unwrap().get()), ("PUBLISH", "\"7\""));
+        assert!(parse_object::<FrameHead<'_>>(br#"{"corr":"7"}"#).is_err());
+    }
+
+    #[test]
+    fn a_payload_of_null_is_not_a_missing_payload() {
+        let frame = |text: &'static [u8]| parse_object::<PublishFrame<'_>>(text).unwrap();
+        assert_eq!(frame(br#"{"op":"PUBLISH","topic":"t","payload":null}"#).payload.unwrap().get(), "null");
+        assert!(frame(br#"{"op":"PUBLISH","topic":"t"}"#).payload.is_none());
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        assert!(parse_object::<PublishFrame<'_>>(br#"{"op":"PUBLISH","topic":"t","paylod":1}"#).is_err());
+        let text = br#"{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"batch":true,"maxInFlight":5,"from":"earliest"}}"#;
+        let frame: SubscribeFrame<'_> = parse_object(text).unwrap();
+        let opts = frame.opts.unwrap().0;
+        assert_eq!((opts.batch, opts.max_in_flight), (Some(true), Some(5)));
+        assert_eq!(opts.into_options().from.as_deref(), Some("earliest"));
+        let bad = br#"{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"max":5}}"#;
+        assert!(parse_object::<SubscribeFrame<'_>>(bad).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_frames_never_panic(text in r#"\{("(op|corr|topic|payload|opts|events|group|id|ids|lease)"|[\[\]{}:,"0-9A-Za-z\\ ]){0,30}"#) {
+            let _ = parse_object::<FrameHead<'_>>(text.as_bytes());
+            let _ = parse_object::<PublishFrame<'_>>(text.as_bytes());
+            let _ = parse_object::<SettleFrame<'_>>(text.as_bytes());
+        }
+    }
+}
