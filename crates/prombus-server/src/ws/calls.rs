@@ -80,16 +80,19 @@ pub(super) struct Calls {
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     live: HashMap<Key, Live>,
     groups: HashMap<Key, GroupCall>,
+    /// How many requests of the client are not answered yet.
+    unanswered: usize,
 }
 
 impl Calls {
     pub fn new(app: App, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        Self { app, hub, running, live: HashMap::new(), groups: HashMap::new() }
+        Self { app, hub, running, live: HashMap::new(), groups: HashMap::new(), unanswered: 0 }
     }
 
-    pub fn len(&self) -> usize {
-        self.running.len()
+    /// How many requests of the client are not answered yet. Pulls are none: there is one for each subscription.
+    pub fn unanswered(&self) -> usize {
+        self.unanswered
     }
 
     pub fn is_empty(&self) -> bool {
@@ -106,6 +109,9 @@ impl Calls {
     /// The next call that is done; `None` where none is under way.
     pub async fn next(&mut self) -> Option<Done> {
         let done = self.running.next().await?;
+        if matches!(done, Done::Published { .. } | Done::Subscribed { .. } | Done::Settled { .. }) {
+            self.unanswered -= 1;
+        }
         Some(match done {
             Done::Subscribed { corr, keys, result } => {
                 if let Ok(groups) = &result {
@@ -137,6 +143,9 @@ impl Calls {
 
     /// Starts what the session asks for.
     pub fn start(&mut self, effect: Effect) {
+        if matches!(effect, Effect::Publish { .. } | Effect::Subscribe { .. } | Effect::Settle { .. }) {
+            self.unanswered += 1;
+        }
         match effect {
             Effect::Send(_) => {}
             Effect::Publish { corr, topic, events, array } => {
@@ -185,9 +194,10 @@ impl Calls {
     }
 
     fn settle(&mut self, corr: Corr, key: &Key, call: SettleCall) {
-        let Some(live) = self.live.get(key) else { return };
-        let group = live.group.clone();
+        let group = self.live.get(key).map(|live| live.group.clone());
         let settle = async move {
+            // Where there is no group yet, there are no leases of it.
+            let Some(group) = group else { return Done::Settled { corr, result: Ok(vec![false]) } };
             let result = group.settle(call).await.map_err(ApiError::from);
             Done::Settled { corr, result }
         };

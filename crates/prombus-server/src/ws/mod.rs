@@ -20,8 +20,8 @@ use session::{Effect, Session};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-/// At most so many calls of a connection are under way; then no more frames are taken.
-const MAX_CALLS: usize = 4_096;
+/// At most so many requests of a connection wait for their answers; then no more frames are taken.
+const MAX_UNANSWERED: usize = 4_096;
 /// So many frames and results are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// How often a silent client is asked whether it is there.
@@ -109,11 +109,10 @@ async fn converse(
         let mut ask = false;
         tokio::select! {
             done = calls.next(), if !calls.is_empty() => calls::report(done, session, &mut effects),
-            message = stream.next(), if calls.len() < MAX_CALLS => {
+            message = stream.next(), if calls.unanswered() < MAX_UNANSWERED => {
                 last_seen = Instant::now();
                 if let Some(end) = take(message, session, &mut effects) {
-                    perform(&mut effects, calls, sink).await;
-                    return end;
+                    return perform(&mut effects, calls, sink).await.err().unwrap_or(end);
                 }
             }
             _ = ping.tick() => match last_seen.elapsed() {
@@ -124,10 +123,12 @@ async fn converse(
         }
         for _ in 0..MAX_AT_ONCE {
             // What starts now is under way before the next frame is looked at, so publishes keep their order.
-            perform(&mut effects, calls, sink).await;
+            if let Err(end) = perform(&mut effects, calls, sink).await {
+                return end;
+            }
             if let Some(done) = calls.next().now_or_never().flatten() {
                 calls::report(Some(done), session, &mut effects);
-            } else if calls.len() < MAX_CALLS
+            } else if calls.unanswered() < MAX_UNANSWERED
                 && let Some(message) = stream.next().now_or_never()
             {
                 if let Some(end) = take(message, session, &mut effects) {
@@ -137,7 +138,9 @@ async fn converse(
                 break;
             }
         }
-        perform(&mut effects, calls, sink).await;
+        if let Err(end) = perform(&mut effects, calls, sink).await {
+            return end;
+        }
         if ask {
             let _ = sink.feed(Message::Ping(Bytes::new())).await;
         }
@@ -150,18 +153,26 @@ async fn converse(
 }
 
 /// Does what the session asks for. Frames are only put together; they leave in one piece.
-async fn perform(effects: &mut Vec<Effect>, calls: &mut Calls, sink: &mut SplitSink<WebSocket, Message>) {
+async fn perform(
+    effects: &mut Vec<Effect>,
+    calls: &mut Calls,
+    sink: &mut SplitSink<WebSocket, Message>,
+) -> Result<(), End> {
     for effect in effects.drain(..) {
         match effect {
             Effect::Send(frame) => {
-                // Frames are made of JSON, which is UTF-8. That the socket is broken shows when it is flushed.
-                if let Ok(text) = Utf8Bytes::try_from(frame) {
-                    let _ = timeout(SEND_TIMEOUT, sink.feed(Message::Text(text))).await;
+                // Frames are made of JSON, which is UTF-8.
+                let Ok(text) = Utf8Bytes::try_from(frame) else { continue };
+                match timeout(SEND_TIMEOUT, sink.feed(Message::Text(text))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Err(End::BROKEN),
+                    Err(_) => return Err(End::SILENT),
                 }
             }
             effect => calls.start(effect),
         }
     }
+    Ok(())
 }
 
 /// Takes what came over the socket; says whether that ends the connection.

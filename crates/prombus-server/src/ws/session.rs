@@ -373,7 +373,7 @@ impl Session {
     /// A group is gone; the client is told.
     pub fn lost(&mut self, key: &Key, error: &ApiError, out: &mut Vec<Effect>) {
         if self.subscriptions.remove(key).is_some() {
-            out.push(Effect::Stop(key.clone()));
+            out.push(Effect::Leave(key.clone(), Vec::new()));
             refuse(None, error, out);
         }
     }
