@@ -15,6 +15,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+/// How long WebSockets may take to end.
+const SOCKETS_GOODBYE: Duration = Duration::from_secs(3);
+
 /// What can be chosen about a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
@@ -49,6 +52,8 @@ pub(crate) struct Shared {
     pub metrics: Metrics,
     hub: OnceLock<Hub>,
     closing: watch::Sender<bool>,
+    /// How many WebSockets are open.
+    pub sockets: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -76,6 +81,7 @@ impl Gateway {
             metrics: Metrics::new(routes),
             hub: OnceLock::new(),
             closing: watch::Sender::new(false),
+            sockets: watch::Sender::new(0),
         }))
     }
 
@@ -113,6 +119,11 @@ impl Gateway {
         };
         serve::serve(listener, self.router(), serve::Until { shutdown, options: self.0.options.clone() })
             .await;
+        // They have left the connections that were waited for, and still have to say goodbye.
+        let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
+        if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {
+            tracing::warn!("WebSockets were cut off: they took too long to end");
+        }
         Ok(())
     }
 }

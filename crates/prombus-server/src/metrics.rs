@@ -7,7 +7,7 @@ use prombus_core::{Histogram, Receipt, StoreStatus, TopicName};
 use prombus_engine::groups::{Group, GroupStatus, GroupTimes};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The route under which requests are counted that no route takes.
 const NO_ROUTE: &str = "none";
@@ -19,7 +19,6 @@ pub(crate) struct Metrics {
     requests: BTreeMap<&'static str, [AtomicU64; CLASSES]>,
     published: RwLock<HashMap<TopicName, AtomicU64>>,
     filter_errors: AtomicU64,
-    connections: AtomicI64,
 }
 
 impl Metrics {
@@ -29,7 +28,6 @@ impl Metrics {
             requests: routes.chain([NO_ROUTE]).map(|route| (route, Default::default())).collect(),
             published: RwLock::default(),
             filter_errors: AtomicU64::new(0),
-            connections: AtomicI64::new(0),
         }
     }
 
@@ -55,11 +53,6 @@ impl Metrics {
         self.published.write().remove(topic);
     }
 
-    /// WebSockets have come or gone.
-    pub fn connected(&self, change: i64) {
-        self.connections.fetch_add(change, Ordering::Relaxed);
-    }
-
     pub fn count_filter_errors(&self, new: u64) {
         self.filter_errors.fetch_add(new, Ordering::Relaxed);
     }
@@ -83,8 +76,6 @@ impl Metrics {
             "Events that a filter failed on, and so did not match.",
         );
         text.sample("filter_errors_total", &[], self.filter_errors.load(Ordering::Relaxed));
-        text.family("ws_connections", "gauge", "Open WebSocket connections.");
-        text.sample("ws_connections", &[], self.connections.load(Ordering::Relaxed));
         text.family("http_requests_total", "counter", "Requests answered, by route and class of status.");
         for (route, classes) in &self.requests {
             for (class, count) in classes.iter().enumerate() {
@@ -141,6 +132,14 @@ impl GroupSample {
             ],
         }
     }
+}
+
+/// What is told of WebSockets.
+pub(crate) fn sockets_text(open: u64) -> String {
+    let mut text = Text(String::new());
+    text.family("ws_connections", "gauge", "Open WebSocket connections.");
+    text.sample("ws_connections", &[], open);
+    text.0
 }
 
 /// What is told of groups.

@@ -74,7 +74,8 @@ impl SettleCall {
         Self { settles: vec![Some(Settle::Nack { lease, reason, delay })] }
     }
 
-    fn check(&self) -> Result<(), GroupError> {
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), GroupError> {
         let beyond = |given: Option<Duration>, max: u64| given.is_some_and(|d| d.as_millis() > max.into());
         for settle in self.settles.iter().flatten() {
             match settle {

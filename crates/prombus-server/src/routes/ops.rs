@@ -72,6 +72,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let hub = app.hub().ok();
     let store = hub.map(Hub::status);
     let mut text = app.metrics.text(app.options.version, store.as_ref());
+    text.push_str(&crate::metrics::sockets_text(*app.sockets.borrow()));
     if let Some(hub) = hub {
         // A group that cannot be read now is missing from this scrape, and the others are there.
         let groups = all_groups(hub).await.unwrap_or_default();

@@ -7,11 +7,11 @@ use crate::gateway::App;
 use crate::routes::publish;
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
-use futures::stream::{FuturesUnordered, StreamExt};
-use prombus_core::{Partition, Receipt};
-use prombus_engine::Hub;
+use futures::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
+use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::groups::{Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Pull, SettleCall};
-use std::collections::HashMap;
+use prombus_engine::{Hub, Outgoing};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(200);
 pub(super) enum Done {
     Published {
         corr: Corr,
+        topic: TopicName,
         array: bool,
         result: Result<Receipt, ApiError>,
     },
@@ -78,16 +79,40 @@ pub(super) struct Calls {
     app: App,
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// Publishes, which are answered in the order in which they came.
+    publishing: FuturesOrdered<BoxFuture<'static, Done>>,
     live: HashMap<Key, Live>,
     groups: HashMap<Key, GroupCall>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
+    /// Topics that a publish of this connection has found or made.
+    known: HashSet<TopicName>,
+    /// Publishes that wait for the first one to their topic. It may have to make the topic, and those that find out
+    /// only then that it is there would be passed by later ones.
+    behind: HashMap<TopicName, VecDeque<Publish>>,
+}
+
+/// A publish that waits.
+struct Publish {
+    corr: Corr,
+    events: Vec<Outgoing>,
+    array: bool,
 }
 
 impl Calls {
     pub fn new(app: App, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        Self { app, hub, running, live: HashMap::new(), groups: HashMap::new(), unanswered: 0 }
+        Self {
+            app,
+            hub,
+            running,
+            publishing: FuturesOrdered::new(),
+            live: HashMap::new(),
+            groups: HashMap::new(),
+            unanswered: 0,
+            known: HashSet::new(),
+            behind: HashMap::new(),
+        }
     }
 
     /// How many requests of the client are not answered yet. Pulls are none: there is one for each subscription.
@@ -96,7 +121,7 @@ impl Calls {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.running.is_empty()
+        self.running.is_empty() && self.publishing.is_empty()
     }
 
     /// Delivers no more.
@@ -108,7 +133,12 @@ impl Calls {
 
     /// The next call that is done; `None` where none is under way.
     pub async fn next(&mut self) -> Option<Done> {
-        let done = self.running.next().await?;
+        let done = tokio::select! {
+            biased;
+            Some(done) = self.publishing.next() => done,
+            Some(done) = self.running.next() => done,
+            else => return None,
+        };
         if matches!(done, Done::Published { .. } | Done::Subscribed { .. } | Done::Settled { .. }) {
             self.unanswered -= 1;
         }
@@ -120,6 +150,10 @@ impl Calls {
                     }
                 }
                 Done::Subscribed { corr, keys, result }
+            }
+            Done::Published { corr, topic, array, result } => {
+                self.go_on(&topic, result.is_ok());
+                Done::Published { corr, topic, array, result }
             }
             Done::Again { key, pull, group } => {
                 // A subscription that was ended meanwhile is not taken up again.
@@ -149,22 +183,18 @@ impl Calls {
         match effect {
             Effect::Send(_) => {}
             Effect::Publish { corr, topic, events, array } => {
-                let app = self.app.clone();
-                self.running.push(
-                    async move {
-                        let result = publish::publish(&app, &topic, events).await.map_err(|error| {
-                            let index = error.index().filter(|_| array);
-                            ApiError::from(error).at_index(index)
-                        });
-                        Done::Published { corr, array, result }
-                    }
-                    .boxed(),
-                );
+                let publish = Publish { corr, events, array };
+                if self.known.contains(&topic) {
+                    self.publish(topic, publish);
+                } else if let Some(behind) = self.behind.get_mut(&topic) {
+                    behind.push_back(publish);
+                } else {
+                    self.behind.insert(topic.clone(), VecDeque::new());
+                    self.publish(topic, publish);
+                }
             }
             Effect::Subscribe { corr, keys, call } => self.subscribe(corr, keys, call),
-            Effect::Settle { corr, key, settles } => {
-                self.settle(corr, &key, SettleCall { settles: settles.into_iter().map(Some).collect() })
-            }
+            Effect::Settle { corr, key, call } => self.settle(corr, &key, call),
             Effect::Pull(key, pull) => self.pull(key, pull),
             Effect::Stop(key) => {
                 if let Some(pull) = self.live.get_mut(&key).and_then(|live| live.pull.take()) {
@@ -172,6 +202,32 @@ impl Calls {
                 }
             }
             Effect::Leave(key, leases) => self.leave(&key, &leases, false),
+        }
+    }
+
+    fn publish(&mut self, topic: TopicName, publish: Publish) {
+        let Publish { corr, events, array } = publish;
+        let app = self.app.clone();
+        let work = async move {
+            let result = publish::publish(&app, &topic, events).await.map_err(|error| {
+                let index = error.index().filter(|_| array);
+                ApiError::from(error).at_index(index)
+            });
+            Done::Published { corr, topic, array, result }
+        };
+        // Without the runtime's budget, whose end would hold some back at their start and let later ones pass them.
+        self.publishing.push_back(tokio::task::unconstrained(work).boxed());
+    }
+
+    /// The first publish to a topic is done: the others go on, or the next one is the first.
+    fn go_on(&mut self, topic: &TopicName, went_well: bool) {
+        let Some(mut behind) = self.behind.remove(topic) else { return };
+        if went_well {
+            self.known.insert(topic.clone());
+            behind.into_iter().for_each(|publish| self.publish(topic.clone(), publish));
+        } else if let Some(next) = behind.pop_front() {
+            self.behind.insert(topic.clone(), behind);
+            self.publish(topic.clone(), next);
         }
     }
 
@@ -281,7 +337,7 @@ impl Calls {
 pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Effect>) {
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
-        Some(Done::Published { corr, array, result }) => session.published(corr, array, result, out),
+        Some(Done::Published { corr, array, result, .. }) => session.published(corr, array, result, out),
         Some(Done::Subscribed { corr, keys, result }) => {
             session.subscribed(corr, keys, result.map(drop), out)
         }

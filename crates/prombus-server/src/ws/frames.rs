@@ -3,7 +3,7 @@
 use super::session::Key;
 use crate::error::ApiError;
 use prombus_core::json::write_string;
-use prombus_core::{Appended, Partition, Receipt};
+use prombus_core::{Appended, Durability, Partition, Receipt};
 use prombus_engine::groups::Delivery;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -26,7 +26,10 @@ pub(crate) fn ok(corr: &str) -> Vec<u8> {
 
 pub(crate) fn published(corr: &str, array: bool, receipt: &Receipt) -> Vec<u8> {
     let mut out = with_corr("OK", corr);
-    out.push(b',');
+    out.extend_from_slice(match receipt.durability {
+        Durability::Sync => b",\"durability\":\"sync\",",
+        Durability::Interval => b",\"durability\":\"interval\",",
+    });
     if array {
         out.extend_from_slice(b"\"events\":[");
         for (index, event) in receipt.events.iter().enumerate() {

@@ -34,6 +34,9 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long what was asked for may take once the connection has ended.
 const FINISH_TIME: Duration = Duration::from_secs(5);
 
+/// How long a goodbye may take.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
+
 /// Why a connection ends.
 #[derive(Debug)]
 struct End {
@@ -62,9 +65,25 @@ pub(crate) async fn upgrade(
     Ok(upgrade.on_upgrade(move |socket| connection(socket, app)))
 }
 
+/// A socket that is counted while it is open.
+struct Open(App);
+
+impl Open {
+    fn new(app: &App) -> Self {
+        app.sockets.send_modify(|open| *open += 1);
+        Self(app.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.sockets.send_modify(|open| *open -= 1);
+    }
+}
+
 async fn connection(socket: WebSocket, app: App) {
     let Ok(hub) = app.hub().cloned() else { return };
-    app.metrics.connected(1);
+    let _open = Open::new(&app);
     let name = format!("ws-{:016x}", fastrand::u64(..));
     let mut session = Session::new(name, hub.limits().commit_bytes);
     let mut calls = Calls::new(app.clone(), hub);
@@ -72,11 +91,17 @@ async fn connection(socket: WebSocket, app: App) {
     let end = converse(&app, &mut session, &mut calls, (&mut sink, &mut stream)).await;
     finish(&mut session, &mut calls).await;
     calls.give_back(session.end());
-    app.metrics.connected(-1);
     let close =
         Message::Close(Some(CloseFrame { code: end.code, reason: Utf8Bytes::from_static(end.reason) }));
+    let goodbye = async {
+        // Where the client has said goodbye, the library has answered it, and this only sends that answer.
+        let _ = sink.send(close).await;
+        let _ = sink.close().await;
+        // What was not read when a socket is closed takes the goodbye with it.
+        while let Some(Ok(_)) = stream.next().await {}
+    };
     // The client may be gone already.
-    let _ = timeout(Duration::from_secs(1), sink.send(close)).await;
+    let _ = timeout(GOODBYE_TIME, goodbye).await;
 }
 
 /// Lets what was asked for before the end still happen.

@@ -10,7 +10,7 @@ use crate::routes::publish::parse_array;
 use bytes::Bytes;
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
-use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, Settle};
+use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, Settle, SettleCall};
 use prombus_wire::{
     AuthFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame, SubscribeOptions,
     SubscriptionFrame, parse_object,
@@ -28,8 +28,6 @@ const DEFAULT_BATCH: usize = 100;
 const DEFAULT_IN_FLIGHT: usize = 1_000;
 /// How long one pull waits; the next one follows.
 const PULL_WAIT: Duration = Duration::from_secs(30);
-/// The longest `corr`, in bytes.
-const MAX_CORR_BYTES: usize = 1_024;
 
 /// A group of a topic, as a connection names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -54,7 +52,7 @@ pub(crate) enum Effect {
     /// Give these leases back, and deliver no more.
     Leave(Key, Vec<LeaseToken>),
     /// Settle deliveries, and say so with [`Session::settled`].
-    Settle { corr: Corr, key: Key, settles: Vec<Settle> },
+    Settle { corr: Corr, key: Key, call: SettleCall },
 }
 
 /// A delivery that the connection holds.
@@ -97,10 +95,6 @@ impl Session {
             Err(error) => return refuse(None, &error.into(), out),
         };
         let corr = head.corr.map(|corr| corr.get().to_owned());
-        if corr.as_ref().is_some_and(|corr| corr.len() > MAX_CORR_BYTES) {
-            let error = ApiError::bad_request(format!("corr may have {MAX_CORR_BYTES} bytes"));
-            return refuse(None, &error, out);
-        }
         let taken = match &*head.op {
             "AUTH" => parse_object::<AuthFrame<'_>>(text).map_err(ApiError::from).map(|_| accept(&corr, out)),
             "PUBLISH" => self.publish(text, &corr, out),
@@ -305,6 +299,9 @@ impl Session {
             },
             _ => Settle::Extend { lease, by: ms(frame.extend_ms) },
         };
+        let settles: Vec<Option<Settle>> = leases.iter().map(|lease| Some(settle(*lease))).collect();
+        let call = SettleCall { settles };
+        call.check()?;
         if op != "MODACK" {
             // Once it is said, an id no longer stands for that delivery, whatever comes of it.
             subscription.held.retain(|_, held| !leases.contains(&held.lease));
@@ -313,11 +310,7 @@ impl Session {
             let extended = subscription.held.values_mut().filter(|held| leases.contains(&held.lease));
             extended.for_each(|held| held.deadline = until);
         }
-        out.push(Effect::Settle {
-            corr: corr.clone(),
-            key,
-            settles: leases.iter().map(|lease| settle(*lease)).collect(),
-        });
+        out.push(Effect::Settle { corr: corr.clone(), key, call });
         Ok(())
     }
 
@@ -422,7 +415,7 @@ mod tests {
             Effect::Pull(key, pull) => json!(format!("pull {} as {}", key.topic, pull.member.unwrap())),
             Effect::Stop(key) => json!(format!("stop {}", key.topic)),
             Effect::Leave(key, leases) => json!(format!("leave {} with {}", key.topic, leases.len())),
-            Effect::Settle { settles, .. } => json!(format!("settle {}", settles.len())),
+            Effect::Settle { call, .. } => json!(format!("settle {}", call.settles.len())),
         };
         effects.into_iter().map(name).collect()
     }
@@ -488,8 +481,9 @@ mod tests {
         let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
         session.frame(&Bytes::from(ack.to_string()), &mut out);
         match &out[..] {
-            [Effect::Settle { settles, .. }] => {
-                assert_eq!(settles[..], [Settle::Ack(LeaseToken { session: 1, number: 2 })]);
+            [Effect::Settle { call, .. }] => {
+                let ack = Settle::Ack(LeaseToken { session: 1, number: 2 });
+                assert_eq!(call.settles[..], [Some(ack)]);
             }
             other => panic!("{other:?}"),
         }
@@ -502,6 +496,9 @@ mod tests {
         let other = Uuid::from_u128(8).to_string();
         let both = json!({"op": "ACK", "topic": "t", "group": "g", "ids": [ID.to_string(), other]});
         assert_eq!(code(&mut session, both), "unknown_id");
+        let late =
+            json!({"op": "NACK", "topic": "t", "group": "g", "id": ID.to_string(), "delay_ms": 86_400_001});
+        assert_eq!(code(&mut session, late), "bad_request");
         let one = json!({"op": "ACK", "topic": "t", "group": "g", "ids": [ID.to_string()], "corr": 1});
         assert_eq!(frame(&mut session, one), ["settle 1"], "the known one is still held");
     }
