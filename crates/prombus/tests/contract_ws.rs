@@ -385,7 +385,8 @@ fn events_are_all_or_none() {
 #[test]
 fn every_byte_of_a_payload_survives() {
     let (site, mut socket) = site();
-    let payload = r#"{"z":123456789012345678901234567890,"a":1.10,"e":1E+2,"s":"\u00e9\/\u2028é","d":{"d":-0}}"#;
+    let payload =
+        r#"{"z":123456789012345678901234567890,"a":1.10,"e":1E+2,"s":"\u00e9\/\u2028é","d":{"d":-0}}"#;
     let spread = payload.replace(',', " ,\n\t").replace(':', " : ");
     socket.text(format!(r#"{{"op":"PUBLISH","topic":"t","payload":{spread},"corr":"1"}}"#));
     assert_eq!(socket.next()["op"], "OK");

@@ -48,7 +48,8 @@ fn a_subscriber_gets_what_is_there_and_then_what_comes() {
 #[test]
 fn a_delivery_has_the_event_and_its_lease() {
     let (site, mut socket) = site();
-    let body = json!({"payload": {"n": 0}, "key": "k", "headers": {"x-a": "b"}, "tags": ["a"], "sid": "s", "ts": 5});
+    let body =
+        json!({"payload": {"n": 0}, "key": "k", "headers": {"x-a": "b"}, "tags": ["a"], "sid": "s", "ts": 5});
     site.api.events("t", &body.to_string()).is(201);
     let options = json!({"from": "earliest", "maxAttempts": 7, "ackTimeoutMs": 5000});
     socket.subscribe("t", "g", options);
@@ -177,11 +178,18 @@ fn one_call_subscribes_a_group_on_several_topics() {
 fn batches_come_as_one_frame() {
     let (site, mut socket) = site();
     publish(&site.api, "t", 0..10);
-    socket.subscribe("t", "g", json!({"from": "earliest", "batch": true, "batchSize": 4, "ordering": "none"}));
+    socket.subscribe(
+        "t",
+        "g",
+        json!({"from": "earliest", "batch": true, "batchSize": 4, "ordering": "none"}),
+    );
     let mut all = Vec::new();
     while all.len() < 10 {
         let frame = socket.next();
-        assert_eq!((&frame["op"], &frame["topic"], &frame["group"]), (&json!("EVENTS"), &json!("t"), &json!("g")));
+        assert_eq!(
+            (&frame["op"], &frame["topic"], &frame["group"]),
+            (&json!("EVENTS"), &json!("t"), &json!("g"))
+        );
         let part = frame["deliveries"].as_array().unwrap().clone();
         assert!(part.len() <= 4, "{frame}");
         all.extend(part);

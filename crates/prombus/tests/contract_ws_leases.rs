@@ -9,8 +9,7 @@ mod ws_support;
 
 use contract_support::Site;
 use groups_support::{
-    Group, acks, attempt, eventually, lease, number, numbered, numbers, publish, since,
-    sorted_numbers,
+    Group, acks, attempt, eventually, lease, number, numbered, numbers, publish, since, sorted_numbers,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -61,7 +60,10 @@ fn acks_settle_by_id_ids_lease_and_leases() {
     socket.ok(settle("ACK", json!({"lease": lease(&held[3])})));
     socket.ok(settle("ACK", json!({"leases": leases(&held[4..])})));
     let group = Group::of(&site, "t", "g");
-    assert_eq!((group.partition(0)["next"].clone(), group.partition(0)["in_flight"].clone()), (json!(6), json!(0)));
+    assert_eq!(
+        (group.partition(0)["next"].clone(), group.partition(0)["in_flight"].clone()),
+        (json!(6), json!(0))
+    );
     other.subscribe("t", "g", json!({}));
     other.is_quiet();
     socket.is_quiet();
@@ -194,7 +196,10 @@ fn the_reason_of_the_last_nack_is_in_the_dead_letter() {
     assert_eq!(letters.len(), 1);
     let letter = &letters[0]["payload"];
     assert!(letter["err"].to_string().contains("on fire"), "{letter}");
-    assert_eq!((&letter["topic"], &letter["group"], &letter["attempts"]), (&json!("t"), &json!("g"), &json!(2)));
+    assert_eq!(
+        (&letter["topic"], &letter["group"], &letter["attempts"]),
+        (&json!("t"), &json!("g"), &json!(2))
+    );
     assert_eq!(letter["original"], held[0]["event"]);
     assert_eq!(letters[0]["caused_by"], json!([id(&held[0])]));
     socket.is_quiet();

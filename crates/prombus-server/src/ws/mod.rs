@@ -49,6 +49,7 @@ impl End {
     const CLOSING: Self = Self { code: close_code::AWAY, reason: "the hub is closing" };
     const BINARY: Self = Self { code: close_code::UNSUPPORTED, reason: "frames are JSON text" };
     const TOO_LARGE: Self = Self { code: close_code::SIZE, reason: "the frame is too large" };
+    const NOT_TEXT: Self = Self { code: close_code::INVALID, reason: "the frame is not valid UTF-8" };
     const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
     const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
 }
@@ -216,12 +217,11 @@ fn take(
         Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
         Some(Ok(Message::Close(_))) | None => Some(End::CLOSED),
         Some(Err(error)) => {
-            let text = error.to_string();
-            tracing::debug!(error = text, "a WebSocket broke");
-            Some(if text.contains("too long") || text.contains("too big") {
-                End::TOO_LARGE
-            } else {
-                End::BROKEN
+            tracing::debug!(%error, "a WebSocket broke");
+            Some(match error.into_inner().downcast_ref::<tungstenite::Error>() {
+                Some(tungstenite::Error::Capacity(_)) => End::TOO_LARGE,
+                Some(tungstenite::Error::Utf8(_)) => End::NOT_TEXT,
+                _ => End::BROKEN,
             })
         }
     }

@@ -109,7 +109,9 @@ impl Socket {
             // A hub may look whether anybody is there.
             Ok(Message::Ping(_)) => self.hear(patience),
             Ok(other) => panic!("{other:?}"),
-            Err(Error::Io(error)) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
+            Err(Error::Io(error)) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                None
+            }
             Err(error) => Some(Heard::Lost(error.to_string())),
         }
     }
