@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState};
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// How many events are read at once.
 const READ_EVENTS: usize = 1_024;
@@ -26,13 +27,19 @@ impl Resume {
         let mut bytes = Vec::with_capacity(8 + 4 * self.next.len());
         write_number(&mut bytes, self.topic.into());
         self.next.iter().for_each(|next| write_number(&mut bytes, *next));
+        bytes.extend_from_slice(&checksum(&bytes));
         BASE64.encode(bytes)
     }
 
     /// What a text says.
     pub fn decode(text: &str) -> Result<Self, QueryError> {
         let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
-        let mut rest = &bytes[..];
+        // Almost any text is base64, and almost any bytes are numbers.
+        let (numbers, sum) = bytes.split_last_chunk().ok_or(QueryError::BadToken)?;
+        if checksum(numbers) != *sum {
+            return Err(QueryError::BadToken);
+        }
+        let mut rest = numbers;
         let mut numbers = Vec::new();
         while !rest.is_empty() {
             numbers.push(read_number(&mut rest).ok_or(QueryError::BadToken)?);
@@ -40,6 +47,11 @@ impl Resume {
         let (topic, next) = numbers.split_first().ok_or(QueryError::BadToken)?;
         Ok(Self { topic: u32::try_from(*topic).map_err(|_| QueryError::BadToken)?, next: next.to_vec() })
     }
+}
+
+/// What tells a token from other texts.
+fn checksum(bytes: &[u8]) -> [u8; 4] {
+    (xxh3_64(bytes) as u32).to_le_bytes()
 }
 
 /// Seven bits a byte, the lowest first.

@@ -89,7 +89,7 @@ pub enum QueryError {
     #[error("no event with id {0} is kept in that partition")]
     UnknownId(Uuid),
     /// The token is not one of this hub's.
-    #[error("the cursor is not valid: pass the value of \"next\" as it was given")]
+    #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
     BadToken,
     /// The topic was deleted since.
     #[error("the topic was deleted since this cursor was made")]

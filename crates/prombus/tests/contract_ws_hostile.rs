@@ -52,7 +52,7 @@ fn refuses(bytes: &[u8]) -> (u16, String) {
     socket.bytes(bytes);
     let close = socket.is_closed();
     serves(&hub.api);
-    hub.is_well();
+    hub.ends_well();
     close
 }
 
@@ -84,7 +84,7 @@ fn a_text_in_many_fragments_is_one_text() {
     let answer = socket.next();
     assert_eq!((&answer["op"], &answer["corr"]), (&json!("OK"), &json!("é")));
     assert_eq!(hub.api.all("t", "")[0]["payload"], json!({"s": "é🦀"}));
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_ping_between_fragments_is_answered() {
     socket.bytes(&bare_frame(0, true, b""));
     socket.bytes(&bare_frame(FINAL, true, end));
     assert_eq!(socket.next()["op"], "OK");
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn pings_are_answered_and_pongs_are_not() {
     socket.message(Message::Pong(b"unasked".to_vec().into()));
     socket.is_quiet();
     socket.ok(json!({"op": "AUTH", "token": "x"}));
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_binary_frame_is_refused() {
     assert!(matches!(code.as_str(), "bad_request" | "bad_json" | "1003"), "{code}");
     hub.api.get("/v1/topics/t").fails(404, "not_found");
     serves(&hub.api);
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn bad_utf8_is_refused() {
         let code = refused(&mut socket);
         assert!(matches!(code.as_str(), "bad_json" | "bad_request" | "1007" | "1002"), "{code}");
         serves(&hub.api);
-        hub.is_well();
+        hub.ends_well();
     }
 }
 
@@ -183,7 +183,7 @@ fn a_bad_goodbye_does_no_harm() {
             other => panic!("{other:?} to {payload:?}"),
         }
         serves(&hub.api);
-        hub.is_well();
+        hub.ends_well();
     }
 }
 
@@ -197,7 +197,7 @@ fn a_frame_that_claims_to_be_huge_is_refused_at_once() {
         let code = refused(&mut socket);
         assert!(matches!(code.as_str(), "too_large" | "1009" | "1002"), "{code}");
         serves(&hub.api);
-        hub.is_well();
+        hub.ends_well();
     }
 }
 
@@ -222,7 +222,7 @@ fn fragments_without_end_are_refused() {
         let _ = socket.line().shutdown(Shutdown::Both);
     });
     serves(&hub.api);
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_commit_that_is_too_large_is_refused() {
     assert!(matches!(code.as_str(), "too_large" | "1009"), "{code}");
     hub.api.get("/v1/topics/t").fails(404, "not_found");
     serves(&hub.api);
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_commit_that_just_fits_is_taken() {
     let (hub, mut socket) = hub();
     let events: Vec<Value> = (0..8).map(|_| json!({"payload": "x".repeat(1_000_000)})).collect();
     socket.ok(json!({"op": "PUBLISH", "topic": "t", "events": events}));
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn json_that_is_nested_too_deep_is_refused() {
     let fits = format!("{}1{}", "[".repeat(127), "]".repeat(127));
     socket.text(format!(r#"{{"op":"PUBLISH","corr":"1","topic":"t","payload":{fits}}}"#));
     assert_eq!(socket.next()["op"], "OK");
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_line_that_ends_within_a_frame_does_no_harm() {
     }
     eventually("only one is left", || hub.api.metric("ws_connections") == Some(1.0));
     hub.api.get("/v1/topics/t").fails(404, "not_found");
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn hundreds_of_idle_connections_cost_the_others_nothing() {
     assert!(since(started) < 1000);
     drop(idle);
     eventually("only one is left", || hub.api.metric("ws_connections") == Some(1.0));
-    hub.is_well();
+    hub.ends_well();
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn subscribing_again_and_again_leaves_nothing_behind() {
     }
     let status = hub.api.get("/v1/topics/t/groups/g").is(200);
     assert_eq!(status["members"].as_array().map(Vec::len), Some(0), "{status}");
-    hub.is_well();
+    hub.ends_well();
 }
 
 /// A value that may be right for some field.
@@ -460,7 +460,7 @@ fn thousands_of_random_texts_are_answered() {
         }
     });
     serves(&hub.api);
-    hub.is_well();
+    hub.ends_well();
 }
 
 /// Random frames, often with something wrong in their heads.
@@ -510,5 +510,5 @@ fn thousands_of_random_frames_do_no_harm() {
     });
     serves(&hub.api);
     eventually("all are gone", || hub.api.metric("ws_connections") == Some(0.0));
-    hub.is_well();
+    hub.ends_well();
 }

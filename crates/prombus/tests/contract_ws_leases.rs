@@ -323,7 +323,7 @@ fn a_lost_line_counts_for_the_oldest_that_was_not_settled() {
 #[test]
 fn after_a_crash_acked_events_never_come_again_and_others_do() {
     let (mut site, mut socket, _other, held) = holding(10, json!({"backoffMs": 1}));
-    for one in held.iter().filter(|one| number(one) % 2 == 0) {
+    for one in held.iter().filter(|one| number(one).is_multiple_of(2)) {
         socket.ack(std::slice::from_ref(one));
     }
     socket.ok(settle("NACK", json!({"id": id(&held[1]), "delay_ms": 60000})));

@@ -41,7 +41,7 @@ impl LoggedHub {
 
     /// The hub is well, ends as it should, and never panicked.
     #[track_caller]
-    pub fn is_well(mut self) {
+    pub fn ends_well(mut self) {
         assert_eq!(self.api.get("/healthz").status, 200);
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
