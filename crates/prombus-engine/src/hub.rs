@@ -160,6 +160,11 @@ impl Hub {
                 Some(state) => {
                     let config = patch.clone().apply(state.config.clone());
                     config.validate().map_err(BusError::BadConfig)?;
+                    if name.is_internal() && config.partitions != state.config.partitions {
+                        let message =
+                            "topics of the hub's own have one partition, so that their order is one";
+                        return Err(BusError::BadConfig(message.into()));
+                    }
                     if config == state.config {
                         return Ok((state, false));
                     }

@@ -4,11 +4,15 @@ use crate::media::JSON;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Appended, Durability, Event, Receipt, TopicName};
+use prombus_engine::groups::Delivery;
 use serde::Serialize;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// What the answer to one event takes, about.
 const PUBLISHED_BYTES: usize = 224;
+/// What a delivery takes beside its payload, about.
+pub(crate) const DELIVERY_BYTES: usize = 448;
 
 /// A body that is JSON already.
 pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Response {
@@ -90,4 +94,46 @@ impl PublishedWriter {
         out.extend_from_slice(self.after_ts);
         out.extend_from_slice(if event.duplicate { b"true}" } else { b"false}" });
     }
+}
+
+/// Writes deliveries: the event and its context.
+pub(crate) struct DeliveryWriter {
+    now: Instant,
+    after_attempt: String,
+}
+
+impl DeliveryWriter {
+    pub fn new(max_attempts: u32) -> Self {
+        let after_attempt = format!(",\"maxAttempts\":{max_attempts},\"ack_deadline_ms\":");
+        Self { now: Instant::now(), after_attempt }
+    }
+
+    /// One delivery, without its braces.
+    pub fn write(&self, delivery: &Delivery, out: &mut Vec<u8>) {
+        let mut number = itoa::Buffer::new();
+        out.extend_from_slice(b"\"event\":");
+        delivery.event.write_json(out);
+        out.extend_from_slice(b",\"ctx\":{\"attempt\":");
+        out.extend_from_slice(number.format(delivery.attempt).as_bytes());
+        out.extend_from_slice(self.after_attempt.as_bytes());
+        let left = delivery.deadline.saturating_duration_since(self.now);
+        out.extend_from_slice(number.format(left.as_millis()).as_bytes());
+        out.extend_from_slice(b",\"lease\":\"");
+        delivery.lease.write(out);
+        out.extend_from_slice(b"\"}");
+    }
+}
+
+/// The field that has all deliveries.
+pub(crate) fn deliveries(deliveries: &[Delivery], max_attempts: u32, out: &mut Vec<u8>) {
+    let payloads: usize = deliveries.iter().map(|delivery| delivery.event.payload.len()).sum();
+    out.reserve(payloads + DELIVERY_BYTES * (deliveries.len() + 1));
+    let writer = DeliveryWriter::new(max_attempts);
+    out.extend_from_slice(b"\"deliveries\":[");
+    for (index, delivery) in deliveries.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+        writer.write(delivery, out);
+        out.push(b'}');
+    }
+    out.push(b']');
 }

@@ -1,11 +1,16 @@
 //! Taking in bodies: never more than allowed, and never from a client that has stopped sending.
 
 use crate::error::ApiError;
-use crate::gateway::GatewayOptions;
+use crate::gateway::{App, GatewayOptions};
+use crate::media;
+use crate::params::Params;
 use axum::body::{Body, HttpBody};
+use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use prombus_wire::parse_object;
+use serde::Deserialize;
 use std::time::Duration;
 
 /// The most that is set aside for a body before any of it has come.
@@ -110,4 +115,21 @@ impl Intake {
         // Whether it came to its end makes no difference.
         let _ = tokio::time::timeout(DISCARD_TIME, discard).await;
     }
+}
+
+/// The body of a call that takes JSON or nothing, and no parameters.
+pub(crate) async fn json_body(app: &App, request: Request) -> Result<Bytes, ApiError> {
+    let (parts, body) = request.into_parts();
+    // The body comes first, whatever else may be wrong, because a client that is still sending reads no answer.
+    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    Params::parse(parts.uri.query())?.done("none")?;
+    if !body.is_empty() {
+        media::require_json(&parts.headers)?;
+    }
+    Ok(body)
+}
+
+/// The object of a body that may be absent.
+pub(crate) fn parse_optional<'a, T: Deserialize<'a> + Default>(body: &'a [u8]) -> Result<T, ApiError> {
+    if body.is_empty() { Ok(T::default()) } else { Ok(parse_object(body)?) }
 }

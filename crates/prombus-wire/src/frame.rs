@@ -1,6 +1,5 @@
 //! Frames that a client sends over the WebSocket: JSON objects with their kind in `op`.
 
-use crate::group::GroupOptionsRequest;
 use crate::publish::EventRequest;
 use crate::text::Text;
 use crate::{ExpectRequest, Object};
@@ -182,27 +181,6 @@ crate::group::with_group_options! {
         pub batch_size: Option<usize>,
         /// At most so many open leases.
         pub max_in_flight: Option<usize>,
-    }
-}
-
-impl SubscribeOptions {
-    /// What it says about the group.
-    pub fn into_options(self) -> GroupOptionsRequest {
-        let Self { from, ts, after_id, mode, ordering, ack_timeout_ms, max_attempts, backoff_ms, .. } = self;
-        GroupOptionsRequest {
-            from,
-            ts,
-            after_id,
-            mode,
-            ordering,
-            ack_timeout_ms,
-            max_attempts,
-            backoff_ms,
-            filter: self.filter,
-            normalize: self.normalize,
-            ack_window: self.ack_window,
-            member_ttl_ms: self.member_ttl_ms,
-        }
     }
 }
 

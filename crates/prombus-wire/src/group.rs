@@ -8,7 +8,30 @@ use serde_json::{Map, Value};
 /// Declares a request with fields of its own beside the options of a group. (`flatten` would do, but it
 /// does not go together with `deny_unknown_fields`.)
 macro_rules! with_group_options {
-    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)* }) => {
+    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)+ }) => {
+        $crate::group::with_group_options! { @only $(#[$doc])* pub struct $name { $($fields)+ } }
+
+        impl $name {
+            /// What it says about the group.
+            pub fn into_options(self) -> $crate::GroupOptionsRequest {
+                $crate::GroupOptionsRequest {
+                    from: self.from,
+                    ts: self.ts,
+                    after_id: self.after_id,
+                    mode: self.mode,
+                    ordering: self.ordering,
+                    ack_timeout_ms: self.ack_timeout_ms,
+                    max_attempts: self.max_attempts,
+                    backoff_ms: self.backoff_ms,
+                    filter: self.filter,
+                    normalize: self.normalize,
+                    ack_window: self.ack_window,
+                    member_ttl_ms: self.member_ttl_ms,
+                }
+            }
+        }
+    };
+    (@only $(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -56,7 +79,7 @@ macro_rules! with_group_options {
 
 pub(crate) use with_group_options;
 
-with_group_options! {
+with_group_options! { @only
     /// The body of `PUT /v1/topics/{topic}/groups/{group}`; what is absent has its default.
     pub struct GroupOptionsRequest {}
 }
@@ -74,27 +97,6 @@ with_group_options! {
         pub batch_size: Option<usize>,
         /// At most so many open leases of this member.
         pub max_in_flight: Option<usize>,
-    }
-}
-
-impl PullRequest {
-    /// What it says about the group.
-    pub fn into_options(self) -> GroupOptionsRequest {
-        let Self { from, ts, after_id, mode, ordering, ack_timeout_ms, max_attempts, backoff_ms, .. } = self;
-        GroupOptionsRequest {
-            from,
-            ts,
-            after_id,
-            mode,
-            ordering,
-            ack_timeout_ms,
-            max_attempts,
-            backoff_ms,
-            filter: self.filter,
-            normalize: self.normalize,
-            ack_window: self.ack_window,
-            member_ttl_ms: self.member_ttl_ms,
-        }
     }
 }
 

@@ -51,7 +51,10 @@ pub struct Group {
     pub(super) seen: AtomicU64,
     /// Wakes the keeper.
     pub(super) kick: Notify,
+    /// When the keeper wakes by itself; `None` while there is none.
     pub(super) keeper: Mutex<Option<Instant>>,
+    /// Tells that the keeper has ended.
+    pub(super) unkept: Notify,
     /// Counts how often partitions got other owners.
     pub(super) assignments: watch::Sender<u64>,
 }
@@ -116,6 +119,7 @@ impl Group {
             seen: AtomicU64::new(0),
             kick: Notify::new(),
             keeper: Mutex::new(None),
+            unkept: Notify::new(),
             assignments: watch::channel(0).0,
         })
     }

@@ -7,6 +7,7 @@ use super::state::{Batch, LaneMove};
 use super::{GroupError, stored};
 use crate::bus::BusError;
 use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Epoch, Offset};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -80,7 +81,11 @@ impl Group {
                 *keeper = state.next_tick();
                 *keeper
             };
-            let Some(next) = next else { return };
+            let Some(next) = next else {
+                // It is written down already that there is no keeper, and another may be there by now.
+                self.unkept.notify_waiters();
+                return;
+            };
             tokio::select! {
                 // Any order will do; a fixed one lets a simulation be repeated.
                 biased;
@@ -90,6 +95,20 @@ impl Group {
             }
         }
         *self.keeper.lock() = None;
+        self.unkept.notify_waiters();
+    }
+
+    /// Waits until the last commit of a group that has failed is over.
+    pub(super) async fn until_unkept(&self) {
+        loop {
+            let mut unkept = pin!(self.unkept.notified());
+            // From here on the end is not missed.
+            unkept.as_mut().enable();
+            if self.keeper.lock().is_none() {
+                return;
+            }
+            unkept.await;
+        }
     }
 
     /// Writes everything that has changed, in one commit.
@@ -149,7 +168,7 @@ impl Group {
         loop {
             match self.hub.bus.commit(commit.clone()).await {
                 Ok(_) => return Ok(()),
-                // Nothing happened, and it will be possible in a moment.
+                // Whoever is in the way is another hub, which tells nobody here when it is done.
                 Err(BusError::Commit(CommitError::Busy)) => tokio::time::sleep(BUSY_PAUSE).await,
                 Err(error) => return Err(error),
             }

@@ -12,14 +12,11 @@ use prombus_core::{Commit, CommitError, ConfigChange, ReadError, TopicName, Topi
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// At most so many groups has a topic.
 const MAX_GROUPS: usize = 10_000;
 /// How often something is tried again when others do the same at the same time.
 const MAX_TRIES: usize = 16;
-/// How long to wait before that.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 type Key = (TopicName, GroupName);
 
@@ -249,6 +246,7 @@ impl Groups {
         let busy = slot.busy.lock().await;
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
         group.fail(gone());
+        group.until_unkept().await;
         let mut outcome = Err(CommitError::Busy.into());
         for _ in 0..MAX_TRIES {
             let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };
@@ -261,11 +259,8 @@ impl Groups {
                     outcome = Ok(());
                     break;
                 }
-                // A last commit of the group was under way. There is nothing to wait on but its end.
-                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {
-                    // The hub's commit ends by itself, and tells nobody here.
-                    tokio::time::sleep(RETRY_PAUSE).await;
-                }
+                // Another hub has moved them meanwhile.
+                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {}
                 Err(error) => return Err(error.into()),
             }
         }

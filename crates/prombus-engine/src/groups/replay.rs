@@ -11,8 +11,8 @@ use crate::filter::Filter;
 use crate::query::{From, Place, Query, QueryError, Reader};
 use bytes::Bytes;
 use prombus_core::{
-    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, Offset, Placement, ReadError, TopicName,
-    TopicState,
+    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, Placement,
+    ReadError, TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
@@ -91,120 +91,145 @@ impl Groups {
     /// next one.
     pub async fn replay(self: &Arc<Self>, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
         let (groups, topic) = (self.clone(), topic.clone());
-        let task = tokio::spawn(async move { groups.replay_all(&topic, replay).await });
+        let task = tokio::spawn(async move {
+            let _one_at_a_time = groups.replaying.lock().await;
+            let Some(name) = topic.dead_letters() else { return Ok(Replayed::default()) };
+            let Some(letters) = groups.hub.log.topic(&name).await? else { return Ok(Replayed::default()) };
+            let ledger = Ledger::read(&*groups.hub.log, &letters).await?;
+            let answer = Replayed::default();
+            Replaying { groups: &groups, topic, replay, ledger, answer }.run(letters).await
+        });
         task.await.unwrap_or_else(|error| Err(GroupError::Failed(error.to_string())))
     }
+}
 
-    async fn replay_all(&self, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
-        let _one_at_a_time = self.replaying.lock().await;
-        let mut answer = Replayed::default();
-        let Some(name) = topic.dead_letters() else { return Ok(answer) };
-        let Some(letters) = self.hub.log.topic(&name).await? else { return Ok(answer) };
-        let mut ledger = self.ledger(&letters).await?;
+/// A replay at work.
+struct Replaying<'a> {
+    groups: &'a Groups,
+    topic: TopicName,
+    replay: Replay,
+    ledger: Ledger,
+    answer: Replayed,
+}
+
+impl Replaying<'_> {
+    async fn run(mut self, letters: TopicState) -> Result<Replayed, GroupError> {
         let query = Query {
             from: From::Earliest,
             partition: None,
             key: None,
             to_ts: None,
-            filter: replay.filter.clone(),
+            filter: self.replay.filter.clone(),
         };
-        let mut reader = Reader::new(self.hub.log.clone(), letters, query, Place::START)?.up_to_now();
-        let limit = replay.limit.unwrap_or(usize::MAX);
-        loop {
-            let left = limit.saturating_sub(answer.replayed as usize);
-            if left == 0 {
-                break;
-            }
+        let log = self.groups.hub.log.clone();
+        let mut reader = Reader::new(log, letters, query, Place::START)?.up_to_now();
+        while self.left() > 0 {
             let page = reader.next_page(LETTERS_AT_ONCE).await?;
-            let letters = page.events.into_iter().filter_map(DeadLetter::parse);
-            let wanted: Vec<DeadLetter> = letters.filter(|letter| replay.is_about(letter)).collect();
-            for some in batches(wanted, left) {
-                self.replay_some(topic, &replay, some, &mut ledger, &mut answer).await?;
-                if answer.replayed as usize >= limit {
-                    break;
-                }
+            let mut letters = page.events.into_iter().filter_map(DeadLetter::parse).peekable();
+            // What was chosen may still be refused, so there may be room for more of the same page.
+            while self.left() > 0 && letters.peek().is_some() {
+                let chosen = self.choose(&mut letters);
+                self.send_back(chosen).await?;
             }
-            answer.skipped.truncate(MAX_SKIPPED);
             if page.next.is_none() {
                 break;
             }
         }
-        Ok(answer)
+        Ok(self.answer)
     }
 
-    async fn replay_some(
-        &self,
-        topic: &TopicName,
-        replay: &Replay,
-        letters: Vec<DeadLetter>,
-        ledger: &mut Ledger,
-        answer: &mut Replayed,
-    ) -> Result<(), GroupError> {
-        answer.matched += letters.len() as u64;
-        let mut by_group: BTreeMap<String, Vec<DeadLetter>> = BTreeMap::new();
-        for letter in letters {
-            let refusal = match () {
-                () if replay.force => None,
-                () if ledger.offsets.contains(letter.event.offset.0) => Some("it was replayed already"),
-                () if letter.replays >= MAX_REPLAYS => Some("it came back too often"),
-                () => None,
-            };
-            match refusal {
-                Some(why) => answer.skipped.push((letter.event.id, format!("{why}; force replays it"))),
-                None => by_group.entry(letter.group.clone()).or_default().push(letter),
-            }
-        }
-        for (group, letters) in by_group {
-            match replay.to {
-                ReplayTo::Topic => self.to_topic(topic, replay, letters, ledger, answer).await?,
-                ReplayTo::Group => self.to_group(topic, replay, (&group, letters), ledger, answer).await?,
-            }
-        }
-        Ok(())
+    /// How many letters may still be replayed.
+    fn left(&self) -> usize {
+        self.replay.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.answer.replayed as usize))
     }
 
-    async fn to_topic(
-        &self,
-        topic: &TopicName,
-        replay: &Replay,
-        letters: Vec<DeadLetter>,
-        ledger: &mut Ledger,
-        answer: &mut Replayed,
-    ) -> Result<(), GroupError> {
+    /// The next letters that may go back, as many as there is room for.
+    fn choose(&mut self, letters: &mut impl Iterator<Item = DeadLetter>) -> Vec<DeadLetter> {
+        let (left, mut chosen) = (self.left(), Vec::new());
+        while chosen.len() < left
+            && let Some(letter) = letters.next()
+        {
+            if !self.replay.is_about(&letter) {
+                continue;
+            }
+            self.answer.matched += 1;
+            match self.refusal(&letter) {
+                Some(why) => self.skip(letter.event.id, format!("{why}; force replays it")),
+                None => chosen.push(letter),
+            }
+        }
+        chosen
+    }
+
+    fn refusal(&self, letter: &DeadLetter) -> Option<&'static str> {
+        if self.replay.force {
+            None
+        } else if self.ledger.offsets.contains(letter.event.offset.0) {
+            Some("it was replayed already")
+        } else if letter.replays >= MAX_REPLAYS {
+            Some("it came back too often")
+        } else {
+            None
+        }
+    }
+
+    fn skip(&mut self, letter: Uuid, why: String) {
+        if self.answer.skipped.len() < MAX_SKIPPED {
+            self.answer.skipped.push((letter, why));
+        }
+    }
+
+    async fn send_back(&mut self, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
+        match self.replay.to {
+            ReplayTo::Topic => self.to_topic(letters).await,
+            ReplayTo::Group => {
+                let mut by_group: BTreeMap<String, Vec<DeadLetter>> = BTreeMap::new();
+                for letter in letters {
+                    by_group.entry(letter.group.clone()).or_default().push(letter);
+                }
+                for (group, letters) in by_group {
+                    self.to_group(&GroupName::parse(&group)?, letters).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn to_topic(&mut self, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
             let (mut events, mut bytes, mut offsets) = (Vec::new(), 0, Vec::new());
             while bytes < BYTES_AT_ONCE
                 && let Some(letter) = letters.next()
             {
-                let Some(event) = letter.revived() else { continue };
+                let Some(event) = letter.revived() else {
+                    self.skip(letter.event.id, "its original cannot be read".into());
+                    continue;
+                };
                 bytes += event.size();
                 offsets.push(letter.event.offset.0);
-                events.push(Append { topic: topic.clone(), placement: Placement::Auto, expect: None, event });
+                let topic = self.topic.clone();
+                events.push(Append { topic, placement: Placement::Auto, expect: None, event });
             }
-            answer.replayed += events.len() as u64;
-            if replay.dry_run {
+            if events.is_empty() {
                 continue;
             }
-            let cursors = vec![ledger.note(&offsets)];
-            self.hub.bus.commit(Arc::new(Commit { events, cursors, ..Commit::default() })).await?;
+            let replayed = events.len() as u64;
+            if !self.replay.dry_run {
+                let cursors = vec![self.ledger.note(&offsets)];
+                let commit = Commit { events, cursors, ..Commit::default() };
+                self.groups.hub.bus.commit(Arc::new(commit)).await?;
+            }
+            self.answer.replayed += replayed;
         }
         Ok(())
     }
 
-    async fn to_group(
-        &self,
-        topic: &TopicName,
-        replay: &Replay,
-        (group, letters): (&str, Vec<DeadLetter>),
-        ledger: &mut Ledger,
-        answer: &mut Replayed,
-    ) -> Result<(), GroupError> {
-        let mut skip = |letter: &DeadLetter, why: String| answer.skipped.push((letter.event.id, why));
-        let group = match self.find(topic, &GroupName::parse(group)?).await {
+    async fn to_group(&mut self, name: &GroupName, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
+        let group = match self.groups.find(&self.topic, name).await {
             Ok(group) => group,
             Err(error @ (GroupError::NotFound { .. } | GroupError::Query(_))) => {
-                letters.iter().for_each(|letter| skip(letter, error.to_string()));
+                letters.iter().for_each(|letter| self.skip(letter.event.id, error.to_string()));
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -215,49 +240,39 @@ impl Groups {
             match group.body(letter.partition as usize, letter.offset).await {
                 Ok(Some(event)) if event.id == letter.original_id => kept.push(letter),
                 Ok(_) | Err(GroupError::Query(QueryError::Read(ReadError::NoSuchPartition { .. }))) => {
-                    skip(&letter, "the topic no longer has the original; replay to the topic".into());
+                    let why = "the topic no longer has the original; replay to the topic";
+                    self.skip(letter.event.id, why.into());
                 }
                 Err(error) => return Err(error),
             }
         }
-        if replay.dry_run {
-            answer.replayed += kept.len() as u64;
+        if self.replay.dry_run {
+            self.answer.replayed += kept.len() as u64;
             return Ok(());
         }
-        let (reopened, refused) = group.reopen(&kept, ledger).await?;
-        answer.replayed += reopened;
-        answer.skipped.extend(refused);
+        let (reopened, refused) = group.reopen(&kept, &mut self.ledger).await?;
+        self.answer.replayed += reopened;
+        refused.into_iter().for_each(|(letter, why)| self.skip(letter, why));
         Ok(())
     }
+}
 
-    async fn ledger(&self, letters: &TopicState) -> Result<Ledger, GroupError> {
-        let key = CursorKey {
-            topic: letters.name.clone(),
-            reader: REPLAYED.into(),
-            partition: prombus_core::Partition(0),
-        };
-        let cursor = self.hub.log.cursor(&key).await?;
+impl Ledger {
+    /// What was replayed of the letters of a topic.
+    async fn read(log: &dyn EventLog, letters: &TopicState) -> Result<Self, GroupError> {
+        let (topic, reader) = (letters.name.clone(), REPLAYED.to_owned());
+        // Topics of dead letters have one partition.
+        let key = CursorKey { topic, reader, partition: Partition(0) };
         let damaged = |_| GroupError::Failed("the list of replayed dead letters is damaged".into());
-        let (version, offsets) = match cursor {
+        let (version, offsets) = match log.cursor(&key).await? {
             None => (0, RoaringTreemap::new()),
             Some(cursor) => {
                 (cursor.version, RoaringTreemap::deserialize_from(&cursor.detail[..]).map_err(damaged)?)
             }
         };
-        Ok(Ledger { key, topic: letters.clone(), version, offsets })
+        Ok(Self { key, topic: letters.clone(), version, offsets })
     }
-}
 
-/// Letters in pieces of which none has more than `left`: where all is replayed, that is all that may be.
-fn batches(letters: Vec<DeadLetter>, left: usize) -> impl Iterator<Item = Vec<DeadLetter>> {
-    let mut letters = letters.into_iter().peekable();
-    std::iter::from_fn(move || {
-        letters.peek()?;
-        Some(letters.by_ref().take(left).collect())
-    })
-}
-
-impl Ledger {
     /// Notes that letters are replayed, with the commit that the move goes into.
     fn note(&mut self, offsets: &[u64]) -> CursorMove {
         self.offsets.extend(offsets.iter().copied());

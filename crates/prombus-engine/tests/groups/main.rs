@@ -115,6 +115,7 @@ behaviours! {
         an_event_that_keeps_coming_back_is_left_alone
         a_dry_run_changes_nothing
         a_replay_is_about_what_it_names
+        a_limit_counts_what_goes_back
         a_letter_can_go_to_the_topic
         letters_of_a_group_that_is_gone_are_skipped;
     partitioned:

@@ -125,6 +125,24 @@ pub async fn a_replay_is_about_what_it_names(s: Stage) {
     assert_eq!((drain(&group, "m").await, drain(&other, "m").await.len()), (vec![5], 6));
 }
 
+/// Letters that are refused take no room in the limit, and never more go back than it says.
+pub async fn a_limit_counts_what_goes_back(s: Stage) {
+    let topic = s.topic("limited", 1).await;
+    s.publish(&topic, None, 0..=9).await;
+    let group = s.group(&topic, "g", once()).await;
+    fail_all(&group).await;
+    let letters = s.letters(&topic).await;
+    let ids = Some([0, 2, 4].map(|n: usize| letters[n].id).into());
+    assert_eq!(replay(&s, &topic, Replay { ids, ..everything() }).await.replayed, 3);
+    drain(&group, "m").await;
+    for (matched, replayed, skipped) in [(7, 4, 3), (10, 3, 7), (10, 0, 10)] {
+        let answer = replay(&s, &topic, Replay { limit: Some(4), ..everything() }).await;
+        let counts = (answer.matched, answer.replayed, answer.skipped.len());
+        assert_eq!(counts, (matched, replayed, skipped), "four at most, in the order of the letters");
+        assert_eq!(drain(&group, "m").await.len() as u64, replayed);
+    }
+}
+
 pub async fn a_letter_can_go_to_the_topic(s: Stage) {
     let topic = s.topic("everyone", 1).await;
     let id = s.publish(&topic, Some("k"), [1]).await[0].id;

@@ -2,10 +2,9 @@
 
 use super::events;
 use crate::answers::json_of;
-use crate::body::Intake;
+use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::media;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
 use axum::extract::{RawQuery, Request, State};
@@ -14,7 +13,7 @@ use axum::response::Response;
 use prombus_core::TopicName;
 use prombus_engine::Filter;
 use prombus_engine::groups::{GroupName, Replay, ReplayTo};
-use prombus_wire::{ReplayAnswer, ReplayRequest, SkippedLetter, parse_object};
+use prombus_wire::{ReplayAnswer, ReplayRequest, SkippedLetter};
 
 fn letters_of(topic: &TopicName) -> Result<TopicName, ApiError> {
     topic.dead_letters().ok_or_else(|| ApiError::bad_request("no topic with such a long name can exist"))
@@ -54,15 +53,8 @@ pub(crate) async fn replay(
     request: Request,
 ) -> Result<Response, ApiError> {
     let topic = names.topic()?;
-    let (parts, body) = request.into_parts();
-    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
-    Params::parse(parts.uri.query())?.done("none")?;
-    let request: ReplayRequest = if body.is_empty() {
-        ReplayRequest::default()
-    } else {
-        media::require_json(&parts.headers)?;
-        parse_object(&body)?
-    };
+    let body = json_body(&app, request).await?;
+    let request: ReplayRequest = parse_optional(&body)?;
     let replayed = app.hub()?.groups().replay(&topic, parse(request)?).await?;
     let skipped = replayed.skipped.into_iter();
     let answer = ReplayAnswer {

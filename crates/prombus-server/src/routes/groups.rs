@@ -1,16 +1,14 @@
 //! Consumer groups: made, shown and deleted; pulled from, acked, moved.
 
 use crate::answers::{self, json_of};
-use crate::body::Intake;
+use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::media;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use prombus_core::{Offset, Partition, TopicState, json};
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering, Pull,
@@ -21,35 +19,15 @@ use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
     GroupPartition, Groups, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
 };
-use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// How many events a pull gets where nothing is said.
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a member may hold where nothing is said.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
-/// What a delivery takes beside its payload, about.
-const DELIVERY_BYTES: usize = 448;
 /// What the result for one lease takes, about.
 const RESULT_BYTES: usize = 64;
-
-/// The body of a call, whole.
-async fn body(app: &App, request: Request) -> Result<Bytes, ApiError> {
-    let (parts, body) = request.into_parts();
-    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
-    Params::parse(parts.uri.query())?.done("none")?;
-    if !body.is_empty() {
-        media::require_json(&parts.headers)?;
-    }
-    Ok(body)
-}
-
-/// A body that may be absent.
-fn parse_optional<'a, T: Deserialize<'a> + Default>(body: &'a [u8]) -> Result<T, ApiError> {
-    if body.is_empty() { Ok(T::default()) } else { Ok(parse_object(body)?) }
-}
 
 impl PathNames {
     fn group(&self) -> Result<GroupName, ApiError> {
@@ -69,7 +47,7 @@ pub(crate) async fn pull(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (topic, name) = (names.topic()?, names.group()?);
-    let body = body(&app, request).await?;
+    let body = json_body(&app, request).await?;
     let request: PullRequest = parse_optional(&body)?;
     let pull = Pull {
         max: request.max.or(request.batch_size).unwrap_or(DEFAULT_BATCH),
@@ -85,28 +63,9 @@ pub(crate) async fn pull(
 }
 
 fn delivered(deliveries: &[Delivery], max_attempts: u32) -> Response {
-    let now = Instant::now();
-    let payloads: usize = deliveries.iter().map(|delivery| delivery.event.payload.len()).sum();
-    let mut out = Vec::with_capacity(32 + payloads + DELIVERY_BYTES * deliveries.len());
-    let max_attempts = format!(",\"maxAttempts\":{max_attempts},\"ack_deadline_ms\":");
-    let mut number = itoa::Buffer::new();
-    out.extend_from_slice(b"{\"deliveries\":[");
-    for (index, delivery) in deliveries.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(b"{\"event\":");
-        delivery.event.write_json(&mut out);
-        out.extend_from_slice(b",\"ctx\":{\"attempt\":");
-        out.extend_from_slice(number.format(delivery.attempt).as_bytes());
-        out.extend_from_slice(max_attempts.as_bytes());
-        let left = delivery.deadline.saturating_duration_since(now);
-        out.extend_from_slice(number.format(left.as_millis()).as_bytes());
-        out.extend_from_slice(b",\"lease\":\"");
-        delivery.lease.write(&mut out);
-        out.extend_from_slice(b"\"}}");
-    }
-    out.extend_from_slice(b"]}");
+    let mut out = vec![b'{'];
+    answers::deliveries(deliveries, max_attempts, &mut out);
+    out.push(b'}');
     answers::json(StatusCode::OK, out)
 }
 
@@ -116,7 +75,7 @@ pub(crate) async fn ack(
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let body = body(&app, request).await?;
+    let body = json_body(&app, request).await?;
     let request: AckRequest<'_> = parse_optional(&body)?;
     let group = existing(&app, &names).await?;
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
@@ -154,7 +113,7 @@ pub(crate) async fn put(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (topic, name) = (names.topic()?, names.group()?);
-    let body = body(&app, request).await?;
+    let body = json_body(&app, request).await?;
     let call = group_call(parse_optional::<GroupOptionsRequest>(&body)?)?;
     let (group, made) = app.hub()?.group(&topic, &name, &call).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
@@ -227,7 +186,7 @@ pub(crate) async fn set_cursor(
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let body = body(&app, request).await?;
+    let body = json_body(&app, request).await?;
     let CursorRequest { from, ts, after_id, offset, partition } = parse_object(&body)?;
     let from = start(&Start { from: Some(from), ts, after_id, offset, with_offset: true })?;
     let group = existing(&app, &names).await?;
@@ -241,7 +200,7 @@ pub(crate) async fn skip(
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let body = body(&app, request).await?;
+    let body = json_body(&app, request).await?;
     let SkipRequest { partition, offset } = parse_object(&body)?;
     let group = existing(&app, &names).await?;
     let skipped = group.skip(Partition(partition), offset).await?;

@@ -1,10 +1,9 @@
 //! Topics: list, show, make, change, delete.
 
 use crate::answers::json_of;
-use crate::body::Intake;
+use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::media;
 use crate::params::Params;
 use crate::path::PathNames;
 use axum::extract::{RawQuery, Request, State};
@@ -12,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Bounds, TopicConfig, TopicPatch, TopicState};
 use prombus_engine::Hub;
-use prombus_wire::{PartitionBounds, parse_object};
+use prombus_wire::PartitionBounds;
 use serde::Serialize;
 
 /// A topic as it is answered.
@@ -82,16 +81,9 @@ pub(crate) async fn put(
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let (parts, body) = request.into_parts();
-    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
-    Params::parse(parts.uri.query())?.done("none")?;
+    let body = json_body(&app, request).await?;
     let (hub, topic) = (app.hub()?, names.topic()?);
-    let patch = if body.is_empty() {
-        TopicPatch::default()
-    } else {
-        media::require_json(&parts.headers)?;
-        parse_object(&body)?
-    };
+    let patch: TopicPatch = parse_optional(&body)?;
     let (state, made) = hub.put_topic(&topic, patch).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &Shown::of(hub, &state).await?))

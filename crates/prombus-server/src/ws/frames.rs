@@ -1,18 +1,15 @@
 //! Frames that the hub sends, written by hand because there are many of them.
 
 use super::session::Key;
+use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter};
 use crate::error::ApiError;
 use prombus_core::json::write_string;
 use prombus_core::{Appended, Durability, Partition, Receipt};
 use prombus_engine::groups::Delivery;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 /// What goes back with the answer, as it was given: JSON.
 pub(crate) type Corr = Option<String>;
-
-/// What a delivery takes beside its payload, about.
-const DELIVERY_BYTES: usize = 512;
 
 fn with_corr(op: &str, corr: &str) -> Vec<u8> {
     format!("{{\"op\":\"{op}\",\"corr\":{corr}").into_bytes()
@@ -82,28 +79,11 @@ fn of_group(op: &str, key: &Key, out: &mut Vec<u8>) {
     write_string(out, key.group.as_str());
 }
 
-/// One delivery: the event and its context, without braces.
-fn delivery(delivery: &Delivery, max_attempts: u32, out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    out.extend_from_slice(b"\"event\":");
-    delivery.event.write_json(out);
-    out.extend_from_slice(b",\"ctx\":{\"attempt\":");
-    out.extend_from_slice(number.format(delivery.attempt).as_bytes());
-    out.extend_from_slice(b",\"maxAttempts\":");
-    out.extend_from_slice(number.format(max_attempts).as_bytes());
-    out.extend_from_slice(b",\"ack_deadline_ms\":");
-    let left = delivery.deadline.saturating_duration_since(Instant::now());
-    out.extend_from_slice(number.format(left.as_millis()).as_bytes());
-    out.extend_from_slice(b",\"lease\":\"");
-    delivery.lease.write(out);
-    out.extend_from_slice(b"\"}");
-}
-
 pub(crate) fn event(key: &Key, one: &Delivery, max_attempts: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(DELIVERY_BYTES + one.event.payload.len());
     of_group("EVENT", key, &mut out);
     out.push(b',');
-    delivery(one, max_attempts, &mut out);
+    DeliveryWriter::new(max_attempts).write(one, &mut out);
     out.push(b'}');
     out
 }
@@ -112,13 +92,9 @@ pub(crate) fn events(key: &Key, many: &[Delivery], max_attempts: u32) -> Vec<u8>
     let payloads: usize = many.iter().map(|one| one.event.payload.len()).sum();
     let mut out = Vec::with_capacity(DELIVERY_BYTES * (many.len() + 1) + payloads);
     of_group("EVENTS", key, &mut out);
-    out.extend_from_slice(b",\"deliveries\":[");
-    for (index, one) in many.iter().enumerate() {
-        out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
-        delivery(one, max_attempts, &mut out);
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"]}");
+    out.push(b',');
+    answers::deliveries(many, max_attempts, &mut out);
+    out.push(b'}');
     out
 }
 
