@@ -181,21 +181,21 @@ impl Replaying<'_> {
 
     async fn send_back(&mut self, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
         match self.replay.to {
-            ReplayTo::Topic => self.to_topic(letters).await,
+            ReplayTo::Topic => self.back_to_topic(letters).await,
             ReplayTo::Group => {
                 let mut by_group: BTreeMap<String, Vec<DeadLetter>> = BTreeMap::new();
                 for letter in letters {
                     by_group.entry(letter.group.clone()).or_default().push(letter);
                 }
                 for (group, letters) in by_group {
-                    self.to_group(&GroupName::parse(&group)?, letters).await?;
+                    self.back_to_group(&GroupName::parse(&group)?, letters).await?;
                 }
                 Ok(())
             }
         }
     }
 
-    async fn to_topic(&mut self, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
+    async fn back_to_topic(&mut self, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
             let (mut events, mut bytes, mut offsets) = (Vec::new(), 0, Vec::new());
@@ -225,7 +225,7 @@ impl Replaying<'_> {
         Ok(())
     }
 
-    async fn to_group(&mut self, name: &GroupName, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
+    async fn back_to_group(&mut self, name: &GroupName, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
         let group = match self.groups.find(&self.topic, name).await {
             Ok(group) => group,
             Err(error @ (GroupError::NotFound { .. } | GroupError::Query(_))) => {
