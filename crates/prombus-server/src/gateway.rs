@@ -106,7 +106,7 @@ impl Gateway {
         Ok(Self(Arc::new(Shared {
             metrics: Metrics::new(routes),
             auth: Arc::new(Auth::open(options.auth.clone())?),
-            origins: Origins::new(options.allow_origins.clone()),
+            origins: Origins::new(options.allow_origins.clone(), matches!(options.auth, AuthOptions::None)),
             rates: TopicRates::new(options.topic_events_per_s),
             tls: options.tls.clone().map(Tls::open).transpose()?,
             options,

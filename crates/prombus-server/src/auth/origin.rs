@@ -14,7 +14,12 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DEL
 
 /// Which pages of other hosts may call.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Origins(Vec<String>);
+pub(crate) struct Origins {
+    named: Vec<String>,
+    /// Whether anyone may call, token or not. Then a page is the hub's own only if its host is an address: whoever
+    /// owns a name can let it lead to this machine, and would have a page of the "same" host.
+    anyone: bool,
+}
 
 /// What is known of the page that calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,22 +33,34 @@ pub(crate) enum Page {
 }
 
 impl Origins {
-    pub fn new(origins: Vec<String>) -> Self {
-        Self(origins)
+    pub fn new(named: Vec<String>, anyone: bool) -> Self {
+        Self { named, anyone }
     }
 
     pub fn page(&self, headers: &HeaderMap) -> Page {
         let Some(origin) = headers.get(header::ORIGIN) else { return Page::Own };
         let text = origin.to_str().unwrap_or_default();
-        if self.0.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(text)) {
+        if self.named.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(text)) {
             return Page::Allowed(origin.clone());
         }
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         match (text.split_once("://"), host) {
-            (Some((_, of)), Some(host)) if of.eq_ignore_ascii_case(host) => Page::Own,
+            (Some((_, of)), Some(host))
+                if of.eq_ignore_ascii_case(host) && (!self.anyone || is_address(host)) =>
+            {
+                Page::Own
+            }
             _ => Page::Foreign,
         }
     }
+}
+
+/// Whether a host, with or without a port, is an address or the one name that always leads here.
+fn is_address(host: &str) -> bool {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    let name = name.map_or(host, |(name, _)| name);
+    let bare = name.trim_matches(['[', ']']);
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 impl Page {
@@ -102,7 +119,7 @@ mod tests {
 
     #[test]
     fn own_pages_and_named_ones_may_call() {
-        let origins = Origins::new(vec!["https://app.example".into()]);
+        let origins = Origins::new(vec!["https://app.example".into()], false);
         for (origin, host, page) in [
             ("", "hub:7070", Page::Own),
             ("http://hub:7070", "hub:7070", Page::Own),
@@ -116,8 +133,24 @@ mod tests {
         ] {
             assert_eq!(origins.page(&headers(origin, host)), page, "{origin} {host}");
         }
-        let any = Origins::new(vec!["*".into()]);
+        let any = Origins::new(vec!["*".into()], true);
         assert!(matches!(any.page(&headers("null", "hub")), Page::Allowed(_)));
+    }
+
+    #[test]
+    fn where_anyone_may_call_a_name_is_not_trusted() {
+        let origins = Origins::new(Vec::new(), true);
+        for (host, page) in [
+            ("127.0.0.1:7070", Page::Own),
+            ("[::1]:7070", Page::Own),
+            ("[::1]", Page::Own),
+            ("localhost:7070", Page::Own),
+            ("10.0.0.1", Page::Own),
+            ("evil.example:7070", Page::Foreign),
+            ("127.0.0.1.evil.example", Page::Foreign),
+        ] {
+            assert_eq!(origins.page(&headers(&format!("http://{host}"), host)), page, "{host}");
+        }
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl End {
     const CLOSED: Self = Self { code: close_code::NORMAL, reason: "goodbye" };
     const CLOSING: Self = Self { code: close_code::AWAY, reason: "the hub is closing" };
     const BINARY: Self = Self { code: close_code::UNSUPPORTED, reason: "frames are JSON text" };
-    const TOO_LARGE: Self = Self { code: close_code::SIZE, reason: "the frame is larger than limits.body_bytes" };
+    const TOO_LARGE: Self =
+        Self { code: close_code::SIZE, reason: "the frame is larger than limits.body_bytes" };
     const NOT_TEXT: Self = Self { code: close_code::INVALID, reason: "the frame is not valid UTF-8" };
     const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
     const EXPIRED: Self = Self { code: close_code::POLICY, reason: "the token has expired" };
