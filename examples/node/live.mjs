@@ -105,7 +105,7 @@ async function follow({ hub, topic, from, max, after }) {
 const { values, positionals: [command, topic, payload] } = parseArgs({
   allowPositionals: true,
   options: {
-    hub: { type: "string", default: "http://127.0.0.1:7070" },
+    hub: { type: "string", default: process.env.PROMBUS_URL ?? "http://127.0.0.1:7070" },
     group: { type: "string", default: "node" },
     from: { type: "string", default: "latest" },
     after: { type: "string" },

@@ -20,6 +20,7 @@ import urllib.request
 from websockets.asyncio.client import connect, process_exception
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+HUB = os.environ.get("PROMBUS_URL", "http://127.0.0.1:7070")
 TOKEN = os.environ.get("PROMBUS_TOKEN")
 AUTH = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
 # The hub writes at least a comment every 15 s; a stream that is silent for longer than this is dead.
@@ -119,7 +120,7 @@ def arguments():
     for name in ("publish", "ws", "sse"):
         command = commands.add_parser(name)
         command.add_argument("topic")
-        command.add_argument("--hub", default="http://127.0.0.1:7070")
+        command.add_argument("--hub", default=HUB)
         if name == "publish":
             command.add_argument("payload", help="any JSON")
             continue
