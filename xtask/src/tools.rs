@@ -91,7 +91,10 @@ fn node() -> Result<(), String> {
     let wanted = NODE_PACKAGES.iter().map(|one| format!("{}@{}", one.name, one.version));
     unless_installed(&folder, wanted.collect(), |wanted| {
         let mut install = Command::new("npm");
-        install.args(["install", "--no-save", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).args(wanted);
+        install
+            .args(["install", "--no-save", "--no-audit", "--no-fund", "--prefix"])
+            .arg(&folder)
+            .args(wanted);
         repo::run(install)
     })
 }
@@ -108,9 +111,8 @@ fn unless_installed(
     }
     eprintln!("{}: installing", wanted.join(", "));
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    install(&wanted).map_err(|why| {
-        format!("{why}; the tests need {} in {}", wanted.join(" and "), folder.display())
-    })?;
+    install(&wanted)
+        .map_err(|why| format!("{why}; the tests need {} in {}", wanted.join(" and "), folder.display()))?;
     // Written last: a run that was cut short is done again.
     std::fs::write(&note, text).map_err(|error| format!("{}: {error}", note.display()))
 }

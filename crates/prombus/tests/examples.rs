@@ -148,3 +148,44 @@ fn the_commands_of_the_readme_work_when_pasted() {
         assert!(lines[2].contains(&payload.replace(": ", ":")), "{chapter}: {said}");
     }
 }
+
+/// The first block in this language in a chapter of the page for users, talking to `hub`.
+fn block(chapter: &str, language: &str, hub: &Hub) -> String {
+    let text = std::fs::read_to_string(in_repository("docs/clients.md")).unwrap();
+    let chapter = text.split("\n## ").find(|part| part.starts_with(chapter)).unwrap();
+    let block = chapter.split(&format!("```{language}\n")).nth(1).unwrap().split("```").next().unwrap();
+    block.replace("localhost:7070", hub.url.strip_prefix("http://").unwrap())
+}
+
+/// A consumer that stands in a chapter, as a user would start it.
+struct Snippet {
+    chapter: &'static str,
+    language: &'static str,
+    file: &'static str,
+    program: &'static str,
+}
+
+/// It gets what waits for it, and what comes while it runs.
+fn works_as_it_stands(snippet: &Snippet) {
+    let Snippet { chapter, language, file, program } = snippet;
+    let (folder, hub) = (project(), Hub::start());
+    std::fs::write(folder.path().join(file), block(chapter, language, &hub)).unwrap();
+    hub.run(&["pub", "demo", "1"]).ok();
+    let mut consumer = Running::start(shell(&format!("exec {program} {file}"), folder.path(), &hub));
+    assert_eq!(consumer.line(), "1");
+    hub.run(&["pub", "demo", "2"]).ok();
+    assert_eq!(consumer.line(), "2");
+}
+
+#[test]
+fn the_smallest_python_works_as_it_stands() {
+    let program = "examples/python/.venv/bin/python";
+    works_as_it_stands(&Snippet { chapter: "Python", language: "python", file: "small.py", program });
+}
+
+#[test]
+fn the_smallest_node_works_as_it_stands() {
+    // Packages are found from the folder of the script.
+    let file = "examples/node/small.mjs";
+    works_as_it_stands(&Snippet { chapter: "Node", language: "js", file, program: "node" });
+}

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+pub mod metrics;
 pub mod page;
 
 use crate::common::{Hub, PATIENCE};
