@@ -122,7 +122,7 @@ fn the_dashboard_asks_for_what_is_there() {
     let families = parse(&busy_hub());
     let samples: Vec<&Sample> = families.iter().flat_map(|family| &family.samples).collect();
     let dashboard = dashboard();
-    let (mut exprs, mut asked) = (Vec::new(), BTreeSet::new());
+    let mut exprs = Vec::new();
     every(&dashboard["panels"], "expr", &mut exprs);
     assert!(!exprs.is_empty());
     for expr in exprs {
@@ -138,11 +138,7 @@ fn the_dashboard_asks_for_what_is_there() {
                 );
             }
         }
-        asked.extend(names.metrics);
     }
-    let unasked = families.iter().filter(|family| !asked.iter().any(|name| name.starts_with(&family.name)));
-    let unasked: Vec<&str> = unasked.map(|family| family.name.as_str()).collect();
-    assert!(unasked.is_empty(), "the dashboard shows everything but {unasked:?}");
 }
 
 #[test]
