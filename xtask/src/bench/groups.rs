@@ -238,6 +238,7 @@ fn latencies(context: &Context) -> Result<Latencies, String> {
         let hub = hub_on(store);
         let group = group_of(&hub, &topic.name).await?;
         let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+        let (acked, mut acks) = tokio::sync::mpsc::unbounded_channel();
         let consumer = tokio::spawn(async move {
             let pull = Pull { wait: LATENCY_WAIT, ..Pull::default() };
             for _ in 0..singles {
@@ -246,20 +247,21 @@ fn latencies(context: &Context) -> Result<Latencies, String> {
                 let _ = told.send(Instant::now());
                 let leases = deliveries.iter().map(|delivery| delivery.lease);
                 group.settle(SettleCall::acks(leases)).await.map_err(text)?;
+                let _ = acked.send(());
             }
             Ok::<(), String>(())
         });
         let payload = Json::parse(format!("\"{}\"", "x".repeat(load::EVENT_BYTES)).into()).map_err(text)?;
         let (mut answers, mut deliveries) = (Vec::new(), Vec::new());
         for _ in 0..singles {
-            // The consumer acks and waits again before the next event comes.
-            tokio::time::sleep(Duration::from_millis(2)).await;
             let event = Outgoing { event: NewEvent::new(payload.clone()), partition: None, expect: None };
             let start = Instant::now();
             hub.publish(&topic.name, vec![event]).await.map_err(text)?;
             answers.push(start.elapsed().as_secs_f64() * 1e6);
             let delivered = tells.recv().await.ok_or("the consumer has gone")?;
             deliveries.push(delivered.saturating_duration_since(start).as_secs_f64() * 1e6);
+            // From here on the consumer waits again, long before the next event is flushed.
+            acks.recv().await.ok_or("the consumer has gone")?;
         }
         consumer.await.map_err(text)??;
         hub.close().await;

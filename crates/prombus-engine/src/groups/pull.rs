@@ -122,7 +122,7 @@ impl Group {
             // From here on nothing is missed, whenever it happens.
             more.as_mut().enable();
             self.current_topic().await?;
-            found.untold |= self.fetch(take, true).await?;
+            self.fetch(take, true, &mut found).await?;
             let (deliveries, left, room) = {
                 let mut state = self.locked();
                 if let Some(error) = self.durable.failure() {
@@ -139,8 +139,7 @@ impl Group {
             }
             // What was read is for others, if it is for anyone.
             found.tell();
-            if room && self.fetch(take, false).await? {
-                found.untold = true;
+            if room && self.fetch(take, false, &mut found).await? {
                 if Instant::now() > search_until {
                     return Ok(Vec::new());
                 }
@@ -156,19 +155,22 @@ impl Group {
                 // The caller's own limit.
                 () = tokio::time::sleep_until(until) => {}
                 // Whoever can take no more leaves it to others to look.
-                looked = self.watch(take), if room => looked?,
+                looked = self.watch(take, &mut found), if room => looked?,
             }
         }
     }
 
-    /// Waits until there may be events that were not read yet. In a shared group one pull at a time does.
-    async fn watch(self: &Arc<Self>, take: &Take) -> Result<(), GroupError> {
+    /// Waits until there are more events, and reads them. In a shared group one pull at a time does.
+    async fn watch(self: &Arc<Self>, take: &Take, found: &mut Found<'_>) -> Result<(), GroupError> {
         let shared = self.locked().options.mode == Mode::Shared;
         let _watching = if shared { Some(self.watching.lock().await) } else { None };
         loop {
             let seen = Sequence(self.seen.load(Ordering::Acquire));
+            let lanes = self.locked().lanes.len();
             // Whoever watched before may have gone away with what it was told. Most commits are about other things.
-            if self.has_news(take).await? {
+            // What waits for acks is nothing to look for here: those who ack tell of that.
+            let grown = self.current_topic().await?.config.partitions as usize > lanes;
+            if grown || self.fetch(take, false, found).await? {
                 return Ok(());
             }
             let now = self.hub.log.changed(seen).await;
@@ -176,26 +178,14 @@ impl Group {
         }
     }
 
-    /// Whether the topic has something that a member waits for. What waits for acks is none of it: those who ack
-    /// tell of that.
-    async fn has_news(self: &Arc<Self>, take: &Take) -> Result<bool, GroupError> {
-        let lanes = self.locked().lanes.len();
-        let topic = self.current_topic().await?;
-        if topic.config.partitions as usize > lanes {
-            return Ok(true);
-        }
-        let wants = self.locked().wants(&take.member, false);
-        for LaneWant { lane, want, .. } in wants {
-            let Want::Page(from) = want else { return Ok(true) };
-            if self.hub.log.bounds(&topic.name, Partition(lane as u32)).await?.next.0 > from {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Reads what a member waits for. Says whether anything came of it.
-    async fn fetch(self: &Arc<Self>, take: &Take, cold: bool) -> Result<bool, GroupError> {
+    /// Reads what a member waits for. Says whether anything came of it; what did is noted as it comes, because a pull
+    /// may be given up in between.
+    async fn fetch(
+        self: &Arc<Self>,
+        take: &Take,
+        cold: bool,
+        noted: &mut Found<'_>,
+    ) -> Result<bool, GroupError> {
         if cold && !self.locked().has_cold() {
             return Ok(false);
         }
@@ -209,6 +199,7 @@ impl Group {
                 Want::Bodies(offsets) => self.fetch_bodies(lane, generation, offsets).await?,
             };
             found |= read.is_some();
+            noted.untold |= read.is_some();
             // More than is asked for would only lie in memory.
             left = left.saturating_sub(read.unwrap_or(0));
             if left == 0 {

@@ -3,7 +3,8 @@
 use crate::checker::check;
 use crate::history::{Delivered, Entry, Stamped};
 use crate::run::{Outcome, run};
-use prombus_engine::groups::{Mode, Ordering, Settle};
+use prombus_engine::groups::{LeaseToken, Mode, Ordering, Settle};
+use std::collections::{HashMap, HashSet};
 
 /// So many runs are looked at for a place where a lie can be told.
 const RUNS: u64 = 40;
@@ -37,6 +38,28 @@ fn again(entry: &Stamped) -> Option<Stamped> {
     Some(Stamped { entry: Entry::Delivered(copy), ..entry.clone() })
 }
 
+/// The leases whose acks were taken.
+fn acked(history: &[Stamped]) -> HashSet<LeaseToken> {
+    let said: HashMap<usize, &Vec<Settle>> = history
+        .iter()
+        .filter_map(|entry| match &entry.entry {
+            Entry::Said { call, settles } => Some((*call, settles)),
+            _ => None,
+        })
+        .collect();
+    let answered = history.iter().filter_map(|entry| match &entry.entry {
+        Entry::Answered { call, results: Some(results) } => Some((said.get(call)?, results)),
+        _ => None,
+    });
+    let taken = answered.flat_map(|(settles, results)| settles.iter().zip(results));
+    taken
+        .filter_map(|(settle, taken)| match settle {
+            Settle::Ack(lease) if *taken => Some(*lease),
+            _ => None,
+        })
+        .collect()
+}
+
 /// The groups of a mode, by number.
 fn of_mode(outcome: &Outcome, mode: Mode) -> Option<usize> {
     outcome.plan.groups.iter().position(|group| group.mode == mode)
@@ -46,8 +69,9 @@ fn of_mode(outcome: &Outcome, mode: Mode) -> Option<usize> {
 fn an_acked_event_that_comes_again() {
     is_noticed(|outcome| {
         let history = &mut outcome.histories[0];
-        // In the last life everything is acked.
-        let last = history.iter().rposition(|entry| delivered(entry).is_some())?;
+        let acked = acked(history);
+        let last =
+            history.iter().rposition(|entry| delivered(entry).is_some_and(|d| acked.contains(&d.lease)))?;
         let copy = again(&history[last])?;
         let at = history.last()?.at;
         history.push(Stamped { at, ..copy });
