@@ -29,7 +29,7 @@ const ROUNDS: usize = 160;
 const FRAMES: usize = 20;
 /// What the hub may grow by in all those rounds: the index of what was published, and what the allocator keeps. The
 /// buffers of the connections alone would be 80 MiB, if they were not given back.
-const GROWTH: u64 = 32 << 20;
+const GROWTH: u64 = 16 << 20;
 
 const TEXT: u8 = 0x1;
 const BINARY: u8 = 0x2;

@@ -4,6 +4,7 @@ use super::super::hub::Hub;
 use super::super::load;
 use super::consume::{Acks, Consumer, subscribe};
 use super::wire::Wire;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -41,6 +42,7 @@ pub struct Crowd<'a> {
 impl<'a> Crowd<'a> {
     /// Fills the topics.
     pub fn prepare(hub: &'a Hub, events: u64) -> Result<Self, String> {
+        allow_many_files()?;
         let held = STALLED as u64 * STALLED_IN_FLIGHT;
         let (count, topics) = ((events + held).to_string(), TOPICS.to_string());
         let args = ["--prefix", TOPIC, "--events", &count, "--topics", &topics, "--batch", "1000"];
@@ -95,6 +97,13 @@ impl<'a> Crowd<'a> {
         wire.ask(&subscribe(&topic_of(number), group, &opts)).await?;
         Ok(wire)
     }
+}
+
+/// Each connection is a file. The hub sees to this by itself.
+fn allow_many_files() -> Result<(), String> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).map_err(|error| format!("the limit of open files: {error}"))
 }
 
 fn topic_of(member: usize) -> String {
