@@ -19,6 +19,7 @@ mod redis;
 mod stats;
 mod table;
 mod topics;
+mod ws;
 
 use context::Context;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups: engine, topics, reads, http, groups, redis, open
+    /// Only these groups: engine, topics, reads, http, groups, redis, ws, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -88,6 +89,7 @@ fn all_groups() -> Vec<Box<dyn Group>> {
         Box::new(http::Http),
         Box::new(groups::Groups),
         Box::new(redis::Redis),
+        Box::new(ws::Ws),
         Box::new(open::Open::default()),
     ]
 }

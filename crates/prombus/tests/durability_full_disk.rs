@@ -10,9 +10,10 @@ mod durability_support;
 use common::Hub;
 use durability_support::{Answered, Http, array, check};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// The size of the file system.
 const SIZE: &str = "24m";
@@ -220,4 +221,170 @@ fn start_or_refuse(folder: &Path, data: &Path) {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     let stderr = common::run(command, b"").fails_with(1);
     assert!(stderr.contains("No space left"), "{stderr}");
+}
+
+/// How many events the groups have.
+const JOBS: u64 = 10;
+
+/// A group of the topic `jobs`, by hand.
+struct Jobs<'a> {
+    http: &'a mut Http,
+    group: &'static str,
+}
+
+impl Jobs<'_> {
+    fn call(&mut self, method: &str, rest: &str, body: &Value) -> (u16, String) {
+        let path = format!("/v1/topics/jobs/groups/{}{rest}", self.group);
+        self.http.call(method, &path, &body.to_string()).unwrap()
+    }
+
+    fn make(&mut self, max_attempts: u64) {
+        let (status, body) = self.call("PUT", "", &json!({"from": "earliest", "maxAttempts": max_attempts}));
+        assert_eq!(status, 201, "{body}");
+    }
+
+    /// What a pull delivers: offsets and leases.
+    fn pull(&mut self, max: u64, wait_ms: u64) -> Vec<(u64, Value)> {
+        let (status, body) = self.call("POST", "/pull", &json!({"max": max, "waitMs": wait_ms}));
+        assert_eq!(status, 200, "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let delivery = |one: &Value| (one["event"]["offset"].as_u64().unwrap(), one["ctx"]["lease"].clone());
+        body["deliveries"].as_array().unwrap().iter().map(delivery).collect()
+    }
+
+    /// Settles, and every lease is accepted.
+    fn settle(&mut self, body: &Value) {
+        let (status, answer) = self.call("POST", "/ack", body);
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let results = answer["results"].as_array().unwrap();
+        assert!(!results.is_empty() && results.iter().all(|one| one["ok"] == true), "{answer}");
+    }
+
+    fn ack(&mut self, deliveries: &[(u64, Value)]) {
+        let leases: Vec<&Value> = deliveries.iter().map(|(_, lease)| lease).collect();
+        self.settle(&json!({ "ack": leases }));
+    }
+
+    fn nack(&mut self, (_, lease): &(u64, Value)) {
+        self.settle(&json!({"nack": [{"lease": lease, "reason": "it never works"}]}));
+    }
+
+    /// The offsets that ended as dead letters of the group.
+    fn dead(&mut self) -> Vec<u64> {
+        let path = format!("/v1/dlq/jobs?group={}", self.group);
+        let (status, body) = self.http.call("GET", &path, "").unwrap();
+        if status == 404 {
+            return Vec::new();
+        }
+        assert_eq!(status, 200, "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let offset = |letter: &Value| letter["payload"]["original"]["offset"].as_u64().unwrap();
+        body["events"].as_array().unwrap().iter().map(offset).collect()
+    }
+}
+
+fn offsets(deliveries: &[(u64, Value)]) -> Vec<u64> {
+    deliveries.iter().map(|(offset, _)| *offset).collect()
+}
+
+#[test]
+fn groups_go_on_while_no_new_part_can_be_made() {
+    for end in [Signal::TERM, Signal::KILL] {
+        groups_go_on(SMALL_PARTS, end);
+    }
+}
+
+#[test]
+fn groups_go_on_while_a_part_cannot_grow() {
+    for end in [Signal::TERM, Signal::KILL] {
+        groups_go_on(ONE_PART, end);
+    }
+}
+
+fn groups_go_on(part_bytes: u64, end: Signal) {
+    let disk = SmallDisk::mount(part_bytes);
+    let mut hub = disk.hub();
+    let mut http = Http::connect(&hub.url);
+    let payloads: Vec<String> = (0..JOBS).map(|number| format!("job {number}")).collect();
+    assert_eq!(http.call("POST", "/v1/topics/jobs/events", &array(&payloads)).unwrap().0, 201);
+    for (group, max_attempts) in [("worker", 5), ("strict", 1), ("doomed", 5)] {
+        Jobs { http: &mut http, group }.make(max_attempts);
+    }
+    std::fs::write(disk.ballast(), vec![0; BALLAST_BYTES]).unwrap();
+    let mut answered = Answered::default();
+    fill(&mut http, &mut answered, LARGE);
+    fill(&mut http, &mut answered, SMALL);
+
+    assert_groups_work_on_a_full_disk(&mut http);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    drop(http);
+    hub.signal(end);
+    hub.wait();
+
+    let hub = disk.hub();
+    let mut http = Http::connect(&hub.url);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    assert_acks_are_kept(&mut http);
+    std::fs::remove_file(disk.ballast()).unwrap();
+    assert_dies_once(&mut http);
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
+    assert_sound_and_there(&disk, &answered);
+}
+
+/// Pulls, acks, a nack that is the last, and a group that is forgotten.
+fn assert_groups_work_on_a_full_disk(http: &mut Http) {
+    let mut worker = Jobs { http, group: "worker" };
+    let all = worker.pull(JOBS, 0);
+    assert_eq!(offsets(&all), (0..JOBS).collect::<Vec<_>>());
+    for one in &all[..3] {
+        worker.ack(std::slice::from_ref(one));
+    }
+    worker.ack(&all[3..6]);
+
+    let mut strict = Jobs { http, group: "strict" };
+    let first = strict.pull(1, 0);
+    assert_eq!(offsets(&first), [0]);
+    strict.nack(&first[0]);
+    assert_eq!(strict.dead(), [0; 0], "there is no room for a dead letter");
+    let second = strict.pull(1, 0);
+    strict.ack(&second);
+    assert_eq!(offsets(&second), [1], "the others do not wait for the dead letter");
+
+    let mut doomed = Jobs { http, group: "doomed" };
+    let (status, body) = doomed.call("DELETE", "", &Value::Null);
+    assert_eq!(status, 204, "{body}");
+    let (status, body) = doomed.call("GET", "", &Value::Null);
+    assert_eq!(status, 404, "{body}");
+}
+
+/// What was acked before the restart does not come again, and everything else does.
+fn assert_acks_are_kept(http: &mut Http) {
+    let mut worker = Jobs { http, group: "worker" };
+    let left = worker.pull(2 * JOBS, 0);
+    assert_eq!(offsets(&left), (6..JOBS).collect::<Vec<_>>());
+    worker.ack(&left);
+    assert_eq!(worker.pull(1, 0), []);
+    assert_eq!(Jobs { http, group: "doomed" }.call("GET", "", &Value::Null).0, 404);
+}
+
+/// The event of the last nack comes again or becomes a dead letter, and ends as one; the others come once.
+fn assert_dies_once(http: &mut Http) {
+    let mut strict = Jobs { http, group: "strict" };
+    let mut others = Vec::new();
+    let start = Instant::now();
+    while strict.dead().is_empty() || others.len() < JOBS as usize - 2 {
+        assert!(start.elapsed() < common::PATIENCE, "{:?} are dead, {others:?} came", strict.dead());
+        for one in strict.pull(JOBS, 100) {
+            if one.0 == 0 {
+                strict.nack(&one);
+            } else {
+                strict.ack(std::slice::from_ref(&one));
+                others.push(one.0);
+            }
+        }
+    }
+    assert_eq!(others, (2..JOBS).collect::<Vec<_>>());
+    assert_eq!(strict.dead(), [0]);
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// A hub that is not ready by then never will be.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+/// What a hub has not got done by then it never will.
+const SETTLED_WITHIN: Duration = Duration::from_secs(20);
 /// How often a hub is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(1);
 
@@ -61,6 +63,11 @@ impl Hub {
         Ok(hub)
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -95,6 +102,47 @@ impl Hub {
             return Ok(());
         }
         Err(format!("{events} events went into {topic}, but {} are there", found.events))
+    }
+
+    /// Waits until a group has nothing left to do.
+    pub fn check_group(&self, topic: &str, group: &str) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Status {
+            partitions: Vec<Partition>,
+        }
+        #[derive(Deserialize)]
+        struct Partition {
+            lag: u64,
+        }
+        let start = Instant::now();
+        loop {
+            let (status, body) = self.get(&format!("/v1/topics/{topic}/groups/{group}"))?;
+            let found: Status =
+                serde_json::from_slice(&body).map_err(|error| format!("{group}, {status}: {error}"))?;
+            let lag: u64 = found.partitions.iter().map(|partition| partition.lag).sum();
+            match lag {
+                0 => return Ok(()),
+                lag if start.elapsed() > SETTLED_WITHIN => {
+                    return Err(format!("{lag} events of {topic} are left to {group}"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until so many WebSockets are open.
+    pub fn wait_for_sockets(&self, count: usize) -> Result<(), String> {
+        let start = Instant::now();
+        let line = format!("ws_connections {count}");
+        loop {
+            let (_, body) = self.get("/metrics")?;
+            if String::from_utf8_lossy(&body).lines().any(|found| found == line) {
+                return Ok(());
+            }
+            if start.elapsed() > SETTLED_WITHIN {
+                return Err(format!("it never came about that {line}"));
+            }
+        }
     }
 
     /// Ends it as one should.

@@ -24,6 +24,9 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// How often a connection is tried.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
+/// What is said where there is no server.
+pub const MISSING: &str = "Redis was not measured: there is no redis-server (Debian: redis-server).";
+
 /// The group.
 pub struct Redis;
 
@@ -39,8 +42,7 @@ impl Group for Redis {
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let dir = context.fresh_dir("redis")?;
         let Some(server) = Server::start(&dir)? else {
-            ledger
-                .note("Redis was not measured: there is no redis-server (Debian: redis-server).".to_owned());
+            ledger.note(MISSING.to_owned());
             return Ok(());
         };
         raw::record(BATCH, context, ledger)?;
@@ -55,6 +57,32 @@ impl Group for Redis {
         ledger.record(row, events as f64 / seconds);
         Ok(())
     }
+}
+
+/// Events in a second that one connection appends with so many under way; `None` where there is no server.
+pub fn windowed(context: &Context, window: u64) -> Result<Option<f64>, String> {
+    let Some(server) = Server::start(&context.fresh_dir("redis")?)? else { return Ok(None) };
+    let events = context.scaled(EVENTS) / BATCH * BATCH;
+    let load = || -> io::Result<f64> {
+        let mut connection = Connection::open(&server.address)?;
+        let block = append_command().repeat(BATCH as usize);
+        let start = Instant::now();
+        let (mut sent, mut answered) = (0, 0);
+        while answered < events {
+            while sent < events && sent - answered + BATCH <= window {
+                connection.send(&block)?;
+                sent += BATCH;
+            }
+            for _ in 0..BATCH {
+                connection.appended()?;
+            }
+            answered += BATCH;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let seconds = load().map_err(|error| format!("redis: {error}"))?;
+    server.check(events)?;
+    Ok(Some(events as f64 / seconds))
 }
 
 /// A server that runs; it is killed when this is dropped.
@@ -174,14 +202,19 @@ impl Connection {
         for _ in 0..batches {
             self.stream.get_mut().write_all(pipeline)?;
             for _ in 0..BATCH {
-                let head = self.line()?;
-                if !head.starts_with('$') {
-                    return Err(io::Error::other(head));
-                }
-                self.line()?;
+                self.appended()?;
             }
         }
         Ok(())
+    }
+
+    /// Reads the answer to one append.
+    fn appended(&mut self) -> io::Result<()> {
+        let head = self.line()?;
+        if !head.starts_with('$') {
+            return Err(io::Error::other(head));
+        }
+        self.line().map(drop)
     }
 
     /// Reads and acks until nothing is left; says how many events that were.
