@@ -16,7 +16,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 const RETRY_AFTER_MS: &str = "retry_after_ms";
 
 /// An error on its way to the client.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     status: StatusCode,
     code: ErrorCode,

@@ -3,7 +3,7 @@
 use crate::publish::EventRequest;
 use crate::text::Text;
 use crate::{ExpectRequest, Object};
-use serde::de::{Deserializer, IgnoredAny};
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -25,10 +25,12 @@ macro_rules! frame {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name<'a> {
-            #[serde(rename = "op")]
-            _op: IgnoredAny,
-            #[serde(default, rename = "corr")]
-            _corr: IgnoredAny,
+            /// See [`FrameHead::op`].
+            #[serde(borrow)]
+            pub op: Text<'a>,
+            /// See [`FrameHead::corr`].
+            #[serde(borrow, default)]
+            pub corr: Option<&'a RawValue>,
             $($(#[$meta])* pub $field: $type,)*
         }
     };

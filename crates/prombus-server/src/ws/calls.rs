@@ -1,18 +1,18 @@
 //! The calls of a connection that are under way: publishes, subscriptions, acks, and a pull for each subscription.
 
 use super::frames::Corr;
+use super::publishing::{Publish, Published, Publishing};
 use super::session::{Effect, Key, Session};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
-use crate::routes::publish::{self, Way};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
-use futures::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
-use prombus_core::{Partition, Receipt, TopicName};
+use futures::stream::{FuturesUnordered, StreamExt};
+use prombus_core::Partition;
+use prombus_engine::Hub;
 use prombus_engine::groups::{Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Pull, SettleCall};
-use prombus_engine::{Hub, Outgoing};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +21,7 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(200);
 
 /// What came of a call.
 pub(super) enum Done {
-    Published {
-        corr: Corr,
-        topic: TopicName,
-        array: bool,
-        result: Result<Receipt, ApiError>,
-    },
+    Published(Vec<Published>),
     Subscribed {
         corr: Corr,
         keys: Vec<Key>,
@@ -77,45 +72,20 @@ impl Drop for Live {
 
 /// The calls that are under way.
 pub(super) struct Calls {
-    app: App,
-    rate: ConnectionRate,
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// Publishes, which are answered in the order in which they came.
-    publishing: FuturesOrdered<BoxFuture<'static, Done>>,
+    publishing: Publishing,
     live: HashMap<Key, Live>,
     groups: HashMap<Key, GroupCall>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
-    /// Topics that a publish of this connection has found or made.
-    known: HashSet<TopicName>,
-    /// Publishes that wait for the first one to their topic. It may have to make the topic, and those that find out
-    /// only then that it is there would be passed by later ones.
-    behind: HashMap<TopicName, VecDeque<Publish>>,
-}
-
-/// A publish that waits.
-struct Publish {
-    corr: Corr,
-    events: Vec<Outgoing>,
-    array: bool,
 }
 
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        Self {
-            app,
-            rate,
-            hub,
-            running,
-            publishing: FuturesOrdered::new(),
-            live: HashMap::new(),
-            groups: HashMap::new(),
-            unanswered: 0,
-            known: HashSet::new(),
-            behind: HashMap::new(),
-        }
+        let publishing = Publishing::new(app, rate);
+        Self { hub, running, publishing, live: HashMap::new(), groups: HashMap::new(), unanswered: 0 }
     }
 
     /// How many requests of the client are not answered yet. Pulls are none: there is one for each subscription.
@@ -125,6 +95,11 @@ impl Calls {
 
     pub fn is_empty(&self) -> bool {
         self.running.is_empty() && self.publishing.is_empty()
+    }
+
+    /// Sends off publishes that have gathered.
+    pub fn submit(&mut self) {
+        self.publishing.submit();
     }
 
     /// Delivers no more.
@@ -138,13 +113,15 @@ impl Calls {
     pub async fn next(&mut self) -> Option<Done> {
         let done = tokio::select! {
             biased;
-            Some(done) = self.publishing.next() => done,
+            Some(published) = self.publishing.next() => Done::Published(published),
             Some(done) = self.running.next() => done,
             else => return None,
         };
-        if matches!(done, Done::Published { .. } | Done::Subscribed { .. } | Done::Settled { .. }) {
-            self.unanswered -= 1;
-        }
+        self.unanswered -= match &done {
+            Done::Published(published) => published.len(),
+            Done::Subscribed { .. } | Done::Settled { .. } => 1,
+            _ => 0,
+        };
         Some(match done {
             Done::Subscribed { corr, keys, result } => {
                 if let Ok(groups) = &result {
@@ -153,10 +130,6 @@ impl Calls {
                     }
                 }
                 Done::Subscribed { corr, keys, result }
-            }
-            Done::Published { corr, topic, array, result } => {
-                self.go_on(&topic, result.is_ok());
-                Done::Published { corr, topic, array, result }
             }
             Done::Again { key, pull, group } => {
                 // A subscription that was ended meanwhile is not taken up again.
@@ -186,15 +159,7 @@ impl Calls {
         match effect {
             Effect::Send(_) => {}
             Effect::Publish { corr, topic, events, array } => {
-                let publish = Publish { corr, events, array };
-                if self.known.contains(&topic) {
-                    self.publish(topic, publish);
-                } else if let Some(behind) = self.behind.get_mut(&topic) {
-                    behind.push_back(publish);
-                } else {
-                    self.behind.insert(topic.clone(), VecDeque::new());
-                    self.publish(topic, publish);
-                }
+                self.publishing.add(topic, Publish { corr, events, array });
             }
             Effect::Subscribe { corr, keys, call } => self.subscribe(corr, keys, call),
             Effect::Settle { corr, key, call } => self.settle(corr, &key, call),
@@ -205,34 +170,6 @@ impl Calls {
                 }
             }
             Effect::Leave(key, leases) => self.leave(&key, &leases, false),
-        }
-    }
-
-    fn publish(&mut self, topic: TopicName, publish: Publish) {
-        let Publish { corr, events, array } = publish;
-        let (app, rate) = (self.app.clone(), self.rate.clone());
-        let work = async move {
-            let result = publish::publish(Way { app: &app, rate: &rate, topic: &topic }, events)
-                .await
-                .map_err(|error| {
-                    let index = error.index().filter(|_| array);
-                    ApiError::from(error).at_index(index)
-                });
-            Done::Published { corr, topic, array, result }
-        };
-        // Without the runtime's budget, whose end would hold some back at their start and let later ones pass them.
-        self.publishing.push_back(tokio::task::unconstrained(work).boxed());
-    }
-
-    /// The first publish to a topic is done: the others go on, or the next one is the first.
-    fn go_on(&mut self, topic: &TopicName, went_well: bool) {
-        let Some(mut behind) = self.behind.remove(topic) else { return };
-        if went_well {
-            self.known.insert(topic.clone());
-            behind.into_iter().for_each(|publish| self.publish(topic.clone(), publish));
-        } else if let Some(next) = behind.pop_front() {
-            self.behind.insert(topic.clone(), behind);
-            self.publish(topic.clone(), next);
         }
     }
 
@@ -342,7 +279,11 @@ impl Calls {
 pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Effect>) {
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
-        Some(Done::Published { corr, array, result, .. }) => session.published(corr, array, result, out),
+        Some(Done::Published(published)) => {
+            for Published { corr, array, result } in published {
+                session.published(corr, array, result, out);
+            }
+        }
         Some(Done::Subscribed { corr, keys, result }) => {
             session.subscribed(corr, keys, result.map(drop), out)
         }

@@ -6,6 +6,7 @@
 mod calls;
 mod frames;
 mod held;
+mod publishing;
 mod session;
 
 use crate::auth::Caller;
@@ -163,14 +164,12 @@ async fn converse(
     let auth_until = Instant::now() + AUTH_TIME;
     let mut welcome = pin!(sleep_until(welcome_until(session, auth_until)));
     loop {
-        let mut ask = false;
+        let (mut ask, mut end) = (false, None);
         tokio::select! {
             done = calls.next(), if !calls.is_empty() => calls::report(done, session, &mut effects),
             message = stream.next(), if calls.unanswered() < MAX_UNANSWERED => {
                 last_seen = Instant::now();
-                if let Some(end) = take(message, session, &mut effects) {
-                    return perform(&mut effects, calls, sink).await.err().unwrap_or(end);
-                }
+                end = take(message, session, &mut effects);
             }
             _ = ping.tick() => match last_seen.elapsed() {
                 silent if silent > SILENT => return End::SILENT,
@@ -184,24 +183,22 @@ async fn converse(
             () = app.closing() => return End::CLOSING,
         }
         for _ in 0..MAX_AT_ONCE {
-            // What starts now is under way before the next frame is looked at, so publishes keep their order.
+            if end.is_some() || calls.unanswered() + effects.len() >= MAX_UNANSWERED {
+                break;
+            }
+            let Some(message) = stream.next().now_or_never() else { break };
+            end = take(message, session, &mut effects);
+        }
+        for _ in 0..MAX_AT_ONCE {
             if let Err(end) = perform(&mut effects, calls, sink).await {
                 return end;
             }
-            if let Some(done) = calls.next().now_or_never().flatten() {
-                calls::report(Some(done), session, &mut effects);
-            } else if calls.unanswered() < MAX_UNANSWERED
-                && let Some(message) = stream.next().now_or_never()
-            {
-                if let Some(end) = take(message, session, &mut effects) {
-                    return end;
-                }
-            } else {
-                break;
-            }
+            // Asking for what is done also gets what was just started under way, in its order.
+            let Some(done) = calls.next().now_or_never().flatten() else { break };
+            calls::report(Some(done), session, &mut effects);
         }
-        if let Err(end) = perform(&mut effects, calls, sink).await {
-            return end;
+        if let Some(end) = end {
+            return perform(&mut effects, calls, sink).await.err().unwrap_or(end);
         }
         if session.has_new_caller() {
             welcome.as_mut().reset(welcome_until(session, auth_until));
@@ -237,6 +234,7 @@ async fn perform(
             effect => calls.start(effect),
         }
     }
+    calls.submit();
     Ok(())
 }
 
