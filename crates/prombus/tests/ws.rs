@@ -353,3 +353,52 @@ fn the_end_of_the_hub_closes_connections_with_a_reason() {
     assert_eq!(client.closed(), CloseCode::Away);
     assert!(hub.stop().success());
 }
+
+#[test]
+fn publishes_that_come_together_keep_their_order_and_only_bad_ones_fail() {
+    const ALL: u64 = 2_000;
+    let hub = Hub::start();
+    let mut client = Client::connect(&hub);
+    client.publish("t", json!("first"));
+    for number in 0..ALL {
+        let opts = match number % 50 {
+            // Far ahead of the clock: refused for what it is.
+            7 => json!({"ts": u64::MAX}),
+            // The same id with another payload: refused for what is there.
+            13 | 14 => json!({"id": format!("0198c0de-0000-7000-8000-{:012}", number / 50)}),
+            21 => json!({"partition": 9}),
+            30 => json!({"key": "k", "expect": {"last_id": null}}),
+            _ => json!({}),
+        };
+        let frame = json!({"op": "PUBLISH", "topic": "t", "payload": number, "opts": opts, "corr": number.to_string()});
+        client.socket.write(Message::text(frame.to_string())).unwrap();
+    }
+    client.socket.flush().unwrap();
+    let mut taken = vec![json!("first")];
+    for number in 0..ALL {
+        let answer = client.receive();
+        assert_eq!(answer["corr"], number.to_string(), "answers come in the order of the publishes");
+        let code = match number {
+            _ if number % 50 == 7 || number % 50 == 21 => "bad_request",
+            _ if number % 50 == 14 => "id_conflict",
+            _ if number % 50 == 30 && number > 50 => "expectation_failed",
+            _ => {
+                assert_eq!(
+                    (&answer["op"], &answer["offset"]),
+                    (&json!("OK"), &json!(taken.len())),
+                    "{answer}"
+                );
+                taken.push(json!(number));
+                continue;
+            }
+        };
+        assert_eq!((&answer["op"], &answer["code"]), (&json!("ERR"), &json!(code)), "{answer}");
+        assert!(answer.get("index").is_none(), "it was no array: {answer}");
+    }
+    let exported = hub.run(&["export", "t"]).ok();
+    let payloads: Vec<Value> = exported
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["payload"].clone())
+        .collect();
+    assert_eq!(payloads, taken);
+}
