@@ -182,7 +182,8 @@ async fn an_event_that_no_frame_can_hold_fails_and_the_connection_goes_on() {
     let hub = Hub::start();
     let (client, live) = connect(&hub).await;
     let huge = NewEvent::of(&"x".repeat(40 << 20)).unwrap();
-    let (huge, small) = tokio::join!(live.publish("t", &huge), live.publish("t", &numbered(1)));
+    let one = numbered(1);
+    let (huge, small) = tokio::join!(live.publish("t", &huge), live.publish("t", &one));
     assert_eq!(code(huge), "too_large");
     small.unwrap();
     assert_eq!(numbers_of(&client, "t").await, [1]);
