@@ -66,10 +66,12 @@ macro_rules! publish {
 /// })
 /// .await?;
 ///
-/// // The delivery itself, and options:
+/// // What the handler uses of its surroundings is named, and cloned for every call. Options go after the group, and the
+/// // delivery is there for those who want it:
+/// let (numbers, mut taken) = tokio::sync::mpsc::unbounded_channel();
 /// let options = ConsumeOptions::earliest().with_concurrency(8);
-/// let audit = subscribe!(live, ORDERS, "audit", options, |order, delivery| {
-///     println!("order {} at {}", order.number, delivery.event.offset);
+/// let audit = subscribe!(live, ORDERS, "audit", options, clone(numbers), |order, delivery| {
+///     numbers.send((order.number, delivery.event.offset))?;
 /// })
 /// .await?;
 /// # Ok(())
@@ -77,23 +79,40 @@ macro_rules! publish {
 /// ```
 #[macro_export]
 macro_rules! subscribe {
-    ($live:expr, $topic:expr, $group:expr, |$payload:pat_param| $body:block) => {
-        $crate::subscribe!($live, $topic, $group, $crate::ConsumeOptions::default(), |$payload, _| $body)
-    };
-    ($live:expr, $topic:expr, $group:expr, |$payload:pat_param, $delivery:pat_param| $body:block) => {
-        $crate::subscribe!($live, $topic, $group, $crate::ConsumeOptions::default(), |$payload, $delivery| {
-            $body
-        })
-    };
-    ($live:expr, $topic:expr, $group:expr, $options:expr, |$payload:pat_param, $delivery:pat_param| $body:block) => {
+    (@ $live:expr, $topic:expr, $group:expr, $options:expr, ($($name:ident)*), $payload:pat_param, $delivery:pat_param,
+        $body:block) => {{
+        $(let $name = ::core::clone::Clone::clone(&$name);)*
         async {
             $live
                 .of(&$topic)
-                .consume($group, $options, move |$payload, $delivery| async move {
-                    $body;
-                    ::core::result::Result::<(), $crate::HandlerError>::Ok(())
+                .consume($group, $options, move |$payload, $delivery| {
+                    $(let $name = ::core::clone::Clone::clone(&$name);)*
+                    async move {
+                        $body;
+                        ::core::result::Result::<(), $crate::HandlerError>::Ok(())
+                    }
                 })
                 .await
         }
+    }};
+    ($live:expr, $topic:expr, $group:expr, clone($($name:ident),*),
+        |$payload:pat_param $(, $delivery:pat_param)?| $body:block) => {
+        $crate::subscribe!($live, $topic, $group, $crate::ConsumeOptions::default(), clone($($name),*),
+            |$payload $(, $delivery)?| $body)
+    };
+    ($live:expr, $topic:expr, $group:expr, |$payload:pat_param $(, $delivery:pat_param)?| $body:block) => {
+        $crate::subscribe!($live, $topic, $group, $crate::ConsumeOptions::default(), clone(),
+            |$payload $(, $delivery)?| $body)
+    };
+    ($live:expr, $topic:expr, $group:expr, $options:expr, clone($($name:ident),*), |$payload:pat_param| $body:block) => {
+        $crate::subscribe!(@ $live, $topic, $group, $options, ($($name)*), $payload, _, $body)
+    };
+    ($live:expr, $topic:expr, $group:expr, $options:expr, clone($($name:ident),*),
+        |$payload:pat_param, $delivery:pat_param| $body:block) => {
+        $crate::subscribe!(@ $live, $topic, $group, $options, ($($name)*), $payload, $delivery, $body)
+    };
+    ($live:expr, $topic:expr, $group:expr, $options:expr,
+        |$payload:pat_param $(, $delivery:pat_param)?| $body:block) => {
+        $crate::subscribe!($live, $topic, $group, $options, clone(), |$payload $(, $delivery)?| $body)
     };
 }
