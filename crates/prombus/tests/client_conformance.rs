@@ -9,7 +9,9 @@ mod common;
 use async_trait::async_trait;
 use client_support::quick;
 use common::Hub;
-use prombus_client::{Client, ClientError, Expect, HubError, Live, NewEvent, Published, Publisher, PublisherOptions};
+use prombus_client::{
+    Client, ClientError, Expect, HubError, Live, NewEvent, Published, Publisher, PublisherOptions,
+};
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog,
     HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt, Sequence,
@@ -44,7 +46,9 @@ struct LiveLog {
 
 async fn log(way: Way) -> Subject {
     let file = "[store]\nmemory = true\n[topics]\nauto_create = false\n";
-    let hub = tokio::task::spawn_blocking(move || Hub::with_file(file, &["--config", "prombus.toml"])).await.unwrap();
+    let hub = tokio::task::spawn_blocking(move || Hub::with_file(file, &["--config", "prombus.toml"]))
+        .await
+        .unwrap();
     let live = Client::new(&hub.url, None).unwrap().connect_with(quick()).await.unwrap();
     let http = HttpLog::new(&hub.url);
     let log = LiveLog { http, live, way, publishers: Mutex::default(), commits: watch::Sender::new(0) };
@@ -70,7 +74,9 @@ fn to_client(append: &Append) -> Option<NewEvent> {
     new.headers = field(&event.headers)?;
     new.tags = field(&event.tags)?;
     new.caused_by = field(&event.caused_by)?;
-    if let (None, Placement::Named(partition) | Placement::Placed(partition, _)) = (&event.key, append.placement) {
+    if let (None, Placement::Named(partition) | Placement::Placed(partition, _)) =
+        (&event.key, append.placement)
+    {
         new.partition = Some(partition.0);
     }
     new.expect = append.expect.map(|expect| Expect { last_id: expect.last_id.map(|id| id.to_string()) });
@@ -93,12 +99,16 @@ fn refusal(error: ClientError, topic: &TopicName, events: &[Append]) -> CommitEr
     let index = details.get("index").and_then(serde_json::Value::as_u64).unwrap_or_default() as usize;
     match (status, code.as_str()) {
         (404, "not_found") => CommitError::TopicNotFound(topic.clone()),
-        (409, "id_conflict") => CommitError::IdConflict { index, id: events[index].event.id.unwrap_or_default() },
+        (409, "id_conflict") => {
+            CommitError::IdConflict { index, id: events[index].event.id.unwrap_or_default() }
+        }
         (412, "expectation_failed") => {
             let actual = details["actual"]["last_id"].as_str().map(|id| id.parse().unwrap());
             CommitError::ExpectationFailed { index, actual }
         }
-        (413, "too_large") => CommitError::TooLarge { bytes: 0, limit: error.number("limit").unwrap() as usize },
+        (413, "too_large") => {
+            CommitError::TooLarge { bytes: 0, limit: error.number("limit").unwrap() as usize }
+        }
         (507, "disk_full") => CommitError::DiskFull,
         _ => CommitError::Unavailable(error.to_string()),
     }

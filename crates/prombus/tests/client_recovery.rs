@@ -107,7 +107,8 @@ async fn under_load(options: PublisherOptions, end: fn(&mut Spot)) {
     .await;
     soon("it stops", consumer.stop()).await.unwrap();
     assert_eq!(numbers_of(&client, "t").await, (0..MANY).collect::<Vec<_>>(), "each is there once, in order");
-    let twice: Vec<_> = handled.lock().unwrap().iter().filter(|(_, times)| **times > 1).map(|(n, _)| *n).collect();
+    let twice: Vec<_> =
+        handled.lock().unwrap().iter().filter(|(_, times)| **times > 1).map(|(n, _)| *n).collect();
     assert_eq!(twice, [0; 0], "no event was handled twice");
     let group = client.group("t", "handler").await.unwrap().unwrap();
     assert_eq!((group.partitions[0].next, group.partitions[0].in_flight), (MANY, 0));

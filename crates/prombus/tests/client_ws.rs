@@ -135,7 +135,8 @@ async fn a_frame_waits_to_get_full_where_it_is_told_to() {
 async fn of_many_events_only_the_bad_one_fails_and_order_stays() {
     let hub = Hub::start();
     let (client, live) = connect(&hub).await;
-    let options = PublisherOptions { batch: 100, linger: Duration::from_millis(20), ..PublisherOptions::default() };
+    let options =
+        PublisherOptions { batch: 100, linger: Duration::from_millis(20), ..PublisherOptions::default() };
     let publisher = live.publisher("t", options);
     let mut receipts = Vec::new();
     for n in 0..300 {
