@@ -1,10 +1,11 @@
-//! Repository chores: `cargo xtask test`, `tidy`, `chaos` and `bench`.
+//! Repository chores: `cargo xtask test`, `tools`, `tidy`, `chaos` and `bench`.
 
 mod bench;
 mod chaos;
 mod repo;
 mod suite;
 mod tidy;
+mod tools;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ struct Cli {
 enum Command {
     /// Run everything that must pass: format, tidy, clippy, tests, chaos
     Test,
+    /// Install what the tests need besides cargo
+    Tools,
     /// Check the rules of the house that no compiler knows
     Tidy,
     /// Kill a hub under load again and again, and check that nothing answered is lost
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Test => suite::run(),
+        Command::Tools => tools::install(),
         Command::Tidy => tidy::run(),
         Command::Chaos(args) => chaos::run(args),
         Command::Bench(args) => bench::run(args),

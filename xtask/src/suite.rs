@@ -2,8 +2,7 @@
 //!
 //! A step that fails does not keep the next ones from running, so that one run tells everything.
 
-use crate::{chaos, repo, tidy};
-use std::process::Command;
+use crate::{chaos, repo, tidy, tools};
 use std::time::{Duration, Instant};
 
 /// How often the suite kills a hub.
@@ -15,7 +14,7 @@ struct Step {
 }
 
 const STEPS: &[Step] = &[
-    Step { name: "tools", run: tools },
+    Step { name: "tools", run: tools::install },
     Step { name: "format", run: || repo::run(repo::cargo(&["fmt", "--all", "--check"])) },
     Step { name: "tidy", run: tidy::run },
     Step { name: "clippy", run: || repo::run(repo::cargo(CLIPPY)) },
@@ -51,18 +50,4 @@ fn timed(step: &Step) -> (&'static str, Duration, Result<(), String>) {
     }
     eprintln!("== {} took {:.1?}", step.name, start.elapsed());
     (step.name, start.elapsed(), result)
-}
-
-/// The tests trace a hub with strace; where it is missing and can be installed, it is.
-fn tools() -> Result<(), String> {
-    if Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
-        return Ok(());
-    }
-    eprintln!("strace is missing; installing it");
-    for args in [&["update", "--quiet"][..], &["install", "--yes", "--no-install-recommends", "strace"]] {
-        let mut install = Command::new("apt-get");
-        install.args(args);
-        repo::run(install).map_err(|why| format!("{why}; install strace by hand, the tests need it"))?;
-    }
-    Ok(())
 }

@@ -46,7 +46,9 @@ impl Intake {
             let frame = match tokio::time::timeout(self.timeout, self.body.frame()).await {
                 Err(_) => {
                     let ms = self.timeout.as_millis();
-                    return Err(ApiError::timed_out(format!("no byte of the body has come for {ms} ms")));
+                    return Err(ApiError::timed_out(format!(
+                        "no byte of the body has come for {ms} ms, which is limits.body_timeout_ms"
+                    )));
                 }
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => {
@@ -92,8 +94,10 @@ impl Intake {
     async fn refuse(self) -> ApiError {
         let limit = self.max_bytes;
         self.discard().await;
-        ApiError::too_large(format!("the body is larger than {limit} bytes; send it in smaller pieces"))
-            .with("limit", limit)
+        ApiError::too_large(format!(
+            "the body is larger than limits.body_bytes, {limit} bytes; send it in smaller pieces"
+        ))
+        .with("limit", limit)
     }
 
     /// Reads on for a while without keeping anything. A connection that is closed on unread bytes is reset,

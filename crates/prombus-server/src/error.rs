@@ -8,9 +8,12 @@ use prombus_engine::groups::GroupError;
 use prombus_engine::{BadFilter, BusError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
-/// After how many seconds it is worth trying again.
+/// After how many seconds it is worth trying again, where nothing better is known.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+/// The detail that says after how many milliseconds.
+const RETRY_AFTER_MS: &str = "retry_after_ms";
 
 /// An error on its way to the client.
 #[derive(Debug)]
@@ -57,6 +60,22 @@ impl ApiError {
 
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Internal, message)
+    }
+
+    /// Who asks is not known.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Unauthorized, message)
+    }
+
+    /// Who asks is known, and may not.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Forbidden, message)
+    }
+
+    /// It comes too fast, and may come again after `wait`.
+    pub fn rate_limited(message: impl Into<String>, wait: Duration) -> Self {
+        let ms = wait.as_millis() as u64 + 1;
+        Self::new(ErrorCode::RateLimited, message).with(RETRY_AFTER_MS, ms)
     }
 
     /// The body has a type that the route does not take.
@@ -155,10 +174,18 @@ impl IntoResponse for ApiError {
         if code == ErrorCode::Internal {
             tracing::error!(message, "a request failed");
         }
+        let wait = details.get(RETRY_AFTER_MS).and_then(Value::as_u64).map(|ms| ms.div_ceil(1000).into());
         let body = serde_json::to_vec(&ErrorBody { error: code, message, details }).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
-        if matches!(code, ErrorCode::Unavailable | ErrorCode::RateLimited) {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        let headers = response.headers_mut();
+        match code {
+            ErrorCode::Unavailable | ErrorCode::RateLimited => {
+                headers.insert(header::RETRY_AFTER, wait.unwrap_or(RETRY_AFTER));
+            }
+            ErrorCode::Unauthorized => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
         }
         response
     }

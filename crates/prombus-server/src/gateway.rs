@@ -1,12 +1,16 @@
 //! The gateway: what it is made of, and which path leads where.
 
+use crate::auth::{self, Action, Auth, AuthOptions, Need, Origins};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+use crate::rate::TopicRates;
 use crate::routes::{dlq, events, groups, keys, ops, publish, topics};
 use crate::serve;
+use crate::tls::{Tls, TlsFiles};
 use crate::watch as watching;
 use crate::ws;
 use axum::Router;
+use axum::http::Method;
 use axum::routing::{get, post};
 use prombus_engine::Hub;
 use std::future::Future;
@@ -27,8 +31,20 @@ pub struct GatewayOptions {
     pub header_timeout: Duration,
     /// How long a body may stand still.
     pub body_timeout: Duration,
-    /// The largest body, and the longest line of an NDJSON body, which as a whole has no limit.
+    /// The largest body, the largest frame, and the longest line of an NDJSON body, which as a whole has no limit.
     pub max_body_bytes: usize,
+    /// The most connections at once.
+    pub max_connections: usize,
+    /// So many events a second may come over one connection; 0 is no limit.
+    pub connection_events_per_s: u64,
+    /// So many events a second may come to one topic; 0 is no limit.
+    pub topic_events_per_s: u64,
+    /// How callers are known.
+    pub auth: AuthOptions,
+    /// Pages of these origins may call, besides the hub's own; `*` is any.
+    pub allow_origins: Vec<String>,
+    /// The certificate and its key, where connections are to be encrypted.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Default for GatewayOptions {
@@ -38,6 +54,12 @@ impl Default for GatewayOptions {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             max_body_bytes: 16 << 20,
+            max_connections: 10_000,
+            connection_events_per_s: 0,
+            topic_events_per_s: 0,
+            auth: AuthOptions::None,
+            allow_origins: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -50,6 +72,10 @@ pub struct Gateway(Arc<Shared>);
 pub(crate) struct Shared {
     pub options: GatewayOptions,
     pub metrics: Metrics,
+    pub auth: Arc<Auth>,
+    pub origins: Origins,
+    pub rates: TopicRates,
+    tls: Option<Tls>,
     hub: OnceLock<Hub>,
     closing: watch::Sender<bool>,
     /// How many WebSockets are open.
@@ -73,16 +99,21 @@ impl Shared {
 pub(crate) type App = Arc<Shared>;
 
 impl Gateway {
-    /// A gateway without a hub: it answers that it is alive, and nothing else yet.
-    pub fn new(options: GatewayOptions) -> Self {
-        let routes = ROUTES.iter().map(|(path, _)| *path);
-        Self(Arc::new(Shared {
-            options,
+    /// A gateway without a hub: it answers that it is alive, and nothing else yet. Keys and certificates that cannot
+    /// be read are an error that says why.
+    pub fn new(options: GatewayOptions) -> Result<Self, String> {
+        let routes = ROUTES.iter().map(|route| route.path);
+        Ok(Self(Arc::new(Shared {
             metrics: Metrics::new(routes),
+            auth: Arc::new(Auth::open(options.auth.clone())?),
+            origins: Origins::new(options.allow_origins.clone(), matches!(options.auth, AuthOptions::None)),
+            rates: TopicRates::new(options.topic_events_per_s),
+            tls: options.tls.clone().map(Tls::open).transpose()?,
+            options,
             hub: OnceLock::new(),
             closing: watch::Sender::new(false),
             sockets: watch::Sender::new(0),
-        }))
+        })))
     }
 
     /// Serves requests from `hub` from now on. A gateway has one hub; a second one is not taken.
@@ -95,12 +126,13 @@ impl Gateway {
     /// The routes, ready to be called.
     pub fn router(&self) -> Router {
         let mut router = Router::new();
-        for (path, methods) in ROUTES {
-            router = router.route(path, methods());
+        for route in ROUTES {
+            router = router.route(route.path, (route.methods)());
         }
         router
             .fallback(ops::no_such_path)
             .method_not_allowed_fallback(ops::method_not_allowed)
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), auth::guard))
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), watching::watch))
             .with_state(self.0.clone())
     }
@@ -117,8 +149,8 @@ impl Gateway {
             shutdown.await;
             shared.closing.send_replace(true);
         };
-        serve::serve(listener, self.router(), serve::Until { shutdown, options: self.0.options.clone() })
-            .await;
+        let (options, tls) = (self.0.options.clone(), self.0.tls.as_ref());
+        serve::serve(listener, self.router(), serve::Until { shutdown, options, tls }).await;
         // They have left the connections that were waited for, and still have to say goodbye.
         let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {
@@ -130,28 +162,91 @@ impl Gateway {
 
 type Methods = fn() -> axum::routing::MethodRouter<App>;
 
-/// Every path, and what its methods do.
-const ROUTES: &[(&str, Methods)] = &[
-    ("/publish/{topic}", || post(publish::raw)),
-    ("/v1/topics", || get(topics::list)),
-    ("/v1/topics/{topic}", || get(topics::show).put(topics::put).delete(topics::delete)),
-    ("/v1/topics/{topic}/events", || get(events::read).post(publish::events)),
-    ("/v1/topics/{topic}/events/{id}", || get(events::by_id)),
-    ("/v1/topics/{topic}/keys", || post(keys::latest_of_many)),
+/// A path, what its methods do, and what each asks of its callers.
+struct Route {
+    path: &'static str,
+    methods: Methods,
+    needs: &'static [(Method, Need)],
+}
+
+const fn route(path: &'static str, methods: Methods, needs: &'static [(Method, Need)]) -> Route {
+    Route { path, methods, needs }
+}
+
+const READ: Need = Need::OnTopic(Action::Read);
+const PUBLISH: Need = Need::OnTopic(Action::Publish);
+const ADMIN: Need = Need::OnTopic(Action::Admin);
+
+/// Every path. A test sees to it that each method has its need.
+const ROUTES: &[Route] = &[
+    route("/publish/{topic}", || post(publish::raw), &[(Method::POST, PUBLISH)]),
+    route("/v1/topics", || get(topics::list), &[(Method::GET, Need::Token)]),
+    route(
+        "/v1/topics/{topic}",
+        || get(topics::show).put(topics::put).delete(topics::delete),
+        &[(Method::GET, Need::SeeTopic), (Method::PUT, ADMIN), (Method::DELETE, ADMIN)],
+    ),
+    route(
+        "/v1/topics/{topic}/events",
+        || get(events::read).post(publish::events),
+        &[(Method::GET, Need::ReadOrFollow), (Method::POST, PUBLISH)],
+    ),
+    route("/v1/topics/{topic}/events/{id}", || get(events::by_id), &[(Method::GET, READ)]),
+    route("/v1/topics/{topic}/keys", || post(keys::latest_of_many), &[(Method::POST, READ)]),
     // The empty string is a key too, and a path segment cannot be empty.
-    ("/v1/topics/{topic}/keys/", || get(keys::latest)),
-    ("/v1/topics/{topic}/keys/{key}", || get(keys::latest)),
-    ("/v1/topics/{topic}/groups", || get(groups::list)),
-    ("/v1/topics/{topic}/groups/{group}", || get(groups::show).put(groups::put).delete(groups::delete)),
-    ("/v1/topics/{topic}/groups/{group}/pull", || post(groups::pull)),
-    ("/v1/topics/{topic}/groups/{group}/ack", || post(groups::ack)),
-    ("/v1/topics/{topic}/groups/{group}/cursor", || get(groups::cursor).put(groups::set_cursor)),
-    ("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip)),
-    ("/v1/dlq/{topic}", || get(dlq::list)),
-    ("/v1/dlq/{topic}/replay", || post(dlq::replay)),
-    ("/ws", || get(ws::upgrade)),
-    ("/ops", || get(ops::ops)),
-    ("/healthz", || get(ops::healthz)),
-    ("/readyz", || get(ops::readyz)),
-    ("/metrics", || get(ops::metrics)),
+    route("/v1/topics/{topic}/keys/", || get(keys::latest), &[(Method::GET, READ)]),
+    route("/v1/topics/{topic}/keys/{key}", || get(keys::latest), &[(Method::GET, READ)]),
+    route("/v1/topics/{topic}/groups", || get(groups::list), &[(Method::GET, Need::OnSomeGroup)]),
+    route(
+        "/v1/topics/{topic}/groups/{group}",
+        || get(groups::show).put(groups::put).delete(groups::delete),
+        &[(Method::GET, Need::OnGroup), (Method::PUT, Need::OnGroup), (Method::DELETE, Need::OnGroup)],
+    ),
+    route("/v1/topics/{topic}/groups/{group}/pull", || post(groups::pull), &[(Method::POST, Need::OnGroup)]),
+    route("/v1/topics/{topic}/groups/{group}/ack", || post(groups::ack), &[(Method::POST, Need::OnGroup)]),
+    route(
+        "/v1/topics/{topic}/groups/{group}/cursor",
+        || get(groups::cursor).put(groups::set_cursor),
+        &[(Method::GET, Need::OnGroup), (Method::PUT, Need::OnGroup)],
+    ),
+    route("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip), &[(Method::POST, Need::OnGroup)]),
+    route("/v1/dlq/{topic}", || get(dlq::list), &[(Method::GET, Need::ReadDeadLetters)]),
+    route("/v1/dlq/{topic}/replay", || post(dlq::replay), &[(Method::POST, ADMIN)]),
+    route("/ws", || get(ws::upgrade), &[(Method::GET, Need::TokenOrLater)]),
+    route("/ops", || get(ops::ops), &[(Method::GET, Need::Somewhere(Action::Admin))]),
+    route("/healthz", || get(ops::healthz), &[(Method::GET, Need::Nothing)]),
+    route("/readyz", || get(ops::readyz), &[(Method::GET, Need::Nothing)]),
+    // It names topics and groups, and holds nothing of their events.
+    route("/metrics", || get(ops::metrics), &[(Method::GET, Need::Token)]),
 ];
+
+/// What a request asks of its caller. A method that a path does not have is answered so to those with a token.
+pub(crate) fn need_of(path: &str, method: &Method) -> Need {
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let route = ROUTES.iter().find(|route| route.path == path);
+    let need = route.and_then(|route| route.needs.iter().find(|(of, _)| of == method));
+    need.map_or(Need::Token, |(_, need)| *need)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::http::{Request, header};
+    use std::collections::BTreeSet;
+    use tower::ServiceExt;
+
+    #[tokio::test]
+    async fn every_method_of_every_path_has_its_need() {
+        let router = Gateway::new(GatewayOptions::default()).unwrap().router();
+        for route in ROUTES {
+            let path = route.path.replace(['{', '}'], "");
+            let request = Request::builder().method("BREW").uri(path).body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            let allowed = answer.headers()[header::ALLOW].to_str().unwrap().to_owned();
+            let known: BTreeSet<&str> = allowed.split(',').filter(|method| *method != "HEAD").collect();
+            let needs: BTreeSet<&str> = route.needs.iter().map(|(method, _)| method.as_str()).collect();
+            assert_eq!(known, needs, "{}", route.path);
+        }
+    }
+}

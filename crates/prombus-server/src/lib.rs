@@ -4,6 +4,7 @@
 //! is answered `503` until [`Gateway::open`] is called. It talks to the hub only, never to a store.
 
 mod answers;
+mod auth;
 mod body;
 mod error;
 mod gateway;
@@ -13,9 +14,13 @@ mod outgoing;
 mod params;
 mod path;
 mod pieces;
+mod rate;
 mod routes;
 mod serve;
+mod tls;
 mod watch;
 mod ws;
 
+pub use auth::{Action, AuthOptions, BadRules, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken};
 pub use gateway::{Gateway, GatewayOptions};
+pub use tls::TlsFiles;

@@ -1,44 +1,68 @@
 //! The accept loop: one task a connection, and an end that waits for requests under way, but not for ever.
 
+use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
+use crate::rate::ConnectionRate;
+use crate::tls::Tls;
 use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower::Service;
 
-/// The most connections at once; more wait until one is closed.
-const MAX_CONNECTIONS: usize = 10_000;
+/// So many connections beyond the most are told that there is no room; more wait until they can be told.
+const MAX_TURNED_AWAY: usize = 64;
+/// How long telling one may take.
+const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 /// How long requests under way may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Until when to serve, and how.
-pub(crate) struct Until<F> {
+pub(crate) struct Until<'a, F> {
     pub shutdown: F,
     pub options: GatewayOptions,
+    pub tls: Option<&'a Tls>,
 }
 
 /// Serves `listener` until `until.shutdown` is done and its connections have ended or been given up.
-pub(crate) async fn serve<F: Future<Output = ()>>(listener: TcpListener, router: Router, until: Until<F>) {
+pub(crate) async fn serve<F: Future<Output = ()>>(
+    listener: TcpListener,
+    router: Router,
+    until: Until<'_, F>,
+) {
+    let Until { shutdown, options, tls } = until;
     let (stop, stopped) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    let mut shutdown = pin!(until.shutdown);
+    let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
+    let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+            _ = turned_away.join_next(), if !turned_away.is_empty() => {}
+            accepted = listener.accept(), if turned_away.len() < MAX_TURNED_AWAY => match accepted {
+                Ok((stream, _)) if connections.len() < options.max_connections => {
+                    let conversation = Conversation {
+                        router: router.clone(),
+                        header_timeout: options.header_timeout,
+                        rate: ConnectionRate::new(options.connection_events_per_s),
+                        stopped: stopped.clone(),
+                    };
+                    connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
+                }
                 Ok((stream, _)) => {
-                    let service = TowerToHyperService::new(router.clone());
-                    let header_timeout = until.options.header_timeout;
-                    connections.spawn(connection(stream, Conversation { service, header_timeout, stopped: stopped.clone() }));
+                    turned_away.spawn(turn_away(stream, options.max_connections));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -60,17 +84,48 @@ pub(crate) async fn serve<F: Future<Output = ()>>(listener: TcpListener, router:
     }
 }
 
+/// Says that there is no room. Whoever speaks TLS does not understand it, and sees a connection that ends.
+async fn turn_away(mut stream: TcpStream, most: usize) {
+    let body = ApiError::unavailable(format!("limits.connections is {most}, and so many are open")).to_json();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let tell = async {
+        let _ = stream.write_all(answer.as_bytes()).await;
+        let _ = stream.shutdown().await;
+        // What was not read when a socket is closed takes the answer with it.
+        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+    };
+    let _ = tokio::time::timeout(TURN_AWAY_TIME, tell).await;
+}
+
 /// What a connection needs.
 struct Conversation {
-    service: TowerToHyperService<Router>,
+    router: Router,
     header_timeout: Duration,
+    rate: ConnectionRate,
     stopped: watch::Receiver<bool>,
 }
 
-async fn connection(stream: TcpStream, conversation: Conversation) {
-    let Conversation { service, header_timeout, mut stopped } = conversation;
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return converse(stream, conversation).await };
+    match tokio::time::timeout(conversation.header_timeout, tls.accept(stream)).await {
+        Ok(Ok(stream)) => converse(stream, conversation).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a connection did not become an encrypted one"),
+        Err(_) => tracing::debug!("a connection took longer than limits.header_timeout_ms to be encrypted"),
+    }
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
+    let Conversation { router, header_timeout, rate, mut stopped } = conversation;
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(rate.clone());
+        router.clone().call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
@@ -88,8 +143,12 @@ async fn connection(stream: TcpStream, conversation: Conversation) {
             serving.await
         }
     };
-    if let Err(error) = ended {
+    match ended {
+        Err(error) if error.is_timeout() => {
+            tracing::debug!("a connection was closed: no request came within limits.header_timeout_ms");
+        }
         // Clients go away and send nonsense; that is their affair.
-        tracing::debug!(%error, "a connection ended");
+        Err(error) => tracing::debug!(%error, "a connection ended"),
+        Ok(()) => {}
     }
 }

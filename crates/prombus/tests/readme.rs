@@ -9,11 +9,19 @@ use std::process::Command;
 
 /// The shell blocks of one chapter of a document.
 fn blocks(document: &str, chapter: &str) -> Vec<String> {
+    blocks_of("sh", document, chapter)
+}
+
+fn blocks_of(kind: &str, document: &str, chapter: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
     let text = std::fs::read_to_string(path).unwrap();
     let start = text.find(&format!("\n## {chapter}\n")).unwrap() + 1;
     let chapter = &text[start..start + text[start + 3..].find("\n## ").unwrap()];
-    chapter.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
+    chapter
+        .split(&format!("```{kind}\n"))
+        .skip(1)
+        .map(|block| block.split("```").next().unwrap().to_owned())
+        .collect()
 }
 
 /// A folder as a user has it after a build, with the binary in it.
@@ -85,4 +93,18 @@ fn the_examples_of_groups_work_when_pasted() {
     let said = paste(&letters, &hub, folder.path());
     assert!(said.contains("mailbox is full"), "the letter says why: {said}");
     assert_eq!(said.matches(r#""replayed":1"#).count(), 2, "tried, then done: {said}");
+}
+
+#[test]
+fn the_tokens_of_the_guide_work_when_pasted() {
+    let folder = project();
+    let tokens = &blocks_of("toml", "docs/guide.md", "Security")[0];
+    // The tests of one process share its environment, so the tokens are written down here.
+    let tokens = tokens.replace("token_env = \"OPS_TOKEN\"", "token = \"ops\"");
+    let tokens = tokens.replace("token_env = \"SHOP_TOKEN\"", "token = \"shop\"");
+    let hub = Hub::with_file(&tokens, &["--store", "memory"]);
+    let [block] = blocks("docs/guide.md", "Security").try_into().unwrap();
+    let said = paste(&format!("SHOP_TOKEN=shop\n{block}"), &hub, folder.path());
+    assert!(said.contains("401 Unauthorized") && said.contains(r#""error":"unauthorized""#), "{said}");
+    assert_eq!(said.matches(r#""topic":"orders.eu""#).count(), 2, "published and exported: {said}");
 }

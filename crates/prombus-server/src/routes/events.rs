@@ -3,16 +3,18 @@
 use super::export::{self, CountedReader};
 use super::live;
 use crate::answers;
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::{self, AnswerType};
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use prombus_core::{Offset, TopicName};
-use prombus_engine::{Filter, From, Hub, Query, Reader, Resume, Token};
+use prombus_engine::{Filter, Follower, From, Hub, Query, Reader, Resume, Token};
 
 /// How many events a page has where nothing is said.
 const DEFAULT_PAGE: usize = 1_000;
@@ -36,6 +38,7 @@ enum Start {
 /// `GET /v1/topics/{topic}/events`.
 pub(crate) async fn read(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
@@ -44,7 +47,8 @@ pub(crate) async fn read(
     let answer = media::answer_type(&headers)?;
     let call = ReadCall::parse(Params::parse(query.as_deref())?)?;
     if answer == AnswerType::Live {
-        return follow(&app, &topic, call, &headers).await;
+        let follower = follow(&app, &topic, call, &headers).await?;
+        return Ok(live::stream(follower, app, caller));
     }
     let reader = call.start.reader(app.hub()?, &topic).await?;
     match answer {
@@ -66,7 +70,7 @@ async fn follow(
     topic: &TopicName,
     call: ReadCall,
     headers: &HeaderMap,
-) -> Result<Response, ApiError> {
+) -> Result<Follower, ApiError> {
     let (Start::Query(query), None) = (call.start, call.limit) else {
         return Err(ApiError::bad_request(
             "a stream has no limit and no cursor; it goes on by Last-Event-ID",
@@ -74,8 +78,7 @@ async fn follow(
     };
     let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default());
     let resume = last.filter(|last| !last.is_empty()).map(Resume::decode).transpose()?;
-    let follower = app.hub()?.follow(topic, query, resume).await?;
-    Ok(live::stream(follower, app.clone()))
+    Ok(app.hub()?.follow(topic, query, resume).await?)
 }
 
 /// A page of a topic of the hub's own: a caller says where it starts, and `filter` what it is about. A topic that

@@ -1,11 +1,13 @@
 //! Consumer groups: made, shown and deleted; pulled from, acked, moved.
 
 use crate::answers::{self, json_of};
+use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -136,6 +138,7 @@ pub(crate) async fn of_topic(hub: &Hub, topic: &TopicState) -> Vec<(Arc<Group>, 
 /// `GET /v1/topics/{topic}/groups`.
 pub(crate) async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
@@ -144,7 +147,12 @@ pub(crate) async fn list(
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
     let groups = of_topic(hub, &state).await;
-    let groups = groups.iter().map(|(group, status)| shown(group, status)).collect();
+    let may = |group: &Group| {
+        let (topic, group) = (topic.as_str(), Some(group.name().as_str()));
+        caller.may(Ask { action: Action::Subscribe, topic, group })
+    };
+    let groups =
+        groups.iter().filter(|(group, _)| may(group)).map(|(group, status)| shown(group, status)).collect();
     Ok(json_of(StatusCode::OK, &Groups { groups }))
 }
 

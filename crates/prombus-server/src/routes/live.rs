@@ -1,5 +1,6 @@
 //! Following a topic as a stream of server-sent events: catch up, then live.
 
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::EVENT_STREAM;
@@ -21,11 +22,11 @@ const EVENT_BYTES: usize = 448;
 const HELLO: &str = "retry: 1000\n\n";
 
 /// The events that `follower` finds, for as long as somebody listens.
-pub(crate) fn stream(follower: Follower, app: App) -> Response {
+pub(crate) fn stream(follower: Follower, app: App, caller: Caller) -> Response {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(PIECES_AHEAD);
     tokio::spawn(async move {
         if sender.send(Bytes::from_static(HELLO.as_bytes())).await.is_ok() {
-            follow(follower, &app, &sender).await;
+            follow(follower, (&app, &caller), &sender).await;
         }
     });
     let body = Body::from_stream(futures::stream::poll_fn(move |cx| {
@@ -40,7 +41,7 @@ pub(crate) fn stream(follower: Follower, app: App) -> Response {
     (head, body).into_response()
 }
 
-async fn follow(mut follower: Follower, app: &App, sender: &mpsc::Sender<Bytes>) {
+async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: &mpsc::Sender<Bytes>) {
     let mut counted = 0;
     loop {
         let piece = tokio::select! {
@@ -58,15 +59,13 @@ async fn follow(mut follower: Follower, app: &App, sender: &mpsc::Sender<Bytes>)
                     }
                     out
                 }
-                Err(error) => {
-                    // The client learns why, and then that the stream has ended.
-                    let error = ApiError::from(error);
-                    let _ = sender.send(format!("event: error\ndata: {}\n\n", error.to_json()).into()).await;
-                    return;
-                }
+                Err(error) => return end(sender, &error.into()).await,
             },
             // Silence is what is waited for here.
             () = tokio::time::sleep(KEEP_ALIVE) => b": keep-alive\n\n".to_vec(),
+            () = caller.expired() => {
+                return end(sender, &ApiError::unauthorized("the token has expired")).await;
+            }
             () = sender.closed() => return,
             () = app.closing() => return,
         };
@@ -79,4 +78,10 @@ async fn follow(mut follower: Follower, app: &App, sender: &mpsc::Sender<Bytes>)
             return;
         }
     }
+}
+
+/// Tells the client why the stream ends.
+async fn end(sender: &mpsc::Sender<Bytes>, error: &ApiError) {
+    // A client that is gone need not know.
+    let _ = sender.send(format!("event: error\ndata: {}\n\n", error.to_json()).into()).await;
 }

@@ -4,14 +4,12 @@
 //! that mends the line can go on with it.
 
 use super::lines::{Line, Lines};
-use super::publish::{parse_event, publish};
+use super::publish::{Way, parse_event, publish};
 use crate::answers::json_of;
 use crate::body::Intake;
 use crate::error::ApiError;
-use crate::gateway::Shared;
 use axum::http::StatusCode;
 use axum::response::Response;
-use prombus_core::TopicName;
 use prombus_engine::Outgoing;
 use prombus_wire::Counted;
 
@@ -21,8 +19,8 @@ const MAX_COMMIT_LINES: usize = 1_000;
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
-pub(crate) async fn import(app: &Shared, topic: TopicName, mut intake: Intake) -> Result<Response, ApiError> {
-    let mut import = match Import::new(app, topic) {
+pub(crate) async fn import(way: Way<'_>, mut intake: Intake) -> Result<Response, ApiError> {
+    let mut import = match Import::new(way) {
         Ok(import) => import,
         Err(error) => {
             intake.discard().await;
@@ -40,8 +38,7 @@ pub(crate) async fn import(app: &Shared, topic: TopicName, mut intake: Intake) -
 
 /// An import under way.
 struct Import<'a> {
-    app: &'a Shared,
-    topic: TopicName,
+    way: Way<'a>,
     max_commit_bytes: usize,
     /// The events that are not committed yet, and which lines they came from.
     events: Vec<Outgoing>,
@@ -52,13 +49,13 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn new(app: &'a Shared, topic: TopicName) -> Result<Self, ApiError> {
-        let max_commit_bytes = app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
-        Ok(Self { app, topic, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, count: 0 })
+    fn new(way: Way<'a>) -> Result<Self, ApiError> {
+        let max_commit_bytes = way.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
+        Ok(Self { way, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, count: 0 })
     }
 
     async fn run(&mut self, intake: &mut Intake) -> Result<(), ApiError> {
-        let mut lines = Lines::new(self.app.options.max_body_bytes);
+        let mut lines = Lines::new(self.way.app.options.max_body_bytes);
         loop {
             let part = match intake.next().await {
                 Ok(Some(part)) => part,
@@ -115,7 +112,7 @@ impl<'a> Import<'a> {
         self.bytes = 0;
         let (mut good, mut refusal) = (events.len(), None);
         while good > 0 {
-            match publish(self.app, &self.topic, events[..good].to_vec()).await {
+            match publish(self.way, events[..good].to_vec()).await {
                 Ok(_) => {
                     self.count += good as u64;
                     break;

@@ -2,12 +2,15 @@
 
 use super::groups;
 use crate::answers::json_of;
+use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::metrics::GroupSample;
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use prombus_core::TopicName;
 use prombus_engine::Hub;
 use prombus_engine::groups::{Group, GroupStatus};
 use serde_json::{Value, json};
@@ -36,11 +39,16 @@ async fn all_groups(hub: &Hub) -> Result<Vec<(Arc<Group>, GroupStatus)>, ApiErro
 }
 
 /// `GET /ops`: topics, groups, projections and the store in one answer.
-pub(crate) async fn ops(State(app): State<App>) -> Result<Response, ApiError> {
+pub(crate) async fn ops(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
     let hub = app.hub()?;
+    let shown =
+        |topic: &TopicName| caller.may(Ask { action: Action::Admin, topic: topic.as_str(), group: None });
     let mut topics = Vec::new();
-    for topic in hub.topics().await? {
-        let Ok(bounds) = hub.bounds(&topic).await else { continue };
+    for topic in hub.topics().await?.iter().filter(|topic| shown(&topic.name)) {
+        let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
         topics.push(json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events}));
@@ -48,6 +56,7 @@ pub(crate) async fn ops(State(app): State<App>) -> Result<Response, ApiError> {
     let groups: Vec<Value> = all_groups(hub)
         .await?
         .iter()
+        .filter(|(group, _)| shown(&group.topic().name))
         .map(|(group, status)| {
             let lag: u64 = status.lanes.iter().map(|lane| lane.lag).sum();
             let mut shown = json!(groups::shown(group, status));

@@ -9,7 +9,9 @@ use crate::media::{self, BodyType};
 use crate::outgoing;
 use crate::params::Params;
 use crate::path::PathNames;
+use crate::rate::ConnectionRate;
 use axum::extract::{Request, State};
+use axum::http::Extensions;
 use axum::response::Response;
 use bytes::Bytes;
 use prombus_core::{Receipt, TopicName};
@@ -30,7 +32,12 @@ pub(crate) async fn raw(
     let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
     let topic = names?.topic()?;
     let outgoing = outgoing::from_parts(Params::parse(parts.uri.query())?, &parts.headers, body)?;
-    publish_one(&app, &topic, outgoing).await
+    publish_one(Way { app: &app, rate: &rate_of(&parts.extensions), topic: &topic }, outgoing).await
+}
+
+/// How fast the connection of a request may be. Only in tests are there requests without a connection.
+fn rate_of(extensions: &Extensions) -> ConnectionRate {
+    extensions.get().cloned().unwrap_or_default()
 }
 
 /// `POST /v1/topics/{topic}/events`.
@@ -45,13 +52,15 @@ pub(crate) async fn events(
         Params::parse(parts.uri.query())?.done("none")?;
         Ok((names?.topic()?, media::body_type(&parts.headers)?))
     };
+    let rate = &rate_of(&parts.extensions);
     match check() {
-        Ok((topic, BodyType::Lines)) => ndjson::import(&app, topic, intake).await,
+        Ok((topic, BodyType::Lines)) => ndjson::import(Way { app: &app, rate, topic: &topic }, intake).await,
         Ok((topic, BodyType::Json)) => {
+            let way = Way { app: &app, rate, topic: &topic };
             let body = intake.whole().await?;
             match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
-                Some(b'[') => publish_array(&app, &topic, body).await,
-                _ => publish_one(&app, &topic, parse_event(&body)?).await,
+                Some(b'[') => publish_array(way, body).await,
+                _ => publish_one(way, parse_event(&body)?).await,
             }
         }
         Err(error) => {
@@ -67,18 +76,18 @@ pub(crate) fn parse_event(text: &Bytes) -> Result<Outgoing, ApiError> {
     outgoing::from_request(request, text)
 }
 
-async fn publish_one(app: &Shared, topic: &TopicName, outgoing: Outgoing) -> Result<Response, ApiError> {
-    let receipt = publish(app, topic, vec![outgoing]).await?;
-    Ok(answers::published(topic, &receipt))
+async fn publish_one(way: Way<'_>, outgoing: Outgoing) -> Result<Response, ApiError> {
+    let receipt = publish(way, vec![outgoing]).await?;
+    Ok(answers::published(way.topic, &receipt))
 }
 
-async fn publish_array(app: &Shared, topic: &TopicName, body: Bytes) -> Result<Response, ApiError> {
-    let events = parse_array(&body, app.hub()?.limits().commit_bytes)?;
-    let receipt = publish(app, topic, events).await.map_err(|error| {
+async fn publish_array(way: Way<'_>, body: Bytes) -> Result<Response, ApiError> {
+    let events = parse_array(&body, way.app.hub()?.limits().commit_bytes)?;
+    let receipt = publish(way, events).await.map_err(|error| {
         let index = error.index();
         ApiError::from(error).at_index(index)
     });
-    Ok(answers::published_batch(topic, &receipt?))
+    Ok(answers::published_batch(way.topic, &receipt?))
 }
 
 /// The events of an array that takes no more than `max_bytes`.
@@ -102,12 +111,18 @@ pub(crate) fn parse_array(body: &Bytes, max_bytes: usize) -> Result<Vec<Outgoing
     Ok(events)
 }
 
+/// Where events come from, and where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub app: &'a Shared,
+    pub rate: &'a ConnectionRate,
+    pub topic: &'a TopicName,
+}
+
 /// Publishes and counts.
-pub(crate) async fn publish(
-    app: &Shared,
-    topic: &TopicName,
-    events: Vec<Outgoing>,
-) -> Result<Receipt, PublishError> {
+pub(crate) async fn publish(way: Way<'_>, events: Vec<Outgoing>) -> Result<Receipt, PublishError> {
+    let Way { app, rate, topic } = way;
+    app.rates.admit(rate, topic, events.len())?;
     let receipt = app.hub()?.publish(topic, events).await?;
     app.metrics.count_published(topic, &receipt);
     Ok(receipt)
@@ -115,7 +130,7 @@ pub(crate) async fn publish(
 
 /// Why a publish did not happen.
 pub(crate) enum PublishError {
-    /// There is no hub yet.
+    /// There is no hub yet, or it comes too fast.
     Closed(ApiError),
     /// The hub refused.
     Refused(BusError),

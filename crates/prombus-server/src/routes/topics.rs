@@ -1,11 +1,13 @@
 //! Topics: list, show, make, change, delete.
 
 use crate::answers::json_of;
+use crate::auth::Caller;
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::params::Params;
 use crate::path::PathNames;
+use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -48,12 +50,16 @@ struct List<'a> {
     topics: Vec<Shown<'a>>,
 }
 
-pub(crate) async fn list(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
     let hub = app.hub()?;
     let states = hub.topics().await?;
     let mut topics = Vec::with_capacity(states.len());
-    for state in &states {
+    for state in states.iter().filter(|state| caller.may_see(&state.name)) {
         match Shown::of(hub, state).await {
             Ok(shown) => topics.push(shown),
             // One that was deleted since the list was made is no longer part of it.

@@ -4,7 +4,8 @@ use super::frames::Corr;
 use super::session::{Effect, Key, Session};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::routes::publish;
+use crate::rate::ConnectionRate;
+use crate::routes::publish::{self, Way};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
@@ -77,6 +78,7 @@ impl Drop for Live {
 /// The calls that are under way.
 pub(super) struct Calls {
     app: App,
+    rate: ConnectionRate,
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Publishes, which are answered in the order in which they came.
@@ -100,10 +102,11 @@ struct Publish {
 }
 
 impl Calls {
-    pub fn new(app: App, hub: Hub) -> Self {
+    pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
         Self {
             app,
+            rate,
             hub,
             running,
             publishing: FuturesOrdered::new(),
@@ -207,12 +210,14 @@ impl Calls {
 
     fn publish(&mut self, topic: TopicName, publish: Publish) {
         let Publish { corr, events, array } = publish;
-        let app = self.app.clone();
+        let (app, rate) = (self.app.clone(), self.rate.clone());
         let work = async move {
-            let result = publish::publish(&app, &topic, events).await.map_err(|error| {
-                let index = error.index().filter(|_| array);
-                ApiError::from(error).at_index(index)
-            });
+            let result = publish::publish(Way { app: &app, rate: &rate, topic: &topic }, events)
+                .await
+                .map_err(|error| {
+                    let index = error.index().filter(|_| array);
+                    ApiError::from(error).at_index(index)
+                });
             Done::Published { corr, topic, array, result }
         };
         // Without the runtime's budget, whose end would hold some back at their start and let later ones pass them.

@@ -5,10 +5,14 @@
 
 mod calls;
 mod frames;
+mod held;
 mod session;
 
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::rate::ConnectionRate;
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
@@ -16,9 +20,10 @@ use bytes::Bytes;
 use calls::Calls;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{FutureExt, SinkExt, StreamExt};
-use session::{Effect, Session};
+use session::{Effect, Guest, Session};
+use std::pin::pin;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
 /// At most so many requests of a connection wait for their answers; then no more frames are taken.
 const MAX_UNANSWERED: usize = 4_096;
@@ -34,6 +39,12 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long what was asked for may take once the connection has ended.
 const FINISH_TIME: Duration = Duration::from_secs(5);
 
+/// How long a client may take to say who it is.
+const AUTH_TIME: Duration = Duration::from_secs(30);
+
+/// How often the clock is looked at, to see whether a token has expired.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
 /// How long a goodbye may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
 
@@ -48,22 +59,30 @@ impl End {
     const CLOSED: Self = Self { code: close_code::NORMAL, reason: "goodbye" };
     const CLOSING: Self = Self { code: close_code::AWAY, reason: "the hub is closing" };
     const BINARY: Self = Self { code: close_code::UNSUPPORTED, reason: "frames are JSON text" };
-    const TOO_LARGE: Self = Self { code: close_code::SIZE, reason: "the frame is too large" };
+    const TOO_LARGE: Self =
+        Self { code: close_code::SIZE, reason: "the frame is larger than limits.body_bytes" };
     const NOT_TEXT: Self = Self { code: close_code::INVALID, reason: "the frame is not valid UTF-8" };
     const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
+    const EXPIRED: Self = Self { code: close_code::POLICY, reason: "the token has expired" };
+    const NO_TOKEN: Self =
+        Self { code: close_code::POLICY, reason: "no AUTH with a good token came in time" };
     const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
 }
 
 /// `GET /ws`.
 pub(crate) async fn upgrade(
     State(app): State<App>,
+    caller: Option<Extension<Caller>>,
+    rate: Option<Extension<ConnectionRate>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
     app.hub()?;
     let max = app.options.max_body_bytes;
     let upgrade = upgrade.max_message_size(max).max_frame_size(max);
-    Ok(upgrade.on_upgrade(move |socket| connection(socket, app)))
+    let caller = caller.map(|Extension(caller)| caller);
+    let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
+    Ok(upgrade.on_upgrade(move |socket| connection(socket, app, (caller, rate))))
 }
 
 /// A socket that is counted while it is open.
@@ -82,12 +101,13 @@ impl Drop for Open {
     }
 }
 
-async fn connection(socket: WebSocket, app: App) {
+async fn connection(socket: WebSocket, app: App, (caller, rate): (Option<Caller>, ConnectionRate)) {
     let Ok(hub) = app.hub().cloned() else { return };
     let _open = Open::new(&app);
     let name = format!("ws-{:016x}", fastrand::u64(..));
-    let mut session = Session::new(name, hub.limits().commit_bytes);
-    let mut calls = Calls::new(app.clone(), hub);
+    let guest = Guest { caller, auth: app.auth.clone() };
+    let mut session = Session::new(name, guest, hub.limits().commit_bytes);
+    let mut calls = Calls::new(app.clone(), rate, hub);
     let (mut sink, mut stream) = socket.split();
     let end = converse(&app, &mut session, &mut calls, (&mut sink, &mut stream)).await;
     finish(&mut session, &mut calls).await;
@@ -121,6 +141,15 @@ async fn finish(session: &mut Session, calls: &mut Calls) {
     }
 }
 
+/// Until when it need not be asked whether the client is still welcome.
+fn welcome_until(session: &Session, auth_until: Instant) -> Instant {
+    match session.caller() {
+        None => auth_until,
+        // The clock may be set meanwhile, so it is looked at now and then.
+        Some(caller) => Instant::now() + caller.time_left().unwrap_or(LOOK_EVERY).min(LOOK_EVERY),
+    }
+}
+
 async fn converse(
     app: &App,
     session: &mut Session,
@@ -131,6 +160,8 @@ async fn converse(
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_seen = Instant::now();
     let mut effects = Vec::new();
+    let auth_until = Instant::now() + AUTH_TIME;
+    let mut welcome = pin!(sleep_until(welcome_until(session, auth_until)));
     loop {
         let mut ask = false;
         tokio::select! {
@@ -144,6 +175,11 @@ async fn converse(
             _ = ping.tick() => match last_seen.elapsed() {
                 silent if silent > SILENT => return End::SILENT,
                 _ => ask = true,
+            },
+            () = &mut welcome => match session.caller() {
+                None => return End::NO_TOKEN,
+                Some(caller) if caller.is_expired() => return End::EXPIRED,
+                Some(_) => welcome.as_mut().reset(welcome_until(session, auth_until)),
             },
             () = app.closing() => return End::CLOSING,
         }
@@ -166,6 +202,9 @@ async fn converse(
         }
         if let Err(end) = perform(&mut effects, calls, sink).await {
             return end;
+        }
+        if session.has_new_caller() {
+            welcome.as_mut().reset(welcome_until(session, auth_until));
         }
         if ask {
             let _ = sink.feed(Message::Ping(Bytes::new())).await;

@@ -2,6 +2,8 @@
 //! knows no socket, so that every rule can be tested by itself.
 
 use super::frames::{self, Corr};
+use super::held::Held;
+use crate::auth::{Action, Ask, Auth, Caller};
 use crate::error::ApiError;
 use crate::outgoing;
 use crate::params::parse_id;
@@ -16,9 +18,9 @@ use prombus_wire::{
     SubscriptionFrame, parse_object,
 };
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// The most subscriptions of a connection.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
@@ -55,14 +57,6 @@ pub(crate) enum Effect {
     Settle { corr: Corr, key: Key, call: SettleCall },
 }
 
-/// A delivery that the connection holds.
-#[derive(Debug)]
-struct Held {
-    lease: LeaseToken,
-    /// When the lease ends, unless it is extended.
-    deadline: Instant,
-}
-
 #[derive(Debug)]
 struct Subscription {
     /// Whether the group is there.
@@ -70,12 +64,21 @@ struct Subscription {
     batch: bool,
     paused: bool,
     pull: Pull,
-    held: HashMap<Uuid, Held>,
+    held: Held,
     owned: Option<Vec<Partition>>,
+}
+
+/// Who is at the other end, and how one who has not said so yet is known.
+pub(crate) struct Guest {
+    pub caller: Option<Caller>,
+    pub auth: Arc<Auth>,
 }
 
 /// A connection.
 pub(crate) struct Session {
+    guest: Guest,
+    /// Whether the client has said anew who it is.
+    new_caller: bool,
     /// Names the members of those who name none.
     name: String,
     max_bytes: usize,
@@ -84,19 +87,36 @@ pub(crate) struct Session {
 
 impl Session {
     /// A connection that is called `name`, and may publish so many bytes at once.
-    pub fn new(name: String, max_bytes: usize) -> Self {
-        Self { name, max_bytes, subscriptions: HashMap::new() }
+    pub fn new(name: String, guest: Guest, max_bytes: usize) -> Self {
+        Self { guest, new_caller: false, name, max_bytes, subscriptions: HashMap::new() }
+    }
+
+    /// Who is at the other end, once that is known.
+    pub fn caller(&self) -> Option<&Caller> {
+        self.guest.caller.as_ref()
+    }
+
+    /// Whether the client has said who it is since this was asked last.
+    pub fn has_new_caller(&mut self) -> bool {
+        std::mem::take(&mut self.new_caller)
+    }
+
+    fn check(&self, action: Action, key: (&TopicName, Option<&GroupName>)) -> Result<(), ApiError> {
+        let caller = self.guest.caller.as_ref().ok_or_else(nobody)?;
+        caller.check(Ask { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
     }
 
     /// Takes a frame.
     pub fn frame(&mut self, text: &Bytes, out: &mut Vec<Effect>) {
         let head: FrameHead<'_> = match parse_object(text) {
             Ok(head) => head,
+            Err(_) if self.guest.caller.is_none() => return refuse(None, &nobody(), out),
             Err(error) => return refuse(None, &error.into(), out),
         };
         let corr = head.corr.map(|corr| corr.get().to_owned());
         let taken = match &*head.op {
-            "AUTH" => parse_object::<AuthFrame<'_>>(text).map_err(ApiError::from).map(|_| accept(&corr, out)),
+            "AUTH" => self.authenticate(text, &corr, out),
+            _ if self.guest.caller.is_none() => Err(nobody()),
             "PUBLISH" => self.publish(text, &corr, out),
             "SUBSCRIBE" => self.subscribe(text, &corr, out),
             "UNSUBSCRIBE" => self.unsubscribe(text, &corr, out),
@@ -112,9 +132,26 @@ impl Session {
         }
     }
 
+    /// Takes a token. One that is no good changes nothing; a good one holds from here on, also for what the
+    /// connection has subscribed to.
+    fn authenticate(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
+        let frame: AuthFrame<'_> = parse_object(text)?;
+        self.guest.caller = Some(self.guest.auth.caller(Some(&frame.token))?);
+        self.new_caller = true;
+        accept(corr, out);
+        let keys: Vec<Key> = self.subscriptions.keys().cloned().collect();
+        for key in keys {
+            if let Err(error) = self.check(Action::Subscribe, (&key.topic, Some(&key.group))) {
+                self.lost(&key, &error, out);
+            }
+        }
+        Ok(())
+    }
+
     fn publish(&self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: PublishFrame<'_> = parse_object(text)?;
         let topic = TopicName::parse(&frame.topic)?;
+        self.check(Action::Publish, (&topic, None))?;
         let (events, array) = match (frame.payload, frame.opts, frame.events) {
             (Some(payload), opts, None) => {
                 let request = opts.map(|opts| opts.0).unwrap_or_default().with_payload(payload);
@@ -158,6 +195,7 @@ impl Session {
         let mut keys = Vec::with_capacity(names.len());
         for name in names {
             let key = Key { topic: TopicName::parse(&name)?, group: group.clone() };
+            self.check(Action::Subscribe, (&key.topic, Some(&key.group)))?;
             if self.subscriptions.contains_key(&key) || keys.contains(&key) {
                 let message = format!("this connection has subscribed to {} as {group} already", key.topic);
                 return Err(ApiError::with_code(ErrorCode::AlreadySubscribed, message));
@@ -178,7 +216,7 @@ impl Session {
                 batch,
                 paused: false,
                 pull: pull.clone(),
-                held: HashMap::new(),
+                held: Held::default(),
                 owned: None,
             };
             self.subscriptions.insert(key.clone(), subscription);
@@ -240,7 +278,7 @@ impl Session {
     fn unsubscribe(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: SubscriptionFrame<'_> = parse_object(text)?;
         let (key, subscription) = self.known(&frame.topic, &frame.group)?;
-        let leases = subscription.held.values().map(|held| held.lease).collect();
+        let leases = subscription.held.leases();
         self.subscriptions.remove(&key);
         out.push(Effect::Leave(key, leases));
         accept(corr, out);
@@ -277,11 +315,11 @@ impl Session {
         let (key, subscription) = self.known(&frame.topic, &frame.group)?;
         let mut leases = Vec::new();
         for id in frame.id.iter().chain(frame.ids.iter().flatten()) {
-            let held = subscription.held.get(&parse_id("id", id)?).ok_or_else(|| {
+            let lease = subscription.held.lease_of(parse_id("id", id)?).ok_or_else(|| {
                 let message = format!("this connection holds no lease on {}", &**id);
                 ApiError::with_code(ErrorCode::UnknownId, message)
             })?;
-            leases.push(held.lease);
+            leases.push(lease);
         }
         for lease in frame.lease.iter().chain(frame.leases.iter().flatten()) {
             leases.push(lease.parse().map_err(|_| expired())?);
@@ -304,11 +342,10 @@ impl Session {
         call.check()?;
         if op != "MODACK" {
             // Once it is said, an id no longer stands for that delivery, whatever comes of it.
-            subscription.held.retain(|_, held| !leases.contains(&held.lease));
+            leases.iter().for_each(|lease| subscription.held.remove(*lease));
         } else if let Some(by) = ms(frame.extend_ms) {
             let until = Instant::now() + by;
-            let extended = subscription.held.values_mut().filter(|held| leases.contains(&held.lease));
-            extended.for_each(|held| held.deadline = until);
+            leases.iter().for_each(|lease| subscription.held.extend(*lease, until));
         }
         out.push(Effect::Settle { corr: corr.clone(), key, call });
         Ok(())
@@ -336,13 +373,7 @@ impl Session {
             let leases = deliveries.iter().map(|delivery| delivery.lease).collect();
             return out.push(Effect::Leave(key, leases));
         };
-        let now = Instant::now();
-        if subscription.held.len() > 2 * subscription.pull.max_in_flight {
-            subscription.held.retain(|_, held| held.deadline > now);
-        }
-        for Delivery { event, lease, deadline, .. } in &deliveries {
-            subscription.held.insert(event.id, Held { lease: *lease, deadline: *deadline });
-        }
+        subscription.held.add(&deliveries, 2 * subscription.pull.max_in_flight);
         if subscription.batch && !deliveries.is_empty() {
             out.push(Effect::Send(frames::events(&key, &deliveries, max_attempts)));
         } else {
@@ -363,19 +394,24 @@ impl Session {
         }
     }
 
-    /// A group is gone; the client is told.
+    /// A group is gone, or no longer allowed; the client is told.
     pub fn lost(&mut self, key: &Key, error: &ApiError, out: &mut Vec<Effect>) {
-        if self.subscriptions.remove(key).is_some() {
-            out.push(Effect::Leave(key.clone(), Vec::new()));
+        if let Some(subscription) = self.subscriptions.remove(key) {
+            out.push(Effect::Leave(key.clone(), subscription.held.leases()));
             refuse(None, error, out);
         }
     }
 
     /// The connection has ended: what it holds, by group.
     pub fn end(self) -> Vec<(Key, Vec<LeaseToken>)> {
-        let leases = |s: Subscription| s.held.into_values().map(|held| held.lease).collect();
-        self.subscriptions.into_iter().map(|(key, subscription)| (key, leases(subscription))).collect()
+        let held = self.subscriptions.into_iter();
+        held.map(|(key, subscription)| (key, subscription.held.leases())).collect()
     }
+}
+
+/// A client that has not said who it is.
+fn nobody() -> ApiError {
+    ApiError::unauthorized("send AUTH with a token first")
 }
 
 fn expired() -> ApiError {
@@ -394,202 +430,4 @@ fn refuse(corr: Corr, error: &ApiError, out: &mut Vec<Effect>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use prombus_core::{Event, Json, Offset};
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    const ID: Uuid = Uuid::from_u128(7);
-
-    fn session() -> Session {
-        Session::new("ws-1".into(), 1 << 20)
-    }
-
-    /// What a frame leads to: frames as JSON, and the names of other effects.
-    fn said(effects: Vec<Effect>) -> Vec<Value> {
-        let name = |effect| match effect {
-            Effect::Send(frame) => serde_json::from_slice(&frame).unwrap(),
-            Effect::Publish { topic, events, .. } => json!(format!("publish {} to {topic}", events.len())),
-            Effect::Subscribe { keys, .. } => json!(format!("subscribe {}", keys.len())),
-            Effect::Pull(key, pull) => json!(format!("pull {} as {}", key.topic, pull.member.unwrap())),
-            Effect::Stop(key) => json!(format!("stop {}", key.topic)),
-            Effect::Leave(key, leases) => json!(format!("leave {} with {}", key.topic, leases.len())),
-            Effect::Settle { call, .. } => json!(format!("settle {}", call.settles.len())),
-        };
-        effects.into_iter().map(name).collect()
-    }
-
-    fn frame(session: &mut Session, frame: Value) -> Vec<Value> {
-        let mut out = Vec::new();
-        session.frame(&Bytes::from(frame.to_string()), &mut out);
-        said(out)
-    }
-
-    fn code(session: &mut Session, sent: Value) -> String {
-        match &frame(session, sent)[..] {
-            [answer] if answer["op"] == "ERR" => answer["code"].as_str().unwrap().to_owned(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn key() -> Key {
-        Key { topic: TopicName::parse("t").unwrap(), group: GroupName::parse("g").unwrap() }
-    }
-
-    fn delivery(lease: u64) -> Delivery {
-        let event = Event {
-            id: ID,
-            ts: 1,
-            recorded_ts: 1,
-            topic: key().topic,
-            key: None,
-            partition: Partition(0),
-            offset: Offset(0),
-            sid: None,
-            headers: None,
-            payload: Json::from_stored("1".into()),
-            caused_by: None,
-            tags: None,
-        };
-        let lease = LeaseToken { session: 1, number: lease };
-        Delivery { event, lease, attempt: 1, deadline: Instant::now() + Duration::from_secs(9) }
-    }
-
-    /// A session with a subscription that was delivered one event.
-    fn consuming() -> Session {
-        let mut session = session();
-        assert_eq!(
-            frame(&mut session, json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"})),
-            ["subscribe 1"]
-        );
-        let mut out = Vec::new();
-        session.subscribed(None, vec![key()], Ok(()), &mut out);
-        assert_eq!(said(std::mem::take(&mut out)), ["pull t as ws-1"]);
-        session.delivered(key(), vec![delivery(1)], 5, &mut out);
-        let said = said(out);
-        assert_eq!((&said[0]["op"], &said[1]), (&json!("EVENT"), &json!("pull t as ws-1")));
-        session
-    }
-
-    #[test]
-    fn an_id_stands_for_the_lease_that_is_held_now() {
-        let mut session = consuming();
-        let mut out = Vec::new();
-        session.delivered(key(), vec![delivery(2)], 5, &mut out);
-        out.clear();
-        let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
-        session.frame(&Bytes::from(ack.to_string()), &mut out);
-        match &out[..] {
-            [Effect::Settle { call, .. }] => {
-                let ack = Settle::Ack(LeaseToken { session: 1, number: 2 });
-                assert_eq!(call.settles[..], [Some(ack)]);
-            }
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(code(&mut session, ack), "unknown_id", "once it is said, it is no longer held");
-    }
-
-    #[test]
-    fn all_of_a_list_or_none() {
-        let mut session = consuming();
-        let other = Uuid::from_u128(8).to_string();
-        let both = json!({"op": "ACK", "topic": "t", "group": "g", "ids": [ID.to_string(), other]});
-        assert_eq!(code(&mut session, both), "unknown_id");
-        let late =
-            json!({"op": "NACK", "topic": "t", "group": "g", "id": ID.to_string(), "delay_ms": 86_400_001});
-        assert_eq!(code(&mut session, late), "bad_request");
-        let one = json!({"op": "ACK", "topic": "t", "group": "g", "ids": [ID.to_string()], "corr": 1});
-        assert_eq!(frame(&mut session, one), ["settle 1"], "the known one is still held");
-    }
-
-    #[test]
-    fn fields_go_with_their_verbs() {
-        let mut session = consuming();
-        for (op, field) in
-            [("ACK", "delay_ms"), ("ACK", "extend_ms"), ("NACK", "extend_ms"), ("MODACK", "delay_ms")]
-        {
-            let mut wrong = json!({"op": op, "topic": "t", "group": "g", "lease": "0"});
-            wrong[field] = json!(1);
-            assert_eq!(code(&mut session, wrong), "bad_request", "{op} {field}");
-        }
-    }
-
-    #[test]
-    fn what_is_left_is_given_back() {
-        let mut session = consuming();
-        let unsubscribe = json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g", "corr": "a"});
-        let said_ = frame(&mut session, unsubscribe.clone());
-        assert_eq!(said_, [json!("leave t with 1"), json!({"op": "OK", "corr": "a"})]);
-        assert_eq!(code(&mut session, unsubscribe), "not_subscribed");
-        let mut out = Vec::new();
-        session.delivered(key(), vec![delivery(3)], 5, &mut out);
-        assert_eq!(said(out), ["leave t with 1"], "what was on its way goes back");
-        let ended = consuming().end();
-        assert_eq!(ended, [(key(), vec![LeaseToken { session: 1, number: 1 }])]);
-    }
-
-    #[test]
-    fn a_failed_subscription_leaves_nothing() {
-        let mut session = session();
-        let subscribe = json!({"op": "SUBSCRIBE", "topics": ["t", "u"], "group": "g", "corr": 1});
-        assert_eq!(frame(&mut session, subscribe.clone()), ["subscribe 2"]);
-        let keys = vec![key(), Key { topic: TopicName::parse("u").unwrap(), ..key() }];
-        let mut out = Vec::new();
-        let error = ApiError::with_code(ErrorCode::GroupOptions, "no");
-        session.subscribed(Some("1".into()), keys, Err(error), &mut out);
-        assert_eq!(said(out).last().unwrap()["code"], "group_options");
-        assert_eq!(frame(&mut session, subscribe), ["subscribe 2"]);
-        let twice = json!({"op": "SUBSCRIBE", "topics": ["v", "v"], "group": "g"});
-        assert_eq!(code(&mut session, twice), "already_subscribed");
-    }
-
-    #[test]
-    fn a_pause_ends_the_pull_and_resume_starts_it() {
-        let mut session = consuming();
-        let pause = json!({"op": "PAUSE", "topic": "t", "group": "g"});
-        assert_eq!(frame(&mut session, pause.clone()), ["stop t"]);
-        assert_eq!(frame(&mut session, pause), [""; 0], "once is enough");
-        let mut out = Vec::new();
-        session.delivered(key(), Vec::new(), 5, &mut out);
-        assert!(out.is_empty(), "no pull while it is paused");
-        assert_eq!(
-            frame(&mut session, json!({"op": "RESUME", "topic": "t", "group": "g"})),
-            ["pull t as ws-1"]
-        );
-    }
-
-    #[test]
-    fn spent_leases_are_told() {
-        let session = consuming();
-        let mut out = Vec::new();
-        session.settled(None, Ok(vec![true, true]), &mut out);
-        session.settled(Some("1".into()), Ok(vec![true]), &mut out);
-        session.settled(None, Ok(vec![true, false]), &mut out);
-        let said = said(out);
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert_eq!((&said[0], &said[1]["code"]), (&json!({"op": "OK", "corr": 1}), &json!("lease_expired")));
-    }
-
-    #[test]
-    fn moves_are_told_once() {
-        let mut session = consuming();
-        let mut out = Vec::new();
-        for partitions in [vec![Partition(1)], vec![Partition(1)], Vec::new()] {
-            session.assigned(&key(), partitions, &mut out);
-        }
-        let told: Vec<Value> = said(out).iter().map(|frame| frame["partitions"].clone()).collect();
-        assert_eq!(told, [json!([1]), json!([])]);
-    }
-
-    proptest! {
-        #[test]
-        fn any_frame_is_answered_or_leads_to_something(
-            text in r#"\{("(op|corr|topic|topics|payload|opts|events|group|id|ids|lease|PUBLISH|SUBSCRIBE|ACK|t|g)"|[\[\]{}:,"0-9a-z\\ ]){0,30}\}?"#,
-        ) {
-            let mut out = Vec::new();
-            session().frame(&Bytes::from(text), &mut out);
-            prop_assert!(!out.is_empty());
-        }
-    }
-}
+mod tests;

@@ -60,7 +60,7 @@ pub async fn start_with(setup: Setup) -> Served {
 
 /// A gateway without a hub.
 pub async fn start_closed(options: GatewayOptions) -> Served {
-    let gateway = Gateway::new(options);
+    let gateway = Gateway::new(options).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();

@@ -1,5 +1,6 @@
 //! Which keys there are. The list is made from the types themselves, so it cannot fall behind them.
 
+use super::auth::Token;
 use super::{ConfigFile, Problem};
 use prombus_core::{SnapshotConfig, TopicConfig, TopicName};
 use serde::Serialize;
@@ -8,11 +9,9 @@ use toml::de::{DeTable, DeValue};
 
 /// Keys that the contract knows and this build does not.
 const LATER: &[(&str, &str)] = &[
-    ("auth", "there is no authentication in this build yet"),
     ("schemas", "there are no schemas in this build yet"),
     ("projection", "there are no projections in this build yet"),
     ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
-    ("limits.connection_events_per_s", "there are no rate limits in this build yet"),
 ];
 
 /// Refuses keys that are not known, with the nearest one that is.
@@ -25,8 +24,23 @@ pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
         if let DeValue::Table(table) = value.get_ref() {
             match name {
                 "topics" => check_topics(text, table)?,
+                "auth" => {
+                    check_table(text, Place { path: name, names: &section_keys(name) }, table)?;
+                    check_tokens(text, table)?;
+                }
                 _ => check_table(text, Place { path: name, names: &section_keys(name) }, table)?,
             }
+        }
+    }
+    Ok(())
+}
+
+fn check_tokens(text: &str, auth: &DeTable<'_>) -> Result<(), Problem> {
+    let known = names(&Token::default());
+    let Some(DeValue::Array(tokens)) = auth.get("tokens").map(|value| value.get_ref()) else { return Ok(()) };
+    for token in tokens {
+        if let DeValue::Table(table) = token.get_ref() {
+            check_table(text, Place { path: "auth.tokens", names: &known }, table)?;
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 //! A key that is not known is an error that names the nearest one; a key of something that this build does not
 //! have yet is an error too, because a setting that is silently ignored is worse than none.
 
+mod auth;
 mod keys;
 mod sections;
 

@@ -1,5 +1,6 @@
 //! The sections of the file as types.
 
+use super::auth::Auth;
 use prombus_core::{TopicConfig, TopicName, TopicPatch};
 use prombus_engine::Limits;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
@@ -21,7 +22,9 @@ pub struct ConfigFile {
     pub server: Server,
     /// Where events are kept.
     pub store: Store,
-    /// How large things may be.
+    /// How callers are known.
+    pub auth: Auth,
+    /// How large things may be, and how fast they may come.
     pub limits: LimitValues,
     /// How topics come into being, and the settings of some.
     pub topics: Topics,
@@ -33,6 +36,12 @@ pub struct ConfigFile {
 pub struct Server {
     /// Where to listen.
     pub listen: Option<String>,
+    /// The certificate for encrypted connections, in PEM form.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    pub tls_key: Option<PathBuf>,
+    /// Which web pages of other hosts may call.
+    pub allow_origins: Option<Vec<String>>,
 }
 
 /// Where events are kept: in a folder or in memory.
@@ -47,7 +56,7 @@ pub struct Store {
     pub part_bytes: Option<u64>,
 }
 
-/// How large things may be.
+/// How large things may be, and how fast they may come.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitValues {
@@ -59,6 +68,18 @@ pub struct LimitValues {
     pub future_ts_ms: Option<u64>,
     /// The most topics.
     pub topics: Option<usize>,
+    /// The largest body and the largest frame.
+    pub body_bytes: Option<usize>,
+    /// The most connections.
+    pub connections: Option<usize>,
+    /// So many events a second over one connection; 0 is no limit.
+    pub connection_events_per_s: Option<u64>,
+    /// So many events a second to one topic; 0 is no limit.
+    pub topic_events_per_s: Option<u64>,
+    /// How long the head of a request may take, and how long a connection may be idle.
+    pub header_timeout_ms: Option<u64>,
+    /// How long a body may stand still.
+    pub body_timeout_ms: Option<u64>,
 }
 
 /// How topics come into being, and the settings of some.
@@ -85,6 +106,13 @@ impl ConfigFile {
         if limits.event_bytes == 0 || limits.commit_bytes == 0 || limits.topics == 0 {
             return Err("limits must be at least 1".into());
         }
+        self.limits.validate()?;
+        if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
+            return Err("server.tls_cert and server.tls_key go together".into());
+        }
+        for origin in self.server.allow_origins.iter().flatten() {
+            validate_origin(origin)?;
+        }
         if limits.commit_bytes > MAX_COMMIT_BYTES {
             return Err(format!("limits.commit_bytes can be at most {MAX_COMMIT_BYTES}"));
         }
@@ -108,7 +136,31 @@ fn validate_topic(name: &TopicName, patch: &TopicPatch) -> Result<(), String> {
     patch.clone().apply(TopicConfig::default()).validate()
 }
 
+/// An origin is what a browser sends: scheme, host and port, and no path.
+fn validate_origin(origin: &str) -> Result<(), String> {
+    let host = origin.split_once("://").map(|(_, host)| host);
+    if ["*", "null"].contains(&origin) || host.is_some_and(|host| !host.is_empty() && !host.contains('/')) {
+        return Ok(());
+    }
+    Err(format!(
+        "server.allow_origins: {origin:?} is not an origin; write it as https://app.example, or * for any"
+    ))
+}
+
 impl LimitValues {
+    fn validate(&self) -> Result<(), String> {
+        let numbers = [
+            ("body_bytes", self.body_bytes.map(|bytes| bytes as u64)),
+            ("connections", self.connections.map(|most| most as u64)),
+            ("header_timeout_ms", self.header_timeout_ms),
+            ("body_timeout_ms", self.body_timeout_ms),
+        ];
+        match numbers.iter().find(|(_, value)| *value == Some(0)) {
+            Some((name, _)) => Err(format!("limits.{name} must be at least 1")),
+            None => Ok(()),
+        }
+    }
+
     /// The limits, with defaults for those that were left out.
     pub fn limits(&self) -> Limits {
         let default = Limits::default();

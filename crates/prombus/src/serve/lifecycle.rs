@@ -7,8 +7,8 @@ use crate::config::Topics;
 use crate::failure::Failure;
 use crate::store;
 use prombus_core::{Clock, SystemClock, TopicConfig, TopicName, TopicPatch};
-use prombus_engine::{Hub, HubOptions, Limits};
-use prombus_server::{Gateway, GatewayOptions};
+use prombus_engine::{Hub, HubOptions};
+use prombus_server::{AuthOptions, Gateway};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,6 @@ use tokio::task::JoinHandle;
 const DRAIN: Duration = Duration::from_secs(6);
 /// How long the store may take to close; together with [`DRAIN`] less than the ten seconds that are promised.
 const CLOSE: Duration = Duration::from_secs(3);
-/// How much larger a body may be than the commit in it, which is counted without names, quotes and escapes.
-const BODY_TO_COMMIT: usize = 2;
 
 /// Runs a hub from its first moment to its last.
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
@@ -36,7 +34,8 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
     };
     front.gateway.open(hub.clone());
     let store = store::describe(&settings.store);
-    tracing::info!(url = %format_args!("http://{}", front.address), %store, "ready");
+    let scheme = if settings.gateway.tls.is_some() { "https" } else { "http" };
+    tracing::info!(url = %format_args!("{scheme}://{}", front.address), %store, "ready");
     let signal = tokio::select! {
         signal = signals.next() => signal,
         ended = &mut front.serving => return Err(stopped_serving(ended)),
@@ -92,9 +91,10 @@ struct Front {
 
 impl Front {
     async fn open(settings: &Settings) -> Result<Self, Failure> {
-        let listener = address::bind(&settings.listen, settings.insecure).await?;
+        let gateway = Gateway::new(settings.gateway.clone()).map_err(Failure::Failed)?;
+        let anyone = matches!(settings.gateway.auth, AuthOptions::None);
+        let listener = address::bind(&settings.listen, !anyone || settings.insecure).await?;
         let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
-        let gateway = Gateway::new(gateway_options(&settings.limits));
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({
             let gateway = gateway.clone();
@@ -102,12 +102,6 @@ impl Front {
         });
         Ok(Self { gateway, address, serving, stop })
     }
-}
-
-fn gateway_options(limits: &Limits) -> GatewayOptions {
-    let default = GatewayOptions::default();
-    let max_body_bytes = default.max_body_bytes.max(limits.commit_bytes.saturating_mul(BODY_TO_COMMIT));
-    GatewayOptions { version: env!("CARGO_PKG_VERSION"), max_body_bytes, ..default }
 }
 
 async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {

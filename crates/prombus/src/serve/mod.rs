@@ -22,9 +22,11 @@ Examples:
   prombus serve --data ./data
   prombus serve --config prombus.toml --listen 127.0.0.1:7171
   prombus serve --store memory --log-format json
+  prombus serve --config prombus.toml --listen :7070 --tls-cert hub.pem --tls-key hub.key
 
 Environment, for what no flag says; the file is for what neither says:
-  PROMBUS_CONFIG, PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_LOG_FORMAT
+  PROMBUS_CONFIG, PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_LOG_FORMAT,
+  PROMBUS_TLS_CERT, PROMBUS_TLS_KEY
   PROMBUS_LOG: how much is logged, such as info (default), debug, warn";
 
 // Not read from the environment by clap: a flag --store must win over PROMBUS_DATA, which to clap are two options.
@@ -46,6 +48,12 @@ pub struct ServeArgs {
     /// How lines of the log look [default: text]
     #[arg(long, value_name = "json|text")]
     log_format: Option<String>,
+    /// Certificate for encrypted connections, in PEM form; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM form
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Listen on an address that others can reach, although everyone may do everything there
     #[arg(long)]
     insecure: bool,

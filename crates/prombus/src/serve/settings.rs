@@ -4,7 +4,9 @@ use super::{LogFormat, ServeArgs};
 use crate::config::{ConfigFile, Topics};
 use crate::failure::Failure;
 use prombus_engine::Limits;
+use prombus_server::{GatewayOptions, TlsFiles};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:7070";
 const DEFAULT_DATA: &str = "./data";
@@ -19,6 +21,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     pub limits: Limits,
     pub topics: Topics,
+    /// How the hub is reached, but for its version.
+    pub gateway: GatewayOptions,
 }
 
 /// Where events are kept.
@@ -64,8 +68,51 @@ impl Settings {
             store: choose_store(flags, around, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
+            gateway: gateway_options(flags, around, &file)?,
             topics: file.topics,
         })
+    }
+}
+
+/// How much larger a body may be than the commit in it, which is counted without names, quotes and escapes.
+const BODY_TO_COMMIT: usize = 2;
+
+fn gateway_options(
+    flags: &ServeArgs,
+    around: &Surroundings,
+    file: &ConfigFile,
+) -> Result<GatewayOptions, Failure> {
+    let default = GatewayOptions::default();
+    let enough = default.max_body_bytes.max(file.limits.limits().commit_bytes.saturating_mul(BODY_TO_COMMIT));
+    let (limits, ms) = (&file.limits, |ms: Option<u64>| ms.map(Duration::from_millis));
+    Ok(GatewayOptions {
+        version: env!("CARGO_PKG_VERSION"),
+        header_timeout: ms(limits.header_timeout_ms).unwrap_or(default.header_timeout),
+        body_timeout: ms(limits.body_timeout_ms).unwrap_or(default.body_timeout),
+        max_body_bytes: limits.body_bytes.unwrap_or(enough),
+        max_connections: limits.connections.unwrap_or(default.max_connections),
+        connection_events_per_s: limits.connection_events_per_s.unwrap_or(0),
+        topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
+        auth: file.auth.options(around.variable).map_err(Failure::Usage)?,
+        allow_origins: file.server.allow_origins.clone().unwrap_or_default(),
+        tls: choose_tls(flags, around, file)?,
+    })
+}
+
+fn choose_tls(
+    flags: &ServeArgs,
+    around: &Surroundings,
+    file: &ConfigFile,
+) -> Result<Option<TlsFiles>, Failure> {
+    let choose = |flag: &Option<PathBuf>, variable: &str, file: &Option<PathBuf>| {
+        flag.clone().or_else(|| (around.variable)(variable).map(PathBuf::from)).or_else(|| file.clone())
+    };
+    let cert = choose(&flags.tls_cert, "PROMBUS_TLS_CERT", &file.server.tls_cert);
+    let key = choose(&flags.tls_key, "PROMBUS_TLS_KEY", &file.server.tls_key);
+    match (cert, key) {
+        (None, None) => Ok(None),
+        (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
+        _ => Err(Failure::Usage("a certificate and its key go together: name both of them".into())),
     }
 }
 

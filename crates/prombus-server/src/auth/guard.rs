@@ -1,0 +1,71 @@
+//! The door of the gateway: who asks is found out and checked before a request goes on.
+
+use super::{Caller, Need};
+use crate::body::Intake;
+use crate::error::ApiError;
+use crate::gateway::{App, Shared, need_of};
+use crate::path::PathNames;
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+/// Lets requests through whose callers may ask for what they ask.
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let page = app.origins.page(request.headers());
+    if let Some(answer) = page.preflight(request.method(), request.headers()) {
+        return answer;
+    }
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.headers.contains_key(header::UPGRADE);
+    let checked = match page.check(&parts.method, upgrade) {
+        Ok(()) => admit(&app, &mut parts).await,
+        Err(error) => Err(error),
+    };
+    let answer = match checked {
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                parts.extensions.insert(caller);
+            }
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Err(error) => {
+            Intake::new(body, &parts.headers, &app.options).discard().await;
+            error.into_response()
+        }
+    };
+    page.tell(answer)
+}
+
+/// Finds out who asks, and whether they may. `None` is one who has not said so yet.
+async fn admit(app: &Shared, parts: &mut Parts) -> Result<Option<Caller>, ApiError> {
+    if !app.auth.is_on() {
+        return Ok(Some(Caller::anyone()));
+    }
+    // What no route knows is answered so only to those who have a token.
+    let path = parts.extensions.get::<MatchedPath>().cloned();
+    let need = path.map_or(Need::Token, |path| need_of(path.as_str(), &parts.method));
+    let token = match (need, bearer(&parts.headers)) {
+        (Need::Nothing, _) => return Ok(Some(Caller::anyone())),
+        (Need::TokenOrLater, Ok(None)) => return Ok(None),
+        (_, token) => token?,
+    };
+    let caller = app.auth.caller(token)?;
+    let names = PathNames::from_request_parts(parts, app).await?;
+    need.check(&caller, &names, &parts.headers)?;
+    Ok(Some(caller))
+}
+
+/// The token that a request carries.
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(first) = given.next() else { return Ok(None) };
+    let token = first.to_str().ok().and_then(|text| text.split_once(' '));
+    match token {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && given.next().is_none() => {
+            Ok(Some(token.trim()))
+        }
+        _ => Err(ApiError::unauthorized("write one header Authorization: Bearer <token>")),
+    }
+}

@@ -1,0 +1,292 @@
+//! JSON Web Tokens: which key a token is checked with, and what makes it a bad one.
+//!
+//! The algorithm is the key's, never the token's: a token that names another one is refused, and with it every game
+//! that lives on a token choosing how it is checked.
+
+use super::reload::Reloaded;
+use super::rules::{Policy, Rules};
+use super::{Caller, Refusal, Secret};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The largest token.
+pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// How far clocks may differ.
+const TOLERANCE: Duration = Duration::from_secs(5);
+/// So many tokens that were found good are remembered, because checking a signature costs more than a request.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// How tokens are checked.
+#[derive(Debug, Clone)]
+pub struct JwtOptions {
+    /// What they are signed with.
+    pub key: JwtKey,
+    /// `aud` must name one of these, if there are any.
+    pub audience: Vec<String>,
+    /// `iss` must be one of these, if there are any.
+    pub issuer: Vec<String>,
+    /// Whether a token without `exp` is a bad one.
+    pub require_exp: bool,
+}
+
+/// What tokens are signed with.
+#[derive(Debug, Clone)]
+pub enum JwtKey {
+    /// A secret that both sides know: HS256.
+    Secret(Secret),
+    /// A PEM file with a public key: RS256, ES256 or EdDSA, as the key is.
+    PublicKeyFile(PathBuf),
+    /// A file with a JSON Web Key Set.
+    JwksFile(PathBuf),
+}
+
+/// A key, and the one algorithm that it is for.
+struct Key {
+    id: Option<String>,
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+/// Checks tokens.
+pub(crate) struct Jwt {
+    keys: Reloaded<Vec<Key>>,
+    validation: Validation,
+    remembered: Mutex<Remembered>,
+}
+
+/// Good tokens and whose they are, for as long as the keys stay the same.
+#[derive(Default)]
+struct Remembered {
+    keys: Option<Arc<Vec<Key>>>,
+    callers: HashMap<String, Caller>,
+}
+
+/// The head of a token, as far as it matters.
+#[derive(Deserialize)]
+struct Head {
+    alg: String,
+    kid: Option<String>,
+    /// Extensions that a reader must understand; none is understood here.
+    crit: Option<serde_json::Value>,
+}
+
+/// What a token says, as far as it matters.
+#[derive(Deserialize)]
+struct Claims {
+    exp: Option<f64>,
+    scopes: Option<Vec<String>>,
+    policy: Option<Policy>,
+}
+
+impl Jwt {
+    pub fn open(options: JwtOptions) -> Result<Self, String> {
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = TOLERANCE.as_secs();
+        validation.validate_nbf = true;
+        let mut required = Vec::new();
+        if options.require_exp {
+            required.push("exp");
+        }
+        if !options.issuer.is_empty() {
+            validation.set_issuer(&options.issuer);
+            required.push("iss");
+        }
+        validation.validate_aud = !options.audience.is_empty();
+        if validation.validate_aud {
+            validation.set_audience(&options.audience);
+            required.push("aud");
+        }
+        validation.set_required_spec_claims(&required);
+        let keys = match options.key {
+            JwtKey::Secret(secret) => {
+                let make = move |_: &[Vec<u8>]| Ok(vec![Key::shared(secret.expose().as_bytes())]);
+                Reloaded::open(Vec::new(), make)
+            }
+            JwtKey::PublicKeyFile(file) => {
+                let name = file.clone();
+                Reloaded::open(vec![file], move |texts| Ok(vec![Key::from_pem(&name, &texts[0])?]))
+            }
+            JwtKey::JwksFile(file) => {
+                let name = file.clone();
+                Reloaded::open(vec![file], move |texts| Key::from_set(&name, &texts[0]))
+            }
+        }?;
+        Ok(Self { keys, validation, remembered: Mutex::default() })
+    }
+
+    /// Whose the token is.
+    pub fn caller(&self, token: &str) -> Result<Caller, Refusal> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(Refusal("the token is too large"));
+        }
+        let keys = self.keys.get();
+        if let Some(caller) = self.remembered(token, &keys) {
+            return if caller.is_expired() { Err(Refusal("the token has expired")) } else { Ok(caller) };
+        }
+        let head = head(token)?;
+        let key = choose(&keys, &head)?;
+        let mut validation = self.validation.clone();
+        validation.algorithms = vec![key.algorithm];
+        let claims: Claims =
+            decode(token, &key.key, &validation).map_err(|error| refusal(error.kind()))?.claims;
+        let caller = Caller::new(claims.rules()?, claims.until()?);
+        self.remember(token, &caller);
+        Ok(caller)
+    }
+
+    /// As if the files had not been looked at for long.
+    #[cfg(test)]
+    pub(super) fn look_now(&self) {
+        self.keys.look_now();
+    }
+
+    fn remembered(&self, token: &str, keys: &Arc<Vec<Key>>) -> Option<Caller> {
+        let mut remembered = self.remembered.lock();
+        if !remembered.keys.as_ref().is_some_and(|known| Arc::ptr_eq(known, keys)) {
+            *remembered = Remembered { keys: Some(keys.clone()), callers: HashMap::new() };
+        }
+        remembered.callers.get(token).cloned()
+    }
+
+    fn remember(&self, token: &str, caller: &Caller) {
+        let callers = &mut self.remembered.lock().callers;
+        if callers.len() >= MAX_REMEMBERED {
+            callers.clear();
+        }
+        callers.insert(token.to_owned(), caller.clone());
+    }
+}
+
+fn head(token: &str) -> Result<Head, Refusal> {
+    const MALFORMED: Refusal = Refusal("the token is not a JSON Web Token");
+    let first = token.split('.').next().unwrap_or_default();
+    let text = URL_SAFE_NO_PAD.decode(first).map_err(|_| MALFORMED)?;
+    let head: Head = serde_json::from_slice(&text).map_err(|_| MALFORMED)?;
+    if head.crit.is_some() {
+        return Err(Refusal("the token has extensions that are not known here"));
+    }
+    Ok(head)
+}
+
+/// The key that a token is checked with: the one that it names, or the only one of its algorithm.
+fn choose<'a>(keys: &'a [Key], head: &Head) -> Result<&'a Key, Refusal> {
+    let mut fitting = keys.iter().filter(|key| name_of(key.algorithm) == head.alg);
+    let key = match &head.kid {
+        // A key file or a secret has no name, so any name will do.
+        Some(id) => {
+            let named = fitting.clone().find(|key| key.id.as_ref() == Some(id));
+            named.or_else(|| fitting.find(|key| key.id.is_none()))
+        }
+        None => match (fitting.next(), fitting.next()) {
+            (Some(_), Some(_)) => {
+                return Err(Refusal("the token does not say by kid which key it is signed with"));
+            }
+            (key, _) => key,
+        },
+    };
+    key.ok_or(Refusal("there is no key for the token's algorithm and kid"))
+}
+
+fn name_of(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::HS256 => "HS256",
+        Algorithm::RS256 => "RS256",
+        Algorithm::ES256 => "ES256",
+        Algorithm::EdDSA => "EdDSA",
+        _ => "",
+    }
+}
+
+/// Says what is wrong, and nothing of what the token holds.
+fn refusal(error: &jsonwebtoken::errors::ErrorKind) -> Refusal {
+    use jsonwebtoken::errors::ErrorKind as E;
+    Refusal(match error {
+        E::ExpiredSignature => "the token has expired",
+        E::ImmatureSignature => "the token is not valid yet",
+        E::InvalidAudience => "the token is for somebody else (aud)",
+        E::InvalidIssuer => "the token comes from somebody else (iss)",
+        E::MissingRequiredClaim(claim) => match claim.as_str() {
+            "exp" => "the token says no exp",
+            "aud" => "the token says no aud",
+            _ => "the token says no iss",
+        },
+        E::InvalidSignature => "the token's signature is wrong",
+        E::InvalidClaimFormat(_) | E::Json(_) => "the token's claims make no sense",
+        _ => "the token is not a good JSON Web Token",
+    })
+}
+
+impl Claims {
+    fn rules(&self) -> Result<Rules, Refusal> {
+        let mut rules = Rules::default();
+        for scope in self.scopes.iter().flatten() {
+            // Tokens carry scopes for others too. A scope can only allow, so leaving one out is safe.
+            let _ = rules.add_scope(scope);
+        }
+        if let Some(policy) = &self.policy {
+            rules.add_policy(policy.clone()).map_err(|_| Refusal("the token's policy makes no sense"))?;
+        }
+        Ok(rules)
+    }
+
+    fn until(&self) -> Result<Option<SystemTime>, Refusal> {
+        let Some(exp) = self.exp else { return Ok(None) };
+        let since =
+            Duration::try_from_secs_f64(exp).map_err(|_| Refusal("the token's claims make no sense"))?;
+        // A time beyond what clocks can tell never comes.
+        Ok(UNIX_EPOCH.checked_add(since).and_then(|time| time.checked_add(TOLERANCE)))
+    }
+}
+
+impl Key {
+    fn shared(secret: &[u8]) -> Self {
+        Self { id: None, algorithm: Algorithm::HS256, key: DecodingKey::from_secret(secret) }
+    }
+
+    fn from_pem(file: &Path, text: &[u8]) -> Result<Self, String> {
+        let key = |algorithm, key| Self { id: None, algorithm, key };
+        DecodingKey::from_rsa_pem(text)
+            .map(|rsa| key(Algorithm::RS256, rsa))
+            .or_else(|_| DecodingKey::from_ec_pem(text).map(|ec| key(Algorithm::ES256, ec)))
+            .or_else(|_| DecodingKey::from_ed_pem(text).map(|ed| key(Algorithm::EdDSA, ed)))
+            .map_err(|_| {
+                format!("{} holds no public key in PEM form of RSA, P-256 or Ed25519", file.display())
+            })
+    }
+
+    fn from_set(file: &Path, text: &[u8]) -> Result<Vec<Self>, String> {
+        let set: JwkSet = serde_json::from_slice(text)
+            .map_err(|error| format!("{} is not a JSON Web Key Set: {error}", file.display()))?;
+        let keys: Vec<Self> = set.keys.iter().filter_map(Self::from_jwk).collect();
+        if keys.is_empty() {
+            return Err(format!("{} has no key for HS256, RS256, ES256 or EdDSA", file.display()));
+        }
+        Ok(keys)
+    }
+
+    /// A key of a set, if it is for signatures and for one of the algorithms that are taken.
+    fn from_jwk(jwk: &Jwk) -> Option<Self> {
+        let algorithm = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => Algorithm::RS256,
+            AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => Algorithm::ES256,
+            AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
+                Algorithm::EdDSA
+            }
+            AlgorithmParameters::OctetKey(_) => Algorithm::HS256,
+            _ => return None,
+        };
+        let said = jwk.common.key_algorithm.as_ref().map(ToString::to_string);
+        let for_others = matches!(&jwk.common.public_key_use, Some(of) if *of != PublicKeyUse::Signature)
+            || said.is_some_and(|said| said != name_of(algorithm));
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        (!for_others).then(|| Self { id: jwk.common.key_id.clone(), algorithm, key })
+    }
+}

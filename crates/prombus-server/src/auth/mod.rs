@@ -1,0 +1,235 @@
+//! Who asks, and what they may do. Every route, frame and stream goes through [`Caller::check`].
+
+mod guard;
+mod jwt;
+mod need;
+mod origin;
+pub(crate) mod reload;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use guard::guard;
+pub use jwt::{JwtKey, JwtOptions};
+pub(crate) use need::Need;
+pub(crate) use origin::Origins;
+pub(crate) use rules::Ask;
+pub use rules::{Action, BadRules, Policy, Rules};
+
+use crate::error::ApiError;
+use crate::rate::Bucket;
+use jwt::{Jwt, MAX_TOKEN_BYTES};
+use prombus_core::TopicName;
+use serde::{Deserialize, Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use subtle::ConstantTimeEq;
+
+/// At most so many refusals a second are logged: whoever tries tokens must not fill the log.
+const LOGGED_PER_S: u64 = 10;
+
+/// How callers are known.
+#[derive(Debug, Clone, Default)]
+pub enum AuthOptions {
+    /// Not at all: everyone may do everything.
+    #[default]
+    None,
+    /// By tokens that are written down.
+    Tokens(Vec<StaticToken>),
+    /// By tokens that somebody signs.
+    Jwt(JwtOptions),
+}
+
+/// A token that is written down, and what its holder may do.
+#[derive(Debug, Clone)]
+pub struct StaticToken {
+    /// The token.
+    pub token: Secret,
+    /// What it is good for.
+    pub rules: Rules,
+}
+
+/// Something that must not be shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("..")
+    }
+}
+
+impl Secret {
+    /// Keeps `text` from being shown by accident.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The secret itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Knows callers by their tokens.
+pub(crate) struct Auth {
+    kind: Kind,
+    /// How many refusals may still be logged.
+    log: Bucket,
+}
+
+enum Kind {
+    None,
+    Tokens(Vec<(Secret, Caller)>),
+    Jwt(Box<Jwt>),
+}
+
+/// Why a token is not taken. It says nothing of what the token holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal(&'static str);
+
+impl Auth {
+    /// Reads the keys, where they are in files.
+    pub fn open(options: AuthOptions) -> Result<Self, String> {
+        let kind = match options {
+            AuthOptions::None => Kind::None,
+            AuthOptions::Tokens(tokens) => {
+                let known = tokens.into_iter().map(|known| (known.token, Caller::new(known.rules, None)));
+                Kind::Tokens(known.collect())
+            }
+            AuthOptions::Jwt(options) => Kind::Jwt(Box::new(Jwt::open(options)?)),
+        };
+        Ok(Self { kind, log: Bucket::new("", LOGGED_PER_S) })
+    }
+
+    /// Whether callers must say who they are.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.kind, Kind::None)
+    }
+
+    /// Whose the token is; `None` says that there was none.
+    pub fn caller(&self, token: Option<&str>) -> Result<Caller, ApiError> {
+        let found = match (&self.kind, token) {
+            (Kind::None, _) => return Ok(Caller::anyone()),
+            (_, None) => {
+                return Err(ApiError::unauthorized(
+                    "this hub wants a token: send it as Authorization: Bearer, or in an AUTH frame first",
+                ));
+            }
+            (Kind::Tokens(known), Some(token)) => find(known, token),
+            (Kind::Jwt(jwt), Some(token)) => jwt.caller(token),
+        };
+        found.map_err(|Refusal(why)| {
+            if self.log.take(1).is_ok() {
+                tracing::warn!(why, "a token was refused");
+            }
+            ApiError::unauthorized(why)
+        })
+    }
+}
+
+/// Looks at every token that there is, and at all of each, so that the time it takes tells nothing.
+fn find(known: &[(Secret, Caller)], token: &str) -> Result<Caller, Refusal> {
+    if token.len() > MAX_TOKEN_BYTES {
+        return Err(Refusal("the token is too large"));
+    }
+    let mut found = None;
+    for (secret, caller) in known {
+        if bool::from(secret.expose().as_bytes().ct_eq(token.as_bytes())) {
+            found = Some(caller.clone());
+        }
+    }
+    found.ok_or(Refusal("the token is not known"))
+}
+
+/// Somebody who asks for something.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(Option<Arc<Known>>);
+
+/// What is known of a caller, where that matters.
+#[derive(Debug)]
+struct Known {
+    rules: Rules,
+    until: Option<SystemTime>,
+}
+
+impl Caller {
+    /// Anyone, who may do everything.
+    pub fn anyone() -> Self {
+        Self(None)
+    }
+
+    fn new(rules: Rules, until: Option<SystemTime>) -> Self {
+        Self(Some(Arc::new(Known { rules, until })))
+    }
+
+    pub fn may(&self, ask: Ask<'_>) -> bool {
+        self.0.as_ref().is_none_or(|known| known.rules.allow(ask))
+    }
+
+    /// Whether the caller may do that anywhere.
+    pub fn may_somewhere(&self, action: Action) -> bool {
+        self.0.as_ref().is_none_or(|known| known.rules.allow_somewhere(action))
+    }
+
+    /// Refuses what the caller may not do.
+    pub fn check(&self, ask: Ask<'_>) -> Result<(), ApiError> {
+        if self.may(ask) {
+            return Ok(());
+        }
+        let Ask { action, topic, group } = ask;
+        let group = group.map(|group| format!(" as group {group}")).unwrap_or_default();
+        Err(ApiError::forbidden(format!("this token does not allow {} on {topic}{group}", action.as_str())))
+    }
+
+    /// Refuses an action that the caller may do nowhere.
+    pub fn check_somewhere(&self, action: Action) -> Result<(), ApiError> {
+        if self.may_somewhere(action) {
+            return Ok(());
+        }
+        Err(ApiError::forbidden(format!("this token does not allow {}", action.as_str())))
+    }
+
+    /// Whether the caller may know of a topic and how it is set up.
+    pub fn may_see(&self, topic: &TopicName) -> bool {
+        let ask = |action| Ask { action, topic: topic.as_str(), group: None };
+        self.may(ask(Action::Read)) || self.may(ask(Action::Admin))
+    }
+
+    /// Whether there may be groups of the topic that the caller may consume as.
+    pub fn may_as_some_group(&self, topic: &TopicName) -> bool {
+        self.0.as_ref().is_none_or(|known| known.rules.allow_some_group(topic.as_str()))
+    }
+
+    pub fn is_expired(&self) -> bool {
+        self.time_left() == Some(Duration::ZERO)
+    }
+
+    /// For how long the caller is good; `None` where there is no end.
+    pub fn time_left(&self) -> Option<Duration> {
+        let until = self.0.as_ref()?.until?;
+        Some(until.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO))
+    }
+
+    /// Waits until the caller's token has expired.
+    pub async fn expired(&self) {
+        /// The clock may be set meanwhile, so it is looked at now and then.
+        const LOOK_EVERY: Duration = Duration::from_secs(30);
+        loop {
+            match self.time_left() {
+                None => std::future::pending().await,
+                Some(Duration::ZERO) => return,
+                // The clock is what is waited for.
+                Some(left) => tokio::time::sleep(left.min(LOOK_EVERY)).await,
+            }
+        }
+    }
+}

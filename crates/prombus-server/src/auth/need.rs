@@ -1,0 +1,63 @@
+//! What a caller must be allowed for a request to be taken.
+
+use super::{Action, Ask, Caller};
+use crate::error::ApiError;
+use crate::media::{self, AnswerType};
+use crate::path::PathNames;
+use axum::http::HeaderMap;
+
+/// What a route asks of its callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing: anyone may ask.
+    Nothing,
+    /// A good token; the route leaves out what its holder may not see.
+    Token,
+    /// A good token, now or in the first frame of the connection.
+    TokenOrLater,
+    /// The action on the topic that the path names.
+    OnTopic(Action),
+    /// To consume as the group that the path names.
+    OnGroup,
+    /// To consume the topic that the path names as some group; the route leaves out the others.
+    OnSomeGroup,
+    /// To read the topic that the path names, or to subscribe to it where its events are followed.
+    ReadOrFollow,
+    /// To read the dead letters of the topic that the path names.
+    ReadDeadLetters,
+    /// To see the topic that the path names.
+    SeeTopic,
+    /// The action on anything at all; the route leaves out what its holder may not see.
+    Somewhere(Action),
+}
+
+impl Need {
+    /// Refuses callers that may not.
+    pub fn check(self, caller: &Caller, names: &PathNames, headers: &HeaderMap) -> Result<(), ApiError> {
+        let on_topic = |action, group| {
+            // A name that no topic can have is refused before anything is said of rights.
+            let topic = names.topic()?;
+            caller.check(Ask { action, topic: topic.as_str(), group })
+        };
+        match self {
+            Self::Nothing | Self::Token | Self::TokenOrLater => Ok(()),
+            Self::OnTopic(action) => on_topic(action, None),
+            Self::OnGroup => on_topic(Action::Subscribe, Some(names.get("group"))),
+            Self::OnSomeGroup if caller.may_as_some_group(&names.topic()?) => Ok(()),
+            Self::OnSomeGroup => on_topic(Action::Subscribe, None),
+            Self::ReadOrFollow => {
+                let live = media::answer_type(headers).is_ok_and(|answer| answer == AnswerType::Live);
+                on_topic(if live { Action::Subscribe } else { Action::Read }, None)
+            }
+            Self::ReadDeadLetters => {
+                let topic = names.topic()?;
+                let letters = topic.dead_letters();
+                let topic = letters.as_ref().unwrap_or(&topic).as_str();
+                caller.check(Ask { action: Action::Read, topic, group: None })
+            }
+            Self::SeeTopic if caller.may_see(&names.topic()?) => Ok(()),
+            Self::SeeTopic => on_topic(Action::Read, None),
+            Self::Somewhere(action) => caller.check_somewhere(action),
+        }
+    }
+}

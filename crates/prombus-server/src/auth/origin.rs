@@ -1,0 +1,176 @@
+//! Web pages that call the hub: pages of its own host may, and those of origins that the configuration names.
+//!
+//! A browser sends anyone's page to any address, loopback included, and tells only in `Origin` whose page it is. What
+//! changes something is refused to pages of other origins; what only reads is answered, and the browser keeps the
+//! answer from a page that is not told it may have it.
+
+use crate::error::ApiError;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// For how long a browser need not ask again, in seconds.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
+
+/// Which pages of other hosts may call.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origins {
+    named: Vec<String>,
+    /// Whether anyone may call, token or not. Then a page is the hub's own only if its host is an address: whoever
+    /// owns a name can let it lead to this machine, and would have a page of the "same" host.
+    anyone: bool,
+}
+
+/// What is known of the page that calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// It is no page, or one of the hub's own host.
+    Own,
+    /// One that may call, and is to be told so.
+    Allowed(HeaderValue),
+    /// One that may not.
+    Foreign,
+}
+
+impl Origins {
+    pub fn new(named: Vec<String>, anyone: bool) -> Self {
+        Self { named, anyone }
+    }
+
+    pub fn page(&self, headers: &HeaderMap) -> Page {
+        let Some(origin) = headers.get(header::ORIGIN) else { return Page::Own };
+        let text = origin.to_str().unwrap_or_default();
+        if self.named.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(text)) {
+            return Page::Allowed(origin.clone());
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        match (text.split_once("://"), host) {
+            (Some((_, of)), Some(host))
+                if of.eq_ignore_ascii_case(host) && (!self.anyone || is_address(host)) =>
+            {
+                Page::Own
+            }
+            _ => Page::Foreign,
+        }
+    }
+}
+
+/// Whether a host, with or without a port, is an address or the one name that always leads here.
+fn is_address(host: &str) -> bool {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    let name = name.map_or(host, |(name, _)| name);
+    let bare = name.trim_matches(['[', ']']);
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
+}
+
+impl Page {
+    /// Refuses what a page of another origin must not do.
+    pub fn check(&self, method: &Method, upgrade: bool) -> Result<(), ApiError> {
+        if *self == Self::Foreign && (upgrade || !method.is_safe()) {
+            return Err(ApiError::forbidden(
+                "pages of this origin may not call the hub: name it in server.allow_origins",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The answer to a browser that asks what it may do, if this is such a question.
+    pub fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
+        if method != Method::OPTIONS || !headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+            return None;
+        }
+        let Self::Allowed(_) = self else { return None };
+        let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+        let mut answer = StatusCode::NO_CONTENT.into_response();
+        let given: [(HeaderName, Option<HeaderValue>); 3] = [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, Some(METHODS)),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, wanted),
+            (header::ACCESS_CONTROL_MAX_AGE, Some(MAX_AGE)),
+        ];
+        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            answer.headers_mut().insert(name, value);
+        }
+        Some(self.tell(answer))
+    }
+
+    /// Tells the browser that the page may have the answer.
+    pub fn tell(&self, mut answer: Response) -> Response {
+        if let Self::Allowed(origin) = self {
+            let headers = answer.headers_mut();
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
+            headers.append(header::VARY, HeaderValue::from_static("origin"));
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(origin: &str, host: &str) -> HeaderMap {
+        [(header::ORIGIN, origin), (header::HOST, host)]
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn own_pages_and_named_ones_may_call() {
+        let origins = Origins::new(vec!["https://app.example".into()], false);
+        for (origin, host, page) in [
+            ("", "hub:7070", Page::Own),
+            ("http://hub:7070", "hub:7070", Page::Own),
+            ("http://HUB:7070", "hub:7070", Page::Own),
+            ("http://hub:7071", "hub:7070", Page::Foreign),
+            ("http://hub:7070.evil", "hub:7070", Page::Foreign),
+            ("https://app.example", "hub", Page::Allowed(HeaderValue::from_static("https://app.example"))),
+            ("http://app.example", "hub", Page::Foreign),
+            ("null", "hub", Page::Foreign),
+            ("http://hub", "", Page::Foreign),
+        ] {
+            assert_eq!(origins.page(&headers(origin, host)), page, "{origin} {host}");
+        }
+        let any = Origins::new(vec!["*".into()], true);
+        assert!(matches!(any.page(&headers("null", "hub")), Page::Allowed(_)));
+    }
+
+    #[test]
+    fn where_anyone_may_call_a_name_is_not_trusted() {
+        let origins = Origins::new(Vec::new(), true);
+        for (host, page) in [
+            ("127.0.0.1:7070", Page::Own),
+            ("[::1]:7070", Page::Own),
+            ("[::1]", Page::Own),
+            ("localhost:7070", Page::Own),
+            ("10.0.0.1", Page::Own),
+            ("evil.example:7070", Page::Foreign),
+            ("127.0.0.1.evil.example", Page::Foreign),
+        ] {
+            assert_eq!(origins.page(&headers(&format!("http://{host}"), host)), page, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_page_may_change_nothing() {
+        assert!(Page::Foreign.check(&Method::POST, false).is_err());
+        assert!(Page::Foreign.check(&Method::GET, true).is_err(), "a WebSocket");
+        assert!(Page::Foreign.check(&Method::GET, false).is_ok(), "which the browser keeps from it");
+        assert!(Page::Own.check(&Method::POST, false).is_ok());
+    }
+
+    #[test]
+    fn a_browser_is_told_only_where_it_may() {
+        let mut asked = headers("https://a", "hub");
+        asked.insert(header::ACCESS_CONTROL_REQUEST_METHOD, HeaderValue::from_static("PUT"));
+        asked.insert(header::ACCESS_CONTROL_REQUEST_HEADERS, HeaderValue::from_static("authorization"));
+        assert!(Page::Foreign.preflight(&Method::OPTIONS, &asked).is_none());
+        let allowed = Page::Allowed(HeaderValue::from_static("https://a"));
+        assert!(allowed.preflight(&Method::GET, &asked).is_none());
+        let answer = allowed.preflight(&Method::OPTIONS, &asked).unwrap();
+        assert_eq!(answer.headers()[header::ACCESS_CONTROL_ALLOW_HEADERS], "authorization");
+        assert_eq!(answer.headers()[header::ACCESS_CONTROL_ALLOW_ORIGIN], "https://a");
+    }
+}

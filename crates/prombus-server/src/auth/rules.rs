@@ -1,0 +1,383 @@
+//! What a caller may do: rules over actions, topics and groups. A rule that matches and denies wins, and what no rule
+//! allows is denied.
+
+use serde::{Deserialize, Serialize};
+
+/// What somebody wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Add events to a topic.
+    Publish,
+    /// Consume a topic, in a group or as a stream.
+    Subscribe,
+    /// Read what a topic holds.
+    Read,
+    /// Change how things are set up, and see how they are doing.
+    Admin,
+}
+
+impl Action {
+    const ALL: [(&str, Self); 4] = [
+        ("publish", Self::Publish),
+        ("subscribe", Self::Subscribe),
+        ("read", Self::Read),
+        ("admin", Self::Admin),
+    ];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(_, action)| *action == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// An action on one topic, or on one group of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub action: Action,
+    pub topic: &'a str,
+    pub group: Option<&'a str>,
+}
+
+/// Everything that one caller may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    deny: bool,
+    /// `None`: any.
+    action: Option<Action>,
+    topics: Vec<Pattern>,
+    /// `None`: any, and what has nothing to do with groups.
+    groups: Option<Vec<Pattern>>,
+}
+
+/// Why rules make no sense.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRules {
+    /// A scope is not what it should be.
+    #[error(
+        "{0:?} is not a scope: write it as publish:orders.*, with publish, subscribe, read, admin or * before the colon"
+    )]
+    Scope(String),
+    /// A pattern has a wildcard in an odd place.
+    #[error("{0:?} is not a pattern: * stands for one whole segment between dots, ** for any number of them")]
+    Pattern(String),
+}
+
+/// The claim `policy`. What it does not know is refused: a misspelt `groups` must not widen a rule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    rules: Vec<PolicyRule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyRule {
+    effect: Effect,
+    action: PolicyAction,
+    topics: Vec<String>,
+    groups: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Effect {
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "action must be publish, subscribe, read, admin or *")]
+enum PolicyAction {
+    One(Action),
+    Any(Any),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Any {
+    #[serde(rename = "*")]
+    Any,
+}
+
+impl Rules {
+    /// Adds a scope such as `publish:heartbeat.*`.
+    pub fn add_scope(&mut self, scope: &str) -> Result<(), BadRules> {
+        let bad = || BadRules::Scope(scope.to_owned());
+        let (action, topics) = scope.split_once(':').ok_or_else(bad)?;
+        let action = match action {
+            "*" => None,
+            name => {
+                Some(Action::ALL.iter().find(|(known, _)| *known == name).map(|(_, a)| *a).ok_or_else(bad)?)
+            }
+        };
+        let topics = vec![Pattern::parse(topics)?];
+        self.0.push(Rule { deny: false, action, topics, groups: None });
+        Ok(())
+    }
+
+    /// Adds the rules of a policy.
+    pub fn add_policy(&mut self, policy: Policy) -> Result<(), BadRules> {
+        let patterns = |texts: Vec<String>| texts.iter().map(|text| Pattern::parse(text)).collect();
+        for PolicyRule { effect, action, topics, groups } in policy.rules {
+            self.0.push(Rule {
+                deny: effect == Effect::Deny,
+                action: match action {
+                    PolicyAction::One(action) => Some(action),
+                    PolicyAction::Any(Any::Any) => None,
+                },
+                topics: patterns(topics)?,
+                groups: groups.map(patterns).transpose()?,
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn allow(&self, ask: Ask<'_>) -> bool {
+        let mut allowed = false;
+        for rule in self.0.iter().filter(|rule| rule.matches(ask)) {
+            if rule.deny {
+                return false;
+            }
+            allowed = true;
+        }
+        allowed
+    }
+
+    /// Whether there may be groups of the topic as which somebody may subscribe.
+    pub(crate) fn allow_some_group(&self, topic: &str) -> bool {
+        let matching = || self.0.iter().filter(|rule| rule.is_about(Action::Subscribe, topic));
+        matching().any(|rule| !rule.deny) && !matching().any(|rule| rule.deny && rule.groups.is_none())
+    }
+
+    /// Whether there is anything on which `action` might be allowed.
+    pub(crate) fn allow_somewhere(&self, action: Action) -> bool {
+        self.0.iter().any(|rule| !rule.deny && rule.action.is_none_or(|of| of == action))
+    }
+}
+
+impl Rule {
+    fn matches(&self, ask: Ask<'_>) -> bool {
+        let group = match (&self.groups, ask.group) {
+            (None, _) => true,
+            (Some(patterns), Some(group)) => patterns.iter().any(|pattern| pattern.matches(group)),
+            (Some(_), None) => false,
+        };
+        group && self.is_about(ask.action, ask.topic)
+    }
+
+    fn is_about(&self, action: Action, topic: &str) -> bool {
+        self.action.is_none_or(|of| of == action)
+            && names(topic).any(|name| self.topics.iter().any(|pattern| pattern.matches(name)))
+    }
+}
+
+/// The names that a topic goes by: what holds for a topic holds for its dead letters too, which carry its events.
+fn names(topic: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(topic), |name| name.strip_prefix("dlq."))
+}
+
+/// Dot-separated segments, where `*` is any one of them and `**` any number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pattern(Vec<Segment>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Is(String),
+    One,
+    Any,
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, BadRules> {
+        let segment = |segment: &str| match segment {
+            "*" => Ok(Segment::One),
+            "**" => Ok(Segment::Any),
+            // A pattern that cannot match is a mistake, and in a rule that denies a dangerous one.
+            plain if plain.is_empty() || plain.contains('*') => Err(BadRules::Pattern(text.to_owned())),
+            plain => Ok(Segment::Is(plain.to_owned())),
+        };
+        let mut segments: Vec<Segment> = text.split('.').map(segment).collect::<Result<_, _>>()?;
+        // Several in a row say the same as one, and would cost time to match.
+        segments.dedup_by(|a, b| *a == Segment::Any && *b == Segment::Any);
+        Ok(Self(segments))
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        matches(&self.0, Some(name))
+    }
+}
+
+/// Matches one segment after the other. Where a `**` is followed by another one, the first need not be tried again:
+/// what comes after the second could not match either.
+fn matches(mut pattern: &[Segment], mut name: Option<&str>) -> bool {
+    let mut retry: Option<(&[Segment], Option<&str>)> = None;
+    loop {
+        let step = match (pattern.split_first(), name) {
+            (None, None) => return true,
+            (Some((Segment::Any, rest)), _) => {
+                retry = Some((rest, name));
+                pattern = rest;
+                continue;
+            }
+            (Some((segment, rest)), Some(text)) => {
+                let (first, left) =
+                    text.split_once('.').map_or((text, None), |(first, left)| (first, Some(left)));
+                (*segment == Segment::One || matches!(segment, Segment::Is(is) if is == first))
+                    .then_some((rest, left))
+            }
+            (None, Some(_)) | (Some(_), None) => None,
+        };
+        match (step, retry) {
+            (Some(next), _) => (pattern, name) = next,
+            // The last `**` takes one segment more.
+            (None, Some((after, Some(text)))) => {
+                let left = text.split_once('.').map(|(_, left)| left);
+                retry = Some((after, left));
+                (pattern, name) = (after, left);
+            }
+            (None, _) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn rules(scopes: &[&str], policy: serde_json::Value) -> Rules {
+        let mut rules = Rules::default();
+        scopes.iter().for_each(|scope| rules.add_scope(scope).unwrap());
+        rules.add_policy(serde_json::from_value(json!({ "rules": policy })).unwrap()).unwrap();
+        rules
+    }
+
+    fn ask(action: Action, topic: &str) -> Ask<'_> {
+        Ask { action, topic, group: None }
+    }
+
+    #[test]
+    fn patterns_go_by_segments() {
+        for (pattern, yes, no) in [
+            ("a", &["a"][..], &["b", "a.b", "aa"][..]),
+            ("a.*", &["a.b"], &["a", "a.b.c", "b.b"]),
+            ("*", &["a"], &["a.b"]),
+            ("**", &["a", "a.b", "a.b.c"], &[]),
+            ("a.**", &["a", "a.b", "a.b.c"], &["b", "ab", "b.a"]),
+            ("**.z", &["z", "a.z", "a.b.z", "z.z"], &["a", "z.a"]),
+            ("a.**.z", &["a.z", "a.b.z", "a.z.b.z"], &["a", "z", "a.z.b"]),
+            ("**.*", &["a", "a.b"], &[]),
+            ("a.**.b.**.c", &["a.b.c", "a.x.b.y.b.c", "a.b.b.c"], &["a.c.b", "a.b", "a.b.c.d"]),
+        ] {
+            let pattern = Pattern::parse(pattern).unwrap();
+            yes.iter().for_each(|name| assert!(pattern.matches(name), "{pattern:?} {name}"));
+            no.iter().for_each(|name| assert!(!pattern.matches(name), "{pattern:?} {name}"));
+        }
+        for bad in ["", "a.", ".a", "a..b", "a*", "a.b*.c", "***"] {
+            assert!(Pattern::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_no_rule_allows_is_denied_and_a_deny_wins() {
+        assert!(!Rules::default().allow(ask(Action::Read, "a")));
+        let rules = rules(
+            &["publish:heartbeat.*", "*:own.**"],
+            json!([
+                {"effect": "deny", "action": "*", "topics": ["own.secret.**"]},
+                {"effect": "allow", "action": "read", "topics": ["**"]},
+            ]),
+        );
+        assert!(rules.allow(ask(Action::Publish, "heartbeat.web")));
+        assert!(!rules.allow(ask(Action::Publish, "heartbeat")));
+        assert!(!rules.allow(ask(Action::Subscribe, "heartbeat.web")));
+        assert!(rules.allow(ask(Action::Admin, "own.x")));
+        assert!(
+            !rules.allow(ask(Action::Read, "own.secret")),
+            "whatever else allows it, and in whichever order"
+        );
+        assert!(rules.allow(ask(Action::Read, "other")));
+        assert!(rules.allow_somewhere(Action::Admin));
+        assert!(!super::tests::rules(&["read:**"], json!([])).allow_somewhere(Action::Admin));
+    }
+
+    #[test]
+    fn groups_narrow_a_rule() {
+        let rules = rules(
+            &[],
+            json!([
+                {"effect": "allow", "action": "subscribe", "topics": ["orders"], "groups": ["billing.*", "audit"]},
+                {"effect": "deny", "action": "subscribe", "topics": ["**"], "groups": ["billing.old"]},
+            ]),
+        );
+        let may = |group| rules.allow(Ask { action: Action::Subscribe, topic: "orders", group });
+        assert!(may(Some("billing.new")) && may(Some("audit")));
+        assert!(!may(Some("billing.old")) && !may(Some("billing")) && !may(Some("x")));
+        assert!(!may(None), "a stream is in no group");
+        assert!(rules.allow_some_group("orders") && !rules.allow_some_group("other"));
+    }
+
+    #[test]
+    fn dead_letters_go_with_their_topic() {
+        let rules =
+            rules(&["read:**"], json!([{"effect": "deny", "action": "read", "topics": ["secret.**"]}]));
+        assert!(rules.allow(ask(Action::Read, "dlq.orders")));
+        assert!(!rules.allow(ask(Action::Read, "dlq.secret.x")));
+        assert!(!rules.allow(ask(Action::Read, "dlq.dlq.secret.x")));
+        let own = super::tests::rules(&["read:orders"], json!([]));
+        assert!(own.allow(ask(Action::Read, "dlq.orders")));
+        let none = super::tests::rules(
+            &["read:**"],
+            json!([{"effect": "deny", "action": "read", "topics": ["dlq.**"]}]),
+        );
+        assert!(!none.allow(ask(Action::Read, "dlq.orders")) && none.allow(ask(Action::Read, "orders")));
+    }
+
+    #[test]
+    fn rules_that_make_no_sense_are_refused() {
+        for bad in ["publish", "write:a", ":a", "publish:", "publish:a*", "Publish:a"] {
+            assert!(Rules::default().add_scope(bad).is_err(), "{bad}");
+        }
+        for bad in [
+            json!({"rules": [{"effect": "allow", "action": "read", "topics": ["a"], "group": ["b"]}]}),
+            json!({"rules": [{"effect": "maybe", "action": "read", "topics": ["a"]}]}),
+            json!({"rules": [{"effect": "allow", "action": "write", "topics": ["a"]}]}),
+            json!({"rules": [{"effect": "allow", "action": "read"}]}),
+            json!({"rules": [], "rule": []}),
+            json!({}),
+        ] {
+            assert!(serde_json::from_value::<Policy>(bad.clone()).is_err(), "{bad}");
+        }
+        let odd = json!({"rules": [{"effect": "deny", "action": "read", "topics": ["secret-*"]}]});
+        assert!(Rules::default().add_policy(serde_json::from_value(odd).unwrap()).is_err());
+    }
+
+    /// The plainest way to say what a pattern means.
+    fn plain(pattern: &[Segment], name: &[&str]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) => true,
+            (Some((Segment::Any, rest)), first) => {
+                plain(rest, name) || first.is_some_and(|(_, left)| plain(pattern, left))
+            }
+            (Some((Segment::One, rest)), Some((_, left))) => plain(rest, left),
+            (Some((Segment::Is(is), rest)), Some((first, left))) => is == first && plain(rest, left),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_agrees_with_the_plain_way(
+            pattern in prop::collection::vec("a|b|\\*|\\*\\*", 1..7),
+            name in prop::collection::vec("a|b", 1..8),
+        ) {
+            let pattern = Pattern::parse(&pattern.join(".")).unwrap();
+            let segments: Vec<&str> = name.iter().map(String::as_str).collect();
+            prop_assert_eq!(pattern.matches(&name.join(".")), plain(&pattern.0, &segments));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! How fast events may come: token buckets of a connection and of a topic.
+
+use crate::error::ApiError;
+use parking_lot::Mutex;
+use prombus_core::TopicName;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// So many topics' buckets are kept; then those that are full are let go, which makes no difference.
+const MAX_BUCKETS: usize = 10_000;
+
+/// Lets through so many a second, and as many at once after a second of silence. Whoever finds something in it may
+/// take more than there is, and those who come next wait for it to be made up for: so a batch is never too large, and
+/// the rate holds all the same.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// Which setting it is.
+    name: &'static str,
+    per_s: u64,
+    state: Mutex<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    level: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    pub fn new(name: &'static str, per_s: u64) -> Self {
+        Self { name, per_s, state: Mutex::new(Level { level: per_s as f64, at: Instant::now() }) }
+    }
+
+    fn fill(&self, state: &mut Level) {
+        let now = Instant::now();
+        let gained = now.duration_since(state.at).as_secs_f64() * self.per_s as f64;
+        *state = Level { level: (state.level + gained).min(self.per_s as f64), at: now };
+    }
+
+    /// Takes `count`, or says how long to wait.
+    pub fn take(&self, count: usize) -> Result<(), Duration> {
+        let mut state = self.state.lock();
+        self.fill(&mut state);
+        if state.level < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - state.level) / self.per_s as f64));
+        }
+        state.level -= count as f64;
+        Ok(())
+    }
+
+    /// Puts back what was taken for nothing.
+    fn put_back(&self, count: usize) {
+        self.state.lock().level += count as f64;
+    }
+
+    fn is_full(&self) -> bool {
+        let mut state = self.state.lock();
+        self.fill(&mut state);
+        state.level >= self.per_s as f64
+    }
+
+    fn refusal(&self, wait: Duration) -> ApiError {
+        ApiError::rate_limited(format!("limits.{} is {}; try again later", self.name, self.per_s), wait)
+    }
+}
+
+/// The bucket of a connection, where there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConnectionRate(Option<Arc<Bucket>>);
+
+impl ConnectionRate {
+    /// So many events a second; 0 is no limit.
+    pub fn new(per_s: u64) -> Self {
+        Self((per_s > 0).then(|| Arc::new(Bucket::new("connection_events_per_s", per_s))))
+    }
+}
+
+/// The buckets of topics.
+#[derive(Debug)]
+pub(crate) struct TopicRates {
+    per_s: u64,
+    buckets: Mutex<HashMap<TopicName, Arc<Bucket>>>,
+}
+
+impl TopicRates {
+    /// So many events a second for each; 0 is no limit.
+    pub fn new(per_s: u64) -> Self {
+        Self { per_s, buckets: Mutex::default() }
+    }
+
+    fn of(&self, topic: &TopicName) -> Option<Arc<Bucket>> {
+        if self.per_s == 0 {
+            return None;
+        }
+        let mut buckets = self.buckets.lock();
+        if let Some(bucket) = buckets.get(topic) {
+            return Some(bucket.clone());
+        }
+        if buckets.len() >= MAX_BUCKETS {
+            buckets.retain(|_, bucket| !bucket.is_full());
+        }
+        let bucket = Arc::new(Bucket::new("topic_events_per_s", self.per_s));
+        buckets.insert(topic.clone(), bucket.clone());
+        Some(bucket)
+    }
+
+    /// Lets `count` events for `topic` through, from a connection with that rate.
+    pub fn admit(
+        &self,
+        connection: &ConnectionRate,
+        topic: &TopicName,
+        count: usize,
+    ) -> Result<(), ApiError> {
+        if let Some(bucket) = &connection.0 {
+            bucket.take(count).map_err(|wait| bucket.refusal(wait))?;
+        }
+        let Some(bucket) = self.of(topic) else { return Ok(()) };
+        bucket.take(count).map_err(|wait| {
+            if let Some(connection) = &connection.0 {
+                connection.put_back(count);
+            }
+            bucket.refusal(wait)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_wire::ErrorCode;
+
+    fn topic(name: &str) -> TopicName {
+        TopicName::parse(name).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_holds_its_rate_whatever_the_batches() {
+        let bucket = Bucket::new("x", 10);
+        bucket.take(25).unwrap();
+        let wait = bucket.take(1).unwrap_err();
+        assert_eq!(wait.as_millis(), 1_600, "15 to make up for, and one to take");
+        // The held clock goes on by exactly that.
+        tokio::time::sleep(wait).await;
+        bucket.take(1).unwrap();
+        bucket.take(1).unwrap_err();
+        // Long silence fills it, and not more.
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert!(bucket.is_full());
+        (0..10).for_each(|_| bucket.take(1).unwrap());
+        bucket.take(1).unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn topics_and_connections_have_their_own() {
+        let (rates, one, other) = (TopicRates::new(5), ConnectionRate::new(3), ConnectionRate::new(0));
+        rates.admit(&one, &topic("a"), 3).unwrap();
+        let refused = rates.admit(&one, &topic("b"), 1).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::RateLimited);
+        assert!(refused.message().contains("limits.connection_events_per_s is 3"), "{refused:?}");
+        rates.admit(&other, &topic("a"), 2).unwrap();
+        let refused = rates.admit(&other, &topic("a"), 1).unwrap_err();
+        assert!(refused.message().contains("limits.topic_events_per_s is 5"), "{refused:?}");
+        rates.admit(&other, &topic("b"), 100).unwrap();
+        let fresh = ConnectionRate::new(3);
+        rates.admit(&fresh, &topic("a"), 3).unwrap_err();
+        rates
+            .admit(&fresh, &topic("c"), 3)
+            .expect("what the topic refused was not taken from the connection");
+    }
+}

@@ -1,0 +1,253 @@
+//! The rules of a connection, one by one.
+
+use super::*;
+use crate::auth::{AuthOptions, Rules, Secret, StaticToken};
+use prombus_core::{Event, Json, Offset};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+const ID: Uuid = Uuid::from_u128(7);
+
+fn session() -> Session {
+    session_of(Some(Caller::anyone()), AuthOptions::None)
+}
+
+/// What a frame leads to: frames as JSON, and the names of other effects.
+fn said(effects: Vec<Effect>) -> Vec<Value> {
+    let name = |effect| match effect {
+        Effect::Send(frame) => serde_json::from_slice(&frame).unwrap(),
+        Effect::Publish { topic, events, .. } => json!(format!("publish {} to {topic}", events.len())),
+        Effect::Subscribe { keys, .. } => json!(format!("subscribe {}", keys.len())),
+        Effect::Pull(key, pull) => json!(format!("pull {} as {}", key.topic, pull.member.unwrap())),
+        Effect::Stop(key) => json!(format!("stop {}", key.topic)),
+        Effect::Leave(key, leases) => json!(format!("leave {} with {}", key.topic, leases.len())),
+        Effect::Settle { call, .. } => json!(format!("settle {}", call.settles.len())),
+    };
+    effects.into_iter().map(name).collect()
+}
+
+fn frame(session: &mut Session, frame: Value) -> Vec<Value> {
+    let mut out = Vec::new();
+    session.frame(&Bytes::from(frame.to_string()), &mut out);
+    said(out)
+}
+
+fn code(session: &mut Session, sent: Value) -> String {
+    match &frame(session, sent)[..] {
+        [answer] if answer["op"] == "ERR" => answer["code"].as_str().unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn key() -> Key {
+    Key { topic: TopicName::parse("t").unwrap(), group: GroupName::parse("g").unwrap() }
+}
+
+fn delivery(lease: u64) -> Delivery {
+    let event = Event {
+        id: ID,
+        ts: 1,
+        recorded_ts: 1,
+        topic: key().topic,
+        key: None,
+        partition: Partition(0),
+        offset: Offset(0),
+        sid: None,
+        headers: None,
+        payload: Json::from_stored("1".into()),
+        caused_by: None,
+        tags: None,
+    };
+    let lease = LeaseToken { session: 1, number: lease };
+    Delivery { event, lease, attempt: 1, deadline: Instant::now() + Duration::from_secs(9) }
+}
+
+/// A session with a subscription that was delivered one event.
+fn consuming() -> Session {
+    let mut session = session();
+    assert_eq!(frame(&mut session, json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"})), ["subscribe 1"]);
+    let mut out = Vec::new();
+    session.subscribed(None, vec![key()], Ok(()), &mut out);
+    assert_eq!(said(std::mem::take(&mut out)), ["pull t as ws-1"]);
+    session.delivered(key(), vec![delivery(1)], 5, &mut out);
+    let said = said(out);
+    assert_eq!((&said[0]["op"], &said[1]), (&json!("EVENT"), &json!("pull t as ws-1")));
+    session
+}
+
+#[test]
+fn an_id_stands_for_the_lease_that_is_held_now() {
+    let mut session = consuming();
+    let mut out = Vec::new();
+    session.delivered(key(), vec![delivery(2)], 5, &mut out);
+    out.clear();
+    let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
+    session.frame(&Bytes::from(ack.to_string()), &mut out);
+    match &out[..] {
+        [Effect::Settle { call, .. }] => {
+            let ack = Settle::Ack(LeaseToken { session: 1, number: 2 });
+            assert_eq!(call.settles[..], [Some(ack)]);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(code(&mut session, ack), "unknown_id", "once it is said, it is no longer held");
+}
+
+#[test]
+fn all_of_a_list_or_none() {
+    let mut session = consuming();
+    let other = Uuid::from_u128(8).to_string();
+    let both = json!({"op": "ACK", "topic": "t", "group": "g", "ids": [ID.to_string(), other]});
+    assert_eq!(code(&mut session, both), "unknown_id");
+    let late =
+        json!({"op": "NACK", "topic": "t", "group": "g", "id": ID.to_string(), "delay_ms": 86_400_001});
+    assert_eq!(code(&mut session, late), "bad_request");
+    let one = json!({"op": "ACK", "topic": "t", "group": "g", "ids": [ID.to_string()], "corr": 1});
+    assert_eq!(frame(&mut session, one), ["settle 1"], "the known one is still held");
+}
+
+#[test]
+fn fields_go_with_their_verbs() {
+    let mut session = consuming();
+    for (op, field) in
+        [("ACK", "delay_ms"), ("ACK", "extend_ms"), ("NACK", "extend_ms"), ("MODACK", "delay_ms")]
+    {
+        let mut wrong = json!({"op": op, "topic": "t", "group": "g", "lease": "0"});
+        wrong[field] = json!(1);
+        assert_eq!(code(&mut session, wrong), "bad_request", "{op} {field}");
+    }
+}
+
+#[test]
+fn what_is_left_is_given_back() {
+    let mut session = consuming();
+    let unsubscribe = json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g", "corr": "a"});
+    let said_ = frame(&mut session, unsubscribe.clone());
+    assert_eq!(said_, [json!("leave t with 1"), json!({"op": "OK", "corr": "a"})]);
+    assert_eq!(code(&mut session, unsubscribe), "not_subscribed");
+    let mut out = Vec::new();
+    session.delivered(key(), vec![delivery(3)], 5, &mut out);
+    assert_eq!(said(out), ["leave t with 1"], "what was on its way goes back");
+    let ended = consuming().end();
+    assert_eq!(ended, [(key(), vec![LeaseToken { session: 1, number: 1 }])]);
+}
+
+#[test]
+fn a_failed_subscription_leaves_nothing() {
+    let mut session = session();
+    let subscribe = json!({"op": "SUBSCRIBE", "topics": ["t", "u"], "group": "g", "corr": 1});
+    assert_eq!(frame(&mut session, subscribe.clone()), ["subscribe 2"]);
+    let keys = vec![key(), Key { topic: TopicName::parse("u").unwrap(), ..key() }];
+    let mut out = Vec::new();
+    let error = ApiError::with_code(ErrorCode::GroupOptions, "no");
+    session.subscribed(Some("1".into()), keys, Err(error), &mut out);
+    assert_eq!(said(out).last().unwrap()["code"], "group_options");
+    assert_eq!(frame(&mut session, subscribe), ["subscribe 2"]);
+    let twice = json!({"op": "SUBSCRIBE", "topics": ["v", "v"], "group": "g"});
+    assert_eq!(code(&mut session, twice), "already_subscribed");
+}
+
+#[test]
+fn a_pause_ends_the_pull_and_resume_starts_it() {
+    let mut session = consuming();
+    let pause = json!({"op": "PAUSE", "topic": "t", "group": "g"});
+    assert_eq!(frame(&mut session, pause.clone()), ["stop t"]);
+    assert_eq!(frame(&mut session, pause), [""; 0], "once is enough");
+    let mut out = Vec::new();
+    session.delivered(key(), Vec::new(), 5, &mut out);
+    assert!(out.is_empty(), "no pull while it is paused");
+    assert_eq!(frame(&mut session, json!({"op": "RESUME", "topic": "t", "group": "g"})), ["pull t as ws-1"]);
+}
+
+#[test]
+fn spent_leases_are_told() {
+    let session = consuming();
+    let mut out = Vec::new();
+    session.settled(None, Ok(vec![true, true]), &mut out);
+    session.settled(Some("1".into()), Ok(vec![true]), &mut out);
+    session.settled(None, Ok(vec![true, false]), &mut out);
+    let said = said(out);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!((&said[0], &said[1]["code"]), (&json!({"op": "OK", "corr": 1}), &json!("lease_expired")));
+}
+
+#[test]
+fn moves_are_told_once() {
+    let mut session = consuming();
+    let mut out = Vec::new();
+    for partitions in [vec![Partition(1)], vec![Partition(1)], Vec::new()] {
+        session.assigned(&key(), partitions, &mut out);
+    }
+    let told: Vec<Value> = said(out).iter().map(|frame| frame["partitions"].clone()).collect();
+    assert_eq!(told, [json!([1]), json!([])]);
+}
+
+proptest! {
+    #[test]
+    fn any_frame_is_answered_or_leads_to_something(
+        text in r#"\{("(op|corr|topic|topics|payload|opts|events|group|id|ids|lease|PUBLISH|SUBSCRIBE|ACK|t|g)"|[\[\]{}:,"0-9a-z\\ ]){0,30}\}?"#,
+    ) {
+        let mut out = Vec::new();
+        session().frame(&Bytes::from(text), &mut out);
+        prop_assert!(!out.is_empty());
+    }
+}
+
+fn session_of(caller: Option<Caller>, auth: AuthOptions) -> Session {
+    let auth = Arc::new(Auth::open(auth).unwrap());
+    Session::new("ws-1".into(), Guest { caller, auth }, 1 << 20)
+}
+
+/// A connection of a client that has not said who it is. It may be `all`, who may do everything, or `few`, who may
+/// publish to `t`.
+fn guarded() -> Session {
+    let token = |token: &str, scope: &str| {
+        let mut rules = Rules::default();
+        rules.add_scope(scope).unwrap();
+        StaticToken { token: Secret::new(token), rules }
+    };
+    session_of(None, AuthOptions::Tokens(vec![token("all", "*:**"), token("few", "publish:t")]))
+}
+
+fn auth(token: &str) -> Value {
+    json!({"op": "AUTH", "token": token, "corr": 1})
+}
+
+#[test]
+fn without_a_token_nothing_is_taken() {
+    let mut session = guarded();
+    for sent in [
+        json!({"op": "PUBLISH", "topic": "t", "payload": 1}),
+        json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}),
+        json!({"op": "ACK", "topic": "t", "group": "g", "id": "x"}),
+        json!({"op": "NONSENSE"}),
+        json!([1]),
+        auth("wrong"),
+    ] {
+        assert_eq!(code(&mut session, sent.clone()), "unauthorized", "{sent}");
+    }
+    assert!(session.caller().is_none() && !session.has_new_caller());
+    assert_eq!(frame(&mut session, auth("all")), [json!({"op": "OK", "corr": 1})]);
+    assert!(session.has_new_caller() && !session.has_new_caller());
+    assert_eq!(frame(&mut session, json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"})), ["subscribe 1"]);
+}
+
+#[test]
+fn a_token_holds_from_its_frame_on() {
+    let mut session = guarded();
+    frame(&mut session, auth("few"));
+    assert_eq!(code(&mut session, json!({"op": "PUBLISH", "topic": "u", "payload": 1})), "forbidden");
+    assert_eq!(code(&mut session, json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"})), "forbidden");
+    let several = json!({"op": "SUBSCRIBE", "topics": ["t", "u"], "group": "g"});
+    assert_eq!(code(&mut session, several), "forbidden");
+    frame(&mut session, auth("all"));
+    assert_eq!(frame(&mut session, json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"})), ["subscribe 1"]);
+    assert_eq!(code(&mut session, auth("wrong")), "unauthorized");
+    let pause = json!({"op": "PAUSE", "topic": "t", "group": "g", "corr": 2});
+    assert_eq!(frame(&mut session, pause.clone()).last().unwrap()["op"], "OK", "a bad token changes nothing");
+    let said = frame(&mut session, auth("few"));
+    assert_eq!((&said[0]["op"], &said[1]), (&json!("OK"), &json!("leave t with 0")));
+    assert_eq!(said[2]["code"], "forbidden", "what is no longer allowed ends");
+    assert_eq!(code(&mut session, pause), "not_subscribed");
+}
