@@ -70,12 +70,12 @@ impl LineEnd {
 impl Driver {
     /// Keeps the connection up until nobody needs it, or it cannot be.
     pub async fn run(mut self, mut line: Line) {
-        let mut session = Session::default();
+        let mut session = Session::new(self.client.token.may_change());
         let mut backoff = Backoff::new(&self.options);
         let end = loop {
             let since = Instant::now();
             session.connected(since);
-            self.state.send_replace(LiveState::Connected);
+            self.set_state(LiveState::Connected);
             let (why, too_large) = match self.converse(&mut line, &mut session).await {
                 LineEnd::Finished => break Failure::ended("it was closed"),
                 LineEnd::Lost { why, too_large } => (why, too_large),
@@ -102,8 +102,17 @@ impl Driver {
             Failure::Hub(error) => error.to_string(),
             Failure::Lost(why) | Failure::Ended(why) => (**why).to_owned(),
         };
-        self.state.send_replace(LiveState::Ended { reason });
+        self.set_state(LiveState::Ended { reason });
         drop(timeout(GOODBYE_TIME, goodbye(&mut line)).await);
+    }
+
+    /// Who watches the state is woken only by a new one.
+    fn set_state(&self, new: LiveState) {
+        self.state.send_if_modified(|state| {
+            let changes = *state != new;
+            *state = new;
+            changes
+        });
     }
 
     /// Moves commands and frames until the line ends.
@@ -169,7 +178,7 @@ impl Driver {
         let since = Instant::now();
         let mut refusals = 0;
         loop {
-            self.state.send_replace(LiveState::Reconnecting { reason: why.clone(), tries: backoff.tries() });
+            self.set_state(LiveState::Reconnecting { reason: why.clone(), tries: backoff.tries() });
             let pause = backoff.next(fastrand::f64());
             if self.options.give_up_after.is_some_and(|limit| since.elapsed() + pause > limit) {
                 return Err(Failure::ended(format!("it was given up: {why}")));
@@ -254,9 +263,9 @@ fn pump(
 /// Takes what came over the line; says whether that was its end.
 fn take(message: Result<Option<Message>, WsError>, session: &mut Session) -> Result<(), LineEnd> {
     match message {
-        Ok(Some(Message::Text(text))) => session
-            .frame(&text, Instant::now())
-            .map_err(|bad| LineEnd::lost(format!("the hub sent something that it should not: {}", bad.0))),
+        Ok(Some(Message::Text(text))) => {
+            session.frame(&text, Instant::now()).map_err(|bad| LineEnd::lost(bad.0))
+        }
         Ok(Some(Message::Close(Some(CloseFrame { code, reason })))) => {
             let why = format!("the hub closed it: {reason} ({code})");
             Err(LineEnd::Lost { why, too_large: code == CloseCode::Size })

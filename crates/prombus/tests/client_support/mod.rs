@@ -18,18 +18,26 @@ use std::time::Duration;
 pub struct Spot {
     folder: tempfile::TempDir,
     child: Child,
+    args: Vec<String>,
+    url: String,
     pub address: String,
 }
 
 impl Spot {
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (child, address) = launch(&folder, "127.0.0.1:0");
-        Self { folder, child, address }
+        Self::with(tempfile::tempdir().unwrap(), &[])
+    }
+
+    /// A hub in a folder of the test's own, with these arguments.
+    pub fn with(folder: tempfile::TempDir, args: &[&str]) -> Self {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let (child, url) = launch(&folder, &args, "127.0.0.1:0");
+        let address = url.split_once("://").unwrap().1.to_owned();
+        Self { folder, child, args, url, address }
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.url.clone()
     }
 
     pub fn client(&self) -> Client {
@@ -49,8 +57,8 @@ impl Spot {
     }
 
     pub fn start_again(&mut self) {
-        let (child, address) = launch(&self.folder, &self.address);
-        assert_eq!(address, self.address);
+        let (child, url) = launch(&self.folder, &self.args, &self.address);
+        assert_eq!(url, self.url);
         self.child = child;
     }
 }
@@ -63,9 +71,10 @@ impl Drop for Spot {
     }
 }
 
-fn launch(folder: &tempfile::TempDir, listen: &str) -> (Child, String) {
+fn launch(folder: &tempfile::TempDir, args: &[String], listen: &str) -> (Child, String) {
     let mut command = binary(folder.path());
-    command.args(["serve", "--listen", listen, "--data", "data"]).stdin(Stdio::null()).stderr(Stdio::piped());
+    command.args(["serve", "--listen", listen, "--data", "data"]).args(args);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let (mut line, mut seen) = (String::new(), String::new());
@@ -76,7 +85,7 @@ fn launch(folder: &tempfile::TempDir, listen: &str) -> (Child, String) {
     }
     // Nobody reads the rest, and a hub must not wait for that.
     std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
-    let start = line.find("http://").unwrap() + "http://".len();
+    let start = line.find("http").unwrap();
     (child, line[start..].split([' ', '"']).next().unwrap().to_owned())
 }
 

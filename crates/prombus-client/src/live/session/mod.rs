@@ -53,7 +53,7 @@ enum Request {
     },
 }
 
-/// A frame that is none of a hub.
+/// A frame after which the line is of no use, and why.
 #[derive(Debug)]
 pub(crate) struct BadFrame(pub String);
 
@@ -76,9 +76,17 @@ pub(crate) struct Session {
     names: HashMap<String, HashMap<String, u64>>,
     /// Feeds that have acks to send.
     settling: Vec<u64>,
+    /// Whether a new line may come with a better token.
+    renews_token: bool,
 }
 
 impl Session {
+    /// A session before its first line. Where lines may come with new tokens, a token that is no longer taken is a
+    /// reason for a new line.
+    pub fn new(renews_token: bool) -> Self {
+        Self { renews_token, ..Self::default() }
+    }
+
     /// Whether another command may be taken.
     pub fn has_room(&self) -> bool {
         self.requests.span() + self.queued < MAX_WAITING
@@ -205,11 +213,11 @@ impl Session {
         let frame: HubFrame<'_> = match serde_json::from_str(text) {
             Ok(frame) => frame,
             // The details of an error may have names that mean something else in other frames.
-            Err(error) => return self.error_frame(text, now).map_err(|()| BadFrame(error.to_string())),
+            Err(_) => return self.error_frame(text, now),
         };
         match &*frame.op {
             "OK" => self.ok(frame, now),
-            "ERR" => self.error_frame(text, now).map_err(|()| BadFrame("an ERR that is none".into())),
+            "ERR" => self.error_frame(text, now),
             "EVENT" | "EVENTS" => self.deliveries(frame, now),
             "ASSIGNED" => {
                 self.assigned(frame);
@@ -239,17 +247,22 @@ impl Session {
         Ok(())
     }
 
-    fn error_frame(&mut self, text: &str, now: Instant) -> Result<(), ()> {
-        let mut details: Map<String, Value> = serde_json::from_str(text).map_err(drop)?;
+    fn error_frame(&mut self, text: &str, now: Instant) -> Result<(), BadFrame> {
+        let odd = || BadFrame("an ERR that is none".into());
+        let mut details: Map<String, Value> = serde_json::from_str(text).map_err(|_| odd())?;
         let mut take = |name: &str| match details.remove(name) {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
         if take("op").as_deref() != Some("ERR") {
-            return Err(());
+            return Err(odd());
         }
-        let (corr, code) = (take("corr"), take("code").ok_or(())?);
+        let (corr, code) = (take("corr"), take("code").ok_or_else(odd)?);
         let message = take("msg").unwrap_or_default();
+        if self.renews_token && code == ErrorCode::Unauthorized.as_str() {
+            // The request stays, and is made again with the next token.
+            return Err(BadFrame(format!("the token is no longer good: {message}")));
+        }
         let status = ErrorCode::parse(&code).map_or(400, ErrorCode::status);
         let error = HubError { status, code, message, details };
         match self.request_of(corr.as_deref()) {

@@ -411,3 +411,23 @@ fn there_is_no_room_without_end() {
     hand.now += ANSWER_TIME * 2;
     assert!(hand.session.is_stuck(hand.now));
 }
+
+#[test]
+fn a_token_that_is_no_longer_good_is_a_reason_for_a_new_line() {
+    let mut hand = Hand::connected();
+    let mut refused = hand.publish(1);
+    let frames = hand.sent();
+    hand.err(&frames[0], "unauthorized");
+    assert!(matches!(refused.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 401));
+    hand.session.renews_token = true;
+    let mut kept = hand.publish(2);
+    let frames = hand.sent();
+    let refusal = json!({"op": "ERR", "corr": frames[0]["corr"], "code": "unauthorized", "msg": "expired"});
+    let bad = hand.session.frame(&refusal.to_string(), hand.now).unwrap_err();
+    assert!(bad.0.contains("expired"), "{}", bad.0);
+    hand.break_line();
+    hand.reconnect();
+    let again = hand.sent();
+    hand.ok(&again[0]);
+    assert!(kept.try_recv().unwrap().is_ok());
+}
