@@ -270,12 +270,10 @@ impl Session {
             Some(Request::Subscribe(feed)) => self.subscription_refused(feed, error, now),
             Some(Request::Settle { feed, settles }) => self.settles_refused(feed, settles, error, now),
             Some(Request::Simple(Some(done))) => drop(done.send(Err(error.into()))),
-            Some(Request::Probe { feed, why }) => {
-                if error.code == ErrorCode::NotSubscribed.as_str() {
-                    self.end_feed(feed, FeedEnd::Failed(why));
-                }
+            Some(Request::Probe { feed, why }) if error.code == ErrorCode::NotSubscribed.as_str() => {
+                self.end_feed(feed, FeedEnd::Failed(why));
             }
-            Some(Request::Simple(None)) => {}
+            Some(Request::Simple(None) | Request::Probe { .. }) => {}
             // It is about a subscription, and does not say which.
             None if corr.is_none() => self.probe_all(&error.into(), now),
             None => {}

@@ -166,13 +166,13 @@ impl Session {
             || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer does not say where it is"));
         match &frame.events {
             Some(events) => {
-                let mut places = events.iter().map(|event| appended(event, &durability));
+                let mut places = events.iter().map(|event| appended(event, durability.clone()));
                 for entry in publish.entries {
                     entry.answer(places.next().flatten().ok_or_else(odd));
                 }
             }
             None => {
-                let place = single(frame).and_then(|event| appended(&event, &durability));
+                let place = single(frame).and_then(|event| appended(&event, durability));
                 for entry in publish.entries {
                     entry.answer(place.clone().ok_or_else(odd));
                 }
@@ -212,13 +212,13 @@ fn single<'a>(frame: &'a HubFrame<'_>) -> Option<PublishedFrame<'a>> {
     })
 }
 
-fn appended(event: &PublishedFrame<'_>, durability: &Cow<'static, str>) -> Option<Appended> {
+fn appended(event: &PublishedFrame<'_>, durability: Cow<'static, str>) -> Option<Appended> {
     Some(Appended {
         id: event.id.parse().ok()?,
         partition: event.partition,
         offset: event.offset,
         ts: event.ts,
         duplicate: event.duplicate,
-        durability: durability.clone(),
+        durability,
     })
 }
