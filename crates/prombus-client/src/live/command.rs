@@ -52,12 +52,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub fn answer(self, result: Result<Appended, Failure>) {
+    /// Tells what came of it, and gives back its place, which is free when that is dropped.
+    pub fn answer(self, result: Result<Appended, Failure>) -> Option<Place> {
         if let (Some(Place(window)), Err(failure)) = (&self.place, &result) {
             window.failed.lock().get_or_insert_with(|| failure.clone());
         }
         // Nobody may be waiting any more.
         let _ = self.done.send(result);
+        self.place
     }
 }
 

@@ -16,7 +16,7 @@ mod settling;
 #[cfg(test)]
 mod tests;
 
-use super::command::{Command, Done};
+use super::command::{Command, Done, Place};
 use super::failure::Failure;
 use super::feed::FeedEnd;
 use super::settle::{Settle, Verb};
@@ -78,6 +78,9 @@ pub(crate) struct Session {
     settling: Vec<u64>,
     /// Whether a new line may come with a better token.
     renews_token: bool,
+    /// Places in windows that are free again. They are given back together: whoever waits for one is then woken once
+    /// for many.
+    freed: Vec<Place>,
 }
 
 impl Session {
@@ -117,6 +120,7 @@ impl Session {
 
     /// Puts what has gathered into frames. To be called after commands and frames, before sending.
     pub fn gather(&mut self, now: Instant) {
+        self.freed.clear();
         if !self.connected {
             return;
         }
@@ -158,6 +162,7 @@ impl Session {
     /// The line broke.
     pub fn lost(&mut self, why: &str, now: Instant) {
         self.connected = false;
+        self.freed.clear();
         self.outbox.clear();
         let lost = Failure::Lost(why.into());
         let others = self.requests.iter().filter(|(_, request)| !matches!(request, Request::Publish(_)));
@@ -190,6 +195,7 @@ impl Session {
     /// There will be no more lines.
     pub fn end(&mut self, why: &Failure) {
         self.connected = false;
+        self.freed.clear();
         let numbers: Vec<u64> = self.requests.iter().map(|(number, _)| number).collect();
         for number in numbers {
             match self.requests.take(number) {

@@ -47,7 +47,7 @@ impl Publish {
     }
 
     pub fn fail(self, why: &Failure) {
-        self.entries.into_iter().for_each(|entry| entry.answer(Err(why.clone())));
+        self.entries.into_iter().for_each(|entry| drop(entry.answer(Err(why.clone()))));
     }
 }
 
@@ -87,7 +87,7 @@ impl Stream {
     }
 
     pub fn fail(self, why: &Failure) {
-        self.queue.into_iter().for_each(|entry| entry.answer(Err(why.clone())));
+        self.queue.into_iter().for_each(|entry| drop(entry.answer(Err(why.clone()))));
     }
 }
 
@@ -168,13 +168,13 @@ impl Session {
             Some(events) => {
                 let mut places = events.iter().map(|event| appended(event, durability.clone()));
                 for entry in publish.entries {
-                    entry.answer(places.next().flatten().ok_or_else(odd));
+                    self.freed.extend(entry.answer(places.next().flatten().ok_or_else(odd)));
                 }
             }
             None => {
                 let place = single(frame).and_then(|event| appended(&event, durability));
                 for entry in publish.entries {
-                    entry.answer(place.clone().ok_or_else(odd));
+                    self.freed.extend(entry.answer(place.clone().ok_or_else(odd)));
                 }
             }
         }
