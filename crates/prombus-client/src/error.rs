@@ -1,5 +1,6 @@
 //! What can go wrong with a call.
 
+use prombus_wire::ErrorCode;
 use serde_json::{Map, Value};
 
 /// The status of a request that came in too slowly.
@@ -35,6 +36,23 @@ pub enum ClientError {
     /// What came back is not an answer of a hub.
     #[error("the answer is not what a hub says ({0}); is it a hub of another version?")]
     BadAnswer(String),
+    /// No connection can be made, and why.
+    #[error("no connection to the hub at {url}: {why}")]
+    NoConnection {
+        /// Where it should be.
+        url: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// The connection broke before the hub had answered. What was asked for may have happened.
+    #[error("the connection to the hub broke before this was answered: {0}")]
+    ConnectionLost(String),
+    /// The connection was closed, or given up.
+    #[error("the connection to the hub has ended: {0}")]
+    Ended(String),
+    /// A certificate cannot be used.
+    #[error("the certificate cannot be used: {0}; give it as PEM, with its BEGIN and END lines")]
+    BadCertificate(String),
     /// What was to be sent cannot be written as JSON.
     #[error("this cannot be sent as JSON: {0}")]
     BadInput(#[from] serde_json::Error),
@@ -61,6 +79,19 @@ impl HubError {
     }
 }
 
+impl HubError {
+    /// The error that a code of the hub stands for.
+    pub(crate) fn of_code(code: ErrorCode, message: impl Into<String>) -> Self {
+        let (status, code) = (code.status(), code.as_str().to_owned());
+        Self { status, code, message: message.into(), details: Map::new() }
+    }
+
+    /// Whether the same call may work later.
+    pub fn is_temporary(&self) -> bool {
+        self.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&self.status)
+    }
+}
+
 impl ClientError {
     /// The hub's error, where it was the hub that refused.
     pub fn hub(&self) -> Option<&HubError> {
@@ -73,11 +104,15 @@ impl ClientError {
     /// Whether the same call may work later: the hub is away, is starting, or has too much to do.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } | Self::NoConnection { .. } | Self::ConnectionLost(_) => true,
             // What cannot even be sent (a token with a line end, say) does not get better.
             Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
-            Self::Hub(error) => error.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&error.status),
-            Self::BadUrl { .. } | Self::BadAnswer(_) | Self::BadInput(_) => false,
+            Self::Hub(error) => error.is_temporary(),
+            Self::BadUrl { .. }
+            | Self::BadAnswer(_)
+            | Self::BadInput(_)
+            | Self::Ended(_)
+            | Self::BadCertificate(_) => false,
         }
     }
 
@@ -105,7 +140,7 @@ pub(crate) async fn from_response(response: reqwest::Response) -> ClientError {
     }
 }
 
-fn parse(status: u16, body: &[u8]) -> HubError {
+pub(crate) fn parse(status: u16, body: &[u8]) -> HubError {
     let mut details: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
     let mut text = |name: &str| match details.remove(name) {
         Some(Value::String(text)) => Some(text),

@@ -16,14 +16,24 @@ mod dlq;
 mod error;
 mod event;
 mod groups;
+pub mod live;
+mod macros;
+mod options;
 mod publish;
 mod read;
+mod tls;
 mod topics;
+mod typed;
 
 pub use dlq::DeadLetterQuery;
 pub use error::{ClientError, HubError};
 pub use event::{Expect, NewEvent};
 pub use groups::RawDelivery;
+pub use live::{
+    ConsumeOptions, Consumer, Delivery, Live, LiveOptions, LiveState, Publisher, PublisherOptions, Receipt,
+    SubscribeOptions, Subscription,
+};
+pub use options::{ClientOptions, Token};
 pub use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, EventRecord,
     EventsPage, ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer,
@@ -31,11 +41,20 @@ pub use prombus_wire::{
     ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
+#[doc(hidden)]
+pub use serde_json;
+pub use typed::{
+    Durability, HandlerError, SchemaMode, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription,
+    TypedTopic,
+};
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, Url};
+use std::sync::Arc;
 use std::time::Duration;
 
+/// The port of an address that names none.
+const DEFAULT_PORT: u16 = 80;
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call that is not a stream may take.
@@ -48,12 +67,33 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub struct Client {
     http: reqwest::Client,
     base: Url,
-    token: Option<String>,
+    token: Token,
+    /// Only where the hub speaks TLS.
+    tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Client {
     /// A client of the hub at `url`. Nothing is sent yet.
     pub fn new(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
+        let token = token.map(Token::fixed).unwrap_or_default();
+        Self::with_options(url, ClientOptions::default().with_token(token))
+    }
+
+    /// A client of the hub at `url` with a token source, or certificates of its own. Nothing is sent yet.
+    ///
+    /// ```no_run
+    /// # fn renewed() -> String { String::new() }
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use prombus_client::{Client, ClientOptions, Token};
+    ///
+    /// let options = ClientOptions::default()
+    ///     .with_token(Token::source(renewed))
+    ///     .with_extra_ca(std::fs::read("ca.pem")?);
+    /// let client = Client::with_options("https://hub.example:7070", options)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, ClientError> {
         let base = parse_base(url)?;
         let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -63,8 +103,14 @@ impl Client {
             // A proxy that the environment names would look for the hub on its own machine.
             http = http.no_proxy();
         }
+        let mut tls = None;
+        if base.scheme() == "https" {
+            let config = tls::config(options.extra_ca.as_deref())?;
+            http = http.tls_backend_preconfigured(config.clone());
+            tls = Some(Arc::new(config));
+        }
         let http = http.build().map_err(ClientError::Transport)?;
-        Ok(Self { http, base, token: token.map(str::to_owned) })
+        Ok(Self { http, base, token: options.token, tls })
     }
 
     /// The hub's address.
@@ -75,7 +121,7 @@ impl Client {
     /// The hub's host and port, for those who want to make connections of their own.
     pub fn host_and_port(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
-        format!("{host}:{}", self.base.port_or_known_default().unwrap_or(80))
+        format!("{host}:{}", self.base.port_or_known_default().unwrap_or(DEFAULT_PORT))
     }
 
     /// What comes before the path of every call, without a slash at its end.
@@ -91,7 +137,7 @@ impl Client {
             path.pop_if_empty().extend(segments);
         }
         let request = self.http.request(method, url);
-        match &self.token {
+        match self.token.now() {
             Some(token) => request.bearer_auth(token),
             None => request,
         }
@@ -135,10 +181,9 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
     let bad = |why: String| ClientError::BadUrl { url: text.to_owned(), why };
     let url = Url::parse(text).map_err(|error| bad(error.to_string()))?;
     match url.scheme() {
-        "http" if url.has_host() => Ok(url),
-        "http" => Err(bad("it names no host".into())),
-        "https" => Err(bad("this build speaks plain http only".into())),
-        other => Err(bad(format!("{other}: is not http:"))),
+        "http" | "https" if url.has_host() => Ok(url),
+        "http" | "https" => Err(bad("it names no host".into())),
+        other => Err(bad(format!("{other}: is neither http: nor https:"))),
     }
 }
 
@@ -153,11 +198,12 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_be_a_hub_are_refused() {
-        for bad in ["", "127.0.0.1:7070", "localhost:7070", "https://hub", "ftp://hub", "http://", "unix:/x"]
-        {
+        for bad in ["", "127.0.0.1:7070", "localhost:7070", "ftp://hub", "http://", "https://", "unix:/x"] {
             assert!(matches!(Client::new(bad, None), Err(ClientError::BadUrl { .. })), "{bad}");
         }
         assert_eq!(Client::new("http://127.0.0.1:7070/", None).unwrap().url(), "http://127.0.0.1:7070");
+        let secure = Client::new("https://hub", None).unwrap();
+        assert_eq!((secure.url(), secure.host_and_port().as_str()), ("https://hub", "hub:443"));
         let behind = Client::new("http://hub/behind/", None).unwrap();
         assert_eq!(behind.url(), "http://hub/behind");
         assert_eq!((behind.host_and_port().as_str(), behind.base_path()), ("hub:80", "/behind"));

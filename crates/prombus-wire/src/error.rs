@@ -74,6 +74,39 @@ codes! {
     Internal = "internal",
 }
 
+impl ErrorCode {
+    /// The HTTP status that goes with the code.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::BadJson | Self::BadRequest | Self::BadFilter => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound | Self::NotSubscribed | Self::UnknownId => 404,
+            Self::MethodNotAllowed => 405,
+            Self::Incompatible
+            | Self::IdConflict
+            | Self::VersionConflict
+            | Self::GroupOptions
+            | Self::AlreadySubscribed
+            | Self::LeaseExpired
+            | Self::NotOwner => 409,
+            Self::Gone => 410,
+            Self::ExpectationFailed => 412,
+            Self::TooLarge => 413,
+            Self::SchemaViolation => 422,
+            Self::RateLimited => 429,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+            Self::DiskFull => 507,
+        }
+    }
+
+    /// The code that goes over the wire as `text`.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}
+
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -100,6 +133,8 @@ mod tests {
     fn codes_are_what_serde_makes_of_them() {
         for code in ErrorCode::ALL {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+            assert_eq!(ErrorCode::parse(code.as_str()), Some(*code));
+            assert!((400..600).contains(&code.status()), "{code}");
         }
     }
 

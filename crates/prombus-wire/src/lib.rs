@@ -7,6 +7,7 @@ pub mod answer;
 pub mod error;
 pub mod frame;
 pub mod group;
+pub mod hub_frame;
 pub mod object;
 pub mod publish;
 pub mod text;
@@ -26,6 +27,7 @@ pub use group::{
     NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
     Waiting,
 };
+pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
 pub use text::Text;

@@ -1,0 +1,119 @@
+//! What the users of a connection ask of it.
+
+use super::event_text::EventText;
+use super::failure::Failure;
+use super::feed::Feed;
+use super::settle::Settle;
+use parking_lot::Mutex;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
+
+/// Where an event is.
+#[derive(Debug, Clone)]
+pub(crate) struct Appended {
+    pub id: Uuid,
+    pub partition: u32,
+    pub offset: u64,
+    pub ts: u64,
+    pub duplicate: bool,
+    pub durability: Cow<'static, str>,
+}
+
+/// Tells one caller that something is done.
+pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
+
+/// How much a publisher may have under way.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub room: Semaphore,
+    /// The first failure that nobody was told of by a flush.
+    pub failed: Mutex<Option<Failure>>,
+}
+
+/// A place in a window, which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(pub Arc<Window>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.room.add_permits(1);
+    }
+}
+
+/// An event on its way.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub event: EventText,
+    pub done: oneshot::Sender<Result<Appended, Failure>>,
+    pub place: Option<Place>,
+}
+
+impl Entry {
+    /// Tells what came of it, and gives back its place, which is free when that is dropped.
+    pub fn answer(self, result: Result<Appended, Failure>) -> Option<Place> {
+        if let (Some(Place(window)), Err(failure)) = (&self.place, &result) {
+            window.failed.lock().get_or_insert_with(|| failure.clone());
+        }
+        // Nobody may be waiting any more.
+        let _ = self.done.send(result);
+        self.place
+    }
+}
+
+/// Who publishes a stream of events.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    pub number: u64,
+    pub topic: Arc<str>,
+    /// At most so many events in a frame.
+    pub batch: usize,
+    /// How long a frame waits to get full.
+    pub linger: Duration,
+    /// Whether a frame of several events is waited for before the next one is sent.
+    pub ordered: bool,
+}
+
+/// What is asked of a connection.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Publish one event.
+    Publish {
+        topic: Arc<str>,
+        entry: Entry,
+    },
+    /// Publish events, all or none.
+    PublishAll {
+        topic: Arc<str>,
+        entries: Vec<Entry>,
+    },
+    /// Publish an event of a stream.
+    Stream {
+        producer: Arc<Producer>,
+        entry: Entry,
+    },
+    Subscribe {
+        feed: Arc<Feed>,
+        done: Done,
+    },
+    Unsubscribe {
+        feed: u64,
+        done: Done,
+    },
+    Settle {
+        feed: u64,
+        settle: Settle,
+    },
+    /// Say when all that was settled is answered.
+    Drain {
+        feed: u64,
+        done: Done,
+    },
+    Pause {
+        feed: u64,
+        pause: bool,
+        done: Done,
+    },
+}

@@ -1,0 +1,104 @@
+//! An event that was delivered, and what can be done about it.
+
+use super::command::Command;
+use super::failure::Failure;
+use super::settle::{Lease, Settle, Verb};
+use crate::{ClientError, EventRecord};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// An event that was delivered under a lease. Until the lease runs out, it is this consumer's; what is neither acked
+/// nor nacked by then is delivered again.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The event.
+    pub event: EventRecord,
+    /// Counts deliveries of this event, from 1.
+    pub attempt: u32,
+    /// After how many the event is a dead letter.
+    pub max_attempts: u32,
+    pub(crate) lease: Lease,
+}
+
+impl Delivery {
+    /// The payload as a value.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
+        Ok(serde_json::from_str(self.event.payload.get())?)
+    }
+
+    /// How long the lease still holds, as far as is known here.
+    pub fn time_left(&self) -> Duration {
+        self.lease.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// The event is done. Once this has succeeded, it never comes again.
+    ///
+    /// If the connection breaks before the hub has answered, the error is [`ClientError::ConnectionLost`]; should the
+    /// event then come again to this subscription, it is acked without being given out.
+    pub async fn ack(self) -> Result<(), ClientError> {
+        let Self { event, lease, .. } = self;
+        settle(lease, event.id, Verb::Ack).await
+    }
+
+    /// The event failed: it comes again, after `delay` or a growing pause, and is a dead letter after too many
+    /// attempts. The reason is kept with it.
+    pub async fn nack(self, reason: &str, delay: Option<Duration>) -> Result<(), ClientError> {
+        let Self { event, lease, .. } = self;
+        settle(lease, event.id, nack(reason, delay)).await
+    }
+
+    /// The lease is to hold for so long from now on.
+    pub async fn extend(&mut self, time: Duration) -> Result<(), ClientError> {
+        let lease = self.lease.clone();
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        settle(lease, self.event.id.clone(), Verb::Extend { ms }).await?;
+        self.lease.deadline = Instant::now() + time;
+        Ok(())
+    }
+}
+
+/// The failure of an event.
+pub(crate) fn nack(reason: &str, delay: Option<Duration>) -> Verb {
+    let delay_ms = delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+    Verb::Nack { reason: Some(reason.to_owned()), delay_ms }
+}
+
+async fn settle(lease: Lease, event: String, verb: Verb) -> Result<(), ClientError> {
+    let (done, answered) = oneshot::channel();
+    let Lease { token, line, feed, .. } = lease;
+    let settle = Settle { verb, token, line, event, done: Some(done) };
+    feed.tell(Command::Settle { feed: feed.number, settle }).await?;
+    let answer = answered.await.unwrap_or_else(|_| Err(Failure::ended("it was closed")));
+    Ok(answer?)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::live::feed::Feed;
+    use std::sync::Arc;
+
+    pub(crate) fn delivery(feed: &Arc<Feed>, offset: u64, deadline: Instant) -> Delivery {
+        let event = format!(
+            r#"{{"id":"id-{offset}","ts":1,"topic":"t","partition":0,"offset":{offset},"payload":{{"n":{offset}}}}}"#
+        );
+        let lease = Lease { token: format!("l-{offset}"), line: 1, deadline, feed: feed.clone() };
+        let event = serde_json::from_str(&event).unwrap();
+        Delivery { event, attempt: 1, max_attempts: 5, lease }
+    }
+
+    #[test]
+    fn payloads_are_parsed_as_what_is_asked_for() {
+        #[derive(serde::Deserialize)]
+        struct Numbered {
+            n: u64,
+        }
+        let feed = Arc::new(Feed::for_tests("t", "g"));
+        let delivery = delivery(&feed, 7, Instant::now());
+        assert_eq!(delivery.payload::<Numbered>().unwrap().n, 7);
+        assert!(matches!(delivery.payload::<u64>(), Err(ClientError::BadInput(_))));
+        assert_eq!(delivery.time_left(), Duration::ZERO);
+    }
+}

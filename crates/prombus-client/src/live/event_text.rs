@@ -1,0 +1,114 @@
+//! An event as the text that is sent, written once however often it is sent.
+
+use crate::{Expect, NewEvent};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// The text of an event: its payload, then its other fields.
+#[derive(Debug)]
+pub(crate) struct EventText {
+    text: String,
+    payload: usize,
+}
+
+#[derive(Serialize)]
+struct Fields<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sid: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    caused_by: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expect: Option<&'a Expect>,
+}
+
+impl EventText {
+    /// The event, with an id of its own where it has none: what was sent twice then counts once.
+    pub fn new(event: &NewEvent) -> Result<Self, serde_json::Error> {
+        let mut buffer = Uuid::encode_buffer();
+        let id = match &event.id {
+            Some(id) => id.as_str(),
+            None => Uuid::now_v7().hyphenated().encode_lower(&mut buffer),
+        };
+        let fields = Fields {
+            id,
+            ts: event.ts,
+            key: event.key.as_deref(),
+            sid: event.sid.as_deref(),
+            headers: &event.headers,
+            caused_by: &event.caused_by,
+            tags: &event.tags,
+            partition: event.partition,
+            expect: event.expect.as_ref(),
+        };
+        let fields = serde_json::to_string(&fields)?;
+        let payload = event.payload.get();
+        let mut text = String::with_capacity(payload.len() + fields.len());
+        text.push_str(payload);
+        // Without its brackets, so that it fits into both kinds of frames.
+        text.push_str(&fields[1..fields.len() - 1]);
+        Ok(Self { text, payload: payload.len() })
+    }
+
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &str {
+        &self.text[..self.payload]
+    }
+
+    /// The other fields, as JSON without brackets. There is always an id.
+    pub fn fields(&self) -> &str {
+        &self.text[self.payload..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn fields(event: &NewEvent) -> Value {
+        let text = EventText::new(event).unwrap();
+        serde_json::from_str(&format!("{{{}}}", text.fields())).unwrap()
+    }
+
+    #[test]
+    fn an_event_without_an_id_gets_one_that_is_its_own() {
+        let event = NewEvent::of(&1).unwrap();
+        let (a, b) = (fields(&event), fields(&event));
+        let id: Uuid = a["id"].as_str().unwrap().parse().unwrap();
+        assert_eq!(id.get_version_num(), 7);
+        assert_ne!(a["id"], b["id"]);
+        assert_eq!(fields(&event.with_id("x")), json!({"id": "x"}));
+    }
+
+    #[test]
+    fn all_that_an_event_can_have_is_sent() {
+        let mut event = NewEvent::of(&json!({"a": "}\""})).unwrap().with_id("i").with_key("k\"");
+        event.ts = Some(1);
+        event.sid = Some("s".into());
+        event.headers.insert("x-a".into(), "b".into());
+        event.tags.push("#t".into());
+        event.caused_by.push("c".into());
+        event.partition = Some(2);
+        event.expect = Some(Expect { last_id: None });
+        let expected = json!({"id": "i", "key": "k\"", "ts": 1, "sid": "s", "headers": {"x-a": "b"}, "tags": ["#t"],
+            "caused_by": ["c"], "partition": 2, "expect": {"last_id": null}});
+        assert_eq!(fields(&event), expected);
+        assert_eq!(EventText::new(&event).unwrap().payload(), r#"{"a":"}\""}"#);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a subscription has received and nobody has taken yet: a bounded buffer between the connection and its user.
+
+use super::command::Command;
+use super::delivery::Delivery;
+use super::failure::Failure;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+/// Why a feed gives nothing more.
+#[derive(Debug, Clone)]
+pub(crate) enum FeedEnd {
+    /// Its user has ended it.
+    Closed,
+    /// It cannot go on.
+    Failed(Failure),
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    deliveries: VecDeque<Delivery>,
+    end: Option<FeedEnd>,
+}
+
+/// A subscription, as the connection and its user share it.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pub number: u64,
+    pub topic: String,
+    pub group: String,
+    /// The options of `SUBSCRIBE` as JSON.
+    pub opts: String,
+    /// At most so many deliveries wait.
+    pub max_in_flight: usize,
+    /// Weak, because the connection keeps the feed, and must end when all of its users are gone.
+    pub commands: mpsc::WeakSender<Command>,
+    /// The line that leases are good for.
+    pub line: AtomicU64,
+    /// The user is gone.
+    pub gone: AtomicBool,
+    pub assigned: watch::Sender<Vec<u32>>,
+    buffer: Mutex<Buffer>,
+    changed: Notify,
+}
+
+/// What a feed is made of.
+pub(crate) struct NewFeed<'a> {
+    pub number: u64,
+    pub topic: &'a str,
+    pub group: &'a str,
+    pub opts: String,
+    pub max_in_flight: usize,
+    pub commands: mpsc::WeakSender<Command>,
+}
+
+impl Feed {
+    pub fn new(new: NewFeed<'_>) -> Self {
+        Self {
+            number: new.number,
+            topic: new.topic.to_owned(),
+            group: new.group.to_owned(),
+            opts: new.opts,
+            max_in_flight: new.max_in_flight,
+            commands: new.commands,
+            line: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+            assigned: watch::Sender::new(Vec::new()),
+            buffer: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Adds what has come, which is no more than `maxInFlight` by the hub's word. Where leases have run out, and the
+    /// hub gives out others, the oldest make room.
+    pub fn add(&self, deliveries: impl Iterator<Item = Delivery>) {
+        let mut buffer = self.buffer.lock();
+        if buffer.end.is_some() {
+            return;
+        }
+        buffer.deliveries.extend(deliveries);
+        let beyond = buffer.deliveries.len().saturating_sub(self.max_in_flight);
+        buffer.deliveries.drain(..beyond);
+        drop(buffer);
+        self.changed.notify_waiters();
+    }
+
+    /// The line broke: nothing that waits can be settled any more.
+    pub fn clear(&self, line: u64) {
+        self.line.store(line, Ordering::SeqCst);
+        self.buffer.lock().deliveries.clear();
+        self.assigned.send_if_modified(|partitions| !std::mem::take(partitions).is_empty());
+    }
+
+    /// Nothing more will come.
+    pub fn end(&self, end: FeedEnd) {
+        let mut buffer = self.buffer.lock();
+        buffer.deliveries.clear();
+        buffer.end.get_or_insert(end);
+        drop(buffer);
+        self.changed.notify_waiters();
+    }
+
+    pub fn ended(&self) -> Option<FeedEnd> {
+        self.buffer.lock().end.clone()
+    }
+
+    /// The next delivery whose lease still holds. Outside: nothing now. Inside: nothing ever.
+    pub fn try_next(&self) -> Option<Option<Delivery>> {
+        let mut buffer = self.buffer.lock();
+        let now = Instant::now();
+        while let Some(delivery) = buffer.deliveries.pop_front() {
+            if delivery.lease.deadline > now {
+                return Some(Some(delivery));
+            }
+        }
+        buffer.end.is_some().then_some(None)
+    }
+
+    /// The next delivery whose lease still holds; `None` at the end. It may be given up at any point.
+    pub async fn next(&self) -> Option<Delivery> {
+        loop {
+            // Before the look into the buffer, so that nothing comes unnoticed in between.
+            let changed = self.changed.notified();
+            if let Some(next) = self.try_next() {
+                return next;
+            }
+            changed.await;
+        }
+    }
+
+    /// Sends a command to the connection.
+    pub async fn tell(&self, command: Command) -> Result<(), Failure> {
+        let gone = || Failure::ended("it was closed");
+        let commands = self.commands.upgrade().ok_or_else(gone)?;
+        commands.send(command).await.map_err(|_| gone())
+    }
+}
+
+#[cfg(test)]
+impl Feed {
+    /// A feed without a connection.
+    pub fn for_tests(topic: &str, group: &str) -> Self {
+        let (commands, _) = mpsc::channel(1);
+        let opts = r#"{"batch":true,"maxInFlight":10}"#.to_owned();
+        Self::new(NewFeed {
+            number: 1,
+            topic,
+            group,
+            opts,
+            max_in_flight: 10,
+            commands: commands.downgrade(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::delivery::tests::delivery;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_feed_is_bounded_and_passes_over_what_has_run_out() {
+        let feed = Arc::new(Feed::for_tests("t", "g"));
+        let soon = Instant::now() + Duration::from_secs(60);
+        feed.add((0..25).map(|n| delivery(&feed, n, soon)));
+        assert_eq!(feed.next().await.unwrap().event.offset, 15, "the oldest made room");
+        feed.clear(2);
+        feed.add([delivery(&feed, 1, Instant::now()), delivery(&feed, 2, soon)].into_iter());
+        assert_eq!(feed.next().await.unwrap().event.offset, 2);
+        assert!(feed.try_next().is_none());
+        feed.end(FeedEnd::Closed);
+        assert!(feed.next().await.is_none());
+    }
+}

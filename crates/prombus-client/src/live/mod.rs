@@ -1,0 +1,194 @@
+//! A connection that stays: publishing with a window, subscriptions, and a line to the hub that heals by itself.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), prombus_client::ClientError> {
+//! use prombus_client::{Client, NewEvent, SubscribeOptions};
+//!
+//! let live = Client::new("http://127.0.0.1:7070", None)?.connect().await?;
+//! live.publish("orders", &NewEvent::of("hello")?.with_key("7")).await?;
+//!
+//! let mut orders = live.subscribe("orders", "billing", SubscribeOptions::earliest()).await?;
+//! while let Some(delivery) = orders.next().await {
+//!     println!("{}", delivery.event.payload);
+//!     delivery.ack().await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod command;
+mod consume;
+mod delivery;
+mod dial;
+mod done_events;
+mod driver;
+mod event_text;
+mod failure;
+mod feed;
+mod options;
+mod publisher;
+mod session;
+mod settle;
+mod state;
+mod subscription;
+
+pub use consume::{ConsumeOptions, Consumer};
+pub use delivery::Delivery;
+pub use options::LiveOptions;
+pub use publisher::{Publisher, PublisherOptions, Receipt};
+pub use state::LiveState;
+pub use subscription::{SubscribeOptions, Subscription};
+
+use crate::{Client, ClientError, NewEvent, Published};
+use command::{Command, Entry};
+use dial::dial;
+use driver::Driver;
+use event_text::EventText;
+use failure::Failure;
+use options::Backoff;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// So many commands wait for the connection's task; then their senders wait.
+const MAX_COMMANDS: usize = 4_096;
+
+/// A connection to a hub over WebSocket. Cheap to clone; clones share the line, which one task owns.
+///
+/// When the line breaks, the task makes a new one, shows the token anew, subscribes again, and sends again what was not
+/// answered. It ends when it is closed, when the last clone (with its publishers and subscriptions) is dropped, or when
+/// the hub refuses for good.
+#[derive(Debug, Clone)]
+pub struct Live {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: watch::Receiver<LiveState>,
+    closing: watch::Sender<bool>,
+    left: Arc<Notify>,
+    numbers: AtomicU64,
+}
+
+impl Client {
+    /// Opens a connection that stays. A hub that does not answer is an error here; later it is waited for.
+    pub async fn connect(&self) -> Result<Live, ClientError> {
+        self.connect_with(LiveOptions::default()).await
+    }
+
+    /// The same as [`Client::connect`], with options.
+    pub async fn connect_with(&self, options: LiveOptions) -> Result<Live, ClientError> {
+        let give_up = Instant::now() + options.wait_for_hub;
+        let mut backoff = Backoff::new(&options);
+        let line = loop {
+            let error = match dial(self).await {
+                Ok(line) => break line,
+                Err(error) => error,
+            };
+            let pause = backoff.next(fastrand::f64());
+            if error.is_final() || Instant::now() + pause > give_up {
+                return Err(error.into_error(self.url()));
+            }
+            // The hub may be starting.
+            tokio::time::sleep(pause).await;
+        };
+        let (commands, taken) = mpsc::channel(MAX_COMMANDS);
+        let (state, seen) = watch::channel(LiveState::Connected);
+        let (closing, close) = watch::channel(false);
+        let left = Arc::new(Notify::new());
+        let driver = Driver {
+            client: self.clone(),
+            options,
+            commands: taken,
+            left: left.clone(),
+            closing: close,
+            state,
+        };
+        tokio::spawn(driver.run(line));
+        let shared = Shared { state: seen, closing, left, numbers: AtomicU64::new(1) };
+        Ok(Live { commands, shared: Arc::new(shared) })
+    }
+}
+
+impl Live {
+    /// How the connection is doing.
+    pub fn state(&self) -> LiveState {
+        self.shared.state.borrow().clone()
+    }
+
+    /// How the connection is doing, for those who wait for a change.
+    ///
+    /// ```no_run
+    /// # async fn example(live: prombus_client::Live) {
+    /// let mut state = live.watch();
+    /// while state.changed().await.is_ok() {
+    ///     println!("{}", *state.borrow_and_update());
+    /// }
+    /// # }
+    /// ```
+    pub fn watch(&self) -> watch::Receiver<LiveState> {
+        self.shared.state.clone()
+    }
+
+    /// Publishes one event. An event without an id gets one, so that it can be sent again if the line breaks, and still
+    /// is there once; `duplicate` then says that it had arrived the first time.
+    pub async fn publish(&self, topic: &str, event: &NewEvent) -> Result<Published, ClientError> {
+        let (done, answered) = oneshot::channel();
+        let entry = Entry { event: EventText::new(event)?, done, place: None };
+        let topic: Arc<str> = topic.into();
+        self.tell(Command::Publish { topic: topic.clone(), entry }).await?;
+        Receipt::new(topic, answered).await
+    }
+
+    /// Publishes several events, all or none.
+    pub async fn publish_batch(
+        &self,
+        topic: &str,
+        events: &[NewEvent],
+    ) -> Result<Vec<Published>, ClientError> {
+        let topic: Arc<str> = topic.into();
+        let (mut entries, mut receipts) = (Vec::new(), Vec::new());
+        for event in events {
+            let (done, answered) = oneshot::channel();
+            entries.push(Entry { event: EventText::new(event)?, done, place: None });
+            receipts.push(Receipt::new(topic.clone(), answered));
+        }
+        if !entries.is_empty() {
+            self.tell(Command::PublishAll { topic, entries }).await?;
+        }
+        let mut published = Vec::with_capacity(receipts.len());
+        for receipt in receipts {
+            published.push(receipt.await?);
+        }
+        Ok(published)
+    }
+
+    /// Lets what was asked for be answered, says goodbye, and ends the connection for all of its clones.
+    pub async fn close(self) {
+        self.shared.closing.send_replace(true);
+        let mut state = self.shared.state.clone();
+        drop(self.commands);
+        // The task may be gone already, and the state with it.
+        let _ = state.wait_for(LiveState::is_ended).await;
+    }
+
+    /// A number for a publisher or a subscription.
+    fn number(&self) -> u64 {
+        self.shared.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn tell(&self, command: Command) -> Result<(), Failure> {
+        self.commands.send(command).await.map_err(|_| self.ended())
+    }
+
+    /// Why the connection takes nothing any more.
+    fn ended(&self) -> Failure {
+        match self.state() {
+            LiveState::Ended { reason } => Failure::ended(reason),
+            _ => Failure::ended("it was closed"),
+        }
+    }
+}

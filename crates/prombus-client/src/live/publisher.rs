@@ -1,0 +1,158 @@
+//! Publishing many events: the next is sent before the last one is answered, within a window.
+
+use super::command::{Appended, Command, Entry, Place, Producer, Window};
+use super::event_text::EventText;
+use super::failure::Failure;
+use super::{Live, Shared};
+use crate::{ClientError, NewEvent, Published};
+use parking_lot::Mutex;
+use std::borrow::Borrow;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+
+/// How many events may be under way where nothing is said.
+const DEFAULT_WINDOW: u32 = 1_000;
+/// How many events a frame has at most where nothing is said: half a window, so that one half gathers while the other
+/// is under way.
+const DEFAULT_BATCH: usize = 500;
+/// The largest window.
+const MAX_WINDOW: u32 = 1_000_000;
+
+/// How a publisher sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublisherOptions {
+    /// At most so many events are under way (1,000); then [`Publisher::send`] waits.
+    pub window: u32,
+    /// At most so many events go in one frame (500). A frame takes what has gathered; it does not wait to get full
+    /// unless `linger` says so. With 1, every event has a frame of its own.
+    pub batch: usize,
+    /// How long a frame waits to get full; by default not at all.
+    pub linger: Duration,
+    /// Whether events are taken in the order in which they were sent even if one is refused (the default). A frame of
+    /// several events is then answered before the next one is sent. Without it, frames follow each other at once, and
+    /// where one event of a frame is refused, the others of its frame may come after later ones.
+    pub ordered: bool,
+}
+
+impl Default for PublisherOptions {
+    fn default() -> Self {
+        Self { window: DEFAULT_WINDOW, batch: DEFAULT_BATCH, linger: Duration::ZERO, ordered: true }
+    }
+}
+
+/// Publishes a stream of events to a topic. Clones share the window.
+///
+/// ```no_run
+/// # async fn example(live: prombus_client::Live) -> Result<(), prombus_client::ClientError> {
+/// use prombus_client::{NewEvent, PublisherOptions};
+///
+/// let publisher = live.publisher("measurements", PublisherOptions::default());
+/// for n in 0..1_000_000 {
+///     publisher.send(NewEvent::of(&n)?).await?;
+/// }
+/// publisher.flush().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    live: Live,
+    producer: Arc<Producer>,
+    window: Arc<Window>,
+    size: u32,
+    _leave: Arc<Leave>,
+}
+
+/// Tells the connection when the last clone is gone.
+#[derive(Debug)]
+struct Leave(Arc<Shared>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.left.notify_one();
+    }
+}
+
+impl Live {
+    /// A publisher of many events to a topic.
+    pub fn publisher(&self, topic: &str, options: PublisherOptions) -> Publisher {
+        let size = options.window.clamp(1, MAX_WINDOW);
+        let producer = Producer {
+            number: self.number(),
+            topic: topic.into(),
+            batch: options.batch.max(1),
+            linger: options.linger,
+            ordered: options.ordered,
+        };
+        Publisher {
+            live: self.clone(),
+            producer: Arc::new(producer),
+            window: Arc::new(Window { room: Semaphore::new(size as usize), failed: Mutex::new(None) }),
+            size,
+            _leave: Arc::new(Leave(self.shared.clone())),
+        }
+    }
+}
+
+impl Publisher {
+    /// Sends an event, and waits only for room in the window. The receipt says what came of it; who does not look at
+    /// it hears of a failure from [`Publisher::flush`].
+    pub async fn send(&self, event: impl Borrow<NewEvent>) -> Result<Receipt, ClientError> {
+        let event = EventText::new(event.borrow())?;
+        // The window is never closed.
+        let room = self.window.room.acquire().await.map_err(|_| self.live.ended())?;
+        let permit = self.live.commands.reserve().await.map_err(|_| self.live.ended())?;
+        room.forget();
+        let place = Some(Place(self.window.clone()));
+        let (done, answered) = oneshot::channel();
+        permit.send(Command::Stream { producer: self.producer.clone(), entry: Entry { event, done, place } });
+        Ok(Receipt::new(self.producer.topic.clone(), answered))
+    }
+
+    /// Waits until everything that was sent is answered. If something failed since the last flush, the error is that
+    /// of the first.
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        // Whoever has the whole window knows that nothing is under way.
+        let all = self.window.room.acquire_many(self.size).await;
+        drop(all.map_err(|_| self.live.ended())?);
+        match self.window.failed.lock().take() {
+            Some(failure) => Err(failure.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What comes of a publish: to be awaited, or dropped by those who do not need to know.
+#[derive(Debug)]
+pub struct Receipt {
+    topic: Arc<str>,
+    answered: oneshot::Receiver<Result<Appended, Failure>>,
+}
+
+impl Receipt {
+    pub(crate) fn new(topic: Arc<str>, answered: oneshot::Receiver<Result<Appended, Failure>>) -> Self {
+        Self { topic, answered }
+    }
+}
+
+impl Future for Receipt {
+    type Output = Result<Published, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
+        let appended = answer.unwrap_or_else(|_| Err(Failure::ended("it was closed")))?;
+        Poll::Ready(Ok(Published {
+            id: appended.id.to_string(),
+            topic: (*self.topic).to_owned(),
+            partition: appended.partition,
+            offset: appended.offset,
+            ts: appended.ts,
+            durability: appended.durability.into_owned(),
+            duplicate: appended.duplicate,
+        }))
+    }
+}

@@ -1,0 +1,254 @@
+//! Subscriptions of a session: made anew over every line, and fed with what the hub delivers.
+
+use super::{BadFrame, Request, Session, frames, silent_ack};
+use crate::HubError;
+use crate::live::command::Done;
+use crate::live::delivery::Delivery;
+use crate::live::done_events::DoneEvents;
+use crate::live::failure::Failure;
+use crate::live::feed::{Feed, FeedEnd};
+use crate::live::settle::{Lease, Settle};
+use prombus_wire::{DeliveryRecord, ErrorCode, HubFrame};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long to wait before a subscription that the hub could not make now is asked for again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How far a subscription is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Not asked for over this line.
+    Idle,
+    /// Asked for.
+    Asked,
+    /// The hub delivers.
+    Active,
+    /// The hub could not; to be asked for again then.
+    Retry(Instant),
+}
+
+/// A subscription.
+pub(super) struct Fed {
+    pub feed: Arc<Feed>,
+    phase: Phase,
+    paused: bool,
+    /// Who waits for the first time that it is made.
+    waiter: Option<Done>,
+    /// Acks that are to be sent together.
+    pub acks: Vec<Settle>,
+    /// How many settles are not answered, those that are to be sent included.
+    pub unanswered: usize,
+    /// Who waits for that to be none.
+    pub drains: Vec<Done>,
+    /// Events that are done and whose acks were not answered.
+    pub done: DoneEvents,
+}
+
+impl Fed {
+    pub fn retry_at(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Retry(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    pub fn end(self, end: FeedEnd) {
+        let why = match &end {
+            FeedEnd::Closed => Failure::ended("the subscription was closed"),
+            FeedEnd::Failed(failure) => failure.clone(),
+        };
+        if let Some(waiter) = self.waiter {
+            let _ = waiter.send(Err(why.clone()));
+        }
+        self.acks.into_iter().for_each(|settle| settle.answer(Err(why.clone())));
+        self.drains.into_iter().for_each(|done| drop(done.send(Ok(()))));
+        self.feed.end(end);
+    }
+}
+
+impl Session {
+    pub(super) fn subscribe(&mut self, feed: Arc<Feed>, done: Done, now: Instant) {
+        let groups = self.names.entry(feed.topic.clone()).or_default();
+        if groups.contains_key(&feed.group) {
+            let message =
+                format!("this connection has subscribed to {} as {} already", feed.topic, feed.group);
+            let _ = done.send(Err(HubError::of_code(ErrorCode::AlreadySubscribed, message).into()));
+            return;
+        }
+        groups.insert(feed.group.clone(), feed.number);
+        let number = feed.number;
+        let fed = Fed {
+            feed,
+            phase: Phase::Idle,
+            paused: false,
+            waiter: Some(done),
+            acks: Vec::new(),
+            unanswered: 0,
+            drains: Vec::new(),
+            done: DoneEvents::default(),
+        };
+        self.feeds.insert(number, fed);
+        if self.connected {
+            self.ask_for(number, now);
+        }
+    }
+
+    pub(super) fn subscribe_all(&mut self, now: Instant) {
+        let mut numbers: Vec<u64> = self.feeds.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            self.ask_for(number, now);
+        }
+    }
+
+    pub(super) fn retry_subscriptions(&mut self, now: Instant) {
+        let due = self.feeds.iter().filter(|(_, fed)| fed.retry_at().is_some_and(|at| at <= now));
+        let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+        due.into_iter().for_each(|number| self.ask_for(number, now));
+    }
+
+    fn ask_for(&mut self, number: u64, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else { return };
+        fed.phase = Phase::Asked;
+        fed.feed.clear(self.line);
+        let (feed, paused) = (fed.feed.clone(), fed.paused);
+        self.ask(Request::Subscribe(number), now, |corr| frames::subscribe(corr, &feed));
+        if paused {
+            self.ask(Request::Simple(None), now, |corr| frames::about("PAUSE", corr, &feed));
+        }
+    }
+
+    pub(super) fn subscribed(&mut self, number: u64, _now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else { return };
+        fed.phase = Phase::Active;
+        if let Some(waiter) = fed.waiter.take() {
+            let _ = waiter.send(Ok(()));
+        }
+    }
+
+    pub(super) fn subscription_refused(&mut self, number: u64, error: HubError, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else { return };
+        if fed.waiter.is_none() && error.is_temporary() {
+            fed.phase = Phase::Retry(now + RETRY_PAUSE);
+            return;
+        }
+        self.end_feed(number, FeedEnd::Failed(error.into()));
+    }
+
+    pub(super) fn end_feed(&mut self, number: u64, end: FeedEnd) {
+        let Some(fed) = self.feeds.remove(&number) else { return };
+        if let Some(groups) = self.names.get_mut(&fed.feed.topic) {
+            groups.remove(&fed.feed.group);
+            if groups.is_empty() {
+                self.names.remove(&fed.feed.topic);
+            }
+        }
+        fed.end(end);
+    }
+
+    pub(super) fn unsubscribe(&mut self, number: u64, done: Option<Done>, now: Instant) {
+        let asked = self.feeds.get(&number).map(|fed| (fed.feed.clone(), fed.phase));
+        // What was settled before goes out before.
+        self.send_acks(number, now);
+        self.end_feed(number, FeedEnd::Closed);
+        match asked {
+            Some((feed, Phase::Asked | Phase::Active)) if self.connected => {
+                self.ask(Request::Simple(done), now, |corr| frames::about("UNSUBSCRIBE", corr, &feed));
+            }
+            _ => done.into_iter().for_each(|done| drop(done.send(Ok(())))),
+        }
+    }
+
+    pub(super) fn sweep_feeds(&mut self, now: Instant) {
+        let gone = self.feeds.iter().filter(|(_, fed)| fed.feed.gone.load(Ordering::SeqCst));
+        let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
+        gone.into_iter().for_each(|number| self.unsubscribe(number, None, now));
+    }
+
+    pub(super) fn pause(&mut self, number: u64, pause: bool, done: Done, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else {
+            let _ = done.send(Err(Failure::ended("the subscription was closed")));
+            return;
+        };
+        fed.paused = pause;
+        if matches!(fed.phase, Phase::Asked | Phase::Active) {
+            let (feed, op) = (fed.feed.clone(), if pause { "PAUSE" } else { "RESUME" });
+            self.ask(Request::Simple(Some(done)), now, |corr| frames::about(op, corr, &feed));
+        } else {
+            // It will be as wanted when it is made again.
+            let _ = done.send(Ok(()));
+        }
+    }
+
+    /// The hub has ended a subscription, and not said which: each is asked for a harmless thing.
+    pub(super) fn probe_all(&mut self, why: &Failure, now: Instant) {
+        let active = self.feeds.iter().filter(|(_, fed)| fed.is_active());
+        let active: Vec<_> = active.map(|(number, fed)| (*number, fed.feed.clone(), fed.paused)).collect();
+        for (number, feed, paused) in active {
+            let probe = Request::Probe { feed: number, why: why.clone() };
+            let op = if paused { "PAUSE" } else { "RESUME" };
+            self.ask(probe, now, |corr| frames::about(op, corr, &feed));
+        }
+    }
+
+    pub(super) fn feeds_lost(&mut self, lost: &Failure, now: Instant) {
+        let numbers: Vec<u64> = self.feeds.keys().copied().collect();
+        for number in numbers {
+            let Some(fed) = self.feeds.get_mut(&number) else { continue };
+            fed.phase = Phase::Idle;
+            // No lease of the line that broke is good any more.
+            fed.feed.clear(0);
+            let acks = std::mem::take(&mut fed.acks);
+            self.settles_lost(number, acks, lost, now);
+        }
+        self.settling.clear();
+    }
+
+    fn named(&self, frame: &HubFrame<'_>) -> Option<u64> {
+        self.names.get(frame.topic.as_deref()?)?.get(frame.group.as_deref()?).copied()
+    }
+
+    pub(super) fn assigned(&mut self, frame: HubFrame<'_>) {
+        let fed = self.named(&frame).and_then(|number| self.feeds.get(&number));
+        if let (Some(fed), Some(partitions)) = (fed.filter(|fed| fed.is_active()), frame.partitions) {
+            fed.feed.assigned.send_replace(partitions);
+        }
+    }
+
+    pub(super) fn deliveries(&mut self, frame: HubFrame<'_>, now: Instant) -> Result<(), BadFrame> {
+        let Some(number) = self.named(&frame) else { return Ok(()) };
+        let Some(fed) = self.feeds.get_mut(&number) else { return Ok(()) };
+        if !fed.is_active() {
+            // They belong to a subscription of the same name that has just ended.
+            return Ok(());
+        }
+        let many = match (frame.deliveries, frame.event, frame.ctx) {
+            (Some(many), ..) => many,
+            (None, Some(event), Some(ctx)) => vec![DeliveryRecord { event, ctx }],
+            _ => return Err(BadFrame("deliveries without events".into())),
+        };
+        let (line, before) = (self.line, fed.acks.len());
+        let Fed { feed, acks, done, .. } = fed;
+        feed.add(many.into_iter().filter_map(|DeliveryRecord { event, ctx }| {
+            if done.take(&event.id, now) {
+                acks.push(silent_ack(ctx.lease, event.id, line));
+                return None;
+            }
+            let deadline = now + Duration::from_millis(ctx.ack_deadline_ms);
+            let lease = Lease { token: ctx.lease, line, deadline, feed: feed.clone() };
+            Some(Delivery { event, attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
+        }));
+        if acks.len() > before {
+            fed.unanswered += fed.acks.len() - before;
+            self.settling.push(number);
+        }
+        Ok(())
+    }
+}

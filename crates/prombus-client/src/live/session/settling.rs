@@ -1,0 +1,120 @@
+//! Acks, nacks and extensions of a session. Acks that have gathered go out in one frame.
+
+use super::{Request, Session, frames};
+use crate::HubError;
+use crate::live::command::Done;
+use crate::live::failure::Failure;
+use crate::live::settle::{Settle, Verb};
+use prombus_wire::ErrorCode;
+use tokio::time::Instant;
+
+/// The most acks of one frame.
+const MAX_ACKS: usize = 500;
+
+impl Session {
+    pub(super) fn settle(&mut self, number: u64, settle: Settle, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else {
+            return settle.answer(Err(Failure::ended("the subscription was closed")));
+        };
+        fed.unanswered += 1;
+        if settle.line != self.line || !self.connected {
+            let lost = Failure::Lost("the event was delivered over a connection that is gone".into());
+            return self.settles_lost(number, vec![settle], &lost, now);
+        }
+        if settle.verb == Verb::Ack {
+            fed.acks.push(settle);
+            self.settling.push(number);
+        } else {
+            // Acks that were said before are sent before.
+            self.send_acks(number, now);
+            self.send_settles(number, vec![settle], now);
+        }
+    }
+
+    pub(super) fn gather_acks(&mut self, now: Instant) {
+        for number in std::mem::take(&mut self.settling) {
+            self.send_acks(number, now);
+        }
+    }
+
+    pub(super) fn send_acks(&mut self, number: u64, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else { return };
+        let mut acks = std::mem::take(&mut fed.acks);
+        while acks.len() > MAX_ACKS {
+            let rest = acks.split_off(MAX_ACKS);
+            self.send_settles(number, std::mem::replace(&mut acks, rest), now);
+        }
+        if !acks.is_empty() {
+            self.send_settles(number, acks, now);
+        }
+    }
+
+    /// Sends settles of one kind.
+    fn send_settles(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
+        let (Some(fed), Some(first)) = (self.feeds.get(&number), settles.first()) else { return };
+        let (feed, verb) = (fed.feed.clone(), first.verb.clone());
+        let corr = self.requests.next();
+        let leases = settles.iter().map(|settle| settle.token.as_str());
+        let frame = frames::settle(corr, &feed, &verb, leases);
+        self.ask(Request::Settle { feed: number, settles }, now, |_| frame);
+    }
+
+    /// So many settles of a feed are answered.
+    pub(super) fn settled(&mut self, number: u64, count: usize) {
+        if let Some(fed) = self.feeds.get_mut(&number) {
+            fed.unanswered -= count;
+        }
+    }
+
+    /// Tells those who wait for all settles to be answered, if they are.
+    pub(super) fn drained(&mut self, number: u64) {
+        if let Some(fed) = self.feeds.get_mut(&number)
+            && fed.unanswered == 0
+        {
+            fed.drains.drain(..).for_each(|done| drop(done.send(Ok(()))));
+        }
+    }
+
+    pub(super) fn drain(&mut self, number: u64, done: Done) {
+        match self.feeds.get_mut(&number) {
+            Some(fed) if fed.unanswered > 0 => fed.drains.push(done),
+            _ => drop(done.send(Ok(()))),
+        }
+    }
+
+    /// Nobody knows whether the hub has heard of them.
+    pub(super) fn settles_lost(&mut self, number: u64, settles: Vec<Settle>, lost: &Failure, now: Instant) {
+        self.settled(number, settles.len());
+        for mut settle in settles {
+            if settle.verb == Verb::Ack
+                && let Some(fed) = self.feeds.get_mut(&number)
+            {
+                fed.done.remember(std::mem::take(&mut settle.event), now);
+            }
+            settle.answer(Err(lost.clone()));
+        }
+        self.drained(number);
+    }
+
+    /// An answer to several does not say which of them were refused, so each is asked for by itself. Those that were
+    /// accepted are accepted again.
+    pub(super) fn settles_refused(
+        &mut self,
+        number: u64,
+        settles: Vec<Settle>,
+        error: HubError,
+        now: Instant,
+    ) {
+        let some_expired = error.code == ErrorCode::LeaseExpired.as_str() && settles.len() > 1;
+        if some_expired && self.feeds.contains_key(&number) {
+            for settle in settles {
+                self.send_settles(number, vec![settle], now);
+            }
+            return;
+        }
+        self.settled(number, settles.len());
+        let failure = Failure::from(error);
+        settles.into_iter().for_each(|settle| settle.answer(Err(failure.clone())));
+        self.drained(number);
+    }
+}

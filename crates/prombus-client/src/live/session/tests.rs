@@ -1,0 +1,433 @@
+//! One test a rule, without a socket.
+
+use super::*;
+use crate::NewEvent;
+use crate::live::command::{Appended, Entry, Producer};
+use crate::live::event_text::EventText;
+use crate::live::feed::Feed;
+use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::oneshot::{self, Receiver};
+
+/// Drives a session by hand.
+struct Hand {
+    session: Session,
+    now: Instant,
+}
+
+type Answer<T> = Receiver<Result<T, Failure>>;
+
+impl Hand {
+    fn connected() -> Self {
+        let now = Instant::now();
+        let mut session = Session::default();
+        session.connected(now);
+        Self { session, now }
+    }
+
+    /// What is sent next, as JSON.
+    fn sent(&mut self) -> Vec<Value> {
+        self.session.gather(self.now);
+        self.session.outbox.drain(..).map(|frame| serde_json::from_str(&frame).unwrap()).collect()
+    }
+
+    fn hear(&mut self, frame: Value) {
+        self.session.frame(&frame.to_string(), self.now).unwrap();
+    }
+
+    fn ok(&mut self, request: &Value) {
+        let mut answer = json!({"op": "OK", "corr": request["corr"]});
+        if let Some(events) = request["events"].as_array() {
+            answer["events"] = events.iter().map(|event| place(&event["id"])).collect();
+        } else if request["op"] == "PUBLISH" {
+            answer
+                .as_object_mut()
+                .unwrap()
+                .extend(place(&request["opts"]["id"]).as_object().unwrap().clone());
+        }
+        self.hear(answer);
+    }
+
+    fn err(&mut self, request: &Value, code: &str) {
+        self.hear(
+            json!({"op": "ERR", "corr": request["corr"], "code": code, "msg": "m", "partition": "odd"}),
+        );
+    }
+
+    fn break_line(&mut self) {
+        self.session.lost("cut", self.now);
+        assert!(self.sent().is_empty());
+    }
+
+    fn reconnect(&mut self) {
+        self.session.connected(self.now);
+    }
+
+    fn publish(&mut self, n: u64) -> Answer<Appended> {
+        let (entry, answer) = entry(n);
+        self.session.command(Command::Publish { topic: "t".into(), entry }, self.now);
+        answer
+    }
+
+    fn stream(&mut self, producer: &Arc<Producer>, n: u64) -> Answer<Appended> {
+        let (entry, answer) = entry(n);
+        self.session.command(Command::Stream { producer: producer.clone(), entry }, self.now);
+        answer
+    }
+
+    fn subscribe(&mut self) -> (Arc<Feed>, Answer<()>) {
+        let feed = Arc::new(Feed::for_tests("t", "g"));
+        let (done, answer) = oneshot::channel();
+        self.session.command(Command::Subscribe { feed: feed.clone(), done }, self.now);
+        (feed, answer)
+    }
+
+    /// A subscription that the hub has made.
+    fn subscribed(&mut self) -> Arc<Feed> {
+        let (feed, mut answer) = self.subscribe();
+        let frames = self.sent();
+        self.ok(&frames[0]);
+        assert!(answer.try_recv().unwrap().is_ok());
+        feed
+    }
+
+    fn deliver(&mut self, id: &str, lease: &str) {
+        let event = json!({"id": id, "ts": 1, "topic": "t", "partition": 0, "offset": 0, "payload": 1});
+        let ctx = json!({"attempt": 1, "maxAttempts": 5, "ack_deadline_ms": 60_000, "lease": lease});
+        self.hear(
+            json!({"op": "EVENTS", "topic": "t", "group": "g", "deliveries": [{"event": event, "ctx": ctx}]}),
+        );
+    }
+
+    fn settle(&mut self, feed: &Feed, verb: Verb) -> Answer<()> {
+        let delivery = feed.try_next().unwrap().unwrap();
+        let (done, answer) = oneshot::channel();
+        let (token, line) = (delivery.lease.token, delivery.lease.line);
+        let settle = Settle { verb, token, line, event: delivery.event.id, done: Some(done) };
+        self.session.command(Command::Settle { feed: feed.number, settle }, self.now);
+        answer
+    }
+}
+
+fn place(id: &Value) -> Value {
+    json!({"id": id, "partition": 0, "offset": 7, "ts": 1, "duplicate": false})
+}
+
+fn entry(n: u64) -> (Entry, Answer<Appended>) {
+    let (done, answer) = oneshot::channel();
+    let id = format!("0198c0de-5d00-7a3c-9c1e-{n:012}");
+    let event = EventText::new(&NewEvent::of(&n).unwrap().with_id(id)).unwrap();
+    (Entry { event, done, place: None }, answer)
+}
+
+fn producer(batch: usize, linger_ms: u64, ordered: bool) -> Arc<Producer> {
+    let linger = Duration::from_millis(linger_ms);
+    Arc::new(Producer { number: 9, topic: "t".into(), batch, linger, ordered })
+}
+
+/// The payloads of a frame.
+fn payloads(frame: &Value) -> Vec<u64> {
+    match frame["events"].as_array() {
+        Some(events) => events.iter().map(|event| event["payload"].as_u64().unwrap()).collect(),
+        None => vec![frame["payload"].as_u64().unwrap()],
+    }
+}
+
+#[test]
+fn what_is_not_answered_is_sent_again_in_order() {
+    let mut hand = Hand::connected();
+    let mut answers: Vec<_> = (0..4).map(|n| hand.publish(n)).collect();
+    let frames = hand.sent();
+    assert_eq!(frames.iter().flat_map(payloads).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    hand.ok(&frames[1]);
+    assert_eq!(answers.remove(1).try_recv().unwrap().unwrap().offset, 7);
+    hand.break_line();
+    let mut late = hand.publish(4);
+    assert!(hand.sent().is_empty(), "there is no line");
+    hand.reconnect();
+    let again = hand.sent();
+    assert_eq!(again.iter().flat_map(payloads).collect::<Vec<_>>(), [0, 2, 3, 4]);
+    assert_eq!(again[0]["opts"]["id"], frames[0]["opts"]["id"], "with the ids that they had");
+    again.iter().for_each(|frame| hand.ok(frame));
+    assert!(late.try_recv().unwrap().is_ok() && hand.session.is_idle());
+}
+
+#[test]
+fn an_ordered_stream_waits_for_frames_of_several_events() {
+    let mut hand = Hand::connected();
+    let producer = producer(3, 0, true);
+    let _answers: Vec<_> = (0..7).map(|n| hand.stream(&producer, n)).collect();
+    let first = hand.sent();
+    assert_eq!(first.iter().map(payloads).collect::<Vec<_>>(), [[0, 1, 2]]);
+    hand.ok(&first[0]);
+    let second = hand.sent();
+    assert_eq!(second.iter().map(payloads).collect::<Vec<_>>(), [[3, 4, 5]]);
+    hand.ok(&second[0]);
+    let third = hand.sent();
+    assert_eq!(third.iter().map(payloads).collect::<Vec<_>>(), [[6]]);
+    // A single event holds nobody up.
+    let _more = hand.stream(&producer, 7);
+    assert_eq!(hand.sent().len(), 1);
+}
+
+#[test]
+fn a_stream_without_order_does_not_wait() {
+    let mut hand = Hand::connected();
+    let producer = producer(2, 0, false);
+    let _answers: Vec<_> = (0..5).map(|n| hand.stream(&producer, n)).collect();
+    assert_eq!(hand.sent().iter().map(payloads).collect::<Vec<_>>(), [vec![0, 1], vec![2, 3], vec![4]]);
+}
+
+#[test]
+fn a_frame_lingers_until_it_is_full_or_late() {
+    let mut hand = Hand::connected();
+    let producer = producer(2, 10, true);
+    let _first = hand.stream(&producer, 0);
+    assert!(hand.sent().is_empty());
+    assert_eq!(hand.session.deadline(), Some(hand.now + Duration::from_millis(10)));
+    let _second = hand.stream(&producer, 1);
+    let full = hand.sent();
+    assert_eq!(payloads(&full[0]), [0, 1]);
+    hand.ok(&full[0]);
+    let _third = hand.stream(&producer, 2);
+    assert!(hand.sent().is_empty());
+    hand.now += Duration::from_millis(10);
+    assert_eq!(hand.sent().len(), 1);
+}
+
+#[test]
+fn the_events_of_a_refused_frame_are_sent_one_by_one_before_later_ones() {
+    let mut hand = Hand::connected();
+    let producer = producer(3, 0, true);
+    let mut answers: Vec<_> = (0..6).map(|n| hand.stream(&producer, n)).collect();
+    let frames = hand.sent();
+    hand.err(&frames[0], "schema_violation");
+    let frames = hand.sent();
+    assert_eq!(frames.iter().flat_map(payloads).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(frames.len(), 4);
+    hand.err(&frames[1], "schema_violation");
+    [0, 2, 3].into_iter().for_each(|n| hand.ok(&frames[n]));
+    let failed: Vec<bool> = answers.iter_mut().map(|answer| answer.try_recv().unwrap().is_err()).collect();
+    assert_eq!(failed, [false, true, false, false, false, false]);
+}
+
+#[test]
+fn a_refusal_that_is_not_about_one_event_fails_all() {
+    let mut hand = Hand::connected();
+    let producer = producer(2, 0, true);
+    let mut answers: Vec<_> = (0..2).map(|n| hand.stream(&producer, n)).collect();
+    let frames = hand.sent();
+    hand.err(&frames[0], "disk_full");
+    assert!(hand.sent().is_empty());
+    for answer in &mut answers {
+        assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 507));
+    }
+}
+
+#[test]
+fn a_frame_that_is_too_large_is_the_largest() {
+    let mut hand = Hand::connected();
+    let mut small = hand.publish(1);
+    let mut large = hand.publish(u64::MAX);
+    hand.break_line();
+    hand.session.refuse_largest();
+    assert!(matches!(large.try_recv().unwrap(), Err(Failure::Hub(error)) if error.code == "too_large"));
+    hand.reconnect();
+    let frames = hand.sent();
+    assert_eq!(frames.len(), 1);
+    hand.ok(&frames[0]);
+    assert!(small.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn acks_that_have_gathered_share_a_frame() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    ["a", "b", "c"].into_iter().for_each(|id| hand.deliver(id, id));
+    let mut a = hand.settle(&feed, Verb::Ack);
+    let mut b = hand.settle(&feed, Verb::Ack);
+    let mut c = hand.settle(&feed, Verb::Nack { reason: Some("r".into()), delay_ms: None });
+    let frames = hand.sent();
+    assert_eq!((&frames[0]["op"], &frames[0]["leases"]), (&json!("ACK"), &json!(["a", "b"])));
+    assert_eq!((&frames[1]["op"], &frames[1]["leases"]), (&json!("NACK"), &json!(["c"])));
+    assert!(a.try_recv().is_err(), "nothing is answered yet");
+    frames.iter().for_each(|frame| hand.ok(frame));
+    assert!([&mut a, &mut b, &mut c].into_iter().all(|answer| answer.try_recv().unwrap().is_ok()));
+}
+
+#[test]
+fn a_refused_frame_of_acks_is_said_one_by_one() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
+    let (mut a, mut b) = (hand.settle(&feed, Verb::Ack), hand.settle(&feed, Verb::Ack));
+    let frames = hand.sent();
+    hand.err(&frames[0], "lease_expired");
+    let frames = hand.sent();
+    assert_eq!(frames.len(), 2);
+    hand.err(&frames[0], "lease_expired");
+    hand.ok(&frames[1]);
+    assert!(a.try_recv().unwrap().is_err() && b.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn an_ack_that_was_not_answered_is_said_again_when_its_event_comes_again() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
+    let mut sent = hand.settle(&feed, Verb::Ack);
+    assert_eq!(hand.sent().len(), 1);
+    let held = feed.try_next().unwrap().unwrap();
+    hand.break_line();
+    assert!(matches!(sent.try_recv().unwrap(), Err(Failure::Lost(_))));
+    // One that is acked when its lease is void already counts as well.
+    let settle = silent_ack(held.lease.token, held.event.id, held.lease.line);
+    hand.session.command(Command::Settle { feed: feed.number, settle }, hand.now);
+    hand.reconnect();
+    let frames = hand.sent();
+    assert_eq!(frames[0]["op"], "SUBSCRIBE");
+    hand.ok(&frames[0]);
+    ["b", "a", "c"].into_iter().for_each(|id| hand.deliver(id, &format!("new-{id}")));
+    assert_eq!(hand.sent()[0]["leases"], json!(["new-b", "new-a"]));
+    assert_eq!(feed.try_next().unwrap().unwrap().event.id, "c");
+    assert!(feed.try_next().is_none());
+}
+
+#[test]
+fn what_waited_when_the_line_broke_is_void() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.deliver("a", "a");
+    hand.hear(json!({"op": "ASSIGNED", "topic": "t", "group": "g", "partitions": [1, 2]}));
+    assert_eq!(*feed.assigned.borrow(), [1, 2]);
+    hand.break_line();
+    assert!(feed.try_next().is_none() && feed.assigned.borrow().is_empty());
+}
+
+#[test]
+fn deliveries_before_the_subscription_is_made_are_those_of_another() {
+    let mut hand = Hand::connected();
+    let (feed, _answer) = hand.subscribe();
+    let frames = hand.sent();
+    hand.deliver("old", "old");
+    hand.ok(&frames[0]);
+    hand.deliver("new", "new");
+    assert_eq!(feed.try_next().unwrap().unwrap().event.id, "new");
+}
+
+#[test]
+fn a_subscription_that_cannot_be_made_again_now_is_tried_later() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.break_line();
+    hand.reconnect();
+    let frames = hand.sent();
+    hand.err(&frames[0], "unavailable");
+    assert!(hand.sent().is_empty());
+    hand.now = hand.session.deadline().unwrap();
+    let frames = hand.sent();
+    assert_eq!(frames[0]["op"], "SUBSCRIBE");
+    hand.err(&frames[0], "forbidden");
+    assert!(matches!(feed.ended(), Some(FeedEnd::Failed(Failure::Hub(error))) if error.status == 403));
+}
+
+#[test]
+fn an_error_that_names_nobody_ends_only_the_subscription_that_is_gone() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.hear(json!({"op": "ERR", "code": "not_found", "msg": "the group is gone"}));
+    let probes = hand.sent();
+    assert_eq!(probes[0]["op"], "RESUME");
+    hand.ok(&probes[0]);
+    assert!(feed.ended().is_none());
+    hand.hear(json!({"op": "ERR", "code": "not_found", "msg": "the group is gone"}));
+    let probes = hand.sent();
+    hand.err(&probes[0], "not_subscribed");
+    assert!(
+        matches!(feed.ended(), Some(FeedEnd::Failed(Failure::Hub(error))) if error.message == "the group is gone")
+    );
+}
+
+#[test]
+fn a_drain_waits_for_what_is_not_answered() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.deliver("a", "a");
+    let _ack = hand.settle(&feed, Verb::Ack);
+    let (done, mut drained) = oneshot::channel();
+    hand.session.command(Command::Drain { feed: feed.number, done }, hand.now);
+    let frames = hand.sent();
+    assert!(drained.try_recv().is_err());
+    hand.ok(&frames[0]);
+    assert!(drained.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn a_user_who_left_is_unsubscribed() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    feed.gone.store(true, std::sync::atomic::Ordering::SeqCst);
+    hand.session.sweep(hand.now);
+    assert_eq!(hand.sent()[0]["op"], "UNSUBSCRIBE");
+    // Another one may take its place at once.
+    let (_feed, _answer) = hand.subscribe();
+    assert_eq!(hand.sent()[0]["op"], "SUBSCRIBE");
+}
+
+#[test]
+fn the_end_is_told_to_everyone() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    let mut published = hand.publish(1);
+    let producer = producer(1, 60_000, true);
+    let mut queued = hand.stream(&producer, 2);
+    hand.session.end(&Failure::ended("closed"));
+    assert!(matches!(published.try_recv().unwrap(), Err(Failure::Ended(_))));
+    assert!(matches!(queued.try_recv().unwrap(), Err(Failure::Ended(_))));
+    assert!(matches!(feed.ended(), Some(FeedEnd::Failed(_))) && hand.session.is_idle());
+}
+
+#[test]
+fn frames_that_are_none_are_told_and_unknown_ones_passed_over() {
+    let mut hand = Hand::connected();
+    for bad in ["", "[]", "{}", r#"{"op":"EVENTS","deliveries":7}"#, r#"{"op":"ERR"}"#] {
+        assert!(hand.session.frame(bad, hand.now).is_err(), "{bad}");
+    }
+    hand.hear(json!({"op": "NEWS", "of": "tomorrow"}));
+    hand.hear(json!({"op": "OK", "corr": "999"}));
+    hand.hear(json!({"op": "OK", "corr": "not a number"}));
+}
+
+#[test]
+fn there_is_no_room_without_end() {
+    let mut hand = Hand::connected();
+    let producer = producer(10, 0, true);
+    let _answers: Vec<_> = (0..MAX_WAITING as u64).map(|n| hand.stream(&producer, n)).collect();
+    assert!(!hand.session.has_room());
+    let first = hand.sent();
+    hand.ok(&first[0]);
+    hand.sent();
+    assert!(hand.session.has_room());
+    hand.now += ANSWER_TIME * 2;
+    assert!(hand.session.is_stuck(hand.now));
+}
+
+#[test]
+fn a_token_that_is_no_longer_good_is_a_reason_for_a_new_line() {
+    let mut hand = Hand::connected();
+    let mut refused = hand.publish(1);
+    let frames = hand.sent();
+    hand.err(&frames[0], "unauthorized");
+    assert!(matches!(refused.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 401));
+    hand.session.renews_token = true;
+    let mut kept = hand.publish(2);
+    let frames = hand.sent();
+    let refusal = json!({"op": "ERR", "corr": frames[0]["corr"], "code": "unauthorized", "msg": "expired"});
+    let bad = hand.session.frame(&refusal.to_string(), hand.now).unwrap_err();
+    assert!(bad.0.contains("expired"), "{}", bad.0);
+    hand.break_line();
+    hand.reconnect();
+    let again = hand.sent();
+    hand.ok(&again[0]);
+    assert!(kept.try_recv().unwrap().is_ok());
+}

@@ -1,0 +1,202 @@
+//! Subscriptions: deliveries of a group, one after the other.
+
+use super::command::Command;
+use super::delivery::Delivery;
+use super::failure::Failure;
+use super::feed::{Feed, FeedEnd, NewFeed};
+use super::{Live, Shared};
+use crate::{ClientError, GroupOptionsRequest};
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::{oneshot, watch};
+
+/// How many deliveries a subscription holds where nothing is said.
+const DEFAULT_IN_FLIGHT: usize = 1_000;
+
+/// What a subscription asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SubscribeOptions {
+    /// What the group is to be, if it does not exist yet. A group that exists keeps its options, and refuses others.
+    pub group: GroupOptionsRequest,
+    /// Names the consumer; the connection has a name of its own.
+    pub member: Option<String>,
+    /// At most so many deliveries come in one frame (100).
+    pub batch_size: Option<usize>,
+    /// At most so many deliveries are held here, and not settled yet (1,000).
+    pub max_in_flight: Option<usize>,
+}
+
+impl SubscribeOptions {
+    /// A new group starts at the first event that is kept.
+    pub fn earliest() -> Self {
+        let group = GroupOptionsRequest { from: Some("earliest".into()), ..GroupOptionsRequest::default() };
+        Self { group, ..Self::default() }
+    }
+
+    /// At most so many deliveries are held, and not settled yet.
+    #[must_use]
+    pub fn with_max_in_flight(mut self, max: usize) -> Self {
+        self.max_in_flight = Some(max);
+        self
+    }
+
+    /// Each partition has one member of the group at a time.
+    #[must_use]
+    pub fn partitioned(mut self) -> Self {
+        self.group.mode = Some("partitioned".into());
+        self
+    }
+
+    /// Only events for which this CEL expression holds.
+    #[must_use]
+    pub fn with_filter(mut self, filter: impl Into<String>) -> Self {
+        self.group.filter = Some(filter.into());
+        self
+    }
+
+    /// As the hub wants them.
+    fn to_json(&self) -> Result<String, serde_json::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Opts<'a> {
+            batch: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            member: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            batch_size: Option<usize>,
+            max_in_flight: usize,
+            #[serde(flatten)]
+            group: &'a GroupOptionsRequest,
+        }
+        serde_json::to_string(&Opts {
+            batch: true,
+            member: self.member.as_deref(),
+            batch_size: self.batch_size,
+            max_in_flight: self.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT),
+            group: &self.group,
+        })
+    }
+}
+
+/// Deliveries of a group. It goes on when the line breaks and comes back; dropping it ends it.
+#[derive(Debug)]
+pub struct Subscription {
+    pub(super) feed: Arc<Feed>,
+    /// Keeps the connection up.
+    live: Live,
+    _leave: Leave,
+}
+
+/// Tells the connection that the user is gone.
+#[derive(Debug)]
+struct Leave(Arc<Feed>, Arc<Shared>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.gone.store(true, Ordering::SeqCst);
+        self.1.left.notify_one();
+    }
+}
+
+impl Live {
+    /// Consumes a topic as a member of a group, and makes the group where it does not exist.
+    pub async fn subscribe(
+        &self,
+        topic: &str,
+        group: &str,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, ClientError> {
+        let feed = Arc::new(Feed::new(NewFeed {
+            number: self.number(),
+            topic,
+            group,
+            opts: options.to_json()?,
+            max_in_flight: options.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT).max(1),
+            commands: self.commands.downgrade(),
+        }));
+        // Made before it is asked for, so that it is ended even where nobody waits for the answer any more.
+        let leave = Leave(feed.clone(), self.shared.clone());
+        let subscription = Subscription { feed: feed.clone(), live: self.clone(), _leave: leave };
+        let (done, answered) = oneshot::channel();
+        self.tell(Command::Subscribe { feed, done }).await?;
+        answered.await.unwrap_or_else(|_| Err(self.ended()))?;
+        Ok(subscription)
+    }
+}
+
+impl Subscription {
+    /// The next delivery. `None` when there will be none any more: see [`Subscription::error`]. Deliveries whose lease
+    /// ran out while they waited here are passed over; the hub gives them out again.
+    pub async fn next(&mut self) -> Option<Delivery> {
+        self.feed.next().await
+    }
+
+    /// The next delivery, if there is one now.
+    pub fn try_next(&mut self) -> Option<Delivery> {
+        self.feed.try_next().flatten()
+    }
+
+    /// Why there will be no deliveries any more, where that was not wanted.
+    pub fn error(&self) -> Option<ClientError> {
+        match self.feed.ended()? {
+            FeedEnd::Closed => None,
+            FeedEnd::Failed(failure) => Some(failure.into()),
+        }
+    }
+
+    /// The partitions that this member has, in a group with the mode `partitioned`. Empty while there is no line.
+    pub fn assigned(&self) -> watch::Receiver<Vec<u32>> {
+        self.feed.assigned.subscribe()
+    }
+
+    /// Lets the hub deliver nothing more for now. What was delivered stays.
+    pub async fn pause(&self) -> Result<(), ClientError> {
+        self.set_pause(true).await
+    }
+
+    /// Lets the hub deliver again.
+    pub async fn resume(&self) -> Result<(), ClientError> {
+        self.set_pause(false).await
+    }
+
+    async fn set_pause(&self, pause: bool) -> Result<(), ClientError> {
+        Ok(self.ask(|done| Command::Pause { feed: self.feed.number, pause, done }).await?)
+    }
+
+    /// Waits until everything that was settled is answered, or its line is gone.
+    pub(super) async fn drain(&self) -> Result<(), Failure> {
+        self.ask(|done| Command::Drain { feed: self.feed.number, done }).await
+    }
+
+    /// Ends the subscription. What was not settled is given to other members at once.
+    pub async fn close(self) -> Result<(), ClientError> {
+        Ok(self.ask(|done| Command::Unsubscribe { feed: self.feed.number, done }).await?)
+    }
+
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), Failure>>) -> Command,
+    ) -> Result<(), Failure> {
+        let (done, answered) = oneshot::channel();
+        self.live.tell(command(done)).await?;
+        answered.await.unwrap_or_else(|_| Err(self.live.ended()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_wire::SubscribeOptions as WireOptions;
+
+    #[test]
+    fn options_are_what_the_hub_takes() {
+        let options = SubscribeOptions::earliest().partitioned().with_filter("true").with_max_in_flight(7);
+        let parsed: WireOptions = serde_json::from_str(&options.to_json().unwrap()).unwrap();
+        assert_eq!((parsed.batch, parsed.max_in_flight), (Some(true), Some(7)));
+        assert_eq!(parsed.clone().into_options(), options.group);
+        let plain: WireOptions =
+            serde_json::from_str(&SubscribeOptions::default().to_json().unwrap()).unwrap();
+        assert_eq!(plain.into_options(), GroupOptionsRequest::default());
+    }
+}

@@ -1,0 +1,348 @@
+//! Typed topics: name, payload type, key and settings of a topic in one place.
+
+use crate::live::{ConsumeOptions, Consumer, Delivery, Live, Publisher, PublisherOptions, Receipt};
+use crate::{Client, ClientError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+use std::future::Future;
+use std::marker::PhantomData;
+
+/// When a publish is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// After the flush.
+    Sync,
+    /// When written; flushed a moment later.
+    Interval,
+}
+
+/// What a topic's schema is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SchemaMode {
+    /// What violates it is refused.
+    Enforce,
+    /// What violates it is taken, and told.
+    Warn,
+    /// Nothing.
+    Off,
+}
+
+/// Where the latest events of keys go from time to time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// The topic that they are published to.
+    pub topic: &'static str,
+    /// How often.
+    pub every_ms: u64,
+}
+
+/// Settings of a topic. What is absent is left to the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct TopicConfig {
+    /// How many partitions there are; they can only grow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u32>,
+    /// How many days events are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_days: Option<u32>,
+    /// How many bytes of events are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_bytes: Option<u64>,
+    /// Whether only the latest event of each key is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<bool>,
+    /// How long ids of producers are remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedupe_window_ms: Option<u64>,
+    /// Where the latest events of keys go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
+    /// When a publish is answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
+    /// What the schema is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<SchemaMode>,
+}
+
+/// A topic whose events have payloads of one type. Usable as a `const`:
+///
+/// ```
+/// use prombus_client::Topic;
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Order {
+///     number: String,
+///     total: u64,
+/// }
+///
+/// const ORDERS: Topic<Order> =
+///     Topic::new("shop.orders").partitions(8).retention_days(3).keyed_by(|order| order.number.clone());
+/// ```
+#[derive(Debug)]
+pub struct Topic<T> {
+    name: &'static str,
+    config: TopicConfig,
+    key: Option<fn(&T) -> String>,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Topic<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Topic<T> {}
+
+/// Declares a setting of [`Topic`] that stands in its [`TopicConfig`].
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        impl<T> Topic<T> {
+            $($(#[$doc])* #[must_use] pub const fn $name(mut self, $name: $type) -> Self {
+                self.config.$name = Some($name);
+                self
+            })*
+        }
+    };
+}
+
+settings! {
+    /// With so many partitions.
+    partitions: u32,
+    /// Events are kept for so many days.
+    retention_days: u32,
+    /// So many bytes of events are kept.
+    retention_bytes: u64,
+    /// Whether only the latest event of each key is kept.
+    compaction: bool,
+    /// Ids of producers are remembered for so long.
+    dedupe_window_ms: u64,
+    /// The latest events of keys go there.
+    snapshot: Snapshot,
+    /// When a publish is answered.
+    durability: Durability,
+    /// What the schema is for.
+    schema: SchemaMode,
+}
+
+impl<T> Topic<T> {
+    /// A topic with the hub's settings.
+    pub const fn new(name: &'static str) -> Self {
+        let config = TopicConfig {
+            partitions: None,
+            retention_days: None,
+            retention_bytes: None,
+            compaction: None,
+            dedupe_window_ms: None,
+            snapshot: None,
+            durability: None,
+            schema: None,
+        };
+        Self { name, config, key: None, payload: PhantomData }
+    }
+
+    /// Events have the key that this function takes from their payload.
+    #[must_use]
+    pub const fn keyed_by(mut self, key: fn(&T) -> String) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its settings.
+    pub const fn config(&self) -> &TopicConfig {
+        &self.config
+    }
+}
+
+impl<T: Serialize> Topic<T> {
+    /// An event of the topic, with its key.
+    pub fn event(&self, payload: &T) -> Result<NewEvent, ClientError> {
+        let event = NewEvent::of(payload)?;
+        Ok(match self.key {
+            Some(key) => event.with_key(key(payload)),
+            None => event,
+        })
+    }
+}
+
+impl Client {
+    /// Makes a topic, or gives it the settings that the declaration names. One that has more partitions by now keeps
+    /// them.
+    pub async fn ensure<T>(&self, topic: &Topic<T>) -> Result<TopicAnswer, ClientError> {
+        let mut config = topic.config;
+        if let (Some(wanted), Some(found)) = (config.partitions, self.topic(topic.name).await?)
+            && found.bounds.len() > wanted as usize
+        {
+            config.partitions = None;
+        }
+        self.put_topic(topic.name, &config).await
+    }
+}
+
+impl Live {
+    /// A typed topic over this connection.
+    ///
+    /// ```no_run
+    /// # use prombus_client::{Topic, Live, ClientError, ConsumeOptions};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { number: String }
+    /// # const ORDERS: Topic<Order> = Topic::new("shop.orders");
+    /// # async fn example(live: Live) -> Result<(), ClientError> {
+    /// live.of(&ORDERS).publish(&Order { number: "7".into() }).await?;
+    /// let consumer = live
+    ///     .of(&ORDERS)
+    ///     .consume("billing", ConsumeOptions::earliest(), |order, _delivery| async move {
+    ///         println!("order {}", order.number);
+    ///         Ok::<(), ClientError>(())
+    ///     })
+    ///     .await?;
+    /// # consumer.stop().await
+    /// # }
+    /// ```
+    pub fn of<T>(&self, topic: &Topic<T>) -> TypedTopic<T> {
+        TypedTopic { live: self.clone(), topic: *topic }
+    }
+}
+
+/// A typed topic over a connection.
+#[derive(Debug, Clone)]
+pub struct TypedTopic<T> {
+    live: Live,
+    topic: Topic<T>,
+}
+
+impl<T: Serialize> TypedTopic<T> {
+    /// Publishes one event.
+    pub async fn publish(&self, payload: &T) -> Result<Published, ClientError> {
+        self.live.publish(self.topic.name, &self.topic.event(payload)?).await
+    }
+
+    /// A publisher of many events.
+    pub fn publisher(&self, options: PublisherOptions) -> TypedPublisher<T> {
+        TypedPublisher { publisher: self.live.publisher(self.topic.name, options), topic: self.topic }
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> TypedTopic<T> {
+    /// Consumes as a member of a group.
+    pub async fn subscribe(
+        &self,
+        group: &str,
+        options: SubscribeOptions,
+    ) -> Result<TypedSubscription<T>, ClientError> {
+        let subscription = self.live.subscribe(self.topic.name, group, options).await?;
+        Ok(TypedSubscription { subscription, payload: PhantomData })
+    }
+
+    /// Consumes with a handler: see [`Live::consume`]. An event whose payload is not of the topic's type is nacked.
+    pub async fn consume<H, F, E>(
+        &self,
+        group: &str,
+        options: ConsumeOptions,
+        handler: H,
+    ) -> Result<Consumer, ClientError>
+    where
+        H: Fn(T, Delivery) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display + Send + 'static,
+    {
+        let handler = move |delivery: Delivery| {
+            let handled = match delivery.payload::<T>() {
+                Ok(payload) => Ok(handler(payload, delivery)),
+                Err(error) => Err(format!("the payload is not what this consumer expects: {error}")),
+            };
+            async move { handled?.await.map_err(|error| error.to_string()) }
+        };
+        self.live.consume(self.topic.name, group, options, handler).await
+    }
+}
+
+/// Publishes a stream of payloads of one type.
+#[derive(Debug, Clone)]
+pub struct TypedPublisher<T> {
+    publisher: Publisher,
+    topic: Topic<T>,
+}
+
+impl<T: Serialize> TypedPublisher<T> {
+    /// See [`Publisher::send`].
+    pub async fn send(&self, payload: &T) -> Result<Receipt, ClientError> {
+        self.publisher.send(self.topic.event(payload)?).await
+    }
+
+    /// See [`Publisher::flush`].
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        self.publisher.flush().await
+    }
+}
+
+/// Deliveries whose payloads are of one type.
+#[derive(Debug)]
+pub struct TypedSubscription<T> {
+    subscription: Subscription,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> TypedSubscription<T> {
+    /// The next delivery with its payload, or with the reason why it has none of that type. `None` when there will be
+    /// none any more.
+    pub async fn next(&mut self) -> Option<(Result<T, ClientError>, Delivery)> {
+        let delivery = self.subscription.next().await?;
+        Some((delivery.payload(), delivery))
+    }
+
+    /// Why there will be no deliveries any more, where that was not wanted.
+    pub fn error(&self) -> Option<ClientError> {
+        self.subscription.error()
+    }
+
+    /// The subscription without its type.
+    pub fn into_inner(self) -> Subscription {
+        self.subscription
+    }
+}
+
+/// What a handler of [`subscribe!`](crate::subscribe) may fail with: any error, by `?`.
+pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[derive(Serialize, serde::Deserialize)]
+    struct Order {
+        number: u64,
+    }
+
+    const ORDERS: Topic<Order> = Topic::new("shop.orders")
+        .partitions(8)
+        .retention_days(3)
+        .durability(Durability::Interval)
+        .snapshot(Snapshot { topic: "shop.orders.snapshot", every_ms: 30_000 })
+        .schema(SchemaMode::Warn)
+        .keyed_by(|order| order.number.to_string());
+
+    #[test]
+    fn only_what_was_named_is_set() {
+        let expected = json!({"partitions": 8, "retention_days": 3, "durability": "interval", "schema": "warn",
+            "snapshot": {"topic": "shop.orders.snapshot", "every_ms": 30_000}});
+        assert_eq!(serde_json::to_value(ORDERS.config()).unwrap(), expected);
+        assert_eq!(serde_json::to_value(Topic::<Order>::new("t").config()).unwrap(), json!({}));
+    }
+
+    #[test]
+    fn events_have_the_key_of_their_payload() {
+        let event = ORDERS.event(&Order { number: 7 }).unwrap();
+        assert_eq!((event.key.as_deref(), event.payload.get()), (Some("7"), r#"{"number":7}"#));
+        assert_eq!(Topic::<Order>::new("t").event(&Order { number: 7 }).unwrap().key, None);
+    }
+}
