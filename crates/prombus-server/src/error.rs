@@ -31,7 +31,8 @@ impl ApiError {
     }
 
     fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { status: status_of(code), code, message: message.into(), details: Map::new() }
+        let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { status, code, message: message.into(), details: Map::new() }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -139,32 +140,6 @@ impl ApiError {
 
     pub fn message(&self) -> &str {
         &self.message
-    }
-}
-
-fn status_of(code: ErrorCode) -> StatusCode {
-    use ErrorCode as E;
-    match code {
-        E::BadJson | E::BadRequest | E::BadFilter => StatusCode::BAD_REQUEST,
-        E::Unauthorized => StatusCode::UNAUTHORIZED,
-        E::Forbidden => StatusCode::FORBIDDEN,
-        E::NotFound | E::NotSubscribed | E::UnknownId => StatusCode::NOT_FOUND,
-        E::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        E::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        E::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        E::SchemaViolation => StatusCode::UNPROCESSABLE_ENTITY,
-        E::ExpectationFailed => StatusCode::PRECONDITION_FAILED,
-        E::Incompatible
-        | E::IdConflict
-        | E::VersionConflict
-        | E::GroupOptions
-        | E::AlreadySubscribed
-        | E::LeaseExpired
-        | E::NotOwner => StatusCode::CONFLICT,
-        E::Gone => StatusCode::GONE,
-        E::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
-        E::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        E::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

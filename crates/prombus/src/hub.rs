@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use clap::Args;
-use prombus_client::Client;
+use prombus_client::{Client, ClientOptions, Token};
 use std::future::Future;
+use std::path::PathBuf;
 
 /// How many threads a command has for talking to the hub: one for the connection beside the one that works.
 const CLIENT_THREADS: usize = 1;
@@ -24,12 +25,25 @@ pub struct HubArgs {
     /// Token to show to the hub
     #[arg(long, global = true, env = "PROMBUS_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
+    /// Certificate (PEM) to trust beside those of the system, for a hub at https:
+    #[arg(long, global = true, env = "PROMBUS_CA_CERT", value_name = "FILE")]
+    pub ca_cert: Option<PathBuf>,
 }
 
 impl HubArgs {
     /// A client of that hub.
     pub fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::new(&self.url, self.token.as_deref().filter(|token| !token.is_empty()))?)
+        let mut options = ClientOptions::default();
+        if let Some(token) = self.token.as_deref().filter(|token| !token.is_empty()) {
+            options = options.with_token(Token::fixed(token));
+        }
+        if let Some(file) = &self.ca_cert {
+            let read = std::fs::read(file);
+            let pem =
+                read.map_err(|error| Failure::Usage(format!("cannot read {}: {error}", file.display())))?;
+            options = options.with_extra_ca(pem);
+        }
+        Ok(Client::with_options(&self.url, options)?)
     }
 }
 

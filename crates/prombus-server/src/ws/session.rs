@@ -419,7 +419,8 @@ impl Session {
     pub fn lost(&mut self, key: &Key, error: &ApiError, out: &mut Vec<Effect>) {
         if let Some(subscription) = self.subscriptions.remove(key) {
             out.push(Effect::Leave(key.clone(), subscription.held.leases()));
-            refuse(None, error, out);
+            let error = error.clone().with("topic", key.topic.as_str()).with("group", key.group.as_str());
+            refuse(None, &error, out);
         }
     }
 
