@@ -6,7 +6,7 @@ mod auth_support;
 mod common;
 mod contract_support;
 
-use auth_support::jwt::{Signer, all, scopes};
+use auth_support::jwt::{Signer, all, policy, scopes};
 use auth_support::line::Flow;
 use auth_support::{Guarded, SECRET, STRANGER, is_unauthorized, name_of};
 use contract_support::{Answer, Call};
@@ -84,7 +84,7 @@ const ROUTES: &[Route] = &[
 ];
 
 /// Routes that a good token is enough for, whatever it allows.
-const FOR_ANYONE: &[&str] = &["/v1/topics", "/v1/topics/none/groups", "/metrics"];
+const FOR_ANYONE: &[&str] = &["/v1/topics", "/metrics"];
 
 /// A hub, and a maker of tokens for it.
 struct World {
@@ -143,7 +143,7 @@ fn every_route_without_a_token_is_401_and_names_the_scheme() {
         println!("{route:?}");
         is_unauthorized(&world.call(route, &topic_of(place), None));
     }
-    for target in FOR_ANYONE.iter().chain(&["/ops", "/nowhere"]) {
+    for target in FOR_ANYONE.iter().chain(&["/ops", "/v1/topics/t/groups", "/nowhere"]) {
         is_unauthorized(&world.hub.api.get(target));
     }
 }
@@ -159,7 +159,7 @@ fn every_route_with_a_bad_token_is_401_and_names_the_scheme() {
             is_unauthorized(&world.call(route, &topic_of(place), Some(&format!("Bearer {bad}"))));
         }
     }
-    for target in FOR_ANYONE.iter().chain(&["/ops", "/nowhere"]) {
+    for target in FOR_ANYONE.iter().chain(&["/ops", "/v1/topics/t/groups", "/nowhere"]) {
         is_unauthorized(&world.hub.caller(&forged).get(target));
     }
 }
@@ -279,14 +279,17 @@ fn the_list_of_topics_shows_what_may_be_read_or_administered() {
 fn the_list_of_groups_shows_what_may_be_subscribed() {
     let world = World::new();
     world.furnish("t");
-    let groups = |scopes: &[&str]| {
-        let token = world.token(scopes);
+    world.hub.caller(&world.root).pull("t", "other").is(200);
+    let groups = |token: String| {
         let list = world.hub.caller(&token).get("/v1/topics/t/groups").is(200);
         let all = list["groups"].as_array().unwrap();
         all.iter().map(|one| name_of(one, "group")).collect::<Vec<_>>()
     };
-    assert_eq!(groups(&["subscribe:t"]), ["g"]);
-    assert!(groups(&["read:t", "publish:t", "admin:t"]).is_empty());
+    assert_eq!(groups(world.token(&["subscribe:t"])), ["g", "other"]);
+    let rule = json!([{"effect": "allow", "action": "subscribe", "topics": ["t"], "groups": ["other"]}]);
+    assert_eq!(groups(world.signer.token(&policy(&rule))), ["other"]);
+    let none = world.token(&["read:t", "publish:t", "admin:t"]);
+    world.hub.caller(&none).get("/v1/topics/t/groups").fails(403, "forbidden");
 }
 
 #[test]

@@ -223,7 +223,7 @@ impl Caller<'_> {
 
     #[track_caller]
     pub fn publish(&self, topic: &str) -> Answer {
-        self.call(Call::new("POST", &format!("/publish/{topic}?key=k")).body(b"1"))
+        self.call(Call::new("POST", &format!("/publish/{topic}")).body(b"1"))
     }
 
     #[track_caller]
