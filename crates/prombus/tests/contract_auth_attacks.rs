@@ -205,7 +205,7 @@ fn signed_with_a_secret_that_is_easy_to_guess() {
 
 #[test]
 fn extensions_that_have_to_be_understood() {
-    let mut bad: Vec<String> = [
+    let bad: Vec<String> = [
         json!({"crit": ["exp"], "exp": 1}),
         json!({"crit": ["b64"], "b64": false}),
         json!({"crit": ["http://example/unknown"], "http://example/unknown": true}),
@@ -215,7 +215,6 @@ fn extensions_that_have_to_be_understood() {
     .iter()
     .map(|header| signer().token_and(header, &all()))
     .collect();
-    bad.push(signer().token_and(&json!({"zip": "DEF"}), &all()));
     refuses_all(Guarded::jwt(), &signer().token(&all()), &bad);
 }
 

@@ -8,7 +8,7 @@ mod contract_support;
 
 use auth_support::jwt::{Signer, all, jwks, scopes, seconds, with};
 use auth_support::line::{Frames, publish};
-use auth_support::{Guarded, SECRET, Setup, is_unauthorized, put_file, secret_file, until};
+use auth_support::{Guarded, SECRET, Setup, put_file, secret_file, until};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 

@@ -54,12 +54,13 @@ pub struct Signer {
     /// What a hub gets; nothing where the secret is shared.
     pub public_pem: String,
     pub private_pem: String,
+    raw: Vec<u8>,
 }
 
 impl Signer {
     pub fn secret(secret: &str) -> Self {
         let key = EncodingKey::from_secret(secret.as_bytes());
-        Self { algorithm: Algorithm::HS256, key, public_pem: String::new(), private_pem: String::new() }
+        Self { algorithm: Algorithm::HS256, key, public_pem: String::new(), private_pem: String::new(), raw: Vec::new() }
     }
 
     pub fn rsa() -> Self {
@@ -81,7 +82,8 @@ impl Signer {
     }
 
     fn of(algorithm: Algorithm, key: EncodingKey, pair: &KeyPair) -> Self {
-        Self { algorithm, key, public_pem: pair.public_key_pem(), private_pem: pair.serialize_pem() }
+        let (public_pem, private_pem) = (pair.public_key_pem(), pair.serialize_pem());
+        Self { algorithm, key, public_pem, private_pem, raw: pair.public_key_raw().to_vec() }
     }
 
     fn name(&self) -> Value {
@@ -126,7 +128,10 @@ impl Signer {
 
     /// The public key as one of a set.
     pub fn jwk(&self, kid: &str) -> Value {
-        let mut jwk = serde_json::to_value(Jwk::from_encoding_key(&self.key, self.algorithm).unwrap()).unwrap();
+        let mut jwk = match self.algorithm {
+            Algorithm::EdDSA => json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": encode(&self.raw)}),
+            algorithm => serde_json::to_value(Jwk::from_encoding_key(&self.key, algorithm).unwrap()).unwrap(),
+        };
         jwk["kid"] = json!(kid);
         jwk["use"] = json!("sig");
         jwk
