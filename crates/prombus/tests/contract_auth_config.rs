@@ -84,6 +84,15 @@ fn names(file: &str, words: &[&str]) {
     assert!(!said.contains("panic"), "{said}");
 }
 
+/// The hub gives up over a value that cannot be, and says where it stands: by its key, or by its line.
+#[track_caller]
+fn finds(file: &str, key: &str) {
+    let said = Setup { file, ..Setup::default() }.is_usage_error();
+    let line = file.lines().position(|line| line.contains(key)).unwrap() + 1;
+    assert!(said.contains(key) || said.contains(&format!("line {line}:")), "{said} on\n{file}");
+    names(file, &[]);
+}
+
 #[test]
 fn an_unknown_key_is_named_with_the_nearest_known_one() {
     let cases = [
@@ -119,14 +128,17 @@ fn an_unknown_key_of_a_policy_is_named() {
 #[test]
 fn an_unknown_mode_is_named_with_the_known_ones() {
     for mode in ["magic", "JWT", "tokens", ""] {
-        names(&format!("[auth]\nmode = \"{mode}\"\n"), &["mode", "none", "token", "jwt"]);
+        let file = format!("[auth]\nmode = \"{mode}\"\n");
+        finds(&file, "mode");
+        names(&file, &["none", "token", "jwt"]);
     }
 }
 
 #[test]
 fn jwt_wants_exactly_one_key() {
     names("[auth]\nmode = \"jwt\"\n", &["secret", "public_key_file", "jwks_file"]);
-    let sources = ["secret_env = \"S\"", "public_key_file = \"garbage.pem\"", "jwks_file = \"empty.json\""];
+    names(&format!("{}secret_env = \"S\"\n", secret_file()), &["auth.secret"]);
+    let sources = ["public_key_file = \"garbage.pem\"", "jwks_file = \"empty.json\""];
     for other in sources {
         let name = other.split(' ').next().unwrap();
         names(&format!("{}{other}\n", secret_file()), &["secret", name]);
@@ -161,7 +173,7 @@ fn mode_token_wants_tokens() {
 fn a_token_wants_one_value() {
     let with = |rest: &str| format!("[auth]\nmode = \"token\"\ntokens = [{{ {rest} }}]\n");
     names(&with("scopes = [\"*:**\"]"), &["token", "token_env"]);
-    names(&with("token = \"a-good-long-token-123\", token_env = \"T\", scopes = []"), &["token", "token_env"]);
+    names(&with("token = \"a-good-long-token-123\", token_env = \"T\", scopes = []"), &["auth.tokens"]);
     names(&with("token = \"\", scopes = [\"*:**\"]"), &["token"]);
     names(&with("token_env = \"NOT_SET_ANYWHERE\", scopes = [\"*:**\"]"), &["NOT_SET_ANYWHERE"]);
 }
@@ -174,12 +186,12 @@ fn an_empty_token_from_the_environment_is_none() {
 }
 
 #[test]
-fn a_policy_of_a_token_that_makes_no_sense_is_named() {
+fn a_policy_of_a_token_that_makes_no_sense_is_found() {
     let with = |policy: &str| format!("[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", policy = {policy} }}]\n");
-    names(&with("{ rules = [{ effect = \"permit\", action = \"read\", topics = [\"**\"] }] }"), &["effect"]);
-    names(&with("{ rules = [{ effect = \"allow\", action = \"write\", topics = [\"**\"] }] }"), &["action"]);
-    names(&with("{ rules = [{ effect = \"allow\", action = \"read\", topics = \"**\" }] }"), &["topics"]);
-    names(&with("\"all\""), &["policy"]);
+    finds(&with("{ rules = [{ effect = \"permit\", action = \"read\", topics = [\"**\"] }] }"), "effect");
+    finds(&with("{ rules = [{ effect = \"allow\", action = \"write\", topics = [\"**\"] }] }"), "action");
+    finds(&with("{ rules = [{ effect = \"allow\", action = \"read\", topics = \"**\" }] }"), "topics");
+    finds(&with("\"all\""), "policy");
 }
 
 #[test]
@@ -209,13 +221,13 @@ fn a_file_of_keys_that_is_not_there_or_holds_none_is_named() {
 }
 
 #[test]
-fn values_of_the_wrong_kind_are_named_and_not_repeated() {
-    names("[auth]\nmode = \"jwt\"\nsecret = 42\n", &["secret"]);
-    names(&format!("[auth]\nmode = 7\nsecret = \"{SECRET}\"\n"), &["mode"]);
-    names(&format!("{}require_exp = \"yes\"\n", secret_file()), &["require_exp"]);
-    names(&format!("{}audience = 1\n", secret_file()), &["audience"]);
-    names("[auth]\nmode = \"token\"\ntokens = [\"a-good-long-token-123\"]\n", &["tokens"]);
-    names("[auth]\nmode = \"token\"\ntokens = \"a-good-long-token-123\"\n", &["tokens"]);
+fn values_of_the_wrong_kind_are_found_and_not_repeated() {
+    finds("[auth]\nmode = \"jwt\"\nsecret = 42\n", "secret");
+    finds(&format!("[auth]\nmode = 7\nsecret = \"{SECRET}\"\n"), "mode");
+    finds(&format!("{}require_exp = \"yes\"\n", secret_file()), "require_exp");
+    finds(&format!("{}audience = 1\n", secret_file()), "audience");
+    finds("[auth]\nmode = \"token\"\ntokens = [\"a-good-long-token-123\"]\n", "tokens");
+    finds("[auth]\nmode = \"token\"\ntokens = \"a-good-long-token-123\"\n", "tokens");
 }
 
 #[test]

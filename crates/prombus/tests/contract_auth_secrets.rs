@@ -61,7 +61,6 @@ fn show(hub: &Guarded, token: &str, heard: &mut Heard) {
         json!({"op": "AUTH", "token": token, "junk": 1}),
         json!({"op": "AUTH", "token": [token]}),
         json!({"op": "AUTH", "tokn": token}),
-        json!({"op": token}),
         publish("t"),
         publish("forbidden"),
     ] {
