@@ -334,7 +334,17 @@ fn the_scheme_of_the_header_is_bearer_in_any_case_and_nothing_else() {
         read(&format!("{scheme} {}", world.root)).is(200);
     }
     let basic = format!("Basic {}", auth_support::jwt::encode(format!("user:{}", world.root)));
-    let others = ["Bearer", "Bearer ", "Token {}", "Bearer{}", "{}", "Bearer {} {}", "Bearer \"{}\"", "Bearer {}x", ""];
+    let others = [
+        "Bearer",
+        "Bearer ",
+        "Token {}",
+        "Bearer{}",
+        "{}",
+        "Bearer {} {}",
+        "Bearer \"{}\"",
+        "Bearer {}x",
+        "",
+    ];
     for value in others.iter().map(|text| text.replace("{}", &world.root)).chain([basic]) {
         println!("{value}");
         is_unauthorized(&read(&value));
@@ -355,6 +365,25 @@ fn two_authorization_headers_never_add_up_to_a_good_one() {
 }
 
 #[test]
+fn a_token_counts_for_its_own_call_and_not_for_the_next_on_the_same_connection() {
+    let world = World::new();
+    world.furnish("t");
+    let call = |token: &str| {
+        let header =
+            if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
+        format!("GET /v1/topics/t/events HTTP/1.1\r\nhost: hub\r\n{header}")
+    };
+    let reader = world.token(&["read:t"]);
+    let publisher = world.token(&["publish:t"]);
+    let all = [call(&reader), call(""), call(&publisher), call(STRANGER), call(&reader)].join("\r\n");
+    let bytes = world.hub.api.raw(format!("{all}connection: close\r\n\r\n").as_bytes(), false);
+    let text = String::from_utf8(bytes).unwrap();
+    let statuses: Vec<&str> =
+        text.match_indices("HTTP/1.1 ").map(|(place, _)| &text[place + 9..place + 12]).collect();
+    assert_eq!(statuses, ["200", "401", "403", "401", "200"], "{text}");
+}
+
+#[test]
 fn a_token_in_the_address_or_in_a_cookie_is_none() {
     let world = World::new();
     world.furnish("t");
@@ -371,7 +400,14 @@ fn head_and_odd_spellings_of_a_route_are_guarded_like_the_route() {
     let world = World::new();
     world.furnish("t");
     let token = world.token(&["read:u"]);
-    let odd = ["/v1/topics/%74/events", "/v1//topics/t/events", "/v1/topics/t/events/", "/v1/topics/u/../t/events", "/V1/topics/t/events", "/v1/topics/t%2Fevents"];
+    let odd = [
+        "/v1/topics/%74/events",
+        "/v1//topics/t/events",
+        "/v1/topics/t/events/",
+        "/v1/topics/u/../t/events",
+        "/V1/topics/t/events",
+        "/v1/topics/t%2Fevents",
+    ];
     for target in odd {
         is_unauthorized(&world.hub.api.get(target));
         let answer = world.hub.caller(&token).get(target);

@@ -62,12 +62,33 @@ fn alg_none_in_every_spelling() {
     let claims = all().to_string();
     let signature = signer().token(&all()).rsplit('.').next().unwrap().to_owned();
     let mut bad = Vec::new();
-    for alg in ["none", "None", "NONE", "nOnE", "NoNe", "none ", " none", "", "null", "non\u{435}", "hs256", "HS256 ", "HS"] {
+    for alg in [
+        "none",
+        "None",
+        "NONE",
+        "nOnE",
+        "NoNe",
+        "none ",
+        " none",
+        "",
+        "null",
+        "non\u{435}",
+        "hs256",
+        "HS256 ",
+        "HS",
+    ] {
         let header = json!({"alg": alg, "typ": "JWT"}).to_string();
         bad.extend(["", &signature, "AAAA"].map(|signature| assembled(&header, &claims, signature)));
         bad.push(format!("{}.{}", encode(&header), encode(&claims)));
     }
-    for header in ["{}", r#"{"alg":null}"#, r#"{"alg":0}"#, r#"{"alg":["HS256"]}"#, r#"{"alg":true}"#, r#"{"typ":"JWT"}"#] {
+    for header in [
+        "{}",
+        r#"{"alg":null}"#,
+        r#"{"alg":0}"#,
+        r#"{"alg":["HS256"]}"#,
+        r#"{"alg":true}"#,
+        r#"{"typ":"JWT"}"#,
+    ] {
         bad.push(assembled(header, &claims, ""));
         // Signed, and still without an algorithm that anyone could check.
         bad.push(signer().signed(header, &claims));
@@ -111,8 +132,17 @@ fn a_key_of_a_set_taken_for_a_secret() {
     let set = auth_support::jwt::jwks(std::slice::from_ref(&jwk));
     let file = "[auth]\nmode = \"jwt\"\njwks_file = \"keys.json\"\n";
     let hub = Setup { file, beside: &[("keys.json", &set)], ..Setup::default() }.start();
-    let secrets = [jwk["n"].as_str().unwrap(), jwk["e"].as_str().unwrap(), &jwk.to_string(), &set, &real.public_pem, "k", ""];
-    let bad: Vec<String> = secrets.iter().map(|secret| Signer::secret(secret).token_of("k", &all())).collect();
+    let secrets = [
+        jwk["n"].as_str().unwrap(),
+        jwk["e"].as_str().unwrap(),
+        &jwk.to_string(),
+        &set,
+        &real.public_pem,
+        "k",
+        "",
+    ];
+    let bad: Vec<String> =
+        secrets.iter().map(|secret| Signer::secret(secret).token_of("k", &all())).collect();
     refuses_all(hub, &real.token_of("k", &all()), &bad);
 }
 
@@ -146,7 +176,12 @@ fn a_signature_that_is_missing_cut_or_altered() {
     let good = signer().token(&all());
     let (message, signature) = good.rsplit_once('.').unwrap();
     let bytes = decode(signature);
-    let mut bad = vec![message.to_owned(), format!("{message}."), format!("{message}..{signature}"), format!("{good}.{signature}")];
+    let mut bad = vec![
+        message.to_owned(),
+        format!("{message}."),
+        format!("{message}..{signature}"),
+        format!("{good}.{signature}"),
+    ];
     for place in [0, 15, 31] {
         let mut flipped = bytes.clone();
         flipped[place] ^= 1;
@@ -198,7 +233,18 @@ fn a_curve_signature_of_zeros_or_in_another_form() {
 
 #[test]
 fn signed_with_a_secret_that_is_easy_to_guess() {
-    let secrets = ["", " ", "secret", "\0", "null", "undefined", "your-256-bit-secret", &SECRET[1..], &encode(SECRET), &SECRET.to_uppercase()];
+    let secrets = [
+        "",
+        " ",
+        "secret",
+        "\0",
+        "null",
+        "undefined",
+        "your-256-bit-secret",
+        &SECRET[1..],
+        &encode(SECRET),
+        &SECRET.to_uppercase(),
+    ];
     let bad: Vec<String> = secrets.iter().map(|secret| Signer::secret(secret).token(&all())).collect();
     refuses_all(Guarded::jwt(), &signer().token(&all()), &bad);
 }
@@ -233,7 +279,19 @@ fn claims_that_are_no_object() {
     let header = json!({"alg": "HS256"}).to_string();
     let nested = signer().token(&all());
     let nested = json!(nested).to_string();
-    let odd = ["[]", "null", "1", "true", "\"x\"", "", "{", "{\"scopes\":[\"*:**\"]", "[{\"scopes\":[\"*:**\"]}]", "\u{feff}{}", nested.as_str()];
+    let odd = [
+        "[]",
+        "null",
+        "1",
+        "true",
+        "\"x\"",
+        "",
+        "{",
+        "{\"scopes\":[\"*:**\"]",
+        "[{\"scopes\":[\"*:**\"]}]",
+        "\u{feff}{}",
+        nested.as_str(),
+    ];
     let mut bad: Vec<String> = odd.iter().map(|claims| signer().signed(&header, claims)).collect();
     bad.push(signer().signed(&json!({"alg": "HS256", "cty": "JWT"}).to_string(), &signer().token(&all())));
     for header in ["", "[]", "null", "\"HS256\"", "{\"alg\":\"HS256\"", "HS256"] {
@@ -248,7 +306,22 @@ fn what_is_no_token_at_all() {
     let standard = good.replace('.', "=.");
     let five = format!("{good}.AAAA.BBBB");
     let quoted = format!("\"{good}\"");
-    let texts = [".", "..", "...", "a.b.c", "a.b", "null", "undefined", "{}", "%2e%2e", "=.=.=", "*", standard.as_str(), &five, &quoted];
+    let texts = [
+        ".",
+        "..",
+        "...",
+        "a.b.c",
+        "a.b",
+        "null",
+        "undefined",
+        "{}",
+        "%2e%2e",
+        "=.=.=",
+        "*",
+        standard.as_str(),
+        &five,
+        &quoted,
+    ];
     let bad: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
     refuses_all(Guarded::jwt(), &good, &bad);
 }
@@ -323,7 +396,9 @@ fn a_huge_token_is_refused_and_costs_nobody_else_anything() {
         let fake = Signer::secret("x").token(&with(all(), "pad", json!("a".repeat(size))));
         let dots = ".".repeat(size);
         for token in [fake, dots, "a".repeat(size)] {
-            let bytes = format!("GET /v1/topics HTTP/1.1\r\nhost: hub\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n");
+            let bytes = format!(
+                "GET /v1/topics HTTP/1.1\r\nhost: hub\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+            );
             let bytes = hub.api.raw(bytes.as_bytes(), false);
             // One that is far too long may not even be read to its end.
             if let Some(answer) = Answer::parse(&bytes, false) {
@@ -363,7 +438,8 @@ fn thousands_of_scopes_are_judged_all_the_same() {
 fn bytes_that_are_no_text_in_the_header() {
     let hub = Guarded::jwt();
     for value in [&b"Bearer \xff\xfe"[..], b"Bearer \x80.\x80.\x80", "Bearer tokèn".as_bytes(), b"\xff"] {
-        let mut bytes = b"GET /v1/topics HTTP/1.1\r\nhost: hub\r\nconnection: close\r\nauthorization: ".to_vec();
+        let mut bytes =
+            b"GET /v1/topics HTTP/1.1\r\nhost: hub\r\nconnection: close\r\nauthorization: ".to_vec();
         bytes.extend_from_slice(value);
         bytes.extend_from_slice(b"\r\n\r\n");
         let answer = Answer::parse(&hub.api.raw(&bytes, false), false).unwrap();

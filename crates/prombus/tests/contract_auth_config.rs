@@ -75,7 +75,8 @@ fn insecure_does_not_switch_auth_off() {
 /// The hub gives up with a usage error that names all of these.
 #[track_caller]
 fn names(file: &str, words: &[&str]) {
-    let beside = [("garbage.pem", "no key at all\n"), ("garbage.json", "{]"), ("empty.json", "{\"keys\":[]}")];
+    let beside =
+        [("garbage.pem", "no key at all\n"), ("garbage.json", "{]"), ("empty.json", "{\"keys\":[]}")];
     let said = Setup { file, beside: &beside, ..Setup::default() }.is_usage_error();
     for word in words {
         assert!(said.contains(word), "no {word:?} in {said:?} on\n{file}");
@@ -111,7 +112,9 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 
 #[test]
 fn an_unknown_key_of_a_token_is_named_with_the_nearest_known_one() {
-    let with = |rest: &str| format!("[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", {rest} }}]\n");
+    let with = |rest: &str| {
+        format!("[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", {rest} }}]\n")
+    };
     names(&with("scope = [\"*:**\"]"), &["scope", "scopes"]);
     names(&with("scopes = [\"*:**\"], polcy = {}"), &["polcy", "policy"]);
 }
@@ -120,7 +123,9 @@ fn an_unknown_key_of_a_token_is_named_with_the_nearest_known_one() {
 fn an_unknown_key_of_a_policy_is_named() {
     let rule = "{ effect = \"allow\", action = \"read\", topics = [\"**\"], group = [\"g\"] }";
     names(
-        &format!("[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", policy = {{ rules = [{rule}] }} }}]\n"),
+        &format!(
+            "[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", policy = {{ rules = [{rule}] }} }}]\n"
+        ),
         &["group", "groups"],
     );
 }
@@ -143,7 +148,10 @@ fn jwt_wants_exactly_one_key() {
         let name = other.split(' ').next().unwrap();
         names(&format!("{}{other}\n", secret_file()), &["secret", name]);
     }
-    names("[auth]\nmode = \"jwt\"\npublic_key_file = \"a.pem\"\njwks_file = \"b.json\"\n", &["public_key_file", "jwks_file"]);
+    names(
+        "[auth]\nmode = \"jwt\"\npublic_key_file = \"a.pem\"\njwks_file = \"b.json\"\n",
+        &["public_key_file", "jwks_file"],
+    );
 }
 
 #[test]
@@ -155,7 +163,15 @@ fn tokens_want_mode_token() {
 
 #[test]
 fn keys_want_mode_jwt() {
-    for key in ["secret = \"x1x2x3x4x5x6x7x8\"", "secret_env = \"S\"", "jwks_file = \"k\"", "public_key_file = \"k\"", "audience = \"a\"", "issuer = \"i\"", "require_exp = true"] {
+    for key in [
+        "secret = \"x1x2x3x4x5x6x7x8\"",
+        "secret_env = \"S\"",
+        "jwks_file = \"k\"",
+        "public_key_file = \"k\"",
+        "audience = \"a\"",
+        "issuer = \"i\"",
+        "require_exp = true",
+    ] {
         let name = key.split(' ').next().unwrap();
         names(&format!("[auth]\nmode = \"token\"\n{TOKENS}{key}\n"), &[name]);
         names(&format!("[auth]\nmode = \"none\"\n{key}\n"), &[name]);
@@ -187,7 +203,11 @@ fn an_empty_token_from_the_environment_is_none() {
 
 #[test]
 fn a_policy_of_a_token_that_makes_no_sense_is_found() {
-    let with = |policy: &str| format!("[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", policy = {policy} }}]\n");
+    let with = |policy: &str| {
+        format!(
+            "[auth]\nmode = \"token\"\ntokens = [{{ token = \"a-good-long-token-123\", policy = {policy} }}]\n"
+        )
+    };
     finds(&with("{ rules = [{ effect = \"permit\", action = \"read\", topics = [\"**\"] }] }"), "effect");
     finds(&with("{ rules = [{ effect = \"allow\", action = \"write\", topics = [\"**\"] }] }"), "action");
     finds(&with("{ rules = [{ effect = \"allow\", action = \"read\", topics = \"**\" }] }"), "topics");
@@ -213,7 +233,8 @@ fn a_file_of_keys_that_is_not_there_or_holds_none_is_named() {
         ("jwks_file", "empty.json"),
     ] {
         let text = format!("[auth]\nmode = \"jwt\"\n{key} = \"{file}\"\n");
-        let beside = [("garbage.pem", "no key at all\n"), ("garbage.json", "{]"), ("empty.json", "{\"keys\":[]}")];
+        let beside =
+            [("garbage.pem", "no key at all\n"), ("garbage.json", "{]"), ("empty.json", "{\"keys\":[]}")];
         let said = Setup { file: &text, beside: &beside, ..Setup::default() }.gives_up();
         assert!(matches!(said.code, Some(1 | 2)), "{said:?} on {text}");
         assert!(said.stderr.contains(file), "{said:?} on {text}");

@@ -9,6 +9,7 @@ mod contract_support;
 use auth_support::jwt::{Signer, all, jwks, scopes, seconds, with};
 use auth_support::line::{Frames, publish};
 use auth_support::{Guarded, SECRET, Setup, put_file, secret_file, until};
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 
@@ -48,7 +49,11 @@ fn takes_only(hub: &Guarded, signer: &Signer, other: &Signer) {
 
 #[test]
 fn hs256_with_a_secret_in_the_file() {
-    takes_only(&Guarded::jwt(), &Signer::secret(SECRET), &Signer::secret("another-secret-of-the-same-length-00000"));
+    takes_only(
+        &Guarded::jwt(),
+        &Signer::secret(SECRET),
+        &Signer::secret("another-secret-of-the-same-length-00000"),
+    );
 }
 
 #[test]
@@ -101,7 +106,18 @@ fn a_kid_that_no_key_has_is_refused() {
     let signer = Signer::ec();
     let hub = with_set(&[signer.jwk("one"), Signer::rsa().jwk("two")]);
     let traversal = "../../../../../../dev/null";
-    for kid in ["three", "", "ONE", "one ", "one\0", traversal, "/etc/passwd", "keys.json", "one' OR '1'='1", "one|cat /etc/passwd"] {
+    for kid in [
+        "three",
+        "",
+        "ONE",
+        "one ",
+        "one\0",
+        traversal,
+        "/etc/passwd",
+        "keys.json",
+        "one' OR '1'='1",
+        "one|cat /etc/passwd",
+    ] {
         assert!(!takes(&hub, &signer.token_of(kid, &all())), "{kid:?}");
         let empty = Signer::secret("").token_of(kid, &all());
         assert!(!takes(&hub, &empty), "{kid:?}");
@@ -129,6 +145,25 @@ fn a_set_with_the_same_kid_twice_never_takes_a_stranger() {
     let hub = setup.start();
     assert!(!takes(&hub, &Signer::ec().token_of("same", &all())));
     assert!(takes(&hub, &first.token_of("same", &all())) || takes(&hub, &second.token_of("same", &all())));
+}
+
+#[test]
+fn a_key_of_a_set_need_not_name_its_algorithm_nor_its_use() {
+    let signers = [("r", Signer::rsa()), ("e", Signer::ec()), ("d", Signer::ed())];
+    let bare = signers.each_ref().map(|(kid, signer)| {
+        let mut jwk = signer.jwk(kid);
+        jwk.as_object_mut().unwrap().retain(|name, _| name != "alg" && name != "use");
+        jwk
+    });
+    let hub = with_set(&bare);
+    for (kid, signer) in &signers {
+        assert!(takes(&hub, &signer.token_of(kid, &all())), "{kid}");
+    }
+    let rsa = &signers[0].1;
+    for (algorithm, name) in [(Algorithm::RS512, "RS512"), (Algorithm::PS256, "PS256")] {
+        let header = json!({"alg": name, "kid": "r"}).to_string();
+        assert!(!takes(&hub, &rsa.signed_by(algorithm, &header, &all().to_string())), "{name}");
+    }
 }
 
 #[test]
@@ -206,7 +241,17 @@ fn an_audience_has_to_be_named() {
     for good in [json!("hub-eu"), json!(["other", "hub-eu"])] {
         assert!(takes(&hub, &signer.token(&with(all(), "aud", good.clone()))), "{good}");
     }
-    for bad in [json!("hub-us"), json!("hub-eu "), json!("HUB-EU"), json!("hub"), json!([]), json!(["a", "b"]), json!(null), json!(1), json!({"hub-eu": 1})] {
+    for bad in [
+        json!("hub-us"),
+        json!("hub-eu "),
+        json!("HUB-EU"),
+        json!("hub"),
+        json!([]),
+        json!(["a", "b"]),
+        json!(null),
+        json!(1),
+        json!({"hub-eu": 1}),
+    ] {
         assert!(!takes(&hub, &signer.token(&with(all(), "aud", bad.clone()))), "{bad}");
     }
     assert!(!takes(&hub, &signer.token(&all())), "no audience at all");
@@ -218,7 +263,15 @@ fn an_issuer_has_to_be_named() {
     let hub = Guarded::start(&file);
     let signer = Signer::secret(SECRET);
     assert!(takes(&hub, &signer.token(&with(all(), "iss", json!("https://id.example")))));
-    for bad in [json!("https://id.example/"), json!("https://evil.example"), json!("http://id.example"), json!(""), json!(null), json!(7), json!({"https://id.example": 1})] {
+    for bad in [
+        json!("https://id.example/"),
+        json!("https://evil.example"),
+        json!("http://id.example"),
+        json!(""),
+        json!(null),
+        json!(7),
+        json!({"https://id.example": 1}),
+    ] {
         assert!(!takes(&hub, &signer.token(&with(all(), "iss", bad.clone()))), "{bad}");
     }
     assert!(!takes(&hub, &signer.token(&all())), "no issuer at all");
@@ -265,7 +318,9 @@ fn a_clock_that_is_a_little_off_is_forgiven() {
     let hub = Guarded::jwt();
     let signer = Signer::secret(SECRET);
     // The machine may be slow, so a token may be older on its arrival than it was made.
-    until("a token that has just expired", || takes(&hub, &signer.token(&with(all(), "exp", json!(seconds() - 2)))));
+    until("a token that has just expired", || {
+        takes(&hub, &signer.token(&with(all(), "exp", json!(seconds() - 2))))
+    });
     assert!(takes(&hub, &signer.token(&with(all(), "nbf", json!(seconds() + 3)))));
 }
 
@@ -280,13 +335,29 @@ fn a_token_without_an_end_is_taken_unless_the_hub_wants_one() {
 }
 
 #[test]
+fn a_token_that_was_good_is_refused_once_it_has_expired() {
+    let hub = Guarded::jwt();
+    let token = Signer::secret(SECRET).token(&with(all(), "exp", json!(seconds() + 1)));
+    assert!(takes(&hub, &token));
+    until("a refusal", || !takes(&hub, &token));
+    assert!(!takes(&hub, &token));
+}
+
+#[test]
 fn times_that_are_no_numbers_are_refused() {
     let hub = Guarded::jwt();
     let signer = Signer::secret(SECRET);
     let late = seconds() + 3600;
     for name in ["exp", "nbf"] {
         let number = if name == "exp" { late } else { 1 };
-        for bad in [json!(number.to_string()), json!([number]), json!({"n": number}), json!(true), json!("never"), json!(null)] {
+        for bad in [
+            json!(number.to_string()),
+            json!([number]),
+            json!({"n": number}),
+            json!(true),
+            json!("never"),
+            json!(null),
+        ] {
             assert!(!takes(&hub, &signer.token(&with(all(), name, bad.clone()))), "{name}: {bad}");
         }
     }

@@ -48,7 +48,12 @@ fn a_name_without_stars_opens_just_itself() {
 #[test]
 fn a_star_is_exactly_one_segment() {
     let hub = Guarded::jwt();
-    opens(&hub, "heartbeat.*", &["heartbeat.web1", "heartbeat.v2"], &["heartbeat", "heartbeat.a.b", "heartbeats.a"]);
+    opens(
+        &hub,
+        "heartbeat.*",
+        &["heartbeat.web1", "heartbeat.v2"],
+        &["heartbeat", "heartbeat.a.b", "heartbeats.a"],
+    );
     opens(&hub, "*", &["a", "heartbeat"], &["a.b"]);
     opens(&hub, "a.*.c", &["a.b.c"], &["a.c", "a.b.b.c", "a.b.d", "a.b"]);
     opens(&hub, "*.*", &["a.b"], &["a", "a.b.c"]);
@@ -57,7 +62,12 @@ fn a_star_is_exactly_one_segment() {
 #[test]
 fn two_stars_are_any_number_of_segments_also_none() {
     let hub = Guarded::jwt();
-    opens(&hub, "process.**", &["process", "process.a", "process.a.b.c"], &["processes", "processes.a", "a.process"]);
+    opens(
+        &hub,
+        "process.**",
+        &["process", "process.a", "process.a.b.c"],
+        &["processes", "processes.a", "a.process"],
+    );
     opens(&hub, "**", &["a", "a.b.c.d"], &[]);
     opens(&hub, "a.**.z", &["a.z", "a.b.z", "a.b.c.z"], &["a", "a.b", "z", "a.z.b"]);
     opens(&hub, "**.z", &["z", "a.z", "a.b.z"], &["z.a", "a.zz"]);
@@ -67,7 +77,9 @@ fn two_stars_are_any_number_of_segments_also_none() {
 #[test]
 fn a_star_inside_a_segment_is_no_wild_card() {
     let hub = Guarded::jwt();
-    for pattern in ["publish:dev*", "publish:*ice", "publish:de*ce", "publish:devic?", "publish:dev**", "publish:.*"] {
+    for pattern in
+        ["publish:dev*", "publish:*ice", "publish:de*ce", "publish:devic?", "publish:dev**", "publish:.*"]
+    {
         assert!(!may_publish(&hub, &scopes(&[pattern]), "device"), "{pattern}");
     }
 }
@@ -103,7 +115,19 @@ fn several_scopes_add_up() {
 #[test]
 fn a_scope_that_is_not_known_is_passed_over() {
     let hub = Guarded::jwt();
-    let odd = ["openid", "profile", "", ":", "fly:a", "publish", "publish:", ":a", "PUBLISH:b", "publish :b", "email:read:b"];
+    let odd = [
+        "openid",
+        "profile",
+        "",
+        ":",
+        "fly:a",
+        "publish",
+        "publish:",
+        ":a",
+        "PUBLISH:b",
+        "publish :b",
+        "email:read:b",
+    ];
     let mut list = odd.to_vec();
     list.push("publish:a");
     assert!(may_publish(&hub, &scopes(&list), "a"));
@@ -125,7 +149,12 @@ fn a_deny_wins_in_any_order() {
     let hub = Guarded::jwt();
     let allow = json!({"effect": "allow", "action": "*", "topics": ["**"]});
     let deny = json!({"effect": "deny", "action": "publish", "topics": ["secret.**"]});
-    let orders = [json!([allow, deny]), json!([deny, allow]), json!([allow, deny, allow]), json!([deny, allow, allow])];
+    let orders = [
+        json!([allow, deny]),
+        json!([deny, allow]),
+        json!([allow, deny, allow]),
+        json!([deny, allow, allow]),
+    ];
     for rules in orders {
         assert!(may_publish(&hub, &policy(&rules), "open"));
         for topic in ["secret", "secret.a", "secret.a.b"] {
@@ -147,7 +176,9 @@ fn a_deny_of_every_action_shuts_a_topic_wholly() {
         {"effect": "deny", "action": "*", "topics": ["x", "s"]},
     ])));
     let caller = hub.caller(&token);
-    for answer in [caller.publish("s"), caller.read("s"), caller.pull("s", "g"), caller.delete("/v1/topics/s")] {
+    for answer in
+        [caller.publish("s"), caller.read("s"), caller.pull("s", "g"), caller.delete("/v1/topics/s")]
+    {
         answer.fails(403, "forbidden");
     }
     assert!(caller.topics().is_empty());

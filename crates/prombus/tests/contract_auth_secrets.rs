@@ -46,7 +46,9 @@ fn show(hub: &Guarded, token: &str, heard: &mut Heard) {
         caller.read("missing"),
         caller.get("/metrics"),
         caller.get("/nowhere"),
-        caller.call(Call::new("POST", "/v1/topics/t/events").header("content-type", "application/json").body(b"{")),
+        caller.call(
+            Call::new("POST", "/v1/topics/t/events").header("content-type", "application/json").body(b"{"),
+        ),
         hub.api.get(&format!("/v1/topics?token={token}")),
         hub.api.call(&Call::new("GET", "/v1/topics").header("authorization", token)),
         hub.api.call(&Call::new("GET", "/v1/topics").header("authorization", &format!("Basic {token}"))),
@@ -195,12 +197,30 @@ fn a_refused_token_is_logged_without_itself() {
 }
 
 #[test]
+fn a_token_writes_no_lines_of_its_own_into_the_log() {
+    let file = secret_file();
+    let env = [("PROMBUS_LOG", "debug")];
+    let hub = Setup { file: &file, env: &env, ..Setup::default() }.start();
+    let evil = "x\nFAKE line of a log\r\n\u{1b}[31mred";
+    let token = Signer::secret(SECRET).token_of(evil, &all());
+    let forged = Signer::secret("wrong").token_of(evil, &with(all(), "sub", json!(evil)));
+    for token in [&token, &forged] {
+        hub.caller(token).get("/v1/topics");
+        Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}));
+    }
+    Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": evil}));
+    let said = hub.ends();
+    assert!(!said.lines().any(|line| line.starts_with("FAKE")) && !said.contains("\u{1b}[31mred"), "{said}");
+}
+
+#[test]
 fn the_key_of_the_encryption_is_not_named() {
     let identity = auth_support::tls::Identity::new();
     let swapped = auth_support::tls::Identity::new();
     let args = ["--tls-cert", "hub.pem", "--tls-key", "hub.key"];
     let beside = [("hub.pem", identity.cert_pem.as_str()), ("hub.key", swapped.key_pem.as_str())];
-    let said = Setup { args: &args, beside: &beside, env: &[("PROMBUS_LOG", "debug")], ..Setup::default() }.gives_up();
+    let said = Setup { args: &args, beside: &beside, env: &[("PROMBUS_LOG", "debug")], ..Setup::default() }
+        .gives_up();
     assert_ne!(said.code, Some(0));
     for line in swapped.key_pem.lines().filter(|line| !line.starts_with('-')) {
         assert!(!said.stderr.contains(line), "{said:?}");

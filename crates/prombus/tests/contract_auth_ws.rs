@@ -80,7 +80,10 @@ fn auth_without_a_string_for_a_token_is_a_bad_request() {
     for bad in [json!(1), json!(null), json!({}), json!([root()]), json!({"token": root()})] {
         let answer = Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": bad}));
         assert_eq!(answer["op"], "ERR", "{answer}");
-        assert!(["bad_request", "unauthorized", "bad_json"].contains(&answer["code"].as_str().unwrap()), "{answer}");
+        assert!(
+            ["bad_request", "unauthorized", "bad_json"].contains(&answer["code"].as_str().unwrap()),
+            "{answer}"
+        );
     }
     let answer = Frames::open(&hub.api).ask(&json!({"op": "AUTH"}));
     assert_eq!(answer["op"], "ERR", "{answer}");
@@ -137,7 +140,8 @@ fn a_list_of_topics_with_a_forbidden_one_subscribes_to_none() {
         hub.caller(&root()).publish(topic).is(201);
     }
     let mut frames = Frames::authed(&hub.api, &token(&["subscribe:mine"]));
-    let both = json!({"op": "SUBSCRIBE", "topics": ["mine", "theirs"], "group": "g", "opts": {"from": "earliest"}});
+    let both =
+        json!({"op": "SUBSCRIBE", "topics": ["mine", "theirs"], "group": "g", "opts": {"from": "earliest"}});
     frames.fails(&both, "forbidden");
     frames.fails(&json!({"op": "UNSUBSCRIBE", "topic": "mine", "group": "g"}), "not_subscribed");
 }

@@ -6,8 +6,8 @@ mod auth_support;
 mod common;
 mod contract_support;
 
-use auth_support::jwt::{Signer, all};
-use auth_support::line::{Frames, publish};
+use auth_support::jwt::{Signer, all, scopes};
+use auth_support::line::{Flow, Frames, publish};
 use auth_support::{Guarded, SECRET, secret_file, until};
 use contract_support::{Answer, Call};
 use serde_json::{Value, json};
@@ -206,6 +206,35 @@ fn sockets_count_as_connections() {
     one.ok(&publish("t"));
 }
 
+#[test]
+fn streams_count_as_connections() {
+    let hub = limited("connections = 2");
+    hub.api.publish("t", "1").is(201);
+    let mut flows: Vec<Flow> = Vec::new();
+    until("two streams", || {
+        // The publish may still hold its place for a moment.
+        let mut flow = Flow::open(&hub.api, "t", "");
+        if flow.until("HTTP/1.1 ").until("\r\n\r\n").has("200 OK") {
+            flows.push(flow);
+        }
+        flows.len() == 2
+    });
+    assert_eq!(hub.api.get("/v1/topics").status, 503);
+    flows.pop();
+    until("a place", || hub.api.get("/v1/topics").status == 200);
+}
+
+#[test]
+fn who_may_not_publish_uses_up_nothing_of_a_topics_rate() {
+    let hub = Guarded::start(&format!("{}[limits]\ntopic_events_per_s = 1\n", secret_file()));
+    let flood: Vec<Value> = (0..FLOOD).map(|n| json!({"payload": n})).collect();
+    let reader = Signer::secret(SECRET).token(&scopes(&["read:**"]));
+    hub.api.events("t", &json!(flood).to_string()).fails(401, "unauthorized");
+    hub.caller(&reader).post("/v1/topics/t/events", &json!(flood)).fails(403, "forbidden");
+    Frames::authed(&hub.api, &reader).fails(&events("t", FLOOD), "forbidden");
+    hub.caller(&Signer::secret(SECRET).token(&all())).publish("t").is(201);
+}
+
 /// The hub ends this connection by itself.
 #[track_caller]
 fn is_cut_off(mut line: TcpStream) -> Vec<u8> {
@@ -253,7 +282,8 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     let hub = limited("body_timeout_ms = 300");
     for start in ["", "12345"] {
         let mut line = hub.api.connect();
-        let head = "POST /publish/t HTTP/1.1\r\nhost: hub\r\nconnection: close\r\ncontent-length: 100\r\n\r\n";
+        let head =
+            "POST /publish/t HTTP/1.1\r\nhost: hub\r\nconnection: close\r\ncontent-length: 100\r\n\r\n";
         line.write_all(format!("{head}{start}").as_bytes()).unwrap();
         let bytes = is_cut_off(line);
         if let Some(answer) = Answer::parse(&bytes, false) {
@@ -288,7 +318,9 @@ fn an_event_that_is_too_large_is_413_and_names_the_limit() {
     let hub = limited("event_bytes = 1000");
     let large = json!({"payload": "x".repeat(1000)});
     hub.api.publish("t", &format!("\"{}\"", "x".repeat(500))).is(201);
-    for answer in [hub.api.publish("t", &large["payload"].to_string()), hub.api.events("t", &large.to_string())] {
+    for answer in
+        [hub.api.publish("t", &large["payload"].to_string()), hub.api.events("t", &large.to_string())]
+    {
         let body = answer.fails(413, "too_large");
         assert!(body["message"].as_str().unwrap().contains("limits.event_bytes"), "{body}");
     }
@@ -337,7 +369,9 @@ const STRANGE: [&str; 9] = [
 #[test]
 fn a_page_on_the_list_may_ask_first_without_a_token() {
     let hub = with_app();
-    for (target, method) in [("/publish/t", "POST"), ("/v1/topics/t", "PUT"), ("/v1/topics/t", "DELETE"), ("/v1/topics", "GET")] {
+    for (target, method) in
+        [("/publish/t", "POST"), ("/v1/topics/t", "PUT"), ("/v1/topics/t", "DELETE"), ("/v1/topics", "GET")]
+    {
         let call = Call::new("OPTIONS", target)
             .header("origin", APP)
             .header("access-control-request-method", method)
@@ -349,7 +383,10 @@ fn a_page_on_the_list_may_ask_first_without_a_token() {
         let allowed = answer.header("access-control-allow-headers").unwrap().to_lowercase();
         for name in ["authorization", "content-type", "x-event-a", "last-event-id"] {
             // A star does not stand for the authorization.
-            assert!(allowed.contains(name) || (allowed.contains('*') && name != "authorization"), "{answer:?}");
+            assert!(
+                allowed.contains(name) || (allowed.contains('*') && name != "authorization"),
+                "{answer:?}"
+            );
         }
     }
 }
@@ -374,7 +411,12 @@ fn a_page_on_the_list_may_read_every_answer() {
 fn a_page_that_is_not_on_the_list_may_change_nothing() {
     let hub = with_app();
     for origin in STRANGE {
-        for (method, target) in [("POST", "/publish/t"), ("PUT", "/v1/topics/t"), ("DELETE", "/v1/topics/t"), ("POST", "/v1/topics/t/groups/g/pull")] {
+        for (method, target) in [
+            ("POST", "/publish/t"),
+            ("PUT", "/v1/topics/t"),
+            ("DELETE", "/v1/topics/t"),
+            ("POST", "/v1/topics/t/groups/g/pull"),
+        ] {
             let answer = page_calls(&hub, method, target, origin);
             answer.fails(403, "forbidden");
             assert_eq!(answer.header("access-control-allow-origin"), None, "{origin}: {answer:?}");
@@ -431,7 +473,8 @@ fn a_socket_from_a_page_on_the_list_or_of_the_hub_opens() {
     let hub = with_app();
     let own = format!("http://{}", hub.api.address);
     for origin in [APP, &own] {
-        let mut frames = Frames::open_with(&hub.api, &[("origin", origin)]).unwrap_or_else(|answer| panic!("{answer:?}"));
+        let mut frames =
+            Frames::open_with(&hub.api, &[("origin", origin)]).unwrap_or_else(|answer| panic!("{answer:?}"));
         frames.ok(&json!({"op": "AUTH", "token": Signer::secret(SECRET).token(&all())}));
         frames.ok(&publish("t"));
     }

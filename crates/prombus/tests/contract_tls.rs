@@ -130,6 +130,24 @@ fn a_handshake_that_never_ends_is_cut_off() {
 }
 
 #[test]
+fn encrypted_connections_count_too() {
+    let identity = Identity::new();
+    let file = "[limits]\nconnections = 2\n";
+    let hub = Setup { file, args: &ARGS, beside: &identity.files(), ..Setup::default() }.start();
+    let kept = [identity.connect(&hub.api).unwrap(), identity.connect(&hub.api).unwrap()];
+    let healthy = || {
+        let mut line = identity.connect(&hub.api)?;
+        line.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut answer = [0; 12];
+        line.read_exact(&mut answer)?;
+        Ok::<bool, std::io::Error>(&answer == b"HTTP/1.1 200")
+    };
+    assert!(!healthy().unwrap_or(false));
+    drop(kept);
+    until("a place", || healthy().unwrap_or(false));
+}
+
+#[test]
 fn a_client_that_does_not_trust_the_certificate_does_not_get_through() {
     let hub = start(&Identity::new());
     assert!(Identity::new().connect(&hub.api).is_err());

@@ -60,7 +60,13 @@ pub struct Signer {
 impl Signer {
     pub fn secret(secret: &str) -> Self {
         let key = EncodingKey::from_secret(secret.as_bytes());
-        Self { algorithm: Algorithm::HS256, key, public_pem: String::new(), private_pem: String::new(), raw: Vec::new() }
+        Self {
+            algorithm: Algorithm::HS256,
+            key,
+            public_pem: String::new(),
+            private_pem: String::new(),
+            raw: Vec::new(),
+        }
     }
 
     pub fn rsa() -> Self {
@@ -129,7 +135,9 @@ impl Signer {
     /// The public key as one of a set.
     pub fn jwk(&self, kid: &str) -> Value {
         let mut jwk = match self.algorithm {
-            Algorithm::EdDSA => json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": encode(&self.raw)}),
+            Algorithm::EdDSA => {
+                json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": encode(&self.raw)})
+            }
             algorithm => serde_json::to_value(Jwk::from_encoding_key(&self.key, algorithm).unwrap()).unwrap(),
         };
         jwk["kid"] = json!(kid);

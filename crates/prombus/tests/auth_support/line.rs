@@ -203,6 +203,11 @@ impl<S: Read + Write> Flow<S> {
         self
     }
 
+    /// Whether this has come already.
+    pub fn has(&self, text: &str) -> bool {
+        self.seen.contains(text)
+    }
+
     /// Reads to the end, and tells everything that came.
     #[track_caller]
     pub fn rest(mut self) -> String {

@@ -53,7 +53,8 @@ impl Identity {
     #[track_caller]
     pub fn call(&self, api: &Api, call: &Call) -> Answer {
         let mut line = self.connect(api).unwrap();
-        let mut request = format!("{} {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", call.method, call.target);
+        let mut request =
+            format!("{} {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", call.method, call.target);
         for (name, value) in &call.headers {
             request += &format!("{name}: {value}\r\n");
         }
