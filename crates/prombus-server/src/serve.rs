@@ -12,10 +12,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
@@ -45,6 +46,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
     let Until { shutdown, options, tls } = until;
     let (stop, stopped) = watch::channel(false);
     let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
+    let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
@@ -52,18 +54,21 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
             _ = connections.join_next(), if !connections.is_empty() => {}
             _ = turned_away.join_next(), if !turned_away.is_empty() => {}
             accepted = listener.accept(), if turned_away.len() < MAX_TURNED_AWAY => match accepted {
-                Ok((stream, _)) if connections.len() < options.max_connections => {
-                    let conversation = Conversation {
-                        router: router.clone(),
-                        header_timeout: options.header_timeout,
-                        rate: ConnectionRate::new(options.connection_events_per_s),
-                        stopped: stopped.clone(),
-                    };
-                    connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
-                }
-                Ok((stream, _)) => {
-                    turned_away.spawn(turn_away(stream, options.max_connections));
-                }
+                Ok((stream, _)) => match room.clone().try_acquire_owned() {
+                    Ok(place) => {
+                        let conversation = Conversation {
+                            router: router.clone(),
+                            header_timeout: options.header_timeout,
+                            rate: ConnectionRate::new(options.connection_events_per_s),
+                            place: Place(Arc::new(place)),
+                            stopped: stopped.clone(),
+                        };
+                        connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
+                    }
+                    Err(_) => {
+                        turned_away.spawn(turn_away(stream, options.max_connections));
+                    }
+                },
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     // Too many open files, most likely: asking again at once would only burn a core.
@@ -106,8 +111,13 @@ struct Conversation {
     router: Router,
     header_timeout: Duration,
     rate: ConnectionRate,
+    place: Place,
     stopped: watch::Receiver<bool>,
 }
+
+/// A connection's place among those that may be open. A WebSocket outlives the HTTP that it came by, and takes it along.
+#[derive(Clone)]
+pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>);
 
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
@@ -121,9 +131,10 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
 }
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
-    let Conversation { router, header_timeout, rate, mut stopped } = conversation;
+    let Conversation { router, header_timeout, rate, place, mut stopped } = conversation;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(rate.clone());
+        request.extensions_mut().insert(place.clone());
         router.clone().call(request)
     });
     let serving = http1::Builder::new()

@@ -82,6 +82,9 @@ struct Head {
 #[derive(Deserialize)]
 struct Claims {
     exp: Option<f64>,
+    /// One, and not a list of which one is right.
+    #[serde(rename = "iss")]
+    _iss: Option<String>,
     scopes: Option<Vec<String>>,
     policy: Option<Policy>,
 }

@@ -23,8 +23,8 @@ pub(crate) enum Need {
     OnSomeGroup,
     /// To read the topic that the path names, or to subscribe to it where its events are followed.
     ReadOrFollow,
-    /// To read the dead letters of the topic that the path names.
-    ReadDeadLetters,
+    /// The action on the dead letters of the topic that the path names.
+    OnDeadLetters(Action),
     /// To see the topic that the path names.
     SeeTopic,
     /// The action on anything at all; the route leaves out what its holder may not see.
@@ -49,11 +49,11 @@ impl Need {
                 let live = media::answer_type(headers).is_ok_and(|answer| answer == AnswerType::Live);
                 on_topic(if live { Action::Subscribe } else { Action::Read }, None)
             }
-            Self::ReadDeadLetters => {
+            Self::OnDeadLetters(action) => {
                 let topic = names.topic()?;
                 let letters = topic.dead_letters();
                 let topic = letters.as_ref().unwrap_or(&topic).as_str();
-                caller.check(Ask { action: Action::Read, topic, group: None })
+                caller.check(Ask { action, topic, group: None })
             }
             Self::SeeTopic if caller.may_see(&names.topic()?) => Ok(()),
             Self::SeeTopic => on_topic(Action::Read, None),

@@ -13,6 +13,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
+use crate::serve::Place;
 use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
@@ -75,6 +76,7 @@ pub(crate) async fn upgrade(
     State(app): State<App>,
     caller: Option<Extension<Caller>>,
     rate: Option<Extension<ConnectionRate>>,
+    place: Option<Extension<Place>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
@@ -83,7 +85,10 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.max_message_size(max).max_frame_size(max);
     let caller = caller.map(|Extension(caller)| caller);
     let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
-    Ok(upgrade.on_upgrade(move |socket| connection(socket, app, (caller, rate))))
+    Ok(upgrade.on_upgrade(async move |socket| {
+        connection(socket, app, (caller, rate)).await;
+        drop(place);
+    }))
 }
 
 /// A socket that is counted while it is open.

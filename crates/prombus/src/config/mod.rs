@@ -61,12 +61,22 @@ impl ConfigFile {
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let bad = |error: toml::de::Error| {
             let place = error.span().map_or(0, |span| span.start);
-            Problem::at(text, place, error.message().to_owned())
+            Problem::at(text, place, without_value(error.message()))
         };
         keys::check(text, toml::de::DeTable::parse(text).map_err(bad)?.get_ref())?;
         let file: Self = toml::from_str(text).map_err(bad)?;
         file.validate().map_err(|what| Problem { line: None, what })?;
         Ok(file)
+    }
+}
+
+/// A message without the text that was found where something else was wanted: it may be a secret.
+fn without_value(message: &str) -> String {
+    match (message.find(": string \""), message.rfind("\", expected ")) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}: string{}", &message[..start], &message[end + 1..])
+        }
+        _ => message.to_owned(),
     }
 }
 

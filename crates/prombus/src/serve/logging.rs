@@ -6,6 +6,9 @@ use tracing_subscriber::EnvFilter;
 /// The variable that says how much is logged.
 const FILTER_VARIABLE: &str = "PROMBUS_LOG";
 
+/// Libraries that say too much.
+const QUIET: &[&str] = &["tungstenite=info", "tokio_tungstenite=info"];
+
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
@@ -30,6 +33,8 @@ impl LogFormat {
 /// Starts logging in this process.
 pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    // It would log every frame at its finest, tokens included.
+    let filter = QUIET.iter().filter_map(|quiet| quiet.parse().ok()).fold(filter, EnvFilter::add_directive);
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
