@@ -100,6 +100,7 @@ macro_rules! log_exact_conformance {
             changes_happen_as_a_whole_or_not_at_all
             the_clock_says_when_an_event_was_recorded
             ids_and_recorded_ts_survive_a_clock_that_steps_back
+            made_ids_grow_however_many_commit
             an_id_is_remembered_for_its_window
             after_its_window_an_id_means_nothing
             the_window_goes_by_recorded_time

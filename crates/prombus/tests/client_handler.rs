@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 
 async fn connect(hub: &Hub) -> (Client, Live) {
@@ -217,4 +218,38 @@ async fn macros_say_it_shorter() {
     });
     second.await.unwrap().stop().await.unwrap();
     consumer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_handler_keeps_its_events_and_those_that_wait_for_it() {
+    const EVENTS: usize = 20;
+    let lease = Duration::from_millis(400);
+    let hub = Hub::start();
+    let (client, live) = connect(&hub).await;
+    let mut options = ConsumeOptions::earliest();
+    options.subscribe.group.ack_timeout_ms = Some(lease.as_millis() as u64);
+    let (seen, mut deliveries) = mpsc::unbounded_channel();
+    let handler = move |delivery: Delivery| {
+        let seen = seen.clone();
+        async move {
+            if number(&delivery.event) == 0 {
+                // Several leases long: that time passes is the point.
+                tokio::time::sleep(lease * 4).await;
+            }
+            seen.send((number(&delivery.event), delivery.attempt)).map_err(|error| error.to_string())
+        }
+    };
+    let consumer = live.consume("t", "g", options, handler).await.unwrap();
+    live.publish_batch("t", &(0..EVENTS as u64).map(numbered).collect::<Vec<_>>()).await.unwrap();
+    settled(&client, "g", EVENTS as u64).await;
+    consumer.stop().await.unwrap();
+    let mut all = Vec::new();
+    while let Some(one) = deliveries.recv().await {
+        all.push(one);
+    }
+    assert_eq!(
+        all,
+        (0..EVENTS as u64).map(|n| (n, 1)).collect::<Vec<_>>(),
+        "each once, at the first attempt"
+    );
 }

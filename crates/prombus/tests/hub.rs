@@ -102,7 +102,7 @@ fn mistakes_in_the_file_are_named() {
             "[server]\nlissten = \"127.0.0.1:0\"",
             "line 2: unknown key server.lissten; the nearest known one is server.listen",
         ),
-        ("[auth]\nmode = \"jwt\"", "no authentication in this build yet"),
+        ("[auth]\nmode = \"jwt\"", "needs one of secret"),
         ("[topics.\"a\"]\npartitions = \"many\"", "line 2"),
         ("[server", "line 1"),
     ] {

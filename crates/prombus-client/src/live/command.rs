@@ -106,6 +106,11 @@ pub(crate) enum Command {
         feed: u64,
         settle: Settle,
     },
+    /// Let leases hold longer.
+    Extend {
+        feed: u64,
+        extensions: Vec<Settle>,
+    },
     /// Say when all that was settled is answered.
     Drain {
         feed: u64,

@@ -16,6 +16,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -23,11 +24,23 @@ use tokio::time::Instant;
 /// The most characters of an error that are sent as the reason.
 const MAX_REASON_CHARS: usize = 1_000;
 
+/// For how long leases are extended where nothing is said.
+const EXTEND_UP_TO: Duration = Duration::from_secs(600);
+/// How often leases are looked at while one holds.
+const LOOKS_PER_LEASE: u32 = 8;
+/// They are looked at no more often than this.
+const MIN_LOOK: Duration = Duration::from_millis(10);
+/// And no less often.
+const MAX_LOOK: Duration = Duration::from_secs(5);
+
 /// How a handler consumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumeOptions {
     /// What the subscription asks for.
     pub subscribe: SubscribeOptions,
+    /// For so long the leases of events that wait for the handler, or are in it, are extended (10 minutes from when
+    /// they came), so that a slow handler does not get them twice. After that the hub gives them to others.
+    pub extend_up_to: Duration,
     /// How many events are handled at once (1). Whatever it is, events of one key follow each other, unless the group
     /// has another `ordering`.
     pub concurrency: usize,
@@ -35,7 +48,7 @@ pub struct ConsumeOptions {
 
 impl Default for ConsumeOptions {
     fn default() -> Self {
-        Self { subscribe: SubscribeOptions::default(), concurrency: 1 }
+        Self { subscribe: SubscribeOptions::default(), extend_up_to: EXTEND_UP_TO, concurrency: 1 }
     }
 }
 
@@ -57,8 +70,8 @@ impl ConsumeOptions {
 /// it has finished and nobody could be told: its handler is not called twice.
 #[derive(Debug, Default)]
 struct Handled {
-    /// Events in a handler, with the lease that came since, if one did.
-    running: HashMap<String, Option<Lease>>,
+    /// Events in a handler, with the last lease that came for them.
+    running: HashMap<String, Lease>,
     /// Events whose handler had finished when their lease was void.
     done: DoneEvents,
 }
@@ -70,6 +83,8 @@ type Shared = Arc<Mutex<Handled>>;
 pub struct Consumer {
     subscription: Subscription,
     workers: JoinSet<()>,
+    /// Keeps leases from running out; it ends with the consumer.
+    _keeper: JoinSet<()>,
     stopping: watch::Sender<bool>,
 }
 
@@ -116,7 +131,9 @@ impl Live {
             let feed = subscription.feed.clone();
             workers.spawn(work(feed, handler.clone(), handled.clone(), stop.clone()));
         }
-        Ok(Consumer { subscription, workers, stopping })
+        let mut keeper = JoinSet::new();
+        keeper.spawn(keep(subscription.feed.clone(), handled, options.extend_up_to));
+        Ok(Consumer { subscription, workers, _keeper: keeper, stopping })
     }
 }
 
@@ -144,6 +161,27 @@ impl Consumer {
     /// The partitions that this member has, in a group with the mode `partitioned`.
     pub fn assigned(&self) -> watch::Receiver<Vec<u32>> {
         self.subscription.assigned()
+    }
+}
+
+/// Extends leases of events that wait for the handler or are in it.
+async fn keep(feed: Arc<Feed>, handled: Shared, up_to: Duration) {
+    loop {
+        let pause = feed.lease_time().await / LOOKS_PER_LEASE;
+        // Leases run out by the clock, and that is what is waited for.
+        tokio::time::sleep(pause.clamp(MIN_LOOK, MAX_LOOK)).await;
+        let now = Instant::now();
+        let mut extensions = feed.extensions(up_to, now);
+        let running = |handled: &mut Handled| -> Vec<Settle> {
+            handled.running.iter_mut().filter_map(|(id, lease)| lease.extension(id, up_to, now)).collect()
+        };
+        extensions.append(&mut running(&mut handled.lock()));
+        if extensions.is_empty() {
+            continue;
+        }
+        if feed.tell(Command::Extend { feed: feed.number, extensions }).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -193,19 +231,19 @@ enum Begin {
 
 fn begin(handled: &mut Handled, id: &str, lease: &Lease) -> Begin {
     if let Some(newer) = handled.running.get_mut(id) {
-        *newer = Some(lease.clone());
+        *newer = lease.clone();
         return Begin::Elsewhere;
     }
     if handled.done.take(id, Instant::now()) {
         return Begin::Done;
     }
-    handled.running.insert(id.to_owned(), None);
+    handled.running.insert(id.to_owned(), lease.clone());
     Begin::Handle
 }
 
 /// The lease to settle an event with that was handled.
 fn finish(handled: &mut Handled, id: &str, verb: &Verb, lease: Lease) -> Lease {
-    let lease = handled.running.remove(id).flatten().unwrap_or(lease);
+    let lease = handled.running.remove(id).unwrap_or(lease);
     if *verb == Verb::Ack && lease.line != lease.feed.line.load(Ordering::SeqCst) {
         handled.done.remember(id.to_owned(), Instant::now());
     }

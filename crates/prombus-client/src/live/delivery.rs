@@ -84,7 +84,9 @@ pub(crate) mod tests {
         let event = format!(
             r#"{{"id":"id-{offset}","ts":1,"topic":"t","partition":0,"offset":{offset},"payload":{{"n":{offset}}}}}"#
         );
-        let lease = Lease { token: format!("l-{offset}"), line: 1, deadline, feed: feed.clone() };
+        let (since, time) = (Instant::now(), Duration::from_secs(30));
+        let lease =
+            Lease { token: format!("l-{offset}"), line: 1, deadline, since, time, feed: feed.clone() };
         let event = serde_json::from_str(&event).unwrap();
         Delivery { event, attempt: 1, max_attempts: 5, lease }
     }

@@ -3,9 +3,11 @@
 use super::command::Command;
 use super::delivery::Delivery;
 use super::failure::Failure;
+use super::settle::Settle;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
@@ -41,6 +43,8 @@ pub(crate) struct Feed {
     /// The user is gone.
     pub gone: AtomicBool,
     pub assigned: watch::Sender<Vec<u32>>,
+    /// How long the last lease held when it came; 0 where none came yet.
+    lease_ms: AtomicU64,
     buffer: Mutex<Buffer>,
     changed: Notify,
 }
@@ -67,6 +71,7 @@ impl Feed {
             line: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             assigned: watch::Sender::new(Vec::new()),
+            lease_ms: AtomicU64::new(0),
             buffer: Mutex::default(),
             changed: Notify::new(),
         }
@@ -80,6 +85,10 @@ impl Feed {
             return;
         }
         buffer.deliveries.extend(deliveries);
+        if let Some(last) = buffer.deliveries.back() {
+            let ms = u64::try_from(last.lease.time.as_millis()).unwrap_or(u64::MAX);
+            self.lease_ms.store(ms, Ordering::SeqCst);
+        }
         let beyond = buffer.deliveries.len().saturating_sub(self.max_in_flight);
         buffer.deliveries.drain(..beyond);
         drop(buffer);
@@ -104,6 +113,24 @@ impl Feed {
 
     pub fn ended(&self) -> Option<FeedEnd> {
         self.buffer.lock().end.clone()
+    }
+
+    /// The words that let what waits here hold longer, where it is time for that.
+    pub fn extensions(&self, up_to: Duration, now: Instant) -> Vec<Settle> {
+        let mut buffer = self.buffer.lock();
+        let due = |delivery: &mut Delivery| delivery.lease.extension(&delivery.event.id, up_to, now);
+        buffer.deliveries.iter_mut().filter_map(due).collect()
+    }
+
+    /// How long leases hold, once one has come.
+    pub async fn lease_time(&self) -> Duration {
+        loop {
+            let changed = self.changed.notified();
+            match self.lease_ms.load(Ordering::SeqCst) {
+                0 => changed.await,
+                ms => return Duration::from_millis(ms),
+            }
+        }
     }
 
     /// The next delivery whose lease still holds. Outside: nothing now. Inside: nothing ever.
@@ -160,7 +187,6 @@ mod tests {
     use super::*;
     use crate::live::delivery::tests::delivery;
     use std::sync::Arc;
-    use std::time::Duration;
 
     #[tokio::test]
     async fn a_feed_is_bounded_and_passes_over_what_has_run_out() {

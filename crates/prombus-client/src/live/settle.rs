@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -20,7 +21,24 @@ pub(crate) struct Lease {
     /// The line over which it came.
     pub line: u64,
     pub deadline: Instant,
+    /// When it came.
+    pub since: Instant,
+    /// How long it held when it came.
+    pub time: Duration,
     pub feed: Arc<super::feed::Feed>,
+}
+
+impl Lease {
+    /// The word that lets it hold for as long again, where it is time for that and it came less than `up_to` ago.
+    pub fn extension(&mut self, event: &str, up_to: Duration, now: Instant) -> Option<Settle> {
+        let left = self.deadline.saturating_duration_since(now);
+        if left.is_zero() || left > self.time / 2 || now.duration_since(self.since) > up_to {
+            return None;
+        }
+        self.deadline = now + self.time;
+        let verb = Verb::Extend { ms: u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX) };
+        Some(Settle { verb, token: self.token.clone(), line: self.line, event: event.to_owned(), done: None })
+    }
 }
 
 /// A delivery that is to be settled.

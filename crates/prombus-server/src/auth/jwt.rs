@@ -19,6 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The largest token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// A secret of fewer bytes than its hash has can be guessed with enough patience.
+const SAFE_SECRET_BYTES: usize = 32;
 /// How far clocks may differ.
 const TOLERANCE: Duration = Duration::from_secs(5);
 /// So many tokens that were found good are remembered, because checking a signature costs more than a request.
@@ -110,6 +112,11 @@ impl Jwt {
         validation.set_required_spec_claims(&required);
         let keys = match options.key {
             JwtKey::Secret(secret) => {
+                if secret.expose().len() < SAFE_SECRET_BYTES {
+                    tracing::warn!(
+                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed"
+                    );
+                }
                 let make = move |_: &[Vec<u8>]| Ok(vec![Key::shared(secret.expose().as_bytes())]);
                 Reloaded::open(Vec::new(), make)
             }

@@ -42,7 +42,6 @@ pub async fn concurrent_commits_lose_nothing(s: Subject) {
     }
     for log in &logs {
         assert!(log.is_sorted_by_key(|event| event.recorded_ts), "recorded_ts never decreases");
-        assert!(log.is_sorted_by(|a, b| a.id < b.id), "ids that the store makes grow within a partition");
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::Subject;
 use crate::build::{Draft, event, numbered, partitions, producer_id};
+use crate::tasks::together;
 use prombus_core::{Clock, CommitError, Offset, TopicConfig, TopicName};
+use std::sync::Arc;
 use uuid::Uuid;
 
 const HOUR: u64 = 3_600_000;
@@ -54,6 +56,30 @@ async fn window(s: &Subject, name: &str) -> TopicName {
 
 fn repeated() -> Draft {
     event("1").key("k").id(producer_id(1))
+}
+
+/// Ids that the store makes grow within a partition, also where many commit at once. (Clients that make ids of their
+/// own cannot promise that.)
+pub async fn made_ids_grow_however_many_commit(s: Subject) {
+    const WRITERS: usize = 8;
+    const ROUNDS: usize = 20;
+    let s = Arc::new(s);
+    let topic = s.create("made-ids", partitions(2)).await;
+    together(WRITERS, |writer| {
+        let (s, topic) = (s.clone(), topic.clone());
+        async move {
+            for round in 0..ROUNDS {
+                let n = writer * ROUNDS + round;
+                s.published(&topic, [numbered(n).in_partition(0), numbered(n).in_partition(1)]).await;
+            }
+        }
+    })
+    .await;
+    for partition in 0..2 {
+        let log = s.all(&topic, partition).await;
+        assert_eq!(log.len(), WRITERS * ROUNDS);
+        assert!(log.is_sorted_by(|a, b| a.id < b.id), "ids that the store makes grow within a partition");
+    }
 }
 
 /// An id is remembered for `dedupe_window_ms`, and after that it is as if it were new.

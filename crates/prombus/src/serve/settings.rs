@@ -54,7 +54,7 @@ impl Settings {
     /// Settles everything.
     pub fn resolve(flags: &ServeArgs, around: &Surroundings) -> Result<Self, Failure> {
         let variable = around.variable;
-        let file = read_file(flags, around)?;
+        let (path, file) = read_file(flags, around)?;
         let log_format = flags.log_format.clone().or_else(|| variable("PROMBUS_LOG_FORMAT"));
         let log_format = log_format.as_deref().map_or(Ok(LogFormat::Text), LogFormat::parse);
         Ok(Self {
@@ -68,7 +68,7 @@ impl Settings {
             store: choose_store(flags, around, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
-            gateway: gateway_options(flags, around, &file)?,
+            gateway: gateway_options(flags, around, (path.as_deref(), &file))?,
             topics: file.topics,
         })
     }
@@ -80,8 +80,12 @@ const BODY_TO_COMMIT: usize = 2;
 fn gateway_options(
     flags: &ServeArgs,
     around: &Surroundings,
-    file: &ConfigFile,
+    (path, file): (Option<&Path>, &ConfigFile),
 ) -> Result<GatewayOptions, Failure> {
+    let at_file = |why: String| {
+        let file = path.map(|path| format!("{}: ", path.display())).unwrap_or_default();
+        Failure::Usage(format!("{file}{why}"))
+    };
     let default = GatewayOptions::default();
     let enough = default.max_body_bytes.max(file.limits.limits().commit_bytes.saturating_mul(BODY_TO_COMMIT));
     let (limits, ms) = (&file.limits, |ms: Option<u64>| ms.map(Duration::from_millis));
@@ -93,7 +97,7 @@ fn gateway_options(
         max_connections: limits.connections.unwrap_or(default.max_connections),
         connection_events_per_s: limits.connection_events_per_s.unwrap_or(0),
         topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
-        auth: file.auth.options(around.variable).map_err(Failure::Usage)?,
+        auth: file.auth.options(around.variable).map_err(at_file)?,
         allow_origins: file.server.allow_origins.clone().unwrap_or_default(),
         tls: choose_tls(flags, around, file)?,
     })
@@ -116,12 +120,16 @@ fn choose_tls(
     }
 }
 
-fn read_file(flags: &ServeArgs, around: &Surroundings) -> Result<ConfigFile, Failure> {
+/// The configuration file, and where it is if there is one.
+fn read_file(flags: &ServeArgs, around: &Surroundings) -> Result<(Option<PathBuf>, ConfigFile), Failure> {
     let named = flags.config.clone().or_else(|| (around.variable)("PROMBUS_CONFIG").map(PathBuf::from));
     let found = || Some(around.folder.join(DEFAULT_CONFIG)).filter(|path| path.exists());
     match named.or_else(found) {
-        Some(path) => ConfigFile::read(&path).map_err(|error| Failure::Usage(error.to_string())),
-        None => Ok(ConfigFile::default()),
+        Some(path) => {
+            let file = ConfigFile::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+            Ok((Some(path), file))
+        }
+        None => Ok((None, ConfigFile::default())),
     }
 }
 

@@ -241,8 +241,9 @@ impl Session {
                 acks.push(silent_ack(ctx.lease, event.id, line));
                 return None;
             }
-            let deadline = now + Duration::from_millis(ctx.ack_deadline_ms);
-            let lease = Lease { token: ctx.lease, line, deadline, feed: feed.clone() };
+            let time = Duration::from_millis(ctx.ack_deadline_ms);
+            let (deadline, since) = (now + time, now);
+            let lease = Lease { token: ctx.lease, line, deadline, since, time, feed: feed.clone() };
             Some(Delivery { event, attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
         }));
         if acks.len() > before {

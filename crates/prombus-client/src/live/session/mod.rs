@@ -113,6 +113,7 @@ impl Session {
             Command::Subscribe { feed, done } => self.subscribe(feed, done, now),
             Command::Unsubscribe { feed, done } => self.unsubscribe(feed, Some(done), now),
             Command::Settle { feed, settle } => self.settle(feed, settle, now),
+            Command::Extend { feed, extensions } => self.extend(feed, extensions, now),
             Command::Drain { feed, done } => self.drain(feed, done),
             Command::Pause { feed, pause, done } => self.pause(feed, pause, done, now),
         }

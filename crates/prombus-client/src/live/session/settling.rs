@@ -31,6 +31,18 @@ impl Session {
         }
     }
 
+    /// Lets leases hold longer, all of them in one frame.
+    pub(super) fn extend(&mut self, number: u64, mut extensions: Vec<Settle>, now: Instant) {
+        let line = self.line;
+        // Those of a line that is gone are void anyway.
+        extensions.retain(|extension| extension.line == line);
+        let Some(fed) = self.feeds.get_mut(&number).filter(|fed| fed.is_active()) else { return };
+        if !extensions.is_empty() {
+            fed.unanswered += extensions.len();
+            self.send_settles(number, extensions, now);
+        }
+    }
+
     pub(super) fn gather_acks(&mut self, now: Instant) {
         for number in std::mem::take(&mut self.settling) {
             self.send_acks(number, now);
