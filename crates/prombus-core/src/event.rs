@@ -89,7 +89,7 @@ impl NewEvent {
             check_headers(headers)?;
         }
         if let Some(sid) = &self.sid
-            && sid.as_bytes()[0] != b'"'
+            && serde_json::from_slice::<Cow<'_, str>>(sid.as_bytes()).is_err()
         {
             return Err(BadEvent::Sid);
         }

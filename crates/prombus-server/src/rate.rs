@@ -71,6 +71,11 @@ impl Bucket {
 pub(crate) struct ConnectionRate(Option<Arc<Bucket>>);
 
 impl ConnectionRate {
+    /// Whether there is one.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// So many events a second; 0 is no limit.
     pub fn new(per_s: u64) -> Self {
         Self((per_s > 0).then(|| Arc::new(Bucket::new("connection_events_per_s", per_s))))
@@ -85,6 +90,11 @@ pub(crate) struct TopicRates {
 }
 
 impl TopicRates {
+    /// Whether there are any.
+    pub fn are_limited(&self) -> bool {
+        self.per_s > 0
+    }
+
     /// So many events a second for each; 0 is no limit.
     pub fn new(per_s: u64) -> Self {
         Self { per_s, buckets: Mutex::default() }
@@ -100,6 +110,10 @@ impl TopicRates {
         }
         if buckets.len() >= MAX_BUCKETS {
             buckets.retain(|_, bucket| !bucket.is_full());
+        }
+        if buckets.len() >= MAX_BUCKETS {
+            // So many busy topics: better that some get a second's worth for free than that this grows.
+            buckets.clear();
         }
         let bucket = Arc::new(Bucket::new("topic_events_per_s", self.per_s));
         buckets.insert(topic.clone(), bucket.clone());
@@ -123,6 +137,14 @@ impl TopicRates {
             }
             bucket.refusal(wait)
         })
+    }
+}
+
+impl TopicRates {
+    /// Takes back what was let through and did not happen.
+    pub fn put_back(&self, connection: &ConnectionRate, topic: &TopicName, count: usize) {
+        connection.0.iter().for_each(|bucket| bucket.put_back(count));
+        self.of(topic).iter().for_each(|bucket| bucket.put_back(count));
     }
 }
 
@@ -163,6 +185,9 @@ mod tests {
         let refused = rates.admit(&other, &topic("a"), 1).unwrap_err();
         assert!(refused.message().contains("limits.topic_events_per_s is 5"), "{refused:?}");
         rates.admit(&other, &topic("b"), 100).unwrap();
+        rates.put_back(&other, &topic("a"), 5);
+        rates.admit(&other, &topic("a"), 1).expect("what did not happen does not count");
+        rates.admit(&other, &topic("a"), 9).unwrap();
         let fresh = ConnectionRate::new(3);
         rates.admit(&fresh, &topic("a"), 3).unwrap_err();
         rates

@@ -123,7 +123,13 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
     let Some(tls) = tls else { return converse(stream, conversation).await };
-    match tokio::time::timeout(conversation.header_timeout, tls.accept(stream)).await {
+    let mut stopped = conversation.stopped.clone();
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(conversation.header_timeout, tls.accept(stream)) => accepted,
+        // Nothing was asked for yet.
+        _ = stopped.wait_for(|stopped| *stopped) => return,
+    };
+    match accepted {
         Ok(Ok(stream)) => converse(stream, conversation).await,
         Ok(Err(error)) => tracing::debug!(%error, "a connection did not become an encrypted one"),
         Err(_) => tracing::debug!("a connection took longer than limits.header_timeout_ms to be encrypted"),

@@ -402,3 +402,89 @@ fn publishes_that_come_together_keep_their_order_and_only_bad_ones_fail() {
         .collect();
     assert_eq!(payloads, taken);
 }
+
+#[test]
+fn every_publish_is_answered_however_many_come_at_once() {
+    const ALL: u64 = 3_000;
+    let hub = Hub::start();
+    let mut client = Client::connect(&hub);
+    for number in 0..ALL {
+        let id = format!("0198c0de-0000-7000-8000-{number:012}");
+        let frame = json!({"op": "PUBLISH", "topic": "t", "payload": 1, "opts": {"id": id}, "corr": number});
+        client.socket.write(Message::text(frame.to_string())).unwrap();
+    }
+    client.socket.flush().unwrap();
+    for number in 0..ALL {
+        assert_eq!(client.receive()["corr"], number);
+    }
+}
+
+#[test]
+fn publishes_go_together_only_as_far_as_a_commit_goes() {
+    let hub = Hub::with_file("[limits]\nevent_bytes = 8192\ncommit_bytes = 16384\n", &["--store", "memory"]);
+    let mut client = Client::connect(&hub);
+    client.publish("t", json!(0));
+    for number in 0..200 {
+        let frame = json!({"op": "PUBLISH", "topic": "t", "payload": "x".repeat(1_000), "corr": number});
+        client.socket.write(Message::text(frame.to_string())).unwrap();
+    }
+    client.socket.flush().unwrap();
+    for _ in 0..200 {
+        let answer = client.receive();
+        assert_eq!(answer["op"], "OK", "{answer}");
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_close_still_happens() {
+    let hub = Hub::start();
+    let mut client = Client::connect(&hub);
+    client.publish("t", json!(0));
+    for frame in [
+        json!({"op": "AUTH", "token": "any", "corr": 1}),
+        json!({"op": "PUBLISH", "topic": "t", "payload": "last words"}),
+    ] {
+        client.socket.write(Message::text(frame.to_string())).unwrap();
+    }
+    client.socket.close(None).unwrap();
+    client.socket.flush().unwrap();
+    while client.socket.read().is_ok() {}
+    // A consumer that waits for it sees it.
+    let said = hub.run(&["sub", "t", "--group", "g", "--from", "earliest", "--max", "2"]).ok();
+    assert!(said.contains("last words"), "{said}");
+}
+
+#[test]
+fn a_member_that_does_not_read_leaves_the_rest_to_the_others() {
+    const EVENTS: usize = 400;
+    let hub = Hub::start();
+    let [mut stalled, mut reader, mut producer] = [(); 3].map(|()| Client::connect(&hub));
+    for (client, name) in [(&mut stalled, "stalled"), (&mut reader, "reader")] {
+        let opts = json!({"from": "earliest", "filter": "event.payload.n >= 0", "ordering": "none",
+            "ackTimeoutMs": 600_000, "maxInFlight": 100_000, "batchSize": 10, "member": name});
+        client.ok(json!({"op": "SUBSCRIBE", "topic": "t", "group": "g", "opts": opts}));
+    }
+    let filling = "x".repeat(100_000);
+    for n in 0..EVENTS {
+        producer.publish("t", json!({"n": n, "filling": filling}));
+    }
+    // What the first one has not taken from its socket is all that the other one does not get.
+    let mut got = 0;
+    loop {
+        let status = hub.run(&["groups", "show", "t", "g"]).ok();
+        let status: Value = serde_json::from_str(&status).unwrap();
+        let members = status["members"].as_array().unwrap();
+        let held: u64 = members
+            .iter()
+            .filter(|member| member["member"] == "stalled")
+            .map(|member| member["in_flight"].as_u64().unwrap())
+            .sum();
+        if got + held as usize == EVENTS {
+            break;
+        }
+        let frame = reader.wait_for(|frame| frame["op"] == "EVENT");
+        reader.ok(json!({"op": "ACK", "topic": "t", "group": "g", "id": frame["event"]["id"]}));
+        got += 1;
+    }
+    assert!(got > EVENTS / 2, "the socket of one that does not read takes a few megabytes: {got}");
+}

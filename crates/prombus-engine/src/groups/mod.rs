@@ -31,7 +31,7 @@ pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
 pub use lease::LeaseToken;
 pub use metrics::{GroupCounters, GroupTimes};
 pub use options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsPatch, Ordering};
-pub use pull::Pull;
+pub use pull::{MAX_BATCH, Present, Pull};
 pub use registry::{GroupCall, Groups};
 pub use replay::{Replay, ReplayTo, Replayed};
 pub use state::{Delivery, Settle};

@@ -67,13 +67,13 @@ impl Pull {
     }
 }
 
-/// Says that a member is there while one of its calls goes on.
-struct Present<'a> {
-    group: &'a Arc<Group>,
+/// Says that a member is there for as long as this is kept: while one of its calls goes on, or its connection is open.
+pub struct Present {
+    group: Arc<Group>,
     member: Arc<str>,
 }
 
-impl Drop for Present<'_> {
+impl Drop for Present {
     fn drop(&mut self) {
         self.group.locked().members.exit(&self.member, Instant::now());
         self.group.keep();
@@ -106,12 +106,22 @@ impl Group {
         let start = Instant::now();
         let take = pull.take()?;
         let until = start + pull.wait;
-        self.locked().join(&take.member, start);
-        let _present = Present { group: self, member: take.member.clone() };
-        self.keep();
+        let _present = self.enter_as(take.member.clone(), start);
         let deliveries = self.deliver(&take, until).await;
         self.times.pulls.observe(start.elapsed());
         deliveries
+    }
+
+    /// Counts a member as there, whether it pulls or not.
+    #[must_use = "it is there for as long as this is kept"]
+    pub fn enter(self: &Arc<Self>, member: &str) -> Present {
+        self.enter_as(Arc::from(member), Instant::now())
+    }
+
+    fn enter_as(self: &Arc<Self>, member: Arc<str>, now: Instant) -> Present {
+        self.locked().join(&member, now);
+        self.keep();
+        Present { group: self.clone(), member }
     }
 
     async fn deliver(self: &Arc<Self>, take: &Take, until: Instant) -> Result<Vec<Delivery>, GroupError> {

@@ -58,7 +58,7 @@ async fn admit(app: &Shared, parts: &mut Parts) -> Result<Option<Caller>, ApiErr
 }
 
 /// The token that a request carries.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let Some(first) = given.next() else { return Ok(None) };
     let token = first.to_str().ok().and_then(|text| text.split_once(' '));

@@ -148,7 +148,7 @@ impl Jwt {
         let claims: Claims =
             decode(token, &key.key, &validation).map_err(|error| refusal(error.kind()))?.claims;
         let caller = Caller::new(claims.rules()?, claims.until()?);
-        self.remember(token, &caller);
+        self.remember(token, &caller, &keys);
         Ok(caller)
     }
 
@@ -166,8 +166,13 @@ impl Jwt {
         remembered.callers.get(token).cloned()
     }
 
-    fn remember(&self, token: &str, caller: &Caller) {
-        let callers = &mut self.remembered.lock().callers;
+    /// Unless there are other keys by now: then nobody has checked it with those.
+    fn remember(&self, token: &str, caller: &Caller, keys: &Arc<Vec<Key>>) {
+        let mut remembered = self.remembered.lock();
+        if !remembered.keys.as_ref().is_some_and(|known| Arc::ptr_eq(known, keys)) {
+            return;
+        }
+        let callers = &mut remembered.callers;
         if callers.len() >= MAX_REMEMBERED {
             callers.clear();
         }
@@ -274,7 +279,8 @@ impl Key {
 
     fn from_set(file: &Path, text: &[u8]) -> Result<Vec<Self>, String> {
         let set: JwkSet = serde_json::from_slice(text)
-            .map_err(|error| format!("{} is not a JSON Web Key Set: {error}", file.display()))?;
+            // What is wrong with it is not shown: it may hold secrets.
+            .map_err(|_| format!("{} is not a JSON Web Key Set", file.display()))?;
         let keys: Vec<Self> = set.keys.iter().filter_map(Self::from_jwk).collect();
         if keys.is_empty() {
             return Err(format!("{} has no key for HS256, RS256, ES256 or EdDSA", file.display()));
@@ -290,7 +296,8 @@ impl Key {
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
                 Algorithm::EdDSA
             }
-            AlgorithmParameters::OctetKey(_) => Algorithm::HS256,
+            // An empty secret is no secret.
+            AlgorithmParameters::OctetKey(shared) if !shared.value.is_empty() => Algorithm::HS256,
             _ => return None,
         };
         let said = jwk.common.key_algorithm.as_ref().map(ToString::to_string);

@@ -1,7 +1,7 @@
 //! What is made from files, and made again when they change.
 
 use parking_lot::Mutex;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -36,7 +36,7 @@ impl<T> Reloaded<T> {
         let make: Make<T> = Box::new(make);
         // Stamped before they are read: a change in between is seen next time.
         let stamps = stamps(&files);
-        let value = Arc::new(read(&files, &make)?);
+        let value = Arc::new(make(&read(&files)?)?);
         let current = Mutex::new(Current { value, looked: Instant::now(), stamps });
         Ok(Self { files, make, current })
     }
@@ -48,10 +48,14 @@ impl<T> Reloaded<T> {
             current.looked = Instant::now();
             let now = stamps(&self.files);
             if now != current.stamps {
-                current.stamps = now;
                 let files =
                     self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-                match read(&self.files, &self.make) {
+                // A file that cannot be read for a moment is tried again; one that makes no sense is not.
+                let made = read(&self.files).map(|texts| {
+                    current.stamps = now;
+                    (self.make)(&texts)
+                });
+                match made.flatten() {
                     Ok(value) => {
                         current.value = Arc::new(value);
                         tracing::info!(%files, "read again, because it has changed");
@@ -74,11 +78,11 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     files.iter().map(stamp).collect()
 }
 
-fn read<T>(files: &[PathBuf], make: &Make<T>) -> Result<T, String> {
-    let one =
-        |file: &Path| std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
-    let texts: Vec<Vec<u8>> = files.iter().map(|file| one(file)).collect::<Result<_, _>>()?;
-    make(&texts)
+fn read(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+    let one = |file: &PathBuf| {
+        std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+    };
+    files.iter().map(one).collect()
 }
 
 #[cfg(test)]

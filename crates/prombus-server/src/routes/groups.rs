@@ -28,6 +28,8 @@ use std::time::Duration;
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a member may hold where nothing is said.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// As much of a nack's reason is kept.
+const MAX_REASON_BYTES: usize = 4 << 10;
 /// What the result for one lease takes, about.
 const RESULT_BYTES: usize = 64;
 
@@ -83,7 +85,7 @@ pub(crate) async fn ack(
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     let acks = request.ack.iter().map(|lease| (lease, lease.parse().ok().map(Settle::Ack)));
     let nacks = request.nack.iter().map(|nack| {
-        let reason = nack.reason.as_deref().map(str::to_owned);
+        let reason = nack.reason.as_deref().map(short_reason);
         let settle = |lease| Settle::Nack { lease, reason, delay: ms(nack.delay_ms) };
         (&nack.lease, nack.lease.parse().ok().map(settle))
     });
@@ -120,6 +122,12 @@ pub(crate) async fn put(
     let (group, made) = app.hub()?.group(&topic, &name, &call).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &shown(&group, &group.status().await?)))
+}
+
+/// As much of a reason as is kept with a dead letter.
+pub(crate) fn short_reason(reason: &str) -> String {
+    let end = (0..=reason.len().min(MAX_REASON_BYTES)).rev().find(|end| reason.is_char_boundary(*end));
+    reason[..end.unwrap_or(0)].to_owned()
 }
 
 /// The groups of a topic with how they are doing. One that goes away meanwhile, or cannot be read, is left out, and

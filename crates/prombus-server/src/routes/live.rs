@@ -74,8 +74,13 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
             app.metrics.count_filter_errors(failures - counted);
             counted = failures;
         }
-        if sender.send(piece.into()).await.is_err() {
-            return;
+        tokio::select! {
+            sent = sender.send(piece.into()) => if sent.is_err() {
+                return;
+            },
+            // A client that reads nothing is not waited for then.
+            () = caller.expired() => return,
+            () = app.closing() => return,
         }
     }
 }

@@ -122,8 +122,9 @@ pub(crate) struct Way<'a> {
 /// Publishes and counts.
 pub(crate) async fn publish(way: Way<'_>, events: Vec<Outgoing>) -> Result<Receipt, PublishError> {
     let Way { app, rate, topic } = way;
-    app.rates.admit(rate, topic, events.len())?;
-    let receipt = app.hub()?.publish(topic, events).await?;
+    let (hub, count) = (app.hub()?, events.len());
+    app.rates.admit(rate, topic, count)?;
+    let receipt = hub.publish(topic, events).await.inspect_err(|_| app.rates.put_back(rate, topic, count))?;
     app.metrics.count_published(topic, &receipt);
     Ok(receipt)
 }

@@ -11,7 +11,9 @@ use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use prombus_core::Partition;
 use prombus_engine::Hub;
-use prombus_engine::groups::{Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Pull, SettleCall};
+use prombus_engine::groups::{
+    Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +59,10 @@ pub(super) enum Done {
 /// What is known of a subscription here.
 struct Live {
     group: Arc<Group>,
-    member: String,
+    /// Who consumes, from the first pull on.
+    member: Option<String>,
+    /// Says that the member is there, also while it is paused.
+    present: Option<Present>,
     /// Ends its pull.
     pull: Option<AbortHandle>,
     /// Ends the watch over its partitions.
@@ -76,21 +81,36 @@ pub(super) struct Calls {
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     publishing: Publishing,
     live: HashMap<Key, Live>,
-    groups: HashMap<Key, GroupCall>,
+    groups: HashMap<Key, Arc<GroupCall>>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
+    /// About how many bytes of publishes are not.
+    unanswered_bytes: usize,
 }
 
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        let publishing = Publishing::new(app, rate);
-        Self { hub, running, publishing, live: HashMap::new(), groups: HashMap::new(), unanswered: 0 }
+        let publishing = Publishing::new(app, rate, hub.limits().commit_bytes);
+        Self {
+            hub,
+            running,
+            publishing,
+            live: HashMap::new(),
+            groups: HashMap::new(),
+            unanswered: 0,
+            unanswered_bytes: 0,
+        }
     }
 
     /// How many requests of the client are not answered yet. Pulls are none: there is one for each subscription.
     pub fn unanswered(&self) -> usize {
         self.unanswered
+    }
+
+    /// About how many bytes of publishes are not answered yet.
+    pub fn unanswered_bytes(&self) -> usize {
+        self.unanswered_bytes
     }
 
     pub fn is_empty(&self) -> bool {
@@ -118,7 +138,10 @@ impl Calls {
             else => return None,
         };
         self.unanswered -= match &done {
-            Done::Published(published) => published.len(),
+            Done::Published(published) => {
+                self.unanswered_bytes -= published.iter().map(|one| one.bytes).sum::<usize>();
+                published.len()
+            }
             Done::Subscribed { .. } | Done::Settled { .. } => 1,
             _ => 0,
         };
@@ -134,13 +157,13 @@ impl Calls {
             Done::Again { key, pull, group } => {
                 // A subscription that was ended meanwhile is not taken up again.
                 if let Some(live) = self.live.get_mut(&key) {
-                    live.group = group;
+                    (live.group, live.present) = (group, None);
                     self.start(Effect::Pull(key, pull));
                 }
                 Done::Nothing
             }
             Done::Assigned { key, partitions } => {
-                self.watch(&key);
+                self.watch(&key, partitions.clone());
                 Done::Assigned { key, partitions }
             }
             done => done,
@@ -148,7 +171,7 @@ impl Calls {
     }
 
     fn enter(&mut self, key: Key, group: Arc<Group>) {
-        self.live.insert(key, Live { group, member: String::new(), pull: None, watch: None });
+        self.live.insert(key, Live { group, member: None, present: None, pull: None, watch: None });
     }
 
     /// Starts what the session asks for.
@@ -159,7 +182,9 @@ impl Calls {
         match effect {
             Effect::Send(_) => {}
             Effect::Publish { corr, topic, events, array } => {
-                self.publishing.add(topic, Publish { corr, events, array });
+                let bytes = events.iter().map(|one| one.event.size()).sum();
+                self.unanswered_bytes += bytes;
+                self.publishing.add(topic, Publish { corr, events, array, bytes });
             }
             Effect::Subscribe { corr, keys, call } => self.subscribe(corr, keys, call),
             Effect::Settle { corr, key, call } => self.settle(corr, &key, call),
@@ -174,6 +199,7 @@ impl Calls {
     }
 
     fn subscribe(&mut self, corr: Corr, keys: Vec<Key>, call: GroupCall) {
+        let call = Arc::new(call);
         for key in &keys {
             self.groups.insert(key.clone(), call.clone());
         }
@@ -208,7 +234,9 @@ impl Calls {
         if let Some(before) = live.pull.replace(handle) {
             before.abort();
         }
-        live.member = pull.member.clone().unwrap_or_default();
+        let member = pull.member.as_deref().unwrap_or_default();
+        live.present.get_or_insert_with(|| live.group.enter(member));
+        live.member = Some(member.to_owned());
         let (group, hub) = (live.group.clone(), self.hub.clone());
         let call = self.groups.get(&key).cloned().unwrap_or_default();
         let watched = group.options().mode == Mode::Partitioned && live.watch.is_none();
@@ -235,18 +263,18 @@ impl Calls {
         self.running
             .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
         if watched {
-            self.watch(&watched_key);
+            self.watch(&watched_key, Vec::new());
         }
     }
 
-    /// Waits until the partitions of a member change.
-    fn watch(&mut self, key: &Key) {
+    /// Waits until the partitions of a member are others than those that are `known`.
+    fn watch(&mut self, key: &Key, known: Vec<Partition>) {
         let Some(live) = self.live.get_mut(key) else { return };
         let (handle, registration) = AbortHandle::new_pair();
         live.watch = Some(handle);
-        let (key, group, member) = (key.clone(), live.group.clone(), live.member.clone());
+        let (key, group) = (key.clone(), live.group.clone());
+        let member = live.member.clone().unwrap_or_default();
         let mut moves = group.assignments();
-        let known = group.owned_by(&member);
         let work = async move {
             loop {
                 let partitions = group.owned_by(&member);
@@ -261,9 +289,12 @@ impl Calls {
 
     fn leave(&mut self, key: &Key, leases: &[LeaseToken], lost: bool) {
         self.groups.remove(key);
-        if let Some(live) = self.live.remove(key) {
+        if let Some(mut live) = self.live.remove(key) {
             live.group.give_back(leases, lost);
-            live.group.leave(&live.member);
+            live.present = None;
+            if let Some(member) = &live.member {
+                live.group.leave(member);
+            }
         }
     }
 
@@ -280,7 +311,7 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
         Some(Done::Published(published)) => {
-            for Published { corr, array, result } in published {
+            for Published { corr, array, result, .. } in published {
                 session.published(corr, array, result, out);
             }
         }

@@ -8,6 +8,7 @@ mod frames;
 mod held;
 mod publishing;
 mod session;
+mod talk;
 
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -18,26 +19,21 @@ use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
-use bytes::Bytes;
 use calls::Calls;
-use futures::stream::{SplitSink, SplitStream};
+use futures::stream::SplitStream;
 use futures::{FutureExt, SinkExt, StreamExt};
-use session::{Effect, Guest, Session};
+use session::{Guest, Session};
 use std::pin::pin;
 use std::time::Duration;
+use talk::Talk;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
-/// At most so many requests of a connection wait for their answers; then no more frames are taken.
-const MAX_UNANSWERED: usize = 4_096;
 /// So many frames and results are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// How often a silent client is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(90);
-/// A client that takes nothing for so long is gone.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// How long what was asked for may take once the connection has ended.
 const FINISH_TIME: Duration = Duration::from_secs(5);
 
@@ -115,7 +111,8 @@ async fn connection(socket: WebSocket, app: App, (caller, rate): (Option<Caller>
     let mut session = Session::new(name, guest, hub.limits().commit_bytes);
     let mut calls = Calls::new(app.clone(), rate, hub);
     let (mut sink, mut stream) = socket.split();
-    let end = converse(&app, &mut session, &mut calls, (&mut sink, &mut stream)).await;
+    let mut talk = Talk::new(&mut session, &mut calls, &mut sink);
+    let end = converse(&app, &mut talk, &mut stream).await;
     finish(&mut session, &mut calls).await;
     calls.give_back(session.end());
     let close =
@@ -156,115 +153,47 @@ fn welcome_until(session: &Session, auth_until: Instant) -> Instant {
     }
 }
 
-async fn converse(
-    app: &App,
-    session: &mut Session,
-    calls: &mut Calls,
-    (sink, stream): (&mut SplitSink<WebSocket, Message>, &mut SplitStream<WebSocket>),
-) -> End {
+async fn converse(app: &App, talk: &mut Talk<'_>, stream: &mut SplitStream<WebSocket>) -> End {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_seen = Instant::now();
-    let mut effects = Vec::new();
     let auth_until = Instant::now() + AUTH_TIME;
-    let mut welcome = pin!(sleep_until(welcome_until(session, auth_until)));
+    let mut welcome = pin!(sleep_until(welcome_until(talk.session, auth_until)));
     loop {
         let (mut ask, mut end) = (false, None);
         tokio::select! {
-            done = calls.next(), if !calls.is_empty() => calls::report(done, session, &mut effects),
-            message = stream.next(), if calls.unanswered() < MAX_UNANSWERED => {
+            done = talk.calls.next(), if !talk.calls.is_empty() => talk.report(done),
+            message = stream.next(), if talk.takes_more() => {
                 last_seen = Instant::now();
-                end = take(message, session, &mut effects);
+                end = talk.take(message);
             }
             _ = ping.tick() => match last_seen.elapsed() {
-                silent if silent > SILENT => return End::SILENT,
+                silent if silent > SILENT && talk.takes_more() => return End::SILENT,
                 _ => ask = true,
             },
-            () = &mut welcome => match session.caller() {
+            () = &mut welcome => match talk.session.caller() {
                 None => return End::NO_TOKEN,
                 Some(caller) if caller.is_expired() => return End::EXPIRED,
-                Some(_) => welcome.as_mut().reset(welcome_until(session, auth_until)),
+                Some(_) => welcome.as_mut().reset(welcome_until(talk.session, auth_until)),
             },
             () = app.closing() => return End::CLOSING,
         }
         for _ in 0..MAX_AT_ONCE {
-            if end.is_some() || calls.unanswered() + effects.len() >= MAX_UNANSWERED {
+            if end.is_some() || !talk.takes_more() {
                 break;
             }
             let Some(message) = stream.next().now_or_never() else { break };
-            end = take(message, session, &mut effects);
+            last_seen = Instant::now();
+            end = talk.take(message);
         }
-        for _ in 0..MAX_AT_ONCE {
-            if let Err(end) = perform(&mut effects, calls, sink).await {
-                return end;
-            }
-            // Asking for what is done also gets what was just started under way, in its order.
-            let Some(done) = calls.next().now_or_never().flatten() else { break };
-            calls::report(Some(done), session, &mut effects);
+        if let Err(broken) = talk.go_on(ask, end.is_some()).await {
+            return end.unwrap_or(broken);
         }
         if let Some(end) = end {
-            return perform(&mut effects, calls, sink).await.err().unwrap_or(end);
+            return end;
         }
-        if session.has_new_caller() {
-            welcome.as_mut().reset(welcome_until(session, auth_until));
-        }
-        if ask {
-            let _ = sink.feed(Message::Ping(Bytes::new())).await;
-        }
-        match timeout(SEND_TIMEOUT, sink.flush()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return End::BROKEN,
-            Err(_) => return End::SILENT,
-        }
-    }
-}
-
-/// Does what the session asks for. Frames are only put together; they leave in one piece.
-async fn perform(
-    effects: &mut Vec<Effect>,
-    calls: &mut Calls,
-    sink: &mut SplitSink<WebSocket, Message>,
-) -> Result<(), End> {
-    for effect in effects.drain(..) {
-        match effect {
-            Effect::Send(frame) => {
-                // Frames are made of JSON, which is UTF-8.
-                let Ok(text) = Utf8Bytes::try_from(frame) else { continue };
-                match timeout(SEND_TIMEOUT, sink.feed(Message::Text(text))).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(End::BROKEN),
-                    Err(_) => return Err(End::SILENT),
-                }
-            }
-            effect => calls.start(effect),
-        }
-    }
-    calls.submit();
-    Ok(())
-}
-
-/// Takes what came over the socket; says whether that ends the connection.
-fn take(
-    message: Option<Result<Message, axum::Error>>,
-    session: &mut Session,
-    effects: &mut Vec<Effect>,
-) -> Option<End> {
-    match message {
-        Some(Ok(Message::Text(text))) => {
-            session.frame(&Bytes::from(text), effects);
-            None
-        }
-        Some(Ok(Message::Binary(_))) => Some(End::BINARY),
-        // Pings are answered by the library.
-        Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
-        Some(Ok(Message::Close(_))) | None => Some(End::CLOSED),
-        Some(Err(error)) => {
-            tracing::debug!(%error, "a WebSocket broke");
-            Some(match error.into_inner().downcast_ref::<tungstenite::Error>() {
-                Some(tungstenite::Error::Capacity(_)) => End::TOO_LARGE,
-                Some(tungstenite::Error::Utf8(_)) => End::NOT_TEXT,
-                _ => End::BROKEN,
-            })
+        if talk.session.has_new_caller() {
+            welcome.as_mut().reset(welcome_until(talk.session, auth_until));
         }
     }
 }

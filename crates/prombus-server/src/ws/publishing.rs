@@ -25,6 +25,8 @@ pub(super) struct Publish {
     pub corr: Corr,
     pub events: Vec<Outgoing>,
     pub array: bool,
+    /// What it counts as while it is not answered.
+    pub bytes: usize,
 }
 
 impl Publish {
@@ -39,6 +41,7 @@ impl Publish {
 pub(super) struct Published {
     pub corr: Corr,
     pub array: bool,
+    pub bytes: usize,
     pub result: Result<Receipt, ApiError>,
 }
 
@@ -59,6 +62,8 @@ pub(super) struct Publishing {
     /// only then that it is there would be passed by later ones.
     behind: HashMap<TopicName, VecDeque<Publish>>,
     together: Option<Together>,
+    /// At most so many bytes go together; 0 where each goes alone, because it is counted alone.
+    max_together: usize,
 }
 
 /// Publishes that are about to go together.
@@ -69,8 +74,11 @@ struct Together {
 }
 
 impl Publishing {
-    pub fn new(app: App, rate: ConnectionRate) -> Self {
+    pub fn new(app: App, rate: ConnectionRate, commit_bytes: usize) -> Self {
+        let limited = rate.is_limited() || app.rates.are_limited();
+        let max_together = if limited { 0 } else { MAX_TOGETHER_BYTES.min(commit_bytes) };
         Self {
+            max_together,
             app,
             rate,
             running: FuturesOrdered::new(),
@@ -91,7 +99,7 @@ impl Publishing {
         } else if !self.known.contains(&topic) {
             self.behind.insert(topic.clone(), VecDeque::new());
             self.start(topic, vec![publish]);
-        } else if publish.is_plain() {
+        } else if publish.is_plain() && publish.bytes <= self.max_together {
             self.gather(topic, publish);
         } else {
             self.submit();
@@ -100,11 +108,9 @@ impl Publishing {
     }
 
     fn gather(&mut self, topic: TopicName, publish: Publish) {
-        let bytes: usize = publish.events.iter().map(|one| one.event.size()).sum();
+        let (bytes, most) = (publish.bytes, self.max_together);
         let fits = |with: &Together| {
-            with.topic == topic
-                && with.publishes.len() < MAX_TOGETHER
-                && with.bytes + bytes <= MAX_TOGETHER_BYTES
+            with.topic == topic && with.publishes.len() < MAX_TOGETHER && with.bytes + bytes <= most
         };
         match self.together.as_mut().filter(|with| fits(with)) {
             Some(with) => {
@@ -193,7 +199,7 @@ async fn alone(way: Way<'_>, mut one: Publish) -> Published {
 
 impl Publish {
     fn done(self, result: Result<Receipt, ApiError>) -> Published {
-        Published { corr: self.corr, array: self.array, result }
+        Published { corr: self.corr, array: self.array, bytes: self.bytes, result }
     }
 }
 

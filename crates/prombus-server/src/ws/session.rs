@@ -7,23 +7,27 @@ use crate::auth::{Action, Ask, Auth, Caller};
 use crate::error::ApiError;
 use crate::outgoing;
 use crate::params::parse_id;
-use crate::routes::groups::group_call;
+use crate::routes::groups::{group_call, short_reason};
 use crate::routes::publish::parse_array;
 use bytes::Bytes;
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
-use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, Settle, SettleCall};
+use prombus_engine::groups::{
+    Delivery, GroupCall, GroupName, LeaseToken, MAX_BATCH, Pull, Settle, SettleCall,
+};
 use prombus_wire::{
     AuthFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame, SubscribeOptions,
     SubscriptionFrame, parse_object,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The most subscriptions of a connection.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
+/// The most events that one frame may settle: as many as a delivery may have.
+const MAX_SETTLED: usize = MAX_BATCH;
 /// How many deliveries come at once where nothing is said.
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a subscription holds where nothing is said.
@@ -58,6 +62,16 @@ pub(crate) enum Effect {
     Leave(Key, Vec<LeaseToken>),
     /// Settle deliveries, and say so with [`Session::settled`].
     Settle { corr: Corr, key: Key, call: SettleCall },
+}
+
+impl Effect {
+    /// About how much memory waits in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Publish { events, .. } => events.iter().map(|one| one.event.size()).sum(),
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -213,19 +227,19 @@ impl Session {
             _ => return Err(ApiError::bad_request("SUBSCRIBE has either a topic, or topics")),
         };
         let group = GroupName::parse(&frame.group)?;
-        let mut keys = Vec::with_capacity(names.len());
+        if self.subscriptions.len() + names.len() > MAX_SUBSCRIPTIONS {
+            let message = format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions");
+            return Err(ApiError::too_large(message));
+        }
+        let (mut keys, mut seen) = (Vec::with_capacity(names.len()), HashSet::new());
         for name in names {
             let key = Key { topic: TopicName::parse(&name)?, group: group.clone() };
             self.check(Action::Subscribe, (&key.topic, Some(&key.group)))?;
-            if self.subscriptions.contains_key(&key) || keys.contains(&key) {
+            if self.subscriptions.contains_key(&key) || !seen.insert(key.topic.clone()) {
                 let message = format!("this connection has subscribed to {} as {group} already", key.topic);
                 return Err(ApiError::with_code(ErrorCode::AlreadySubscribed, message));
             }
             keys.push(key);
-        }
-        if self.subscriptions.len() + keys.len() > MAX_SUBSCRIPTIONS {
-            let message = format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions");
-            return Err(ApiError::too_large(message));
         }
         let opts = frame.opts.map(|opts| opts.0).unwrap_or_default();
         let (batch, pull) = (opts.batch.unwrap_or(false), self.pull_of(&opts));
@@ -266,8 +280,8 @@ impl Session {
     ) {
         if let Err(error) = result {
             for key in keys {
-                self.subscriptions.remove(&key);
-                out.push(Effect::Stop(key));
+                let held = self.subscriptions.remove(&key).map(|subscription| subscription.held.leases());
+                out.push(Effect::Leave(key, held.unwrap_or_default()));
             }
             return refuse(corr, &error, out);
         }
@@ -333,6 +347,10 @@ impl Session {
             let message = "reason and delay_ms go with NACK, extend_ms with MODACK";
             return Err(ApiError::bad_request(message));
         }
+        let named = frame.ids.as_ref().map_or(0, Vec::len) + frame.leases.as_ref().map_or(0, Vec::len);
+        if named > MAX_SETTLED {
+            return Err(ApiError::too_large(format!("{op} takes {MAX_SETTLED} events at a time")));
+        }
         let (key, subscription) = self.known(&frame.topic, &frame.group)?;
         let mut leases = Vec::new();
         for id in frame.id.iter().chain(frame.ids.iter().flatten()) {
@@ -348,12 +366,13 @@ impl Session {
         if leases.is_empty() {
             return Err(ApiError::bad_request(format!("{op} needs id, ids, lease or leases")));
         }
+
         let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
         let settle = |lease| match op {
             "ACK" => Settle::Ack(lease),
             "NACK" => Settle::Nack {
                 lease,
-                reason: frame.reason.as_deref().map(str::to_owned),
+                reason: frame.reason.as_deref().map(short_reason),
                 delay: ms(frame.delay_ms),
             },
             _ => Settle::Extend { lease, by: ms(frame.extend_ms) },

@@ -102,10 +102,16 @@ impl Auth {
         if tokens.is_empty() {
             return Err("auth.mode = \"token\" needs auth.tokens".into());
         }
-        let one = |(index, token): (usize, &Token)| {
-            token.resolve(variable).map_err(|why| format!("auth.tokens, entry {}: {why}", index + 1))
-        };
-        tokens.iter().enumerate().map(one).collect()
+        let mut known: Vec<StaticToken> = Vec::with_capacity(tokens.len());
+        for (index, token) in tokens.iter().enumerate() {
+            let at_entry = |why: String| format!("auth.tokens, entry {}: {why}", index + 1);
+            let token = token.resolve(variable).map_err(at_entry)?;
+            if known.iter().any(|other| other.token == token.token) {
+                return Err(at_entry("the token is there already, in an earlier entry".into()));
+            }
+            known.push(token);
+        }
+        Ok(known)
     }
 
     fn jwt(&self, variable: Variable) -> Result<JwtOptions, String> {
@@ -122,13 +128,17 @@ impl Auth {
                 "auth.mode = \"jwt\" needs one of secret, secret_env, public_key_file and jwks_file".into()
             );
         };
-        let list = |given: &Option<OneOrMany>| match given {
-            None => Vec::new(),
-            Some(OneOrMany::One(one)) => vec![one.clone()],
-            Some(OneOrMany::Many(many)) => many.clone(),
+        let list = |name: &str, given: &Option<OneOrMany>| match given {
+            None => Ok(Vec::new()),
+            Some(OneOrMany::One(one)) => Ok(vec![one.clone()]),
+            Some(OneOrMany::Many(many)) if many.is_empty() => Err(format!(
+                "auth.{name} is empty: leave it out if it does not matter whom tokens are for or come from"
+            )),
+            Some(OneOrMany::Many(many)) => Ok(many.clone()),
         };
+        let (audience, issuer) = (list("audience", &self.audience)?, list("issuer", &self.issuer)?);
         let require_exp = self.require_exp.unwrap_or(false);
-        Ok(JwtOptions { key, audience: list(&self.audience), issuer: list(&self.issuer), require_exp })
+        Ok(JwtOptions { key, audience, issuer, require_exp })
     }
 }
 
@@ -160,7 +170,8 @@ fn secret(
         (Some(_), Some(_)) => return Err("it is given twice, by itself and by a variable".into()),
         (Some(written), None) => Some(written.clone()),
         (None, Some(name)) => match variable(name) {
-            Some(value) => Some(Secret::new(value)),
+            // Files that are read into variables end with a line break.
+            Some(value) => Some(Secret::new(value.trim())),
             None => return Err(format!("the environment variable {name} is not set")),
         },
         (None, None) => None,
@@ -235,6 +246,12 @@ mod tests {
             ("mode = \"jwt\"\nsecret = \"\"", "must not be empty"),
             ("mode = \"jwt\"\nsecret_env = \"UNSET\"", "UNSET is not set"),
             ("mode = \"token\"", "needs auth.tokens"),
+            ("mode = \"jwt\"\nsecret = \"0123456789abcdef\"\naudience = []", "auth.audience is empty"),
+            ("mode = \"jwt\"\nsecret = 123456789", "invalid type: integer, expected"),
+            (
+                "mode = \"token\"\ntokens = [{ token = \"x\", scopes = [\"*:**\"] }, { token = \"x\", scopes = [\"*:**\"] }]",
+                "entry 2: the token is there already",
+            ),
             ("mode = \"token\"\ntokens = [{ token = \"x\" }]", "entry 1: it needs scopes"),
             ("mode = \"token\"\ntokens = [{ scopes = [\"*:**\"] }]", "entry 1: it needs token"),
             ("mode = \"token\"\ntokens = [{ token = \"x\", scopes = [\"write:a\"] }]", "is not a scope"),
@@ -249,7 +266,7 @@ mod tests {
         ] {
             let why = options(&format!("[auth]\n{text}")).unwrap_err();
             assert!(why.contains(told), "{text}: {why}");
-            assert!(!why.contains("0123456789abcdef"), "secrets are not shown: {why}");
+            assert!(!why.contains("123456789"), "secrets are not shown: {why}");
         }
     }
 }

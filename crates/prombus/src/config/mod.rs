@@ -70,11 +70,14 @@ impl ConfigFile {
     }
 }
 
-/// A message without the text that was found where something else was wanted: it may be a secret.
+/// A message without what was found where something else was wanted: it may be a secret.
 fn without_value(message: &str) -> String {
-    match (message.find(": string \""), message.rfind("\", expected ")) {
+    const FOUND: &str = "invalid type: ";
+    match (message.find(FOUND), message.rfind(", expected ")) {
         (Some(start), Some(end)) if start < end => {
-            format!("{}: string{}", &message[..start], &message[end + 1..])
+            let found = &message[start + FOUND.len()..end];
+            let kind = found.split([' ', '`', '"']).next().unwrap_or_default();
+            format!("{}{FOUND}{kind}{}", &message[..start], &message[end..])
         }
         _ => message.to_owned(),
     }

@@ -251,3 +251,20 @@ fn a_token_holds_from_its_frame_on() {
     assert_eq!(said[2]["code"], "forbidden", "what is no longer allowed ends");
     assert_eq!(code(&mut session, pause), "not_subscribed");
 }
+
+#[test]
+fn no_frame_settles_or_subscribes_without_measure() {
+    let mut session = consuming();
+    let leases = vec!["0000000000000001-1"; MAX_SETTLED + 1];
+    let nack = json!({"op": "NACK", "topic": "t", "group": "g", "leases": leases, "reason": "x"});
+    assert_eq!(code(&mut session, nack), "too_large");
+    let topics: Vec<String> = (0..=MAX_SUBSCRIPTIONS).map(|n| format!("t{n}")).collect();
+    assert_eq!(code(&mut session, json!({"op": "SUBSCRIBE", "topics": topics, "group": "g"})), "too_large");
+    let long = "ö".repeat(10_000);
+    let nack = json!({"op": "NACK", "topic": "t", "group": "g", "id": ID, "reason": long});
+    let mut out = Vec::new();
+    session.frame(&Bytes::from(nack.to_string()), &mut out);
+    let Some(Effect::Settle { call, .. }) = out.pop() else { panic!("{out:?}") };
+    let Some(Some(Settle::Nack { reason: Some(reason), .. })) = call.settles.first() else { panic!() };
+    assert!(reason.len() <= 4096 && long.starts_with(&**reason), "{}", reason.len());
+}

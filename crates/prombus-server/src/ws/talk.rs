@@ -1,0 +1,147 @@
+//! One end of a connection at work: what has come goes to the session, what the session asks for is done, and frames leave
+//! together.
+//!
+//! While the socket takes nothing, nothing new is started for it. What is under way goes on all the same: a call that
+//! stood still might hold what others wait for.
+
+use super::calls::{self, Calls, Done};
+use super::session::{Effect, Session};
+use super::{End, MAX_AT_ONCE};
+use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
+use bytes::Bytes;
+use futures::stream::SplitSink;
+use futures::{FutureExt, SinkExt};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// At most so many requests of a connection wait for their answers; then no more frames are taken.
+const MAX_UNANSWERED: usize = 4_096;
+/// And at most so many bytes of them, about.
+const MAX_UNANSWERED_BYTES: usize = 64 << 20;
+/// A client that takes nothing for so long is gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+
+type Sink = SplitSink<WebSocket, Message>;
+
+pub(super) struct Talk<'a> {
+    pub session: &'a mut Session,
+    pub calls: &'a mut Calls,
+    pub sink: &'a mut Sink,
+    /// What is to be done.
+    effects: Vec<Effect>,
+    /// About how much memory waits in it.
+    waiting: usize,
+}
+
+impl<'a> Talk<'a> {
+    pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink) -> Self {
+        Self { session, calls, sink, effects: Vec::new(), waiting: 0 }
+    }
+
+    /// Whether there is room for more requests.
+    pub fn takes_more(&self) -> bool {
+        self.calls.unanswered() + self.effects.len() < MAX_UNANSWERED
+            && self.calls.unanswered_bytes() + self.waiting < MAX_UNANSWERED_BYTES
+    }
+
+    /// Tells the session what came of a call.
+    pub fn report(&mut self, done: Option<Done>) {
+        calls::report(done, self.session, &mut self.effects);
+    }
+
+    /// Takes what came over the socket; says whether that ends the connection.
+    pub fn take(&mut self, message: Option<Result<Message, axum::Error>>) -> Option<End> {
+        match message {
+            Some(Ok(Message::Text(text))) => {
+                let before = self.effects.len();
+                self.session.frame(&Bytes::from(text), &mut self.effects);
+                self.waiting += self.effects[before..].iter().map(Effect::bytes).sum::<usize>();
+                None
+            }
+            Some(Ok(Message::Binary(_))) => Some(End::BINARY),
+            // Pings are answered by the library.
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+            Some(Ok(Message::Close(_))) | None => Some(End::CLOSED),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a WebSocket broke");
+                Some(match error.into_inner().downcast_ref::<tungstenite::Error>() {
+                    Some(tungstenite::Error::Capacity(_)) => End::TOO_LARGE,
+                    Some(tungstenite::Error::Utf8(_)) => End::NOT_TEXT,
+                    _ => End::BROKEN,
+                })
+            }
+        }
+    }
+
+    /// Does what there is to do, and sends what there is to send; at the end only the former matters.
+    pub async fn go_on(&mut self, ask: bool, at_end: bool) -> Result<(), End> {
+        for _ in 0..MAX_AT_ONCE {
+            self.perform().await?;
+            // Asking for what is done also gets what was just started under way, in its order.
+            let Some(done) = self.calls.next().now_or_never().flatten() else { break };
+            self.report(Some(done));
+        }
+        self.perform().await?;
+        if ask {
+            self.send(Message::Ping(Bytes::new())).await?;
+        }
+        if at_end {
+            return Ok(());
+        }
+        self.until(|sink, cx| sink.poll_flush_unpin(cx)).await
+    }
+
+    /// Does what the session asks for. Frames are only put together; they leave in one piece. Where the socket is
+    /// broken, everything else still happens.
+    async fn perform(&mut self) -> Result<(), End> {
+        let mut sent = Ok(());
+        let mut effects = std::mem::take(&mut self.effects);
+        self.waiting = 0;
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Send(frame) if sent.is_ok() => {
+                    // Frames are made of JSON, which is UTF-8.
+                    if let Ok(text) = Utf8Bytes::try_from(frame) {
+                        sent = self.send(Message::Text(text)).await;
+                    }
+                }
+                Effect::Send(_) => {}
+                effect => self.calls.start(effect),
+            }
+        }
+        self.calls.submit();
+        // Its room is used again, behind what has come meanwhile.
+        effects.append(&mut self.effects);
+        self.effects = effects;
+        sent
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        self.until(|sink, cx| sink.poll_ready_unpin(cx)).await?;
+        self.sink.start_send_unpin(message).map_err(|_| End::BROKEN)
+    }
+
+    /// Waits for the socket, while calls that are under way go on.
+    async fn until(
+        &mut self,
+        mut poll: impl FnMut(&mut Sink, &mut Context<'_>) -> Poll<Result<(), axum::Error>>,
+    ) -> Result<(), End> {
+        let Self { session, calls, sink, effects, .. } = self;
+        if let Some(ready) = poll_fn(|cx| poll(sink, cx)).now_or_never() {
+            return ready.map_err(|_| End::BROKEN);
+        }
+        let mut ready = pin!(timeout(SEND_TIMEOUT, poll_fn(|cx| poll(sink, cx))));
+        loop {
+            tokio::select! {
+                biased;
+                ready = &mut ready => {
+                    return ready.map_err(|_| End::SILENT)?.map_err(|_| End::BROKEN);
+                }
+                done = calls.next(), if !calls.is_empty() => calls::report(done, session, effects),
+            }
+        }
+    }
+}
