@@ -123,6 +123,7 @@ behaviours! {
         a_join_moves_only_what_it_must
         a_silent_member_is_dropped
         a_member_that_waits_is_not_silent
+        a_member_that_is_there_is_not_silent
         a_move_fences_the_old_owner_and_counts_nothing
         epochs_grow_and_survive_a_restart
         in_a_shared_group_everyone_may_get_everything;

@@ -111,6 +111,22 @@ pub async fn a_member_that_waits_is_not_silent(s: Stage) {
     assert!(moved.is_err(), "it keeps its partitions as long as it waits");
 }
 
+pub async fn a_member_that_is_there_is_not_silent(s: Stage) {
+    let topic = s.topic("present", 4).await;
+    let ttl = 50;
+    let options = OptionsPatch { member_ttl_ms: Some(ttl), ..partitioned() };
+    let group = s.group(&topic, "g", options).await;
+    let mut moves = group.assignments();
+    let present = group.enter("m");
+    assert_eq!(group.owned_by("m").len(), 4);
+    moves.mark_unchanged();
+    let quiet = tokio::time::timeout(Duration::from_millis(4 * ttl), moves.changed()).await;
+    assert!(quiet.is_err(), "it keeps its partitions without a pull");
+    drop(present);
+    moves.changed().await.expect("it falls silent in the end");
+    assert!(group.owned_by("m").is_empty());
+}
+
 pub async fn a_move_fences_the_old_owner_and_counts_nothing(s: Stage) {
     let topic = s.topic("moves", 8).await;
     one_each(&s, &topic, 8).await;

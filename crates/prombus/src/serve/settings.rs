@@ -21,7 +21,7 @@ pub struct Settings {
     pub log_format: LogFormat,
     pub limits: Limits,
     pub topics: Topics,
-    /// How the hub is reached, but for its version.
+    /// How the hub is reached.
     pub gateway: GatewayOptions,
 }
 
