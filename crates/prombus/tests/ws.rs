@@ -370,7 +370,14 @@ fn publishes_that_come_together_keep_their_order_and_only_bad_ones_fail() {
             30 => json!({"key": "k", "expect": {"last_id": null}}),
             _ => json!({}),
         };
-        let frame = json!({"op": "PUBLISH", "topic": "t", "payload": number, "opts": opts, "corr": number.to_string()});
+        let mut frame = json!({"op": "PUBLISH", "topic": "t", "corr": number.to_string()});
+        if number % 50 == 40 {
+            // An array is all or none, whatever it goes together with.
+            let ts = if number % 100 == 40 { 1 } else { u64::MAX };
+            frame["events"] = json!([{"payload": "a"}, {"payload": "b", "ts": ts}]);
+        } else {
+            (frame["payload"], frame["opts"]) = (json!(number), opts);
+        }
         client.socket.write(Message::text(frame.to_string())).unwrap();
     }
     client.socket.flush().unwrap();
@@ -379,6 +386,19 @@ fn publishes_that_come_together_keep_their_order_and_only_bad_ones_fail() {
         let answer = client.receive();
         assert_eq!(answer["corr"], number.to_string(), "answers come in the order of the publishes");
         let code = match number {
+            _ if number % 100 == 40 => {
+                assert_eq!(answer["events"][0]["offset"], taken.len(), "{answer}");
+                taken.extend([json!("a"), json!("b")]);
+                continue;
+            }
+            _ if number % 100 == 90 => {
+                assert_eq!(
+                    (&answer["code"], &answer["index"]),
+                    (&json!("bad_request"), &json!(1)),
+                    "{answer}"
+                );
+                continue;
+            }
             _ if number % 50 == 7 || number % 50 == 21 => "bad_request",
             _ if number % 50 == 14 => "id_conflict",
             _ if number % 50 == 30 && number > 50 => "expectation_failed",

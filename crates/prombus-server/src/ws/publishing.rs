@@ -32,8 +32,7 @@ pub(super) struct Publish {
 impl Publish {
     /// Whether it may go together with others.
     fn is_plain(&self) -> bool {
-        let plain = |one: &Outgoing| one.event.id.is_none() && one.expect.is_none();
-        !self.array && self.events.iter().all(plain)
+        self.events.iter().all(|one| one.event.id.is_none() && one.expect.is_none())
     }
 }
 
