@@ -56,6 +56,9 @@ pub enum ClientError {
     /// What was to be sent cannot be written as JSON.
     #[error("this cannot be sent as JSON: {0}")]
     BadInput(#[from] serde_json::Error),
+    /// A payload is not of the type that was asked for.
+    #[error("the payload cannot be read as what was asked for: {0}")]
+    BadPayload(#[source] serde_json::Error),
 }
 
 /// An error that the hub answered with.
@@ -111,6 +114,7 @@ impl ClientError {
             Self::BadUrl { .. }
             | Self::BadAnswer(_)
             | Self::BadInput(_)
+            | Self::BadPayload(_)
             | Self::Ended(_)
             | Self::BadCertificate(_) => false,
         }

@@ -1,4 +1,7 @@
-//! A client for a prombus hub over HTTP.
+//! A client for a prombus hub: single calls over HTTP with a [`Client`], and a connection that stays with a [`Live`].
+//!
+//! The connection publishes and consumes over one WebSocket. It is made anew when it breaks, and nothing is lost or
+//! doubled by that: see [`live`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), prombus_client::ClientError> {
@@ -181,6 +184,12 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
     let bad = |why: String| ClientError::BadUrl { url: text.to_owned(), why };
     let url = Url::parse(text).map_err(|error| bad(error.to_string()))?;
     match url.scheme() {
+        "http" | "https" if !url.username().is_empty() || url.password().is_some() => {
+            // The address must not be shown as it was given.
+            let bare = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+            let why = "it has a user name or a password, which a hub does not know: give a token instead";
+            Err(ClientError::BadUrl { url: bare, why: why.into() })
+        }
         "http" | "https" if url.has_host() => Ok(url),
         "http" | "https" => Err(bad("it names no host".into())),
         other => Err(bad(format!("{other}: is neither http: nor https:"))),
@@ -207,6 +216,15 @@ mod tests {
         let behind = Client::new("http://hub/behind/", None).unwrap();
         assert_eq!(behind.url(), "http://hub/behind");
         assert_eq!((behind.host_and_port().as_str(), behind.base_path()), ("hub:80", "/behind"));
+    }
+
+    #[test]
+    fn addresses_with_passwords_are_refused_and_not_shown() {
+        for bad in ["http://user:secret@hub", "https://secret@hub:7070/x", "http://:secret@hub"] {
+            let error = Client::new(bad, None).unwrap_err();
+            assert!(error.to_string().contains("give a token"), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
     }
 
     #[test]

@@ -257,7 +257,7 @@ impl<T: DeserializeOwned + Send + 'static> TypedTopic<T> {
         let handler = move |delivery: Delivery| {
             let handled = match delivery.payload::<T>() {
                 Ok(payload) => Ok(handler(payload, delivery)),
-                Err(error) => Err(format!("the payload is not what this consumer expects: {error}")),
+                Err(error) => Err(error.to_string()),
             };
             async move { handled?.await.map_err(|error| error.to_string()) }
         };
@@ -285,6 +285,7 @@ impl<T: Serialize> TypedPublisher<T> {
 }
 
 /// Deliveries whose payloads are of one type.
+#[must_use = "dropping it ends it"]
 #[derive(Debug)]
 pub struct TypedSubscription<T> {
     subscription: Subscription,

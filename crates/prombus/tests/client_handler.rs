@@ -186,7 +186,7 @@ async fn typed_events_go_in_and_out_with_their_keys() {
                 seen.push(order.number);
             }
             Err(error) => {
-                assert!(matches!(error, ClientError::BadInput(_)), "{error}");
+                assert!(matches!(error, ClientError::BadPayload(_)), "{error}");
                 odd += 1;
             }
         }

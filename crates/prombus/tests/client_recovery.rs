@@ -132,11 +132,17 @@ async fn a_hub_that_is_stopped_under_load_is_no_loss_and_no_double() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_close_tells_why() {
     let mut spot = Spot::start();
-    let live = spot.client().connect_with(quick()).await.unwrap();
+    // The first reason stays for so long that nothing else can take its place.
+    let pause = Duration::from_secs(600);
+    let options = LiveOptions { first_pause: pause, longest_pause: pause, ..LiveOptions::default() };
+    let live = spot.client().connect_with(options).await.unwrap();
     let mut state = live.watch();
+    let watching = tokio::spawn(async move {
+        state.changed().await.unwrap();
+        state.borrow().clone()
+    });
     tokio::task::block_in_place(|| spot.stop());
-    soon("the line is gone", state.changed()).await.unwrap();
-    let state = state.borrow().clone();
+    let state = soon("the line is gone", watching).await.unwrap();
     assert!(
         matches!(&state, LiveState::Reconnecting { reason, .. } if reason.contains("the hub is closing")),
         "{state}"
@@ -220,8 +226,9 @@ async fn a_handler_is_not_called_again_for_an_ack_that_was_lost() {
         }
     };
     soon("all are being handled", all_run).await;
+    let mut state = live.watch();
     wire.cut();
-    reaches(&live, |state| !state.is_connected()).await;
+    soon("the line breaks", state.changed()).await.unwrap();
     cut.add_permits(1);
     reaches(&live, LiveState::is_connected).await;
     live.publish("t", &numbered(3)).await.unwrap();
@@ -247,8 +254,9 @@ async fn a_token_source_is_asked_for_every_line_and_every_call() {
     let options = ClientOptions::default().with_token(token);
     let client = Client::with_options(&wire.url(), options).unwrap();
     let live = client.connect_with(quick()).await.unwrap();
+    let mut state = live.watch();
     wire.cut();
-    reaches(&live, |state| !state.is_connected()).await;
+    soon("the line breaks", state.changed()).await.unwrap();
     reaches(&live, LiveState::is_connected).await;
     client.topics().await.unwrap();
     let tokens: Vec<String> = wire
@@ -285,4 +293,86 @@ async fn a_hub_that_starts_late_is_waited_for() {
     tokio::task::block_in_place(|| spot.start_again());
     let live = soon("it is connected", connecting).await.unwrap().unwrap();
     live.publish("t", &numbered(0)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_source_that_panics_is_asked_again() {
+    let spot = Spot::start();
+    let wire = Wire::to(&spot.address).await;
+    let asked = Arc::new(AtomicU64::new(0));
+    let counter = asked.clone();
+    let token = Token::source(move || match counter.fetch_add(1, Ordering::SeqCst) {
+        1 | 2 => panic!("no token now"),
+        n => n.to_string(),
+    });
+    let options = ClientOptions::default().with_token(token);
+    let client = Client::with_options(&wire.url(), options).unwrap();
+    let live = client.connect_with(quick()).await.unwrap();
+    wire.cut();
+    soon("it is published", live.publish("t", &numbered(0))).await.unwrap();
+    let publisher = live.publisher("t", PublisherOptions { linger: Duration::MAX, ..Default::default() });
+    publisher.send(numbered(1)).await.unwrap();
+    soon("nothing lingers for ever", publisher.flush()).await.unwrap();
+    assert_eq!(numbers_of(&spot.client(), "t").await, [0, 1]);
+    assert!(asked.load(Ordering::SeqCst) >= 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_is_never_passed_while_the_hub_does_not_answer() {
+    let spot = Spot::start();
+    let wire = Wire::to(&spot.address).await;
+    let live = Client::new(&wire.url(), None).unwrap().connect_with(quick()).await.unwrap();
+    let publisher = live.publisher("t", PublisherOptions { window: 10, batch: 4, ..Default::default() });
+    wire.lose_answers();
+    let mut receipts = Vec::new();
+    for n in 0..10 {
+        receipts.push(soon("there is room", publisher.send(numbered(n))).await.unwrap());
+    }
+    soon("the hub has answered", wire.an_answer_was_lost()).await;
+    let beyond = publisher.send(numbered(10));
+    assert!(futures::FutureExt::now_or_never(beyond).is_none(), "ten are under way");
+    wire.cut();
+    for (receipt, n) in receipts.into_iter().zip(0..) {
+        assert_eq!(soon("it is answered", receipt).await.unwrap().offset, n);
+    }
+    soon("there is room again", publisher.send(numbered(10))).await.unwrap();
+    publisher.flush().await.unwrap();
+    assert_eq!(numbers_of(&spot.client(), "t").await, (0..11).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_close_counts_no_attempt() {
+    let spot = Spot::start();
+    let client = spot.client();
+    let live = client.connect_with(quick()).await.unwrap();
+    live.publish("t", &numbered(0)).await.unwrap();
+    let mut events = live.subscribe("t", "g", SubscribeOptions::earliest()).await.unwrap();
+    let held = soon("it comes", events.next()).await.unwrap();
+    assert_eq!(held.attempt, 1);
+    soon("it is closed", live.close()).await;
+    assert!(held.ack().await.is_err());
+    let other = client.connect_with(quick()).await.unwrap();
+    let mut events = other.subscribe("t", "g", SubscribeOptions::earliest()).await.unwrap();
+    assert_eq!(soon("it comes again", events.next()).await.unwrap().attempt, 1);
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_nobody_waiting() {
+    let mut spot = Spot::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let live = runtime.block_on(spot.client().connect_with(quick())).unwrap();
+    let mut events = runtime.block_on(live.subscribe("t", "g", SubscribeOptions::default())).unwrap();
+    spot.kill();
+    let publisher = live.publisher("t", PublisherOptions::default());
+    let receipt = runtime.block_on(publisher.send(numbered(0))).unwrap();
+    drop(runtime);
+    let other = tokio::runtime::Runtime::new().unwrap();
+    other.block_on(async {
+        assert!(live.state().is_ended(), "{}", live.state());
+        assert!(matches!(soon("the receipt is answered", receipt).await, Err(ClientError::Ended(_))));
+        assert!(matches!(soon("the flush ends", publisher.flush()).await, Err(ClientError::Ended(_))));
+        assert!(soon("the subscription ends", events.next()).await.is_none());
+        assert!(matches!(live.publish("t", &numbered(1)).await, Err(ClientError::Ended(_))));
+        soon("closing ends", live.close()).await;
+    });
 }

@@ -88,6 +88,25 @@ async fn when_a_token_expires_the_next_one_is_asked_for_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_is_late_with_its_token_is_asked_until_it_has_one() {
+    const LATE: u64 = 12;
+    let mut spot = guarded();
+    let asked = Arc::new(AtomicU64::new(0));
+    let counter = asked.clone();
+    let client = with_source(&spot, move || match counter.fetch_add(1, Ordering::SeqCst) {
+        1..LATE => token(-3600),
+        // No header can have this.
+        LATE => "a\nb".to_owned(),
+        _ => token(3600),
+    });
+    let live = client.connect_with(quick()).await.unwrap();
+    tokio::task::block_in_place(|| spot.kill());
+    tokio::task::block_in_place(|| spot.start_again());
+    soon("it is back", live.publish("t", &numbered(0))).await.unwrap();
+    assert!(asked.load(Ordering::SeqCst) > LATE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hub_that_refuses_the_token_for_good_ends_the_connection() {
     let mut spot = guarded();
     let live = Client::new(&spot.url(), Some(&token(-3))).unwrap().connect_with(quick()).await.unwrap();

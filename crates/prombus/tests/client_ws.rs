@@ -94,7 +94,7 @@ async fn a_batch_is_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_window_is_never_passed_and_what_gathers_goes_together() {
+async fn a_publisher_sends_more_than_its_window_in_order() {
     let hub = Hub::start();
     let (client, live) = connect(&hub).await;
     let options = PublisherOptions { window: 10, batch: 4, ..PublisherOptions::default() };
@@ -125,6 +125,14 @@ async fn a_frame_waits_to_get_full_where_it_is_told_to() {
         soon("the full frame is answered", receipt).await.unwrap();
     }
     assert_eq!(numbers_of(&client, "t").await, [0, 1, 2, 3, 4]);
+    soon("a flush waits for no more", publisher.flush()).await.unwrap();
+    assert_eq!(numbers_of(&client, "t").await, [0, 1, 2, 3, 4, 5, 6]);
+    // A window that is full is as good as a frame that is.
+    let options = PublisherOptions { window: 3, batch: 5, linger, ..PublisherOptions::default() };
+    let narrow = live.publisher("narrow", options);
+    for n in 0..9 {
+        soon("there is room", narrow.send(numbered(n))).await.unwrap();
+    }
     let options = PublisherOptions { linger: Duration::from_millis(1), ..PublisherOptions::default() };
     let publisher = live.publisher("other", options);
     publisher.send(numbered(0)).await.unwrap();
@@ -273,9 +281,13 @@ async fn a_paused_subscription_gets_nothing_until_it_is_resumed() {
     let hub = Hub::start();
     let (_, live) = connect(&hub).await;
     let mut events = live.subscribe("t", "g", SubscribeOptions::earliest()).await.unwrap();
+    let mut others = live.subscribe("t", "other", SubscribeOptions::earliest()).await.unwrap();
     events.pause().await.unwrap();
-    live.publish("t", &numbered(0)).await.unwrap();
-    assert!(events.try_next().is_none());
+    for n in 0..20 {
+        live.publish("t", &numbered(n)).await.unwrap();
+        delivered(&mut others).await.ack().await.unwrap();
+        assert!(events.try_next().is_none(), "others have had {n} by now");
+    }
     events.resume().await.unwrap();
     assert_eq!(delivered(&mut events).await.event.offset, 0);
 }
@@ -328,7 +340,8 @@ async fn members_are_told_which_partitions_are_theirs() {
 async fn closing_answers_what_was_asked_and_ends_everything() {
     let hub = Hub::start();
     let (client, live) = connect(&hub).await;
-    let publisher = live.publisher("t", PublisherOptions::default());
+    let linger = Duration::from_secs(3600);
+    let publisher = live.publisher("t", PublisherOptions { linger, ..PublisherOptions::default() });
     let mut receipts = Vec::new();
     for n in 0..100 {
         receipts.push(publisher.send(numbered(n)).await.unwrap());

@@ -7,9 +7,13 @@ use super::settle::Settle;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
+
+/// What an event of a frame has beside its own text.
+const EXTRA_BYTES: usize = 16;
 
 /// Where an event is.
 #[derive(Debug, Clone)]
@@ -35,11 +39,29 @@ pub(crate) struct Window {
 
 /// A place in a window, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(pub Arc<Window>);
+pub(crate) struct Place {
+    window: Arc<Window>,
+    /// Whether it is known what came of the event.
+    answered: bool,
+}
+
+impl Place {
+    pub fn new(window: Arc<Window>) -> Self {
+        Self { window, answered: false }
+    }
+
+    fn fail(&self, failure: &Failure) {
+        self.window.failed.lock().get_or_insert_with(|| failure.clone());
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.room.add_permits(1);
+        if !self.answered {
+            // A flush must not take an event for done that was lost on its way.
+            self.fail(&Failure::ended("it ended before this was answered"));
+        }
+        self.window.room.add_permits(1);
     }
 }
 
@@ -52,10 +74,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// About how many bytes it has in a frame of several.
+    pub fn bytes(&self) -> usize {
+        self.event.len() + EXTRA_BYTES
+    }
+
     /// Tells what came of it, and gives back its place, which is free when that is dropped.
-    pub fn answer(self, result: Result<Appended, Failure>) -> Option<Place> {
-        if let (Some(Place(window)), Err(failure)) = (&self.place, &result) {
-            window.failed.lock().get_or_insert_with(|| failure.clone());
+    pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<Place> {
+        if let Some(place) = &mut self.place {
+            place.answered = true;
+            if let Err(failure) = &result {
+                place.fail(failure);
+            }
         }
         // Nobody may be waiting any more.
         let _ = self.done.send(result);
@@ -74,6 +104,8 @@ pub(crate) struct Producer {
     pub linger: Duration,
     /// Whether a frame of several events is waited for before the next one is sent.
     pub ordered: bool,
+    /// How many wait for everything to be answered; then no frame waits to get full.
+    pub flushing: AtomicUsize,
 }
 
 /// What is asked of a connection.

@@ -21,9 +21,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The most characters of an error that are sent as the reason.
-const MAX_REASON_CHARS: usize = 1_000;
-
 /// For how long leases are extended where nothing is said.
 const EXTEND_UP_TO: Duration = Duration::from_secs(600);
 /// How often leases are looked at while one holds.
@@ -79,6 +76,7 @@ struct Handled {
 type Shared = Arc<Mutex<Handled>>;
 
 /// A handler that consumes. Dropping it ends it, without waiting for anything.
+#[must_use = "dropping it ends it"]
 #[derive(Debug)]
 pub struct Consumer {
     subscription: Subscription,
@@ -260,15 +258,11 @@ where
     let work = AssertUnwindSafe(async { handler(delivery).await });
     match work.catch_unwind().await {
         Ok(Ok(())) => Verb::Ack,
-        Ok(Err(error)) => nack(&reason(&error.to_string()), None),
+        Ok(Err(error)) => nack(&error.to_string(), None),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            nack(&reason(&format!("the handler panicked: {text}")), None)
+            nack(&format!("the handler panicked: {text}"), None)
         }
     }
-}
-
-fn reason(text: &str) -> String {
-    text.chars().take(MAX_REASON_CHARS).collect()
 }

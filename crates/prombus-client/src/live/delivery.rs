@@ -2,12 +2,16 @@
 
 use super::command::Command;
 use super::failure::Failure;
+use super::later::later;
 use super::settle::{Lease, Settle, Verb};
 use crate::{ClientError, EventRecord};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// The most characters of a reason that are sent.
+const MAX_REASON_CHARS: usize = 1_000;
 
 /// An event that was delivered under a lease. Until the lease runs out, it is this consumer's; what is neither acked
 /// nor nacked by then is delivered again.
@@ -25,7 +29,7 @@ pub struct Delivery {
 impl Delivery {
     /// The payload as a value.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
-        Ok(serde_json::from_str(self.event.payload.get())?)
+        serde_json::from_str(self.event.payload.get()).map_err(ClientError::BadPayload)
     }
 
     /// How long the lease still holds, as far as is known here.
@@ -43,7 +47,7 @@ impl Delivery {
     }
 
     /// The event failed: it comes again, after `delay` or a growing pause, and is a dead letter after too many
-    /// attempts. The reason is kept with it.
+    /// attempts. The reason, or its first 1,000 characters, is kept with it.
     pub async fn nack(self, reason: &str, delay: Option<Duration>) -> Result<(), ClientError> {
         let Self { event, lease, .. } = self;
         settle(lease, event.id, nack(reason, delay)).await
@@ -54,7 +58,7 @@ impl Delivery {
         let lease = self.lease.clone();
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         settle(lease, self.event.id.clone(), Verb::Extend { ms }).await?;
-        self.lease.deadline = Instant::now() + time;
+        self.lease.deadline = later(Instant::now(), time);
         Ok(())
     }
 }
@@ -62,7 +66,7 @@ impl Delivery {
 /// The failure of an event.
 pub(crate) fn nack(reason: &str, delay: Option<Duration>) -> Verb {
     let delay_ms = delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-    Verb::Nack { reason: Some(reason.to_owned()), delay_ms }
+    Verb::Nack { reason: Some(reason.chars().take(MAX_REASON_CHARS).collect()), delay_ms }
 }
 
 async fn settle(lease: Lease, event: String, verb: Verb) -> Result<(), ClientError> {
@@ -100,7 +104,15 @@ pub(crate) mod tests {
         let feed = Arc::new(Feed::for_tests("t", "g"));
         let delivery = delivery(&feed, 7, Instant::now());
         assert_eq!(delivery.payload::<Numbered>().unwrap().n, 7);
-        assert!(matches!(delivery.payload::<u64>(), Err(ClientError::BadInput(_))));
+        let odd = delivery.payload::<u64>().unwrap_err();
+        assert!(matches!(odd, ClientError::BadPayload(_)));
+        assert!(odd.to_string().contains("cannot be read as what was asked for"), "{odd}");
         assert_eq!(delivery.time_left(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_reason_is_no_longer_than_it_may_be() {
+        let Verb::Nack { reason, .. } = nack(&"ö".repeat(5_000), Some(Duration::MAX)) else { panic!() };
+        assert_eq!(reason.unwrap().chars().count(), MAX_REASON_CHARS);
     }
 }

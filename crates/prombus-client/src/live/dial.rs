@@ -3,6 +3,7 @@
 use crate::error::{self, HubError};
 use crate::{CONNECT_TIMEOUT, Client, ClientError};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -71,7 +72,10 @@ async fn open(client: &Client) -> Result<Line, DialError> {
     let address = format!("{scheme}://{}{}/ws", client.host_and_port(), client.base_path());
     let wrong = |error: &dyn std::fmt::Display| DialError::Wrong(error.to_string());
     let mut request = address.into_client_request().map_err(|error| wrong(&error))?;
-    if let Some(token) = client.token.now() {
+    // A source is code of the user's, and its panic must not end the connection.
+    let token = catch_unwind(AssertUnwindSafe(|| client.token.now()))
+        .map_err(|_| DialError::Away("the token source panicked".into()))?;
+    if let Some(token) = token {
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
             DialError::Wrong("the token cannot be sent: it has characters that none has".into())
         })?;

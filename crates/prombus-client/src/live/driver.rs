@@ -6,6 +6,7 @@
 use super::command::Command;
 use super::dial::{DialError, Line, dial};
 use super::failure::Failure;
+use super::inbox::Inbox;
 use super::options::{Backoff, LiveOptions};
 use super::session::Session;
 use super::state::LiveState;
@@ -13,18 +14,19 @@ use crate::Client;
 use futures::{FutureExt, SinkExt, StreamExt};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::error::Error as WsError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
-/// So many commands or frames are taken before anything is sent.
+/// So many frames are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// How often the hub is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -36,15 +38,15 @@ const GOOD_LINE: Duration = Duration::from_secs(5);
 const CLOSE_TIME: Duration = Duration::from_secs(10);
 /// How long a goodbye may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
-/// How often a hub may refuse tokens of a source in a row: the source may have been late with the new one.
-const MAX_REFUSALS: u32 = 5;
+/// What is told where the task ended without saying why.
+const BROKEN: &str = "its task ended unexpectedly";
 
 /// The task of a connection.
 pub(crate) struct Driver {
     pub client: Client,
     pub options: LiveOptions,
-    pub commands: mpsc::Receiver<Command>,
-    /// Users have left.
+    pub inbox: Inbox,
+    /// Users have left, or want what waits to be sent.
     pub left: Arc<Notify>,
     pub closing: watch::Receiver<bool>,
     pub state: watch::Sender<LiveState>,
@@ -68,42 +70,55 @@ impl LineEnd {
 }
 
 impl Driver {
-    /// Keeps the connection up until nobody needs it, or it cannot be.
-    pub async fn run(mut self, mut line: Line) {
+    /// Keeps the connection up until nobody needs it, or it cannot be. Whatever the end is, everybody is told.
+    pub async fn run(mut self, line: Line) {
         let mut session = Session::new(self.client.token.may_change());
-        let mut backoff = Backoff::new(&self.options);
-        let end = loop {
-            let since = Instant::now();
-            session.connected(since);
-            self.set_state(LiveState::Connected);
-            let (why, too_large) = match self.converse(&mut line, &mut session).await {
-                LineEnd::Finished => break Failure::ended("it was closed"),
-                LineEnd::Lost { why, too_large } => (why, too_large),
-            };
-            session.lost(&why, Instant::now());
-            if too_large {
-                session.refuse_largest();
-            }
-            if since.elapsed() > GOOD_LINE {
-                backoff.reset();
-            }
-            line = match self.reconnect(why, &mut backoff, &mut session).await {
-                Ok(line) => line,
-                Err(end) => break end,
-            };
-        };
+        let driven = AssertUnwindSafe(self.drive(line, &mut session)).catch_unwind().await;
+        let (end, line) = driven.unwrap_or_else(|_| (Failure::ended(BROKEN), None));
         // Nothing new is taken, and what was taken is answered.
-        self.commands.close();
-        while let Ok(command) = self.commands.try_recv() {
-            session.command(command, Instant::now());
+        self.inbox.close();
+        let mut taken = Vec::new();
+        self.inbox.take_all(&mut taken);
+        refuse(&mut taken, &mut session, &end);
+        if let Some(mut line) = line {
+            drop(timeout(GOODBYE_TIME, goodbye(&mut line)).await);
         }
-        session.end(&end);
         let reason = match &end {
             Failure::Hub(error) => error.to_string(),
             Failure::Lost(why) | Failure::Ended(why) => (**why).to_owned(),
         };
         self.set_state(LiveState::Ended { reason });
-        drop(timeout(GOODBYE_TIME, goodbye(&mut line)).await);
+        // Who had a place in the queue when it was closed may still send.
+        while self.inbox.take(&mut taken, true).await > 0 {
+            refuse(&mut taken, &mut session, &end);
+        }
+    }
+
+    /// Makes one line after the other; says why there is none any more, and gives the last one if it is still good.
+    async fn drive(&mut self, mut line: Line, session: &mut Session) -> (Failure, Option<Line>) {
+        let mut backoff = Backoff::new(&self.options);
+        loop {
+            let since = Instant::now();
+            session.connected(since);
+            self.set_state(LiveState::Connected);
+            let (why, too_large) = match self.converse(&mut line, session).await {
+                LineEnd::Finished => return (Failure::ended("it was closed"), Some(line)),
+                LineEnd::Lost { why, too_large } => (why, too_large),
+            };
+            // The hub gives what it had delivered over it to others once it is gone.
+            drop(line);
+            if too_large {
+                session.too_large(Instant::now());
+            }
+            session.lost(&why, Instant::now());
+            if since.elapsed() > GOOD_LINE {
+                backoff.reset();
+            }
+            line = match self.reconnect(why, &mut backoff, session).await {
+                Ok(line) => line,
+                Err(end) => return (end, None),
+            };
+        }
     }
 
     /// Who watches the state is woken only by a new one.
@@ -120,10 +135,11 @@ impl Driver {
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut dirty, mut taken) = (Instant::now(), false, Vec::new());
-        // When everything must be done, once no more commands come.
-        let mut finish_by = None;
+        // Whether no more commands come, and when everything must be done then.
+        let (mut done, mut finish_by) = (false, None);
         loop {
             let deadline = session.deadline().into_iter().chain(finish_by).min();
+            let (mut left, room) = (false, session.has_room());
             tokio::select! {
                 pumped = poll_fn(|cx| pump(line, &mut session.outbox, &mut dirty, cx)) => {
                     heard = Instant::now();
@@ -131,17 +147,22 @@ impl Driver {
                         return last_words(end, line, session).await;
                     }
                 }
-                count = self.commands.recv_many(&mut taken, MAX_AT_ONCE),
-                    if finish_by.is_none() && session.has_room() =>
-                {
+                count = self.inbox.take(&mut taken, room), if !done => {
                     if count == 0 {
-                        finish_by = Some(Instant::now() + CLOSE_TIME);
+                        done = true;
+                        finish_by.get_or_insert(Instant::now() + CLOSE_TIME);
+                        session.close(Instant::now());
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
-                () = self.left.notified() => {}
+                () = self.left.notified() => {
+                    left = true;
+                    // What users said before they left counts.
+                    self.inbox.take_control(&mut taken);
+                }
                 Ok(()) = self.closing.changed(), if finish_by.is_none() => {
-                    self.commands.close();
+                    self.inbox.close();
+                    finish_by = Some(Instant::now() + CLOSE_TIME);
                 }
                 _ = ping.tick() => {
                     if heard.elapsed() > SILENT || session.is_stuck(Instant::now()) {
@@ -153,8 +174,10 @@ impl Driver {
                 }
             }
             let now = Instant::now();
-            session.sweep(now);
             taken.drain(..).for_each(|command| session.command(command, now));
+            if left {
+                session.sweep(now);
+            }
             for _ in 0..MAX_AT_ONCE {
                 let Some(message) = line.next().now_or_never() else { break };
                 if let Err(end) = take(message.transpose(), session) {
@@ -162,7 +185,7 @@ impl Driver {
                 }
             }
             session.gather(now);
-            if finish_by.is_some_and(|by| session.is_idle() || by <= now) {
+            if done && session.is_idle() || finish_by.is_some_and(|by| by <= now) {
                 return LineEnd::Finished;
             }
         }
@@ -176,12 +199,15 @@ impl Driver {
         session: &mut Session,
     ) -> Result<Line, Failure> {
         let since = Instant::now();
-        let mut refusals = 0;
         loop {
             self.set_state(LiveState::Reconnecting { reason: why.clone(), tries: backoff.tries() });
-            let pause = backoff.next(fastrand::f64());
-            if self.options.give_up_after.is_some_and(|limit| since.elapsed() + pause > limit) {
-                return Err(Failure::ended(format!("it was given up: {why}")));
+            let mut pause = backoff.next(fastrand::f64());
+            if let Some(limit) = self.options.give_up_after {
+                let left = limit.saturating_sub(since.elapsed());
+                if left.is_zero() {
+                    return Err(Failure::ended(format!("it was given up: {why}")));
+                }
+                pause = pause.min(left);
             }
             let client = self.client.clone();
             let attempt = async move {
@@ -192,9 +218,8 @@ impl Driver {
             match self.meanwhile(attempt, session).await? {
                 Ok(line) => return Ok(line),
                 Err(error) => {
-                    refusals = if error.is_about_the_token() { refusals + 1 } else { 0 };
-                    let may_heal = self.client.token.may_change() && refusals < MAX_REFUSALS;
-                    if error.is_final() && !may_heal {
+                    // A source may have a better token the next time.
+                    if error.is_final() && !self.client.token.may_change() {
                         return Err(final_failure(error));
                     }
                     why = error.to_string();
@@ -214,18 +239,39 @@ impl Driver {
         loop {
             tokio::select! {
                 result = &mut attempt => return Ok(result),
-                count = self.commands.recv_many(&mut taken, MAX_AT_ONCE), if session.has_room() => {
+                count = self.inbox.take(&mut taken, session.has_room()) => {
                     if count == 0 {
                         return Err(Failure::ended("it was closed"));
                     }
                     let now = Instant::now();
                     taken.drain(..).for_each(|command| session.command(command, now));
                 }
-                () = self.left.notified() => session.sweep(Instant::now()),
+                () = self.left.notified() => {
+                    // What users said before they left counts.
+                    self.inbox.take_control(&mut taken);
+                    let now = Instant::now();
+                    taken.drain(..).for_each(|command| session.command(command, now));
+                    session.sweep(now);
+                }
                 Ok(()) = self.closing.changed() => return Err(Failure::ended("it was closed")),
             }
         }
     }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // The task may have been dropped with its runtime.
+        if !self.state.borrow().is_ended() {
+            self.set_state(LiveState::Ended { reason: BROKEN.to_owned() });
+        }
+    }
+}
+
+/// Tells those who asked for something that there will be nothing any more.
+fn refuse(taken: &mut Vec<Command>, session: &mut Session, end: &Failure) {
+    taken.drain(..).for_each(|command| session.command(command, Instant::now()));
+    session.end(end);
 }
 
 fn final_failure(error: DialError) -> Failure {
@@ -238,13 +284,13 @@ fn final_failure(error: DialError) -> Failure {
 /// Sends what there is, and gives what comes.
 fn pump(
     line: &mut Line,
-    outbox: &mut VecDeque<Utf8Bytes>,
+    outbox: &mut VecDeque<(u64, Utf8Bytes)>,
     dirty: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Message>, WsError>> {
     loop {
         while !outbox.is_empty() && line.poll_ready_unpin(cx)?.is_ready() {
-            if let Some(frame) = outbox.pop_front() {
+            if let Some((_, frame)) = outbox.pop_front() {
                 line.start_send_unpin(Message::Text(frame))?;
                 *dirty = true;
             }

@@ -36,7 +36,8 @@ pub(crate) struct Feed {
     pub opts: String,
     /// At most so many deliveries wait.
     pub max_in_flight: usize,
-    /// Weak, because the connection keeps the feed, and must end when all of its users are gone.
+    /// For what is no publish. Weak, because the connection keeps the feed, and must end when all of its users are
+    /// gone.
     pub commands: mpsc::WeakSender<Command>,
     /// The line that leases are good for.
     pub line: AtomicU64,

@@ -25,6 +25,8 @@ mod driver;
 mod event_text;
 mod failure;
 mod feed;
+mod inbox;
+mod later;
 mod options;
 mod publisher;
 mod session;
@@ -45,6 +47,8 @@ use dial::dial;
 use driver::Driver;
 use event_text::EventText;
 use failure::Failure;
+use inbox::Inbox;
+use later::later;
 use options::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +65,10 @@ const MAX_COMMANDS: usize = 4_096;
 /// the hub refuses for good.
 #[derive(Debug, Clone)]
 pub struct Live {
+    /// For publishes.
     commands: mpsc::Sender<Command>,
+    /// For all else, which must not wait behind them.
+    control: mpsc::Sender<Command>,
     shared: Arc<Shared>,
 }
 
@@ -81,35 +88,36 @@ impl Client {
 
     /// The same as [`Client::connect`], with options.
     pub async fn connect_with(&self, options: LiveOptions) -> Result<Live, ClientError> {
-        let give_up = Instant::now() + options.wait_for_hub;
+        let give_up = later(Instant::now(), options.wait_for_hub);
         let mut backoff = Backoff::new(&options);
         let line = loop {
             let error = match dial(self).await {
                 Ok(line) => break line,
                 Err(error) => error,
             };
-            let pause = backoff.next(fastrand::f64());
-            if error.is_final() || Instant::now() + pause > give_up {
+            let left = give_up.saturating_duration_since(Instant::now());
+            if error.is_final() || left.is_zero() {
                 return Err(error.into_error(self.url()));
             }
             // The hub may be starting.
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(backoff.next(fastrand::f64()).min(left)).await;
         };
-        let (commands, taken) = mpsc::channel(MAX_COMMANDS);
+        let (commands, publishes) = mpsc::channel(MAX_COMMANDS);
+        let (control, asked) = mpsc::channel(MAX_COMMANDS);
         let (state, seen) = watch::channel(LiveState::Connected);
         let (closing, close) = watch::channel(false);
         let left = Arc::new(Notify::new());
         let driver = Driver {
             client: self.clone(),
             options,
-            commands: taken,
+            inbox: Inbox { publishes, control: asked },
             left: left.clone(),
             closing: close,
             state,
         };
         tokio::spawn(driver.run(line));
         let shared = Shared { state: seen, closing, left, numbers: AtomicU64::new(1) };
-        Ok(Live { commands, shared: Arc::new(shared) })
+        Ok(Live { commands, control, shared: Arc::new(shared) })
     }
 }
 
@@ -139,7 +147,7 @@ impl Live {
         let (done, answered) = oneshot::channel();
         let entry = Entry { event: EventText::new(event)?, done, place: None };
         let topic: Arc<str> = topic.into();
-        self.tell(Command::Publish { topic: topic.clone(), entry }).await?;
+        self.send(Command::Publish { topic: topic.clone(), entry }).await?;
         Receipt::new(topic, answered).await
     }
 
@@ -157,7 +165,7 @@ impl Live {
             receipts.push(Receipt::new(topic.clone(), answered));
         }
         if !entries.is_empty() {
-            self.tell(Command::PublishAll { topic, entries }).await?;
+            self.send(Command::PublishAll { topic, entries }).await?;
         }
         let mut published = Vec::with_capacity(receipts.len());
         for receipt in receipts {
@@ -166,11 +174,11 @@ impl Live {
         Ok(published)
     }
 
-    /// Lets what was asked for be answered, says goodbye, and ends the connection for all of its clones.
+    /// Lets what was asked for be answered, gives back what subscriptions hold, says goodbye, and ends the connection for all of its clones.
     pub async fn close(self) {
         self.shared.closing.send_replace(true);
         let mut state = self.shared.state.clone();
-        drop(self.commands);
+        drop((self.commands, self.control));
         // The task may be gone already, and the state with it.
         let _ = state.wait_for(LiveState::is_ended).await;
     }
@@ -180,8 +188,14 @@ impl Live {
         self.shared.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Hands a publish to the connection's task.
+    async fn send(&self, publish: Command) -> Result<(), Failure> {
+        self.commands.send(publish).await.map_err(|_| self.ended())
+    }
+
+    /// Hands anything else to the connection's task.
     async fn tell(&self, command: Command) -> Result<(), Failure> {
-        self.commands.send(command).await.map_err(|_| self.ended())
+        self.control.send(command).await.map_err(|_| self.ended())
     }
 
     /// Why the connection takes nothing any more.

@@ -1,5 +1,6 @@
 //! How a connection behaves.
 
+use super::later::FAR;
 use std::time::Duration;
 
 /// The first pause before a new try.
@@ -43,7 +44,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub fn new(options: &LiveOptions) -> Self {
-        Self { first: options.first_pause, longest: options.longest_pause, tries: 0 }
+        Self { first: options.first_pause.min(FAR), longest: options.longest_pause.min(FAR), tries: 0 }
     }
 
     /// How often there was a pause already.
@@ -76,5 +77,12 @@ mod tests {
         assert_eq!((backoff.next(0.0).as_millis(), backoff.next(0.5).as_millis()), (50, 150));
         (0..100).for_each(|_| assert!(backoff.next(1.0) <= LONGEST_PAUSE));
         assert_eq!(backoff.next(1.0), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn pauses_without_end_are_no_overflow() {
+        let (first_pause, longest_pause) = (Duration::MAX, Duration::MAX);
+        let mut backoff = Backoff::new(&LiveOptions { first_pause, longest_pause, ..LiveOptions::default() });
+        (0..100).for_each(|_| assert!(backoff.next(1.0) <= FAR));
     }
 }

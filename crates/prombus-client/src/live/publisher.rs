@@ -10,6 +10,7 @@ use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
@@ -30,7 +31,7 @@ pub struct PublisherOptions {
     /// At most so many events go in one frame (500). A frame takes what has gathered; it does not wait to get full
     /// unless `linger` says so. With 1, every event has a frame of its own.
     pub batch: usize,
-    /// How long a frame waits to get full; by default not at all.
+    /// How long a frame waits to get full; by default not at all. A flush, and closing the connection, send at once.
     pub linger: Duration,
     /// Whether events are taken in the order in which they were sent even if one is refused (the default). A frame of
     /// several events is then answered before the next one is sent. Without it, frames follow each other at once, and
@@ -67,6 +68,22 @@ pub struct Publisher {
     _leave: Arc<Leave>,
 }
 
+/// Somebody waits for everything to be answered.
+struct Flushing<'a>(&'a Producer);
+
+impl<'a> Flushing<'a> {
+    fn new(producer: &'a Producer) -> Self {
+        producer.flushing.fetch_add(1, Ordering::SeqCst);
+        Self(producer)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.flushing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Tells the connection when the last clone is gone.
 #[derive(Debug)]
 struct Leave(Arc<Shared>);
@@ -84,9 +101,11 @@ impl Live {
         let producer = Producer {
             number: self.number(),
             topic: topic.into(),
-            batch: options.batch.max(1),
+            // More than the window never gathers, so a frame with a window's worth is full.
+            batch: options.batch.clamp(1, size as usize),
             linger: options.linger,
             ordered: options.ordered,
+            flushing: AtomicUsize::new(0),
         };
         Publisher {
             live: self.clone(),
@@ -107,15 +126,17 @@ impl Publisher {
         let room = self.window.room.acquire().await.map_err(|_| self.live.ended())?;
         let permit = self.live.commands.reserve().await.map_err(|_| self.live.ended())?;
         room.forget();
-        let place = Some(Place(self.window.clone()));
+        let place = Some(Place::new(self.window.clone()));
         let (done, answered) = oneshot::channel();
         permit.send(Command::Stream { producer: self.producer.clone(), entry: Entry { event, done, place } });
         Ok(Receipt::new(self.producer.topic.clone(), answered))
     }
 
     /// Waits until everything that was sent is answered. If something failed since the last flush, the error is that
-    /// of the first.
+    /// of the first. Frames do not wait to get full meanwhile.
     pub async fn flush(&self) -> Result<(), ClientError> {
+        let _flushing = Flushing::new(&self.producer);
+        self.live.shared.left.notify_one();
         // Whoever has the whole window knows that nothing is under way.
         let all = self.window.room.acquire_many(self.size).await;
         drop(all.map_err(|_| self.live.ended())?);

@@ -1,6 +1,7 @@
 //! What becomes of a delivery.
 
 use super::failure::Failure;
+use super::later::later;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -35,7 +36,7 @@ impl Lease {
         if left.is_zero() || left > self.time / 2 || now.duration_since(self.since) > up_to {
             return None;
         }
-        self.deadline = now + self.time;
+        self.deadline = later(now, self.time);
         let verb = Verb::Extend { ms: u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX) };
         Some(Settle { verb, token: self.token.clone(), line: self.line, event: event.to_owned(), done: None })
     }

@@ -80,6 +80,10 @@ impl SubscribeOptions {
 }
 
 /// Deliveries of a group. It goes on when the line breaks and comes back; dropping it ends it.
+///
+/// Leases of deliveries that wait here are not extended by themselves, as they are for a handler: where the work on
+/// each takes long, keep `max_in_flight` small.
+#[must_use = "dropping it ends it"]
 #[derive(Debug)]
 pub struct Subscription {
     pub(super) feed: Arc<Feed>,
@@ -113,7 +117,7 @@ impl Live {
             group,
             opts: options.to_json()?,
             max_in_flight: options.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT).max(1),
-            commands: self.commands.downgrade(),
+            commands: self.control.downgrade(),
         }));
         // Made before it is asked for, so that it is ended even where nobody waits for the answer any more.
         let leave = Leave(feed.clone(), self.shared.clone());

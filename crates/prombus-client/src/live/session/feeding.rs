@@ -1,12 +1,13 @@
 //! Subscriptions of a session: made anew over every line, and fed with what the hub delivers.
 
-use super::{BadFrame, Request, Session, frames, silent_ack};
+use super::{Request, Session, frames, silent_ack};
 use crate::HubError;
 use crate::live::command::Done;
-use crate::live::delivery::Delivery;
+use crate::live::delivery::{Delivery, nack};
 use crate::live::done_events::DoneEvents;
 use crate::live::failure::Failure;
 use crate::live::feed::{Feed, FeedEnd};
+use crate::live::later::later;
 use crate::live::settle::{Lease, Settle};
 use prombus_wire::{DeliveryRecord, ErrorCode, HubFrame};
 use std::sync::Arc;
@@ -28,6 +29,14 @@ enum Phase {
     Active,
     /// The hub could not; to be asked for again then.
     Retry(Instant),
+}
+
+/// What a frame delivers.
+#[derive(Default)]
+pub(super) struct Came {
+    pub readable: Vec<DeliveryRecord>,
+    /// Leases of events that cannot be read, and why.
+    pub unreadable: Vec<(String, String)>,
 }
 
 /// A subscription.
@@ -55,6 +64,10 @@ impl Fed {
         }
     }
 
+    fn is_left(&self) -> bool {
+        self.feed.gone.load(Ordering::SeqCst)
+    }
+
     pub fn is_active(&self) -> bool {
         self.phase == Phase::Active
     }
@@ -75,6 +88,12 @@ impl Fed {
 
 impl Session {
     pub(super) fn subscribe(&mut self, feed: Arc<Feed>, done: Done, now: Instant) {
+        // One whose user has left, which was not noticed yet, makes room.
+        if let Some(other) = self.named(&feed.topic, &feed.group)
+            && self.feeds.get(&other).is_some_and(Fed::is_left)
+        {
+            self.unsubscribe(other, None, now);
+        }
         let groups = self.names.entry(feed.topic.clone()).or_default();
         if groups.contains_key(&feed.group) {
             let message =
@@ -167,7 +186,7 @@ impl Session {
     }
 
     pub(super) fn sweep_feeds(&mut self, now: Instant) {
-        let gone = self.feeds.iter().filter(|(_, fed)| fed.feed.gone.load(Ordering::SeqCst));
+        let gone = self.feeds.iter().filter(|(_, fed)| fed.is_left());
         let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
         gone.into_iter().for_each(|number| self.unsubscribe(number, None, now));
     }
@@ -187,8 +206,49 @@ impl Session {
         }
     }
 
+    /// Ends all of them, so that the hub gives what they hold to others at once, and counts no attempt for it.
+    pub(super) fn close_feeds(&mut self, now: Instant) {
+        let numbers: Vec<u64> = self.feeds.keys().copied().collect();
+        for number in numbers {
+            if let Some(fed) = self.feeds.get(&number) {
+                fed.feed.end(FeedEnd::Failed(Failure::ended("it was closed")));
+            }
+            self.unsubscribe(number, None, now);
+        }
+    }
+
+    /// The hub has ended a subscription by itself.
+    pub(super) fn subscription_ended(&mut self, error: HubError, now: Instant) {
+        let name = |name: &str| error.details.get(name).and_then(|value| value.as_str());
+        match (name("topic"), name("group")) {
+            (Some(topic), Some(group)) => {
+                if let Some(number) = self.named(topic, group)
+                    // One that is only being made has taken the name of the one that ended.
+                    && self.feeds.get(&number).is_some_and(Fed::is_active)
+                {
+                    self.feed_ended(number, error.into(), now);
+                }
+            }
+            _ => self.probe_all(&error.into(), now),
+        }
+    }
+
+    /// The hub has ended this subscription, for now or for good.
+    pub(super) fn feed_ended(&mut self, number: u64, why: Failure, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else { return };
+        if !matches!(&why, Failure::Hub(error) if error.is_temporary()) {
+            return self.end_feed(number, FeedEnd::Failed(why));
+        }
+        fed.phase = Phase::Retry(now + RETRY_PAUSE);
+        // Its leases went with it.
+        fed.feed.clear(0);
+        let acks = std::mem::take(&mut fed.acks);
+        let lost = Failure::Lost("the hub has ended the subscription, and is asked for it again".into());
+        self.settles_lost(number, acks, &lost, now);
+    }
+
     /// The hub has ended a subscription, and not said which: each is asked for a harmless thing.
-    pub(super) fn probe_all(&mut self, why: &Failure, now: Instant) {
+    fn probe_all(&mut self, why: &Failure, now: Instant) {
         let active = self.feeds.iter().filter(|(_, fed)| fed.is_active());
         let active: Vec<_> = active.map(|(number, fed)| (*number, fed.feed.clone(), fed.paused)).collect();
         for (number, feed, paused) in active {
@@ -211,38 +271,46 @@ impl Session {
         self.settling.clear();
     }
 
-    fn named(&self, frame: &HubFrame<'_>) -> Option<u64> {
-        self.names.get(frame.topic.as_deref()?)?.get(frame.group.as_deref()?).copied()
+    pub(super) fn named(&self, topic: &str, group: &str) -> Option<u64> {
+        self.names.get(topic)?.get(group).copied()
+    }
+
+    fn named_by(&self, frame: &HubFrame<'_>) -> Option<u64> {
+        self.named(frame.topic.as_deref()?, frame.group.as_deref()?)
     }
 
     pub(super) fn assigned(&mut self, frame: HubFrame<'_>) {
-        let fed = self.named(&frame).and_then(|number| self.feeds.get(&number));
+        let fed = self.named_by(&frame).and_then(|number| self.feeds.get(&number));
         if let (Some(fed), Some(partitions)) = (fed.filter(|fed| fed.is_active()), frame.partitions) {
             fed.feed.assigned.send_replace(partitions);
         }
     }
 
-    pub(super) fn deliveries(&mut self, frame: HubFrame<'_>, now: Instant) -> Result<(), BadFrame> {
-        let Some(number) = self.named(&frame) else { return Ok(()) };
-        let Some(fed) = self.feeds.get_mut(&number) else { return Ok(()) };
-        if !fed.is_active() {
-            // They belong to a subscription of the same name that has just ended.
-            return Ok(());
-        }
-        let many = match (frame.deliveries, frame.event, frame.ctx) {
+    pub(super) fn deliveries(&mut self, frame: HubFrame<'_>, now: Instant) {
+        let Some(number) = self.named_by(&frame) else { return };
+        let readable = match (frame.deliveries, frame.event, frame.ctx) {
             (Some(many), ..) => many,
             (None, Some(event), Some(ctx)) => vec![DeliveryRecord { event, ctx }],
-            _ => return Err(BadFrame("deliveries without events".into())),
+            _ => return,
         };
+        self.deliver(number, Came { readable, unreadable: Vec::new() }, now);
+    }
+
+    pub(super) fn deliver(&mut self, number: u64, came: Came, now: Instant) {
+        let Some(fed) = self.feeds.get_mut(&number) else { return };
+        if !fed.is_active() {
+            // They belong to a subscription of the same name that has just ended.
+            return;
+        }
         let (line, before) = (self.line, fed.acks.len());
         let Fed { feed, acks, done, .. } = fed;
-        feed.add(many.into_iter().filter_map(|DeliveryRecord { event, ctx }| {
+        feed.add(came.readable.into_iter().filter_map(|DeliveryRecord { event, ctx }| {
             if done.take(&event.id, now) {
                 acks.push(silent_ack(ctx.lease, event.id, line));
                 return None;
             }
             let time = Duration::from_millis(ctx.ack_deadline_ms);
-            let (deadline, since) = (now + time, now);
+            let (deadline, since) = (later(now, time), now);
             let lease = Lease { token: ctx.lease, line, deadline, since, time, feed: feed.clone() };
             Some(Delivery { event, attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
         }));
@@ -250,6 +318,10 @@ impl Session {
             fed.unanswered += fed.acks.len() - before;
             self.settling.push(number);
         }
-        Ok(())
+        for (token, why) in came.unreadable {
+            // Nobody here can do anything with it; in the end it is a dead letter that says so.
+            let verb = nack(&format!("the client cannot read this event: {why}"), None);
+            self.settle(number, Settle { verb, token, line, event: String::new(), done: None }, now);
+        }
     }
 }

@@ -9,6 +9,7 @@
 
 mod feeding;
 mod frames;
+mod odd;
 mod publishing;
 mod requests;
 mod settling;
@@ -23,7 +24,7 @@ use super::settle::{Settle, Verb};
 use crate::HubError;
 use feeding::Fed;
 use prombus_wire::{ErrorCode, HubFrame};
-use publishing::{Publish, Stream};
+use publishing::{MAX_BATCH_BYTES, Publish, Stream, TooLarge};
 use requests::Requests;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
@@ -31,9 +32,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// So many requests and events wait at most; then no more commands are taken, and their senders wait.
+/// So many requests and events wait at most; then no more publishes are taken, and their senders wait.
 const MAX_WAITING: usize = 16_384;
-/// A request that is not answered for so long is a sign that the line is dead.
+/// A hub that owes answers and gives none for so long is a sign that the line is dead.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// A request that waits for its answer.
@@ -58,15 +59,16 @@ enum Request {
 pub(crate) struct BadFrame(pub String);
 
 /// The state of a connection over all of its lines.
-#[derive(Default)]
 pub(crate) struct Session {
-    /// Frames that are to be sent.
-    pub outbox: VecDeque<Utf8Bytes>,
+    /// Frames that are to be sent, with the numbers of their requests, which grow.
+    pub outbox: VecDeque<(u64, Utf8Bytes)>,
     /// Counts the lines; 0 before the first.
     line: u64,
     /// Whether there is a line now.
     connected: bool,
     requests: Requests<Request>,
+    /// When the hub answered last.
+    answered: Option<Instant>,
     streams: HashMap<u64, Stream>,
     /// Streams that have something to send.
     ready: Vec<u64>,
@@ -81,16 +83,36 @@ pub(crate) struct Session {
     /// Places in windows that are free again. They are given back together: whoever waits for one is then woken once
     /// for many.
     freed: Vec<Place>,
+    /// A frame takes no more events once it has so many bytes.
+    batch_bytes: usize,
+    /// Nobody will ask for anything more.
+    closing: bool,
 }
 
 impl Session {
     /// A session before its first line. Where lines may come with new tokens, a token that is no longer taken is a
     /// reason for a new line.
     pub fn new(renews_token: bool) -> Self {
-        Self { renews_token, ..Self::default() }
+        Self {
+            outbox: VecDeque::new(),
+            line: 0,
+            connected: false,
+            requests: Requests::default(),
+            answered: None,
+            streams: HashMap::new(),
+            ready: Vec::new(),
+            queued: 0,
+            feeds: HashMap::new(),
+            names: HashMap::new(),
+            settling: Vec::new(),
+            renews_token,
+            freed: Vec::new(),
+            batch_bytes: MAX_BATCH_BYTES,
+            closing: false,
+        }
     }
 
-    /// Whether another command may be taken.
+    /// Whether another publish may be taken.
     pub fn has_room(&self) -> bool {
         self.requests.span() + self.queued < MAX_WAITING
     }
@@ -100,9 +122,10 @@ impl Session {
         self.requests.is_empty() && self.queued == 0 && self.settling.is_empty()
     }
 
-    /// Whether the hub has not answered for too long.
+    /// Whether the hub has been asked for something, and has not answered anything for too long.
     pub fn is_stuck(&self, now: Instant) -> bool {
-        self.requests.oldest().is_some_and(|asked| now.duration_since(asked) > ANSWER_TIME)
+        let since = self.requests.oldest().max(self.requests.oldest().and(self.answered));
+        since.is_some_and(|since| now.duration_since(since) > ANSWER_TIME)
     }
 
     pub fn command(&mut self, command: Command, now: Instant) {
@@ -153,7 +176,7 @@ impl Session {
         self.requests.renew(now);
         for (number, request) in self.requests.iter() {
             if let Request::Publish(publish) = request {
-                self.outbox.push_back(publish.frame(number));
+                self.outbox.push_back((number, publish.frame(number)));
             }
         }
         self.ready = self.streams.keys().copied().collect();
@@ -179,17 +202,42 @@ impl Session {
         self.feeds_lost(&lost, now);
     }
 
-    /// The line broke because a frame was too large: the largest event is the one to blame.
-    pub fn refuse_largest(&mut self) {
-        let size = |request: &Request| match request {
-            Request::Publish(publish) => publish.size(),
-            _ => 0,
-        };
-        let largest = self.requests.iter().max_by_key(|(_, request)| size(request));
-        let Some(number) = largest.map(|(number, _)| number) else { return };
-        if let Some(Request::Publish(publish)) = self.requests.take(number) {
-            let message = "the hub takes no frame that large: make the event smaller, or raise its limits";
-            self.publish_refused(publish, HubError::of_code(ErrorCode::TooLarge, message), Instant::now());
+    /// Nobody will ask for anything more: what waits is sent, and subscriptions give back what they hold.
+    pub fn close(&mut self, now: Instant) {
+        self.closing = true;
+        self.close_feeds(now);
+    }
+
+    /// The line is about to break because a frame is too large. The largest that was sent is such a one, whatever the
+    /// hub's limit is.
+    pub fn too_large(&mut self, now: Instant) {
+        let unsent = self.outbox.front().map_or(u64::MAX, |(number, _)| *number);
+        let sent = self.requests.iter().filter(|(number, _)| *number < unsent);
+        let sized = sent.map(|(number, request)| (self.frame_bytes(number, request), number));
+        let Some((bytes, number)) = sized.max() else { return };
+        let message = "the hub takes no frame that large: make it smaller, or raise the hub's limits";
+        let error = HubError::of_code(ErrorCode::TooLarge, message);
+        match self.requests.get(number) {
+            Some(Request::Publish(_)) => self.publish_too_large(TooLarge { number, bytes, error }, now),
+            Some(Request::Subscribe(feed)) => self.end_feed(*feed, FeedEnd::Failed(error.into())),
+            // It is gone with the line.
+            _ => {}
+        }
+    }
+
+    /// How long the frame of a request is.
+    fn frame_bytes(&self, number: u64, request: &Request) -> usize {
+        match request {
+            Request::Publish(publish) => publish.frame(number).len(),
+            Request::Subscribe(feed) => {
+                self.feeds.get(feed).map_or(0, |fed| frames::subscribe(number, &fed.feed).len())
+            }
+            Request::Settle { feed, settles } => {
+                let (Some(fed), Some(first)) = (self.feeds.get(feed), settles.first()) else { return 0 };
+                let leases = settles.iter().map(|settle| settle.token.as_str());
+                frames::settle(number, &fed.feed, &first.verb, leases).len()
+            }
+            Request::Simple(_) | Request::Probe { .. } => 0,
         }
     }
 
@@ -213,19 +261,23 @@ impl Session {
         for (_, fed) in self.feeds.drain() {
             fed.end(FeedEnd::Failed(why.clone()));
         }
+        self.names.clear();
+        self.settling.clear();
     }
 
     /// Takes a frame of the hub.
     pub fn frame(&mut self, text: &str, now: Instant) -> Result<(), BadFrame> {
         let frame: HubFrame<'_> = match serde_json::from_str(text) {
             Ok(frame) => frame,
-            // The details of an error may have names that mean something else in other frames.
-            Err(_) => return self.error_frame(text, now),
+            Err(_) => return self.odd_frame(text, now),
         };
         match &*frame.op {
             "OK" => self.ok(frame, now),
             "ERR" => self.error_frame(text, now),
-            "EVENT" | "EVENTS" => self.deliveries(frame, now),
+            "EVENT" | "EVENTS" => {
+                self.deliveries(frame, now);
+                Ok(())
+            }
             "ASSIGNED" => {
                 self.assigned(frame);
                 Ok(())
@@ -235,12 +287,14 @@ impl Session {
         }
     }
 
-    fn request_of(&mut self, corr: Option<&str>) -> Option<Request> {
-        self.requests.take(corr?.parse().ok()?)
+    fn request_of(&mut self, corr: Option<&str>, now: Instant) -> Option<Request> {
+        let request = self.requests.take(corr?.parse().ok()?)?;
+        self.answered = Some(now);
+        Some(request)
     }
 
     fn ok(&mut self, frame: HubFrame<'_>, now: Instant) -> Result<(), BadFrame> {
-        match self.request_of(frame.corr.as_deref()) {
+        match self.request_of(frame.corr.as_deref(), now) {
             Some(Request::Publish(publish)) => self.published(publish, &frame),
             Some(Request::Subscribe(feed)) => self.subscribed(feed, now),
             Some(Request::Settle { feed, settles }) => {
@@ -264,7 +318,8 @@ impl Session {
         if take("op").as_deref() != Some("ERR") {
             return Err(odd());
         }
-        let (corr, code) = (take("corr"), take("code").ok_or_else(odd)?);
+        let corr = take("corr");
+        let code = take("code").unwrap_or_else(|| ErrorCode::Internal.as_str().to_owned());
         let message = take("msg").unwrap_or_default();
         if self.renews_token && code == ErrorCode::Unauthorized.as_str() {
             // The request stays, and is made again with the next token.
@@ -272,17 +327,16 @@ impl Session {
         }
         let status = ErrorCode::parse(&code).map_or(400, ErrorCode::status);
         let error = HubError { status, code, message, details };
-        match self.request_of(corr.as_deref()) {
+        match self.request_of(corr.as_deref(), now) {
             Some(Request::Publish(publish)) => self.publish_refused(publish, error, now),
             Some(Request::Subscribe(feed)) => self.subscription_refused(feed, error, now),
             Some(Request::Settle { feed, settles }) => self.settles_refused(feed, settles, error, now),
             Some(Request::Simple(Some(done))) => drop(done.send(Err(error.into()))),
             Some(Request::Probe { feed, why }) if error.code == ErrorCode::NotSubscribed.as_str() => {
-                self.end_feed(feed, FeedEnd::Failed(why));
+                self.feed_ended(feed, why, now);
             }
             Some(Request::Simple(None) | Request::Probe { .. }) => {}
-            // It is about a subscription, and does not say which.
-            None if corr.is_none() => self.probe_all(&error.into(), now),
+            None if corr.is_none() => self.subscription_ended(error, now),
             None => {}
         }
         Ok(())
@@ -292,8 +346,15 @@ impl Session {
     fn ask(&mut self, request: Request, now: Instant, frame: impl FnOnce(u64) -> Utf8Bytes) {
         let number = self.requests.add(request, now);
         if self.connected {
-            self.outbox.push_back(frame(number));
+            self.outbox.push_back((number, frame(number)));
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Nobody may be left waiting, however this came.
+        self.end(&Failure::ended("its task ended unexpectedly"));
     }
 }
 

@@ -4,15 +4,17 @@ use super::{Request, Session, frames};
 use crate::HubError;
 use crate::live::command::{Appended, Entry, Producer};
 use crate::live::failure::Failure;
+use crate::live::later::later;
 use prombus_wire::{ErrorCode, HubFrame, PublishedFrame};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// A frame takes no more events once it has so many bytes. Far below what a hub takes in one commit.
-const MAX_BATCH_BYTES: usize = 1 << 20;
+/// A frame takes no more events once it has so many bytes, unless the hub takes less. Far below what a hub takes in one commit.
+pub(super) const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// Refusals that are about one event, so that the others of its frame may still be taken.
 const OF_ONE_EVENT: [ErrorCode; 6] = [
@@ -42,8 +44,9 @@ impl Publish {
         }
     }
 
-    pub fn size(&self) -> usize {
-        self.entries.iter().map(|entry| entry.event.len()).sum()
+    /// Whether its events may as well be sent one by one.
+    fn is_divisible(&self) -> bool {
+        !self.atomic && self.entries.len() > 1
     }
 
     pub fn fail(self, why: &Failure) {
@@ -51,10 +54,20 @@ impl Publish {
     }
 }
 
+/// A publish whose frame the hub does not take.
+pub(super) struct TooLarge {
+    pub number: u64,
+    /// The length of its frame.
+    pub bytes: usize,
+    pub error: HubError,
+}
+
 /// A stream of events.
 pub(super) struct Stream {
     producer: Arc<Producer>,
     queue: VecDeque<Entry>,
+    /// How many bytes the events of the queue have.
+    bytes: usize,
     /// When the oldest event of the queue came.
     since: Instant,
     /// A frame of several events is under way, and the next must not be sent before it is answered: were it refused,
@@ -65,25 +78,30 @@ pub(super) struct Stream {
 impl Stream {
     /// When what has gathered is sent even if it is not much.
     pub fn deadline(&self) -> Option<Instant> {
-        (!self.waiting && !self.queue.is_empty()).then(|| self.since + self.producer.linger)
+        (!self.waiting && !self.queue.is_empty()).then(|| later(self.since, self.producer.linger))
     }
 
-    fn is_due(&self, now: Instant) -> bool {
-        let linger = self.producer.linger;
-        !self.waiting
-            && (linger.is_zero() || self.queue.len() >= self.producer.batch || self.since + linger <= now)
+    /// Whether a frame is to be sent now; one that would have more bytes than these is full.
+    fn is_due(&self, now: Instant, batch_bytes: usize) -> bool {
+        let Producer { linger, batch, flushing, .. } = &*self.producer;
+        let full = self.queue.len() >= *batch || self.bytes >= batch_bytes;
+        // The session itself holds one: where that is the only one, no more events will come.
+        let hurry = || flushing.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.producer) == 1;
+        !self.waiting && (linger.is_zero() || full || later(self.since, *linger) <= now || hurry())
     }
 
     /// The events of the next frame.
-    fn take(&mut self) -> Vec<Entry> {
+    fn take(&mut self, batch_bytes: usize) -> Vec<Entry> {
         let mut bytes = 0;
         let fitting = self.queue.iter().take(self.producer.batch).take_while(|entry| {
-            let fits = bytes == 0 || bytes + entry.event.len() <= MAX_BATCH_BYTES;
-            bytes += entry.event.len();
+            let fits = bytes == 0 || bytes + entry.bytes() <= batch_bytes;
+            bytes += entry.bytes();
             fits
         });
         let count = fitting.count().max(1).min(self.queue.len());
-        self.queue.drain(..count).collect()
+        let entries: Vec<Entry> = self.queue.drain(..count).collect();
+        self.bytes -= entries.iter().map(Entry::bytes).sum::<usize>();
+        entries
     }
 
     pub fn fail(self, why: &Failure) {
@@ -102,7 +120,7 @@ impl Session {
         if self.connected
             && let Some(Request::Publish(publish)) = self.requests.get(number)
         {
-            self.outbox.push_back(publish.frame(number));
+            self.outbox.push_back((number, publish.frame(number)));
         }
     }
 
@@ -111,6 +129,7 @@ impl Session {
         let stream = self.streams.entry(number).or_insert_with(|| Stream {
             producer,
             queue: VecDeque::new(),
+            bytes: 0,
             since: now,
             waiting: false,
         });
@@ -118,6 +137,7 @@ impl Session {
             stream.since = now;
             self.ready.push(number);
         }
+        stream.bytes += entry.bytes();
         stream.queue.push_back(entry);
         self.queued += 1;
     }
@@ -126,12 +146,14 @@ impl Session {
         let mut ready = std::mem::take(&mut self.ready);
         ready.sort_unstable();
         ready.dedup();
+        // Nothing waits to get full where that would keep others out, or nobody comes any more.
+        let hurry = self.closing || !self.has_room();
         ready.retain(|number| {
             while let Some(stream) = self.streams.get_mut(number)
                 && !stream.queue.is_empty()
-                && stream.is_due(now)
+                && (stream.is_due(now, self.batch_bytes) || hurry && !stream.waiting)
             {
-                let entries = stream.take();
+                let entries = stream.take(self.batch_bytes);
                 stream.since = now;
                 let ordered = stream.producer.ordered && entries.len() > 1;
                 stream.waiting = ordered;
@@ -184,7 +206,7 @@ impl Session {
     pub(super) fn publish_refused(&mut self, publish: Publish, error: HubError, now: Instant) {
         let stream = publish.stream;
         let of_one = ErrorCode::parse(&error.code).is_some_and(|code| OF_ONE_EVENT.contains(&code));
-        if of_one && !publish.atomic && publish.entries.len() > 1 {
+        if of_one && publish.is_divisible() {
             for entry in publish.entries {
                 let topic = publish.topic.clone();
                 self.send(Publish { topic, entries: vec![entry], atomic: false, stream: None }, now);
@@ -193,6 +215,35 @@ impl Session {
             publish.fail(&error.into());
         }
         self.go_on(stream);
+    }
+
+    /// The hub takes no frame that large. One event fails; of several, none may be too large by itself, so later frames
+    /// have fewer, and those that wait for an answer are sent again one by one.
+    pub(super) fn publish_too_large(&mut self, large: TooLarge, now: Instant) {
+        if !matches!(self.requests.get(large.number), Some(Request::Publish(one)) if one.is_divisible()) {
+            if let Some(Request::Publish(publish)) = self.requests.take(large.number) {
+                self.go_on(publish.stream);
+                publish.fail(&large.error.into());
+            }
+            return;
+        }
+        self.batch_bytes = (large.bytes / 2).max(1);
+        let all = self.requests.iter().filter(|(_, request)| matches!(request, Request::Publish(_)));
+        let numbers: Vec<u64> = all.map(|(number, _)| number).collect();
+        for number in numbers {
+            let Some(Request::Publish(publish)) = self.requests.take(number) else { continue };
+            if !publish.is_divisible() || publish.frame(number).len() <= self.batch_bytes {
+                // Added again all the same, so that all keep their order.
+                self.requests.add(Request::Publish(publish), now);
+                continue;
+            }
+            self.go_on(publish.stream);
+            for entry in publish.entries {
+                let topic = publish.topic.clone();
+                let single = Publish { topic, entries: vec![entry], atomic: false, stream: None };
+                self.requests.add(Request::Publish(single), now);
+            }
+        }
     }
 
     pub(super) fn sweep_streams(&mut self) {

@@ -17,7 +17,7 @@ impl Session {
             return settle.answer(Err(Failure::ended("the subscription was closed")));
         };
         fed.unanswered += 1;
-        if settle.line != self.line || !self.connected {
+        if settle.line != self.line || !self.connected || !fed.is_active() {
             let lost = Failure::Lost("the event was delivered over a connection that is gone".into());
             return self.settles_lost(number, vec![settle], &lost, now);
         }

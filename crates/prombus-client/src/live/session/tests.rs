@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::NewEvent;
-use crate::live::command::{Appended, Entry, Producer};
+use crate::live::command::{Appended, Entry, Producer, Window};
 use crate::live::event_text::EventText;
-use crate::live::feed::Feed;
+use crate::live::feed::{Feed, NewFeed};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Semaphore;
 use tokio::sync::oneshot::{self, Receiver};
 
 /// Drives a session by hand.
@@ -20,7 +23,7 @@ type Answer<T> = Receiver<Result<T, Failure>>;
 impl Hand {
     fn connected() -> Self {
         let now = Instant::now();
-        let mut session = Session::default();
+        let mut session = Session::new(false);
         session.connected(now);
         Self { session, now }
     }
@@ -28,7 +31,7 @@ impl Hand {
     /// What is sent next, as JSON.
     fn sent(&mut self) -> Vec<Value> {
         self.session.gather(self.now);
-        self.session.outbox.drain(..).map(|frame| serde_json::from_str(&frame).unwrap()).collect()
+        self.session.outbox.drain(..).map(|(_, frame)| serde_json::from_str(&frame).unwrap()).collect()
     }
 
     fn hear(&mut self, frame: Value) {
@@ -122,7 +125,7 @@ fn entry(n: u64) -> (Entry, Answer<Appended>) {
 
 fn producer(batch: usize, linger_ms: u64, ordered: bool) -> Arc<Producer> {
     let linger = Duration::from_millis(linger_ms);
-    Arc::new(Producer { number: 9, topic: "t".into(), batch, linger, ordered })
+    Arc::new(Producer { number: 9, topic: "t".into(), batch, linger, ordered, flushing: AtomicUsize::new(0) })
 }
 
 /// The payloads of a frame.
@@ -229,14 +232,64 @@ fn a_frame_that_is_too_large_is_the_largest() {
     let mut hand = Hand::connected();
     let mut small = hand.publish(1);
     let mut large = hand.publish(u64::MAX);
+    hand.sent();
+    hand.session.too_large(hand.now);
     hand.break_line();
-    hand.session.refuse_largest();
     assert!(matches!(large.try_recv().unwrap(), Err(Failure::Hub(error)) if error.code == "too_large"));
     hand.reconnect();
     let frames = hand.sent();
     assert_eq!(frames.len(), 1);
     hand.ok(&frames[0]);
     assert!(small.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn what_was_not_sent_or_is_no_publish_costs_no_publish_its_life() {
+    let mut hand = Hand::connected();
+    let mut published = hand.publish(1);
+    let (done, mut answer) = oneshot::channel();
+    let mut feed = Feed::for_tests("t", "g");
+    feed.opts = format!("{{\"filter\":\"{}\"}}", "x".repeat(10_000));
+    let feed = Arc::new(feed);
+    hand.session.command(Command::Subscribe { feed: feed.clone(), done }, hand.now);
+    hand.sent();
+    let mut unsent = hand.publish(999_999_999_999);
+    hand.session.too_large(hand.now);
+    hand.break_line();
+    assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Hub(error)) if error.code == "too_large"));
+    assert!(feed.ended().is_some());
+    hand.reconnect();
+    let frames = hand.sent();
+    assert_eq!(frames.iter().flat_map(payloads).collect::<Vec<_>>(), [1, 999_999_999_999]);
+    frames.iter().for_each(|frame| hand.ok(frame));
+    assert!(published.try_recv().unwrap().is_ok() && unsent.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn after_a_frame_that_was_too_large_frames_have_fewer_events() {
+    let mut hand = Hand::connected();
+    let producer = producer(10, 0, true);
+    let mut answers: Vec<_> = (0..25).map(|n| hand.stream(&producer, n)).collect();
+    let first = hand.sent();
+    assert_eq!(payloads(&first[0]).len(), 10);
+    hand.session.too_large(hand.now);
+    hand.break_line();
+    hand.reconnect();
+    // Those that were sent come one by one, in their order, and before the others.
+    let mut seen = Vec::new();
+    loop {
+        let frames = hand.sent();
+        if frames.is_empty() {
+            break;
+        }
+        for frame in frames {
+            assert!(payloads(&frame).len() <= 5, "{frame}");
+            seen.extend(payloads(&frame));
+            hand.ok(&frame);
+        }
+    }
+    assert_eq!(seen, (0..25).collect::<Vec<_>>());
+    assert!(answers.iter_mut().all(|answer| answer.try_recv().unwrap().is_ok()));
 }
 
 #[test]
@@ -366,7 +419,7 @@ fn a_drain_waits_for_what_is_not_answered() {
 fn a_user_who_left_is_unsubscribed() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
-    feed.gone.store(true, std::sync::atomic::Ordering::SeqCst);
+    feed.gone.store(true, Ordering::SeqCst);
     hand.session.sweep(hand.now);
     assert_eq!(hand.sent()[0]["op"], "UNSUBSCRIBE");
     // Another one may take its place at once.
@@ -390,9 +443,13 @@ fn the_end_is_told_to_everyone() {
 #[test]
 fn frames_that_are_none_are_told_and_unknown_ones_passed_over() {
     let mut hand = Hand::connected();
-    for bad in ["", "[]", "{}", r#"{"op":"EVENTS","deliveries":7}"#, r#"{"op":"ERR"}"#] {
+    for bad in ["", "[]", "{}", r#"{"op":7}"#, r#"{"op":"EVENTS","#] {
         assert!(hand.session.frame(bad, hand.now).is_err(), "{bad}");
     }
+    hand.hear(json!({"op": "EVENTS", "deliveries": 7}));
+    hand.hear(json!({"op": "EVENTS", "topic": "t", "group": "g", "deliveries": 7}));
+    hand.hear(json!({"op": "ERR"}));
+    hand.hear(json!({"op": "OK", "corr": 7, "partition": "odd"}));
     hand.hear(json!({"op": "NEWS", "of": "tomorrow"}));
     hand.hear(json!({"op": "OK", "corr": "999"}));
     hand.hear(json!({"op": "OK", "corr": "not a number"}));
@@ -408,8 +465,187 @@ fn there_is_no_room_without_end() {
     hand.ok(&first[0]);
     hand.sent();
     assert!(hand.session.has_room());
-    hand.now += ANSWER_TIME * 2;
+}
+
+#[test]
+fn a_hub_is_stuck_only_if_it_answers_nothing() {
+    let mut hand = Hand::connected();
+    let _answers: Vec<_> = (0..3).map(|n| hand.publish(n)).collect();
+    let frames = hand.sent();
+    for frame in &frames[..2] {
+        hand.now += ANSWER_TIME - Duration::from_secs(1);
+        assert!(!hand.session.is_stuck(hand.now));
+        hand.ok(frame);
+    }
+    hand.now += ANSWER_TIME + Duration::from_secs(1);
     assert!(hand.session.is_stuck(hand.now));
+    hand.ok(&frames[2]);
+    hand.now += ANSWER_TIME * 2;
+    assert!(!hand.session.is_stuck(hand.now), "nothing is open");
+    let _late = hand.publish(4);
+    hand.sent();
+    assert!(!hand.session.is_stuck(hand.now), "it has only just been asked");
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_nacked_and_the_others_are_delivered() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    let event =
+        |id: &str| json!({"id": id, "ts": 1, "topic": "t", "partition": 0, "offset": 0, "payload": 1});
+    let ctx =
+        |lease: &str| json!({"attempt": 1, "maxAttempts": 5, "ack_deadline_ms": 60_000, "lease": lease});
+    let mut odd = event("b");
+    odd["sid"] = json!(7);
+    let deliveries = json!([{"event": event("a"), "ctx": ctx("a")}, {"event": odd, "ctx": ctx("b")},
+        {"event": event("c"), "ctx": ctx("c")}, {"event": event("d"), "ctx": "odd"}]);
+    hand.hear(json!({"op": "EVENTS", "topic": "t", "group": "g", "deliveries": deliveries}));
+    let ids = [feed.try_next(), feed.try_next()].map(|next| next.unwrap().unwrap().event.id);
+    assert_eq!(ids, ["a", "c"]);
+    assert!(feed.try_next().is_none());
+    let frames = hand.sent();
+    assert_eq!((frames.len(), &frames[0]["op"], &frames[0]["leases"]), (1, &json!("NACK"), &json!(["b"])));
+    assert!(frames[0]["reason"].as_str().unwrap().contains("cannot read this event"));
+    // So is one that comes by itself.
+    hand.hear(json!({"op": "EVENT", "topic": "t", "group": "g", "event": {"id": 7}, "ctx": ctx("e")}));
+    assert_eq!(hand.sent()[0]["leases"], json!(["e"]));
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_is_one_all_the_same() {
+    let mut hand = Hand::connected();
+    let mut published = hand.publish(1);
+    let frames = hand.sent();
+    hand.hear(json!({"op": "OK", "corr": frames[0]["corr"], "partition": "odd"}));
+    assert!(matches!(published.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 500));
+}
+
+#[test]
+fn a_subscription_that_the_hub_names_ends_for_good_or_for_now() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.deliver("a", "a");
+    let ended = |code: &str| json!({"op": "ERR", "code": code, "msg": "m", "topic": "t", "group": "g"});
+    hand.hear(ended("unavailable"));
+    assert!(hand.sent().is_empty() && feed.ended().is_none());
+    assert!(feed.try_next().is_none(), "its leases went with it");
+    hand.now = hand.session.deadline().unwrap();
+    let frames = hand.sent();
+    assert_eq!(frames[0]["op"], "SUBSCRIBE");
+    // This one is about the subscription before.
+    hand.hear(ended("not_found"));
+    assert!(feed.ended().is_none());
+    hand.ok(&frames[0]);
+    hand.deliver("a", "b");
+    assert_eq!(feed.try_next().unwrap().unwrap().lease.token, "b");
+    hand.hear(json!({"op": "ERR", "code": "not_found", "msg": "m", "topic": "t", "group": "another"}));
+    assert!(hand.sent().is_empty() && feed.ended().is_none());
+    hand.hear(ended("not_found"));
+    assert!(hand.sent().is_empty(), "nobody needs to be asked");
+    assert!(matches!(feed.ended(), Some(FeedEnd::Failed(Failure::Hub(error))) if error.status == 404));
+}
+
+#[test]
+fn a_probe_that_finds_a_subscription_ended_for_now_makes_it_again() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.hear(json!({"op": "ERR", "code": "internal", "msg": "m"}));
+    let probes = hand.sent();
+    hand.err(&probes[0], "not_subscribed");
+    assert!(feed.ended().is_none());
+    hand.now = hand.session.deadline().unwrap();
+    assert_eq!(hand.sent()[0]["op"], "SUBSCRIBE");
+}
+
+#[test]
+fn nothing_lingers_when_someone_waits_for_it() {
+    let mut hand = Hand::connected();
+    let slow = producer(10, u64::MAX, false);
+    let _first = hand.stream(&slow, 0);
+    assert!(hand.sent().is_empty());
+    assert!(hand.session.deadline().is_some(), "a linger without end is no overflow");
+    slow.flushing.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(hand.sent().len(), 1);
+    slow.flushing.fetch_sub(1, Ordering::SeqCst);
+    let _second = hand.stream(&slow, 1);
+    assert!(hand.sent().is_empty());
+    hand.session.close(hand.now);
+    assert_eq!(hand.sent().len(), 1);
+}
+
+#[test]
+fn nothing_lingers_when_its_publisher_is_gone_or_the_session_is_full() {
+    let mut hand = Hand::connected();
+    let slow = producer(MAX_WAITING * 2, u64::MAX, false);
+    let _first = hand.stream(&slow, 0);
+    assert!(hand.sent().is_empty());
+    drop(slow);
+    assert_eq!(hand.sent().len(), 1);
+    hand.session.sweep(hand.now);
+    let slow = producer(MAX_WAITING * 2, u64::MAX, false);
+    let _answers: Vec<_> = (0..MAX_WAITING as u64).map(|n| hand.stream(&slow, n)).collect();
+    assert!(!hand.sent().is_empty());
+    hand.session.batch_bytes = 1;
+    let _more = hand.stream(&slow, 1);
+    assert_eq!(hand.sent().len(), 1, "a frame that has its bytes is full");
+}
+
+#[test]
+fn closing_unsubscribes_after_the_acks() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
+    let mut ack = hand.settle(&feed, Verb::Ack);
+    hand.session.close(hand.now);
+    let frames = hand.sent();
+    assert_eq!(frames.iter().map(|frame| &frame["op"]).collect::<Vec<_>>(), ["ACK", "UNSUBSCRIBE"]);
+    assert!(!hand.session.is_idle());
+    frames.iter().for_each(|frame| hand.ok(frame));
+    assert!(ack.try_recv().unwrap().is_ok() && hand.session.is_idle());
+    assert!(matches!(feed.ended(), Some(FeedEnd::Failed(Failure::Ended(_)))));
+}
+
+#[test]
+fn a_session_that_is_dropped_leaves_nobody_waiting() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    let window = Arc::new(Window { room: Semaphore::new(0), failed: Mutex::new(None) });
+    let (mut entry, mut answer) = entry(1);
+    entry.place = Some(Place::new(window.clone()));
+    hand.session.command(Command::Publish { topic: "t".into(), entry }, hand.now);
+    drop(hand);
+    assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Ended(_))));
+    assert!(feed.ended().is_some());
+    assert!(window.failed.lock().take().is_some() && window.room.available_permits() == 1);
+    // An event that is lost on its way to the session is no success either.
+    drop(Place::new(window.clone()));
+    assert!(window.failed.lock().take().is_some() && window.room.available_permits() == 2);
+}
+
+#[test]
+fn a_user_who_left_unnoticed_makes_room_and_its_acks_go_out() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.deliver("a", "a");
+    let mut ack = hand.settle(&feed, Verb::Ack);
+    feed.gone.store(true, Ordering::SeqCst);
+    let second = Arc::new(Feed::new(NewFeed {
+        number: 2,
+        topic: "t",
+        group: "g",
+        opts: "{}".into(),
+        max_in_flight: 1,
+        commands: feed.commands.clone(),
+    }));
+    let (done, mut answer) = oneshot::channel();
+    hand.session.command(Command::Subscribe { feed: second, done }, hand.now);
+    let frames = hand.sent();
+    assert_eq!(
+        frames.iter().map(|frame| &frame["op"]).collect::<Vec<_>>(),
+        ["ACK", "UNSUBSCRIBE", "SUBSCRIBE"]
+    );
+    frames.iter().for_each(|frame| hand.ok(frame));
+    assert!(ack.try_recv().unwrap().is_ok() && answer.try_recv().unwrap().is_ok());
 }
 
 #[test]

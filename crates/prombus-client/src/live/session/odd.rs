@@ -1,0 +1,74 @@
+//! Frames that are not quite what a hub should say: what can be understood of them counts, so that one event that
+//! nobody can read does not cost the others their line.
+
+use super::feeding::Came;
+use super::{BadFrame, Session};
+use prombus_wire::{DeliveryContext, DeliveryRecord, FrameHead, HubFrame, Text};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+/// Deliveries whose events may be anything.
+#[derive(Deserialize)]
+struct OddDeliveries<'a> {
+    #[serde(borrow)]
+    topic: Text<'a>,
+    #[serde(borrow)]
+    group: Text<'a>,
+    #[serde(borrow, default)]
+    deliveries: Vec<OddDelivery<'a>>,
+    #[serde(borrow, default)]
+    event: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    ctx: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct OddDelivery<'a> {
+    #[serde(borrow)]
+    event: &'a RawValue,
+    #[serde(borrow)]
+    ctx: &'a RawValue,
+}
+
+impl Session {
+    /// Takes a frame that could not be read as a whole.
+    pub(super) fn odd_frame(&mut self, text: &str, now: Instant) -> Result<(), BadFrame> {
+        let head: FrameHead<'_> =
+            serde_json::from_str(text).map_err(|error| BadFrame(format!("a frame that is none: {error}")))?;
+        match &*head.op {
+            // The details of an error may have names that mean something else in other frames.
+            "ERR" => self.error_frame(text, now),
+            "OK" => {
+                let bare = format!(r#"{{"op":"OK","corr":{}}}"#, head.corr.map_or("null", RawValue::get));
+                match serde_json::from_str::<HubFrame<'_>>(&bare) {
+                    Ok(frame) => self.ok(frame, now),
+                    Err(_) => Ok(()),
+                }
+            }
+            "EVENT" | "EVENTS" => {
+                self.odd_deliveries(text, now);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn odd_deliveries(&mut self, text: &str, now: Instant) {
+        // Where not even this can be read, the leases run out.
+        let Ok(mut frame) = serde_json::from_str::<OddDeliveries<'_>>(text) else { return };
+        if let (Some(event), Some(ctx)) = (frame.event, frame.ctx) {
+            frame.deliveries.push(OddDelivery { event, ctx });
+        }
+        let Some(number) = self.named(&frame.topic, &frame.group) else { return };
+        let mut came = Came::default();
+        for OddDelivery { event, ctx } in frame.deliveries {
+            let Ok(ctx) = serde_json::from_str::<DeliveryContext>(ctx.get()) else { continue };
+            match serde_json::from_str(event.get()) {
+                Ok(event) => came.readable.push(DeliveryRecord { event, ctx }),
+                Err(error) => came.unreadable.push((ctx.lease, error.to_string())),
+            }
+        }
+        self.deliver(number, came, now);
+    }
+}
