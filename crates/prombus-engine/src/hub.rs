@@ -1,12 +1,15 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
+use crate::collections::Collections;
+use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, LeaseOf};
 use crate::follow::{Follower, Resume};
 use crate::groups::{
-    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler,
+    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
     Subscription, Surroundings,
 };
 use crate::layers::{AutoCreate, Checks, Partitioning};
+use crate::projections::Projections;
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, ConfigChange, Documents, Event, EventLog, NewEvent,
@@ -86,6 +89,8 @@ pub struct Hub {
     store: Store,
     limits: Limits,
     groups: Arc<Groups>,
+    collections: Arc<Collections>,
+    projections: Arc<Projections>,
 }
 
 impl Hub {
@@ -103,8 +108,10 @@ impl Hub {
             closing: AtomicBool::new(false),
         };
         let groups = Arc::new(Groups::new(surroundings, auto_create));
+        let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
+        let projections = Arc::new(Projections {});
         let bus = Checks { limits: limits.clone(), clock }.wrap(bus);
-        Self { bus, store, limits, groups }
+        Self { bus, store, limits, groups, collections, projections }
     }
 
     /// How large things may be.
@@ -215,6 +222,31 @@ impl Hub {
     /// The consumer groups.
     pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
+    }
+
+    /// The collections.
+    pub fn collections(&self) -> &Arc<Collections> {
+        &self.collections
+    }
+
+    /// The projections.
+    pub fn projections(&self) -> &Arc<Projections> {
+        &self.projections
+    }
+
+    /// The groups that leases belong to, in order; a lease that is none of this hub is
+    /// [`CommitRefused::LeaseExpired`].
+    pub fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
+        match leases.first() {
+            Some(lease) => Err(CommitRefused::LeaseExpired(*lease)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Does all that a consumer asks for, or none of it.
+    pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
+        let _ = request;
+        Err(CommitRefused::Bad("not yet".into()))
     }
 
     /// A group of a topic, made where it does not exist. Says whether it was.
