@@ -163,6 +163,15 @@ impl DocumentWrite {
             cause: None,
         }
     }
+
+    /// The size that limits go by, about.
+    pub fn size(&self) -> usize {
+        let content = match &self.op {
+            WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
+            WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt => 0,
+        };
+        self.collection.len() + self.key.len() + content
+    }
 }
 
 /// What readers see as the `_v` of a document.
@@ -245,7 +254,7 @@ pub fn receipt_body(commit: &Commit, receipt: &Receipt) -> Json {
     let event = |(append, done): (&crate::commit::Append, &crate::commit::Appended)| {
         serde_json::json!({
             "id": done.id, "topic": append.topic, "partition": done.partition, "offset": done.offset,
-            "ts": done.ts, "durability": "sync", "duplicate": done.duplicate,
+            "ts": done.ts, "durability": receipt.durability, "duplicate": done.duplicate,
         })
     };
     let events: Vec<Value> = commit.events.iter().zip(&receipt.events).map(event).collect();
