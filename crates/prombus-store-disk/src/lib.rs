@@ -23,6 +23,8 @@ mod position;
 mod record;
 mod recover;
 mod replay;
+#[allow(dead_code, reason = "the writer does not use all of it yet")]
+mod rows;
 mod scan;
 mod shared;
 mod sidecar;
