@@ -4,11 +4,13 @@
 //! conditional and dead-lettering atomic. Every condition is on something that the same commit writes, so a
 //! store whose transactions see a snapshot needs no more than to detect that two of them write the same thing.
 
+use crate::collection::CollectionConfig;
 use crate::document::DocumentWrite;
 use crate::event::NewEvent;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 use crate::topic::{Durability, TopicConfig, TopicName};
 use bytes::Bytes;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What is to change, in this order: configuration, events, documents, cursors.
@@ -113,6 +115,27 @@ pub enum ConfigChange {
         partition: Partition,
         /// The first offset that is kept; lower than the present first, or higher than next, is clamped.
         before: Offset,
+    },
+    /// Makes a collection, or replaces the settings of one. New indexes are made for the documents that are there.
+    PutCollection {
+        /// Its name.
+        name: Arc<str>,
+        /// The revision that the new settings were made from; 0 where there must be no such collection.
+        expect_revision: u64,
+        /// The new settings.
+        config: CollectionConfig,
+    },
+    /// Removes a collection with its documents, if it is there.
+    DropCollection {
+        /// Its name.
+        name: Arc<str>,
+    },
+    /// Gives a collection the name of another one, which goes with its documents, if it is there. The settings stay.
+    SwapCollection {
+        /// The collection that gets another name.
+        from: Arc<str>,
+        /// The name that it gets.
+        to: Arc<str>,
     },
 }
 

@@ -1,7 +1,19 @@
-//! Documents, and what a write makes of one: a pure function that every store shares.
+//! Documents, and what a write makes of one: pure functions that every store shares.
 
-use crate::json::Json;
+use crate::collection::{FieldPath, Owner};
+use crate::commit::{Commit, Receipt};
+use crate::json::{self, Json};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::fmt;
+use std::sync::Arc;
+use uuid::Uuid;
+use xxhash_rust::xxh3::Xxh3;
+
+/// The largest document, in bytes.
+pub const MAX_BODY_BYTES: usize = 4 << 20;
+/// Fields that the hub itself sets.
+pub const RESERVED: [&str; 3] = ["_key", "_ts", "_v"];
 
 /// A document of a collection.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,38 +22,180 @@ pub struct Document {
     pub key: String,
     /// Counts its writes, from 1; a document that was deleted starts over.
     pub version: u64,
+    /// What readers see as `_v`, where it is versioned.
+    pub revision: Option<i64>,
     /// The time of what last wrote it, in epoch milliseconds.
     pub ts: u64,
+    /// A hash of all that a reader sees of it.
+    pub etag: u128,
     /// A JSON object.
     pub body: Json,
+}
+
+impl Document {
+    /// A document as it is written.
+    pub fn new(key: String, version: u64, revision: Option<i64>, ts: u64, body: Json) -> Self {
+        let mut hash = Xxh3::new();
+        hash.update(&(key.len() as u64).to_le_bytes());
+        hash.update(key.as_bytes());
+        hash.update(&ts.to_le_bytes());
+        hash.update(&[u8::from(revision.is_some())]);
+        hash.update(&revision.unwrap_or_default().to_le_bytes());
+        hash.update(body.as_bytes());
+        Self { key, version, revision, ts, etag: hash.digest128(), body }
+    }
+
+    /// Appends what readers see: the fields that the hub sets, and then those of the body.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        out.reserve(self.body.len() + self.key.len() + 64);
+        out.extend_from_slice(b"{\"_key\":");
+        json::write_string(out, &self.key);
+        out.extend_from_slice(b",\"_ts\":");
+        out.extend_from_slice(itoa::Buffer::new().format(self.ts).as_bytes());
+        if let Some(revision) = self.revision {
+            out.extend_from_slice(b",\"_v\":");
+            out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+        }
+        match self.body.as_bytes() {
+            b"{}" => out.push(b'}'),
+            body => {
+                out.push(b',');
+                out.extend_from_slice(&body[1..]);
+            }
+        }
+    }
+
+    /// What readers see, as one text.
+    pub fn to_json(&self) -> Json {
+        let mut out = Vec::new();
+        self.write_json(&mut out);
+        Json::from_stored(out.into())
+    }
+
+    /// Those fields of the body that the paths start at.
+    pub fn fields<'a>(&self, paths: impl Iterator<Item = &'a FieldPath>) -> Map<String, Value> {
+        let wanted: Vec<&str> = paths.map(|path| path.segments()[0].as_str()).collect();
+        if wanted.is_empty() {
+            return Map::new();
+        }
+        let mut text = serde_json::Deserializer::from_slice(self.body.as_bytes());
+        Wanted(&wanted).deserialize(&mut text).unwrap_or_default()
+    }
+
+    /// The value at a path, given the [`Document::fields`] that it starts at.
+    pub fn value(&self, fields: &Map<String, Value>, path: &FieldPath) -> Option<Value> {
+        let first = path.segments()[0].as_str();
+        if path.segments().len() == 1 {
+            match first {
+                "_key" => return Some(Value::from(self.key.as_str())),
+                "_ts" => return Some(Value::from(self.ts)),
+                "_v" => return self.revision.map(Value::from),
+                _ => {}
+            }
+        }
+        path.below(fields.get(first)?).cloned()
+    }
+}
+
+/// Reads an object and keeps only some of its fields.
+struct Wanted<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for Wanted<'_> {
+    type Value = Map<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Wanted<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            if self.0.contains(&&*name) {
+                kept.insert(name.into_owned(), map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(kept)
+    }
 }
 
 /// A change of one document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DocumentWrite {
-    /// The collection.
-    pub collection: String,
+    /// The collection. One that does not exist comes into being with its first write, and belongs to the writer.
+    pub collection: Arc<str>,
+    /// Who writes; must be the owner of the collection.
+    pub owner: Owner,
     /// The document's key.
     pub key: String,
     /// What to do.
     pub op: WriteOp,
+    /// What its `_v` is to be.
+    pub versioning: Versioning,
     /// The version that it must have now; 0 where there must be none.
     pub if_version: Option<u64>,
     /// The time of what writes it.
     pub ts: u64,
+    /// The event that writes it.
+    pub cause: Option<Uuid>,
+}
+
+impl DocumentWrite {
+    /// A write by a commit, without a condition and without `_v`.
+    pub fn new(collection: &str, key: impl Into<String>, op: WriteOp) -> Self {
+        Self {
+            collection: collection.into(),
+            owner: Owner::COMMITS,
+            key: key.into(),
+            op,
+            versioning: Versioning::None,
+            if_version: None,
+            ts: 0,
+            cause: None,
+        }
+    }
+}
+
+/// What readers see as the `_v` of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versioning {
+    /// There is none.
+    None,
+    /// The count of its writes.
+    Count,
+    /// This one; the write is left out where the document has one as great.
+    Newer(i64),
 }
 
 /// What a write does. A store logs its result and not the operation, so that replay cannot count twice.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WriteOp {
-    /// Replaces the document.
+    /// Replaces the document. The text is taken as it is: see [`normal`].
     Set(Json),
     /// Merges into it (RFC 7396).
     Merge(Json),
     /// Adds to numbers in it; fields that are absent count as 0.
     Inc(Json),
+    /// Sets some fields, leaving the others, and adds to numbers.
+    Update {
+        /// Fields to set.
+        set: Map<String, Value>,
+        /// Numbers to add.
+        inc: Map<String, Value>,
+    },
     /// Removes it.
     Delete,
+    /// Replaces it with what this commit has done, so that it can be told again.
+    Receipt,
 }
 
 /// Why a write makes no sense.
@@ -53,6 +207,57 @@ pub enum WriteError {
     /// Only numbers can be added.
     #[error("field {0:?} is not a number, or the sum does not fit one")]
     NotANumber(String),
+    /// A number that neither 64 bits nor a double can hold.
+    #[error("a number in it is neither a 64-bit integer nor a double")]
+    NumberOutOfRange,
+    /// There is a limit.
+    #[error("the document takes {0} bytes, more than the {MAX_BODY_BYTES} that it may")]
+    TooLarge(usize),
+    /// Some fields are the hub's own.
+    #[error("field {0:?} is set by the hub itself")]
+    Reserved(String),
+}
+
+/// An object as a document holds it: numbers are 64-bit integers or doubles, and the fields that the hub sets are
+/// left out.
+pub fn normal(object: Value) -> Result<Map<String, Value>, WriteError> {
+    let Value::Object(mut fields) = object else { return Err(WriteError::NotAnObject) };
+    RESERVED.iter().for_each(|name| drop(fields.remove(*name)));
+    fields.values_mut().for_each(normalize);
+    Ok(fields)
+}
+
+/// Makes numbers of a value 64-bit integers or doubles.
+pub fn normalize(value: &mut Value) {
+    match value {
+        Value::Number(n) if n.as_i64().is_none() => {
+            let double = n.as_f64().unwrap_or_default();
+            *value = Number::from_f64(double).map_or(Value::Null, Value::Number);
+        }
+        Value::Array(items) => items.iter_mut().for_each(normalize),
+        Value::Object(fields) => fields.values_mut().for_each(normalize),
+        _ => {}
+    }
+}
+
+/// The body of a [`WriteOp::Receipt`].
+pub fn receipt_body(commit: &Commit, receipt: &Receipt) -> Json {
+    let event = |(append, done): (&crate::commit::Append, &crate::commit::Appended)| {
+        serde_json::json!({
+            "id": done.id, "topic": append.topic, "partition": done.partition, "offset": done.offset,
+            "ts": done.ts, "durability": "sync", "duplicate": done.duplicate,
+        })
+    };
+    let events: Vec<Value> = commit.events.iter().zip(&receipt.events).map(event).collect();
+    let mut versions: Map<String, Value> = Map::new();
+    for (write, version) in commit.documents.iter().zip(&receipt.versions) {
+        let collection =
+            versions.entry(write.collection.as_ref()).or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(collection) = collection {
+            collection.insert(write.key.clone(), Value::from(*version));
+        }
+    }
+    Json::from_value(&serde_json::json!({"events": events, "versions": versions}))
 }
 
 /// The document's body after `op`, or `None` where that removes it.
@@ -64,9 +269,16 @@ pub fn apply(before: Option<&Json>, op: &WriteOp) -> Result<Option<Json>, WriteE
     let old = || before.map_or(Ok(Map::new()), object);
     let new = match op {
         WriteOp::Delete => return Ok(None),
-        WriteOp::Set(body) => return object(body).map(|_| Some(body.clone())),
+        WriteOp::Set(body) if body.as_bytes().first() == Some(&b'{') => return Ok(Some(body.clone())),
+        // Only a store knows what a commit has done: see [`receipt_body`].
+        WriteOp::Set(_) | WriteOp::Receipt => return Err(WriteError::NotAnObject),
         WriteOp::Merge(patch) => merged(old()?, object(patch)?),
-        WriteOp::Inc(amounts) => incremented(old()?, object(amounts)?)?,
+        WriteOp::Inc(amounts) => incremented(old()?, &object(amounts)?)?,
+        WriteOp::Update { set, inc } => {
+            let mut fields = incremented(old()?, inc)?;
+            fields.extend(set.iter().map(|(name, value)| (name.clone(), value.clone())));
+            fields
+        }
     };
     Ok(Some(Json::from_value(&Value::Object(new))))
 }
@@ -94,12 +306,12 @@ fn merged(mut target: Map<String, Value>, patch: Map<String, Value>) -> Map<Stri
 
 fn incremented(
     mut target: Map<String, Value>,
-    amounts: Map<String, Value>,
+    amounts: &Map<String, Value>,
 ) -> Result<Map<String, Value>, WriteError> {
     for (field, amount) in amounts {
-        let sum = sum(target.get(&field).unwrap_or(&Value::from(0)), &amount);
+        let sum = sum(target.get(field).unwrap_or(&Value::from(0)), amount);
         let sum = sum.ok_or_else(|| WriteError::NotANumber(field.clone()))?;
-        target.insert(field, Value::Number(sum));
+        target.insert(field.clone(), Value::Number(sum));
     }
     Ok(target)
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with a commit and with a read.
 
+use crate::collection::BadFind;
 use crate::document::WriteError;
 use crate::position::Offset;
 use crate::topic::TopicName;
@@ -65,11 +66,41 @@ pub enum CommitError {
     /// A document write makes no sense.
     #[error("document {key:?}: {error}")]
     BadWrite {
+        /// Which document write of the commit.
+        index: usize,
         /// The document's key.
         key: String,
         /// Why.
         error: WriteError,
     },
+    /// Another document has the same values in a unique index.
+    #[error("document {key:?} of collection {collection} has the same {} as {other:?}, and they must be unique", .fields.join(", "))]
+    NotUnique {
+        /// Which document write of the commit.
+        index: usize,
+        /// The collection.
+        collection: String,
+        /// The document's key.
+        key: String,
+        /// The key of the document that has these values.
+        other: String,
+        /// The fields of the index.
+        fields: Vec<String>,
+    },
+    /// The collection belongs to someone else.
+    #[error("collection {collection} is written by {}, and by nothing else", .owner.as_ref().map_or("commits".to_owned(), |name| format!("projection {name:?}")))]
+    NotOwner {
+        /// The collection.
+        collection: String,
+        /// The projection that owns it, unless commits do.
+        owner: Option<String>,
+    },
+    /// A collection of the commit does not exist.
+    #[error("collection {0} does not exist")]
+    CollectionNotFound(String),
+    /// The collection was altered since its settings were read.
+    #[error("collection {0} was changed by someone else; read it again")]
+    CollectionChanged(String),
     /// A cursor was moved by someone else, or the mover's epoch is over.
     #[error("cursor of {reader} was moved by someone else")]
     CursorMoved {
@@ -117,6 +148,9 @@ pub enum ReadError {
         /// The first offset that is.
         first: Offset,
     },
+    /// The query makes no sense, or asks for too much.
+    #[error(transparent)]
+    BadFind(#[from] BadFind),
     /// The stored bytes are not what was written.
     #[error("the store is damaged: {0}")]
     Corrupt(String),

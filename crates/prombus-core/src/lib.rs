@@ -5,6 +5,7 @@
 //! smallest store that keeps every promise of the ports, and the model that other stores are tested against.
 
 pub mod clock;
+pub mod collection;
 pub mod commit;
 pub mod document;
 pub mod error;
@@ -19,11 +20,12 @@ pub mod position;
 pub mod topic;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
     Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Layout, Placement,
     Receipt,
 };
-pub use document::{Document, DocumentWrite, WriteOp};
+pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};
 pub use histogram::Histogram;

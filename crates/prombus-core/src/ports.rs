@@ -3,6 +3,7 @@
 //! Pages, not streams: whoever follows a topic reads pages and waits with [`EventLog::changed`] in between,
 //! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
 
+use crate::collection::{CollectionState, Find, Found};
 use crate::commit::{Commit, CursorKey, Receipt};
 use crate::document::Document;
 use crate::error::{CommitError, ReadError};
@@ -95,6 +96,16 @@ pub trait Documents: Send + Sync {
     /// Documents of a collection in the order of the bytes of their keys, from the first key after
     /// `request.after`. At most `limit`; fewer only at the end.
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError>;
+
+    /// The documents of a collection that meet all conditions, in the order asked for, as of one commit. Ties go by
+    /// time and then by key, in the direction of the last sort key. None where there is no such collection.
+    async fn find(&self, request: Find) -> Result<Found, ReadError>;
+
+    /// The collection of that name.
+    async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError>;
+
+    /// All collections, by name.
+    async fn collections(&self) -> Result<Vec<CollectionState>, ReadError>;
 }
 
 /// What to read of a partition.

@@ -234,7 +234,7 @@ impl From<CommitError> for ApiError {
     fn from(error: CommitError) -> Self {
         let message = error.to_string();
         match error {
-            CommitError::TopicNotFound(_) => Self::not_found(message),
+            CommitError::TopicNotFound(_) | CommitError::CollectionNotFound(_) => Self::not_found(message),
             CommitError::PartitionsShrink { .. } | CommitError::BadWrite { .. } => Self::bad_request(message),
             CommitError::IdConflict { id, .. } => {
                 Self::new(ErrorCode::IdConflict, message).with("id", id.to_string())
@@ -244,10 +244,15 @@ impl From<CommitError> for ApiError {
             CommitError::VersionConflict { actual, .. } | CommitError::CursorMoved { actual, .. } => {
                 Self::new(ErrorCode::VersionConflict, message).with("actual", actual)
             }
+            CommitError::NotUnique { other, .. } => {
+                Self::new(ErrorCode::VersionConflict, message).with("other", other)
+            }
+            CommitError::NotOwner { .. } => Self::new(ErrorCode::NotOwner, message),
             CommitError::TooLarge { limit, .. } => Self::too_large(message).with("limit", limit),
             CommitError::DiskFull => Self::new(ErrorCode::DiskFull, message),
             CommitError::TopicExists(_)
             | CommitError::TopicChanged(_)
+            | CommitError::CollectionChanged(_)
             | CommitError::StaleLayout(_)
             | CommitError::Busy
             | CommitError::Unavailable(_) => Self::unavailable(message),
@@ -261,7 +266,7 @@ impl From<ReadError> for ApiError {
         let message = error.to_string();
         match error {
             ReadError::TopicNotFound(_) => Self::not_found(message),
-            ReadError::NoSuchPartition { .. } => Self::bad_request(message),
+            ReadError::NoSuchPartition { .. } | ReadError::BadFind(_) => Self::bad_request(message),
             ReadError::Gone { first } => Self::new(ErrorCode::Gone, message).with("first", first.0),
             ReadError::Corrupt(_) => Self::internal(message),
             ReadError::Unavailable(_) => Self::unavailable(message),

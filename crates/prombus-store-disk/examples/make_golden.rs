@@ -34,13 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         let set = WriteOp::Set(Json::parse(format!("{{\"n\":{n},\"big\":12345678901234567890.10}}").into())?);
         let key = format!("document {}", n % 9);
-        let write = DocumentWrite {
-            collection: "documents".into(),
-            key,
-            op: set,
-            if_version: None,
-            ts: clock.now_ms(),
-        };
+        let write = DocumentWrite { ts: clock.now_ms(), ..DocumentWrite::new("documents", key, set) };
         let target = CursorTarget { next: Offset(u64::from(n)), detail: Bytes::from(vec![0, 255, n as u8]) };
         let key = CursorKey { topic: kept.clone(), reader: "reader".into(), partition: Partition(0) };
         let cursor = CursorMove {

@@ -5,7 +5,8 @@ use crate::record::write_item;
 use crate::view::{Change, Counters, Span};
 use bytes::Bytes;
 use prombus_core::{
-    Cursor, CursorKey, Document, Epoch, Json, Offset, Partition, TopicName, TopicNumber, TopicState,
+    CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Partition, TopicName, TopicNumber,
+    TopicState,
 };
 use uuid::Uuid;
 
@@ -17,6 +18,10 @@ const DOCUMENT_GONE: u8 = 6;
 const CURSOR: u8 = 7;
 const CURSOR_GONE: u8 = 8;
 const COUNTERS: u8 = 9;
+const COLLECTION: u8 = 10;
+const COLLECTION_GONE: u8 = 11;
+const COLLECTION_SWAP: u8 = 12;
+const REVISED_DOCUMENT: u8 = 13;
 
 /// Appends a change as an item.
 pub fn write(out: &mut Vec<u8>, change: &Change) {
@@ -38,13 +43,30 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
             number(out, span.first);
             number(out, span.next);
         }),
-        Change::Document(collection, document) => write_item(out, DOCUMENT, |out| {
-            text(out, collection.as_bytes());
-            text(out, document.key.as_bytes());
-            number(out, document.version);
-            number(out, document.ts);
-            text(out, document.body.as_bytes());
+        Change::Collection(state) => write_item(out, COLLECTION, |out| {
+            number(out, u64::from(state.number));
+            number(out, state.revision);
+            text(out, state.name.as_bytes());
+            text(out, &serde_json::to_vec(&state.config).unwrap_or_default());
+            number(out, state.documents);
+            number(out, state.bytes);
         }),
+        Change::CollectionGone(name) => write_item(out, COLLECTION_GONE, |out| text(out, name.as_bytes())),
+        Change::CollectionSwap(from, to) => write_item(out, COLLECTION_SWAP, |out| {
+            text(out, from.as_bytes());
+            text(out, to.as_bytes());
+        }),
+        Change::Document(collection, document) => {
+            let kind = if document.revision.is_some() { REVISED_DOCUMENT } else { DOCUMENT };
+            write_item(out, kind, |out| {
+                text(out, collection.as_bytes());
+                text(out, document.key.as_bytes());
+                number(out, document.version);
+                number(out, document.ts);
+                document.revision.into_iter().for_each(|revision| number(out, revision as u64));
+                text(out, document.body.as_bytes());
+            });
+        }
         Change::DocumentGone(collection, key) => write_item(out, DOCUMENT_GONE, |out| {
             text(out, collection.as_bytes());
             text(out, key.as_bytes());
@@ -93,13 +115,23 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
                 Span { first: rest.number()?, next: rest.number()? },
             )
         }
-        DOCUMENT => {
-            let collection = rest.string()?.to_owned();
-            let (key, version, ts) = (rest.string()?.to_owned(), rest.number()?, rest.number()?);
-            let body = Json::from_stored(Bytes::copy_from_slice(rest.text()?));
-            Change::Document(collection, Document { key, version, ts, body })
+        COLLECTION => {
+            let (number, revision) = (rest.number()?.try_into().ok()?, rest.number()?);
+            let name = rest.string()?.into();
+            let config = serde_json::from_slice(rest.text()?).ok()?;
+            let (documents, bytes) = (rest.number()?, rest.number()?);
+            Change::Collection(CollectionState { name, number, revision, config, documents, bytes })
         }
-        DOCUMENT_GONE => Change::DocumentGone(rest.string()?.to_owned(), rest.string()?.to_owned()),
+        COLLECTION_GONE => Change::CollectionGone(rest.string()?.into()),
+        COLLECTION_SWAP => Change::CollectionSwap(rest.string()?.into(), rest.string()?.into()),
+        DOCUMENT | REVISED_DOCUMENT => {
+            let collection = rest.string()?.into();
+            let (key, version, ts) = (rest.string()?.to_owned(), rest.number()?, rest.number()?);
+            let revision = if kind == DOCUMENT { None } else { Some(rest.number()? as i64) };
+            let body = Json::from_stored(Bytes::copy_from_slice(rest.text()?));
+            Change::Document(collection, Document::new(key, version, revision, ts, body))
+        }
+        DOCUMENT_GONE => Change::DocumentGone(rest.string()?.into(), rest.string()?.to_owned()),
         CURSOR => {
             let key = rest.cursor_key()?;
             let (version, epoch, next) = (rest.number()?, Epoch(rest.number()?), Offset(rest.number()?));
@@ -167,7 +199,8 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::record::item;
-    use prombus_core::TopicConfig;
+    use prombus_core::collection::{CollectionConfig, Index};
+    use prombus_core::{FieldPath, Owner, TopicConfig};
     use proptest::prelude::*;
 
     #[test]
@@ -182,13 +215,24 @@ mod tests {
             config: TopicConfig::default(),
             growths: vec![vec![Offset(3)], vec![Offset(4), Offset(0)]],
         };
+        let config = CollectionConfig {
+            owner: Owner::projection("p"),
+            indexes: vec![Index { fields: vec![FieldPath::parse("a.b").unwrap()], unique: true }],
+            changefeed: Some(name.clone()),
+        };
+        let collection =
+            CollectionState { documents: 3, bytes: 4, ..CollectionState::new("c".into(), 5, config) };
         let cursor =
             Cursor { version: 1, epoch: Epoch(2), next: Offset(3), detail: Bytes::from_static(b"\0\xff") };
         let changes = [
             Change::Topic(state),
             Change::TopicGone(name),
             Change::Span(PartitionRef { topic: 1, partition: 2 }, Span { first: 3, next: 4 }),
-            Change::Document("c".into(), Document { key: "k".into(), version: 1, ts: 2, body }),
+            Change::Collection(collection),
+            Change::CollectionGone("c".into()),
+            Change::CollectionSwap("c~1".into(), "c".into()),
+            Change::Document("c".into(), Document::new("k".into(), 1, None, 2, body.clone())),
+            Change::Document("c".into(), Document::new("k".into(), 1, Some(-7), 2, body)),
             Change::DocumentGone("c".into(), "k".into()),
             Change::Cursor(key.clone(), cursor),
             Change::CursorGone(key),

@@ -76,7 +76,7 @@ pub fn read(disk: &dyn Disk, dir: &Path, part: u32) -> io::Result<(View, u64)> {
         if let Change::Counters(counters) = &change {
             epoch = Some(counters.epoch);
         }
-        view.apply(change);
+        view.apply(change).map_err(|error| damaged(error.to_string()))?;
         rest = &rest[record::item_len(rest).unwrap_or(rest.len())..];
     }
     match epoch {

@@ -28,7 +28,7 @@ impl Replay {
             if kind == EVENT {
                 self.take_event(&rest[..len], at, index, applies).ok_or(at)?;
             } else if applies {
-                self.view.apply(change::parse(kind, content).ok_or(at)?);
+                self.view.apply(change::parse(kind, content).ok_or(at)?).map_err(|_| at)?;
             }
             used += len;
         }

@@ -12,10 +12,12 @@ use crate::shared::Shared;
 use crate::view::{Change, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
+use prombus_core::collection::{self, Outcome, Written};
+use prombus_core::hashing::partition_of;
 use prombus_core::{
-    Append, Appended, Commit, CommitError, ConfigChange, Cursor, CursorMove, Document, DocumentWrite,
-    Durability, Event, IdMaker, Layout, NewEvent, Offset, Partition, Placement, Receipt, Sequence, TopicName,
-    TopicNumber, TopicState, document,
+    Append, Appended, CollectionState, Commit, CommitError, ConfigChange, Cursor, CursorMove, Durability,
+    Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, Receipt, Sequence, TopicConfig,
+    TopicName, TopicNumber, TopicState,
 };
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -141,23 +143,31 @@ impl Stage {
         }
         let (events, asked) = self.append_all(&commit.events, first_new_topic)?;
         durability = durability.max(asked);
-        let mut versions = Vec::with_capacity(commit.documents.len());
-        for write in &commit.documents {
-            versions.push(self.write(write)?);
+        let versions = Vec::with_capacity(commit.documents.len());
+        let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
+        let mut told = Vec::new();
+        for index in 0..commit.documents.len() {
+            let version = self.write(Written { commit, index, receipt: &receipt }, &mut told)?;
+            receipt.versions.push(version);
         }
+        self.tell(told)?;
         for cursor in &commit.cursors {
-            durability = durability.max(self.move_cursor(cursor)?);
+            receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
         if self.items > items {
             self.view.sequence += 1;
         }
-        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+        Ok(Receipt { sequence: Sequence(self.view.sequence), ..receipt })
     }
 
-    fn change(&mut self, change: Change) {
-        change::write(&mut self.buffer, &change);
+    fn change(&mut self, change: Change) -> Result<(), CommitError> {
+        self.log(&change);
+        self.view.apply(change)
+    }
+
+    fn log(&mut self, change: &Change) {
+        change::write(&mut self.buffer, change);
         self.items += 1;
-        self.view.apply(change);
     }
 
     fn topic(&self, name: &TopicName) -> Result<Arc<TopicState>, CommitError> {
@@ -178,7 +188,7 @@ impl Stage {
                     revision: 1,
                     config,
                     growths: Vec::new(),
-                }));
+                }))
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
                 let topic = self.topic(name)?;
@@ -196,23 +206,45 @@ impl Stage {
                     topic.growths.push((0..now).map(|partition| Offset(end(partition))).collect());
                 }
                 let (revision, config) = (topic.revision + 1, config.clone());
-                self.change(Change::Topic(TopicState { revision, config, ..topic }));
+                self.change(Change::Topic(TopicState { revision, config, ..topic }))
             }
             ConfigChange::DeleteTopic { name } => {
                 self.topic(name)?;
-                self.change(Change::TopicGone(name.clone()));
+                self.change(Change::TopicGone(name.clone()))
             }
             ConfigChange::Trim { topic, partition, before } => {
                 let topic = self.topic(topic)?;
                 let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
                 let span = self.view.span(partition);
                 let first = before.0.clamp(span.first, span.next);
-                if first != span.first {
-                    self.change(Change::Span(partition, Span { first, ..span }));
+                if first == span.first {
+                    return Ok(());
                 }
+                self.change(Change::Span(partition, Span { first, ..span }))
+            }
+            ConfigChange::PutCollection { name, expect_revision, config } => {
+                let before = self.view.collections.get(name);
+                if before.map_or(0, |before| before.revision) != *expect_revision {
+                    return Err(CommitError::CollectionChanged(name.to_string()));
+                }
+                let config = config.clone();
+                let after = match before {
+                    None => CollectionState::new(name.clone(), self.view.next_collection, config),
+                    Some(before) => {
+                        CollectionState { revision: before.revision + 1, config, ..(**before).clone() }
+                    }
+                };
+                self.change(Change::Collection(after))
+            }
+            ConfigChange::DropCollection { name } if !self.view.collections.contains_key(name) => Ok(()),
+            ConfigChange::DropCollection { name } => self.change(Change::CollectionGone(name.clone())),
+            ConfigChange::SwapCollection { from, to } => {
+                if !self.view.collections.contains_key(from) {
+                    return Err(CommitError::CollectionNotFound(from.to_string()));
+                }
+                self.change(Change::CollectionSwap(from.clone(), to.clone()))
             }
         }
-        Ok(())
     }
 
     /// Appends events, and says how durable their topics want them.
@@ -444,31 +476,57 @@ impl Stage {
         Bytes::copy_from_slice(&rest[..len])
     }
 
-    fn write(&mut self, write: &DocumentWrite) -> Result<u64, CommitError> {
-        let DocumentWrite { collection, key, op, if_version, ts } = write;
-        let old = self.view.documents.get(&(collection.clone(), key.clone())).cloned();
-        let actual = old.as_ref().map_or(0, |old| old.version);
-        if if_version.is_some_and(|expected| expected != actual) {
-            return Err(CommitError::VersionConflict {
-                collection: collection.clone(),
-                key: key.clone(),
-                actual,
-            });
+    /// Writes a document, and notes what its collection's changefeed has to tell. Gives its version.
+    fn write(
+        &mut self,
+        written: Written<'_>,
+        told: &mut Vec<(TopicName, NewEvent)>,
+    ) -> Result<u64, CommitError> {
+        let write = &written.commit.documents[written.index];
+        let is_new = !self.view.collections.contains_key(&write.collection);
+        let mut state = self.view.collection(&write.collection, &write.owner);
+        // A document alone makes a collection that belongs to commits.
+        if is_new && write.owner != Owner::COMMITS {
+            self.log(&Change::Collection((*state).clone()));
         }
-        let body = document::apply(old.as_ref().map(|old| &old.body), op)
-            .map_err(|error| CommitError::BadWrite { key: key.clone(), error })?;
-        Ok(match body {
-            Some(body) => {
-                let version = actual + 1;
-                let document = Document { key: key.clone(), version, ts: *ts, body };
-                self.change(Change::Document(collection.clone(), document));
-                version
+        let old = collection::get(&self.view.rows, &state, &write.key)
+            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        let new = match collection::outcome(&self.view.rows, &state, written, old.as_ref())? {
+            Outcome::Left(version) => return Ok(version),
+            Outcome::Gone => None,
+            Outcome::Put(new) => Some(new),
+        };
+        let changes = collection::replace(Arc::make_mut(&mut state), old.as_ref(), new.as_ref());
+        self.view.rows.change(changes);
+        if old.is_some() || new.is_some() {
+            told.extend(collection::change_event(&state, write, new.as_ref()));
+        }
+        self.view.collections.insert(write.collection.clone(), state);
+        let version = new.as_ref().map_or(0, |new| new.version);
+        self.log(&match new {
+            Some(new) => Change::Document(write.collection.clone(), new),
+            None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
+        });
+        Ok(version)
+    }
+
+    /// Publishes changes of documents.
+    fn tell(&mut self, told: Vec<(TopicName, NewEvent)>) -> Result<(), CommitError> {
+        let first_new_topic = self.view.next_topic;
+        let mut appends = Vec::with_capacity(told.len());
+        for (name, event) in told {
+            if !self.view.topics.contains_key(&name) {
+                let config = TopicConfig::default();
+                self.configure(&ConfigChange::CreateTopic { name: name.clone(), config })?;
             }
-            None => {
-                self.change(Change::DocumentGone(collection.clone(), key.clone()));
-                0
-            }
-        })
+            let topic = self.topic(&name)?;
+            let partitions = topic.config.partitions;
+            let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);
+            let placement = Placement::Placed(partition, Layout { topic: topic.number, partitions });
+            appends.push(Append { topic: name, placement, expect: None, event });
+        }
+        self.append_all(&appends, first_new_topic)?;
+        Ok(())
     }
 
     fn move_cursor(&mut self, change: &CursorMove) -> Result<Durability, CommitError> {
@@ -491,7 +549,7 @@ impl Stage {
                 )
             }
             None => Change::CursorGone(key.clone()),
-        });
+        })?;
         Ok(topic.config.durability)
     }
 }

@@ -9,9 +9,9 @@ use crate::writer::{Handle, Job, Start, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::{
-    Bounds, Clock, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event, EventLog,
-    HistoryRequest, IdMaker, Offset, Page, Partition, ReadError, ReadRequest, Receipt, ScanRequest, Sequence,
-    StoreStatus, SystemClock, TopicName, TopicState, TsRequest,
+    Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event,
+    EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError, ReadRequest, Receipt,
+    ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicState, TsRequest, collection,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -250,15 +250,30 @@ impl EventLog for DiskStore {
 #[async_trait]
 impl Documents for DiskStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
-        let place = (collection.to_owned(), key.to_owned());
-        Ok(self.shared.view().documents.get(&place).map(|document| (**document).clone()))
+        let view = self.shared.view();
+        let Some(state) = view.collections.get(collection) else { return Ok(None) };
+        collection::get(&view.rows, state, key)
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
         let view = self.shared.view();
-        let start = (request.collection.clone(), request.after.clone().unwrap_or_default());
-        let after = view.documents.range(start..).filter(|((_, key), _)| Some(key) != request.after.as_ref());
-        let within = after.take_while(|((collection, _), _)| *collection == request.collection);
-        Ok(within.take(request.limit).map(|(_, document)| (**document).clone()).collect())
+        let Some(state) = view.collections.get(request.collection.as_str()) else { return Ok(Vec::new()) };
+        collection::scan(&view.rows, state, request.after.as_deref(), request.limit)
+    }
+
+    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        let view = self.shared.view();
+        let Some(state) = view.collections.get(request.collection.as_str()) else {
+            return Ok(Found::default());
+        };
+        collection::find(&view.rows, state, &request)
+    }
+
+    async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
+        Ok(self.shared.view().collections.get(name).map(|state| (**state).clone()))
+    }
+
+    async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
+        Ok(self.shared.view().collections.values().map(|state| (**state).clone()).collect())
     }
 }

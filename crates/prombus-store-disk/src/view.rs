@@ -4,8 +4,12 @@
 //! failed commit goes back to the one before, and readers get a new one in one step once it is durable.
 
 use crate::position::{PartitionRef, Pos};
+use bytes::Bytes;
 use imbl::{HashMap, OrdMap};
-use prombus_core::{Cursor, CursorKey, Document, TopicName, TopicState};
+use prombus_core::collection::{
+    self, CollectionConfig, CollectionState, RowChange, RowRange, Rows, RowsIter,
+};
+use prombus_core::{CommitError, Cursor, CursorKey, Document, Owner, ReadError, TopicName, TopicState};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -29,16 +33,53 @@ pub struct View {
     pub topics: OrdMap<TopicName, Arc<TopicState>>,
     /// Partitions that ever had an event or were trimmed.
     pub spans: HashMap<PartitionRef, Span>,
-    /// Documents by collection and key.
-    pub documents: OrdMap<(String, String), Arc<Document>>,
+    /// Collections by name.
+    pub collections: OrdMap<Arc<str>, Arc<CollectionState>>,
+    /// The rows of collections.
+    pub rows: MemoryRows,
     /// Cursors.
     pub cursors: OrdMap<CursorKey, Arc<Cursor>>,
     /// The number of the next topic.
     pub next_topic: u32,
+    /// The number of the next collection.
+    pub next_collection: u32,
     /// When the last commit was taken.
     pub last_recorded_ts: u64,
     /// The greatest id that the engine has made.
     pub last_hub_id: Uuid,
+}
+
+/// Rows in memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MemoryRows(OrdMap<Bytes, Bytes>);
+
+impl Rows for MemoryRows {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
+        let rows = self.0.range(range).map(|(key, row)| Ok((key.clone(), row.clone())));
+        if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
+    }
+}
+
+impl MemoryRows {
+    /// Makes changes.
+    pub fn change(&mut self, changes: Vec<RowChange>) {
+        for (key, row) in changes {
+            match row {
+                Some(row) => self.0.insert(key, row),
+                None => self.0.remove(&key),
+            };
+        }
+    }
+
+    fn drop_collection(&mut self, number: u32) {
+        let gone: Vec<Bytes> =
+            self.0.keys().filter(|key| collection::collection_of_row(key) == Some(number)).cloned().collect();
+        gone.iter().for_each(|key| drop(self.0.remove(key)));
+    }
 }
 
 /// A change of the state beside events, as it is logged.
@@ -50,10 +91,16 @@ pub enum Change {
     TopicGone(TopicName),
     /// The bounds of a partition (after a trim, and in checkpoints).
     Span(PartitionRef, Span),
+    /// A collection as it is now, with no documents where it is new.
+    Collection(CollectionState),
+    /// A collection is gone.
+    CollectionGone(Arc<str>),
+    /// A collection has the name of another one, which is gone.
+    CollectionSwap(Arc<str>, Arc<str>),
     /// A document of a collection as it is now.
-    Document(String, Document),
+    Document(Arc<str>, Document),
     /// A document of a collection is gone.
-    DocumentGone(String, String),
+    DocumentGone(Arc<str>, String),
     /// A cursor as it is now.
     Cursor(CursorKey, Cursor),
     /// A cursor is gone.
@@ -86,7 +133,7 @@ impl View {
     }
 
     /// Makes a change.
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: Change) -> Result<(), CommitError> {
         match change {
             Change::Topic(state) => {
                 self.next_topic = self.next_topic.max(state.number.0 + 1);
@@ -96,12 +143,33 @@ impl View {
             Change::Span(partition, span) => {
                 self.spans.insert(partition, span);
             }
+            Change::Collection(after) => {
+                self.next_collection = self.next_collection.max(after.number + 1);
+                if let Some(before) = self.collections.get(&after.name) {
+                    let changes = collection::backfill(&self.rows, before, &after)?;
+                    self.rows.change(changes);
+                }
+                self.collections.insert(after.name.clone(), Arc::new(after));
+            }
+            Change::CollectionGone(name) => {
+                if let Some(state) = self.collections.remove(&name) {
+                    self.rows.drop_collection(state.number);
+                }
+            }
+            Change::CollectionSwap(from, to) => {
+                if let Some(gone) = self.collections.remove(&to) {
+                    self.rows.drop_collection(gone.number);
+                }
+                if let Some(state) = self.collections.remove(&from) {
+                    let state = CollectionState { name: to.clone(), ..(*state).clone() };
+                    self.collections.insert(to, Arc::new(state));
+                }
+            }
             Change::Document(collection, document) => {
-                self.documents.insert((collection, document.key.clone()), Arc::new(document));
+                let key = document.key.clone();
+                self.replace_document(&collection, &key, Some(&document))?;
             }
-            Change::DocumentGone(collection, key) => {
-                self.documents.remove(&(collection, key));
-            }
+            Change::DocumentGone(collection, key) => self.replace_document(&collection, &key, None)?,
             Change::Cursor(key, cursor) => {
                 self.cursors.insert(key, Arc::new(cursor));
             }
@@ -116,6 +184,39 @@ impl View {
                 self.last_hub_id = counters.last_hub_id;
             }
         }
+        Ok(())
+    }
+
+    /// A collection; one that does not exist comes into being.
+    pub fn collection(&mut self, name: &Arc<str>, owner: &Owner) -> Arc<CollectionState> {
+        if let Some(state) = self.collections.get(name) {
+            return state.clone();
+        }
+        let config = CollectionConfig { owner: owner.clone(), ..CollectionConfig::default() };
+        let state = Arc::new(CollectionState::new(name.clone(), self.next_collection, config));
+        self.next_collection += 1;
+        self.collections.insert(name.clone(), state.clone());
+        state
+    }
+
+    fn replace_document(
+        &mut self,
+        name: &Arc<str>,
+        key: &str,
+        new: Option<&Document>,
+    ) -> Result<(), CommitError> {
+        let mut state = (*self.collection(name, &Owner::COMMITS)).clone();
+        let old = collection::get(&self.rows, &state, key)
+            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        let changes = collection::replace(&mut state, old.as_ref(), new);
+        self.rows.change(changes);
+        self.collections.insert(name.clone(), Arc::new(state));
+        Ok(())
+    }
+
+    /// The documents of a collection, in order.
+    fn documents(&self, state: &CollectionState) -> impl Iterator<Item = Document> {
+        collection::scan(&self.rows, state, None, usize::MAX).unwrap_or_default().into_iter()
     }
 
     fn remove_topic(&mut self, name: &TopicName) {
@@ -133,10 +234,11 @@ impl View {
     pub fn changes(&self, epoch: u64) -> impl Iterator<Item = Change> + '_ {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
         let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));
-        let documents = self
-            .documents
-            .iter()
-            .map(|((collection, _), d)| Change::Document(collection.clone(), (**d).clone()));
+        let empty = |state: &CollectionState| CollectionState { documents: 0, bytes: 0, ..state.clone() };
+        let collections = self.collections.values().map(move |state| Change::Collection(empty(state)));
+        let documents = self.collections.values().flat_map(|state| {
+            self.documents(state).map(|document| Change::Document(state.name.clone(), document))
+        });
         let cursors =
             self.cursors.iter().map(|(key, cursor)| Change::Cursor(key.clone(), (**cursor).clone()));
         let counters = Change::Counters(Counters {
@@ -147,6 +249,6 @@ impl View {
             last_hub_id: self.last_hub_id,
             epoch,
         });
-        topics.chain(spans).chain(documents).chain(cursors).chain([counters])
+        topics.chain(spans).chain(collections).chain(documents).chain(cursors).chain([counters])
     }
 }

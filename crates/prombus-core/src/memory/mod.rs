@@ -1,10 +1,12 @@
 //! The memory adapter: the smallest store that keeps every promise of the ports, except that nothing
 //! outlives the process. It is the model that other stores are tested against.
 
+mod collections;
 mod stage;
 mod state;
 
 use crate::clock::Clock;
+use crate::collection::{self, CollectionState, Find, Found};
 use crate::commit::{Commit, CursorKey, Receipt};
 use crate::document::Document;
 use crate::error::{CommitError, ReadError};
@@ -18,9 +20,9 @@ use crate::ports::{
 use crate::position::{Offset, Partition, Sequence};
 use crate::topic::{TopicName, TopicState};
 use async_trait::async_trait;
+use collections::Collections;
 use parking_lot::RwLock;
 use state::{Log, State, Topic};
-use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -51,6 +53,15 @@ impl MemoryStore {
     ) -> Result<T, ReadError> {
         let state = self.state.read();
         look(state.topics.get(name).ok_or_else(|| ReadError::TopicNotFound(name.clone()))?)
+    }
+
+    fn in_collection<T>(
+        &self,
+        name: &str,
+        look: impl FnOnce(&Collections, &CollectionState) -> Result<T, ReadError>,
+    ) -> Result<Option<T>, ReadError> {
+        let state = self.state.read();
+        state.collections.states.get(name).map(|found| look(&state.collections, found)).transpose()
     }
 
     fn in_partition<T>(
@@ -195,17 +206,27 @@ impl EventLog for MemoryStore {
 #[async_trait]
 impl Documents for MemoryStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
-        Ok(self.state.read().documents.get(collection).and_then(|documents| documents.get(key)).cloned())
+        self.in_collection(collection, |rows, state| collection::get(rows, state, key)).map(Option::flatten)
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
-        let state = self.state.read();
-        let Some(documents) = state.documents.get(&request.collection) else { return Ok(Vec::new()) };
-        let from = request.after.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(documents
-            .range((from, Bound::Unbounded))
-            .take(request.limit)
-            .map(|(_, document)| document.clone())
-            .collect())
+        let scan = |rows: &Collections, state: &CollectionState| {
+            collection::scan(rows, state, request.after.as_deref(), request.limit)
+        };
+        self.in_collection(&request.collection, scan).map(Option::unwrap_or_default)
+    }
+
+    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        let found =
+            self.in_collection(&request.collection, |rows, state| collection::find(rows, state, &request))?;
+        Ok(found.unwrap_or_default())
+    }
+
+    async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
+        Ok(self.state.read().collections.states.get(name).cloned())
+    }
+
+    async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
+        Ok(self.state.read().collections.states.values().cloned().collect())
     }
 }

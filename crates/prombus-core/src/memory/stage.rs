@@ -1,15 +1,16 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
+use super::collections::Staged;
 use super::state::{At, State, Topic};
 use crate::commit::{
     Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
 };
-use crate::document::{self, Document, DocumentWrite};
 use crate::error::CommitError;
-use crate::event::Event;
+use crate::event::{Event, NewEvent};
+use crate::hashing::partition_of;
 use crate::ports::Cursor;
 use crate::position::{Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, TopicName, TopicState};
+use crate::topic::{Durability, TopicConfig, TopicName, TopicState};
 use bytestring::ByteString;
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -18,7 +19,7 @@ pub(super) struct Stage {
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
     pub trims: Vec<Trim>,
     pub events: Vec<Event>,
-    pub documents: BTreeMap<(String, String), Option<Document>>,
+    pub collections: Staged,
     pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
     pub next_topic: u32,
     pub receipt: Receipt,
@@ -47,7 +48,7 @@ impl Stage {
             topics: BTreeMap::new(),
             trims: Vec::new(),
             events: Vec::new(),
-            documents: BTreeMap::new(),
+            collections: Staged::new(&state.collections),
             cursors: BTreeMap::new(),
             next_topic: state.next_topic,
             receipt,
@@ -56,15 +57,22 @@ impl Stage {
             ends: HashMap::new(),
         };
         let mut durability = commit.least_durability();
-        for change in commit.config {
-            stage.configure(state, change)?;
+        for change in &commit.config {
+            stage.configure(state, change.clone())?;
         }
-        for (index, append) in commit.events.into_iter().enumerate() {
-            durability = durability.max(stage.append(state, index, append)?);
+        for (index, append) in commit.events.iter().enumerate() {
+            durability = durability.max(stage.append(state, index, append.clone())?);
         }
-        for write in commit.documents {
-            stage.write(state, write)?;
+        for index in 0..commit.documents.len() {
+            let (version, told) =
+                stage.collections.write(&state.collections, &commit, &stage.receipt, index)?;
+            stage.receipt.versions.push(version);
+            if let Some((topic, event)) = told {
+                stage.tell(state, topic, event)?;
+            }
         }
+        // What changefeeds tell is nobody's answer.
+        stage.receipt.events.truncate(commit.events.len());
         for cursor in commit.cursors {
             durability = durability.max(stage.move_cursor(state, cursor)?);
         }
@@ -134,6 +142,7 @@ impl Stage {
                     self.trims.push(Trim { name, topic: topic.number, partition, before });
                 }
             }
+            change => self.collections.configure(&state.collections, change)?,
         }
         Ok(())
     }
@@ -221,22 +230,21 @@ impl Stage {
         old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))
     }
 
-    fn write(&mut self, state: &State, write: DocumentWrite) -> Result<(), CommitError> {
-        let DocumentWrite { collection, key, op, if_version, ts } = write;
-        let place = (collection, key);
-        let old = match self.documents.get(&place) {
-            Some(staged) => staged.as_ref(),
-            None => state.documents.get(&place.0).and_then(|documents| documents.get(&place.1)),
+    /// Publishes a change of a document.
+    fn tell(&mut self, state: &mut State, name: TopicName, event: NewEvent) -> Result<(), CommitError> {
+        let topic = match self.topic(state, &name) {
+            Some(topic) => topic,
+            None => {
+                let config = TopicConfig::default();
+                self.configure(state, ConfigChange::CreateTopic { name: name.clone(), config })?;
+                self.topic(state, &name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))?
+            }
         };
-        let actual = old.map_or(0, |old| old.version);
-        if if_version.is_some_and(|expected| expected != actual) {
-            return Err(CommitError::VersionConflict { collection: place.0, key: place.1, actual });
-        }
-        let body = document::apply(old.map(|old| &old.body), &op)
-            .map_err(|error| CommitError::BadWrite { key: place.1.clone(), error })?;
-        let new = body.map(|body| Document { key: place.1.clone(), version: actual + 1, ts, body });
-        self.receipt.versions.push(new.as_ref().map_or(0, |new| new.version));
-        self.documents.insert(place, new);
+        let partitions = topic.config.partitions;
+        let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);
+        let placement = Placement::Placed(partition, Layout { topic: topic.number, partitions });
+        let index = self.receipt.events.len();
+        self.append(state, index, Append { topic: name, placement, expect: None, event })?;
         Ok(())
     }
 

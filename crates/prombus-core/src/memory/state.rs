@@ -1,8 +1,8 @@
 //! What the memory adapter holds, and how a staged commit becomes part of it.
 
+use super::collections::Collections;
 use super::stage::{Stage, Trim};
 use crate::commit::{Commit, CursorKey, Receipt};
-use crate::document::Document;
 use crate::error::CommitError;
 use crate::event::Event;
 use crate::id::IdMaker;
@@ -84,7 +84,7 @@ impl Topic {
 #[derive(Debug)]
 pub(super) struct State {
     pub topics: BTreeMap<TopicName, Topic>,
-    pub documents: BTreeMap<String, BTreeMap<String, Document>>,
+    pub collections: Collections,
     pub cursors: BTreeMap<CursorKey, Cursor>,
     pub ids: IdMaker,
     pub next_topic: u32,
@@ -97,7 +97,7 @@ impl State {
     pub fn new(ids: IdMaker) -> Self {
         Self {
             topics: BTreeMap::new(),
-            documents: BTreeMap::new(),
+            collections: Collections::default(),
             cursors: BTreeMap::new(),
             ids,
             next_topic: 0,
@@ -145,13 +145,7 @@ impl State {
                 log.trim(before);
             }
         }
-        for ((collection, key), document) in stage.documents {
-            let documents = self.documents.entry(collection).or_default();
-            match document {
-                Some(document) => documents.insert(key, document),
-                None => documents.remove(&key),
-            };
-        }
+        self.collections.apply(stage.collections);
         for (key, cursor) in stage.cursors {
             match cursor {
                 Some(cursor) => self.cursors.insert(key, cursor),

@@ -111,7 +111,7 @@ impl<H: Handler> Dedupe<H> {
     async fn note(&self, key: String, ts: u64) -> Result<(), HandlerError> {
         let op = WriteOp::Set(Json::from_stored("{}".into()));
         let collection = self.collection.clone();
-        let write = DocumentWrite { collection, key, op, if_version: Some(0), ts };
+        let write = DocumentWrite { if_version: Some(0), ts, ..DocumentWrite::new(&collection, key, op) };
         match self.bus.commit(Arc::new(Commit { documents: vec![write], ..Commit::default() })).await {
             // Someone else was faster, with the same event.
             Ok(_) | Err(BusError::Commit(CommitError::VersionConflict { .. })) => Ok(()),

@@ -118,4 +118,16 @@ impl Documents for Switch {
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
         self.store()?.documents.scan(request).await
     }
+
+    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        self.store()?.documents.find(request).await
+    }
+
+    async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
+        self.store()?.documents.collection(name).await
+    }
+
+    async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
+        self.store()?.documents.collections().await
+    }
 }

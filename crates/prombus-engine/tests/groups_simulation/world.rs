@@ -219,4 +219,16 @@ impl Documents for SlowStore {
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
         self.inner.scan(request).await
     }
+
+    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        self.inner.find(request).await
+    }
+
+    async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
+        self.inner.collection(name).await
+    }
+
+    async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
+        self.inner.collections().await
+    }
 }

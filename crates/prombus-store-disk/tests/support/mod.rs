@@ -66,13 +66,7 @@ pub async fn numbered(store: &DiskStore, topic: &str, n: u64) -> Commit {
         })
         .collect();
     let one = Json::parse("{\"commits\":1}".into()).unwrap();
-    let write = DocumentWrite {
-        collection: "counters".into(),
-        key: topic.into(),
-        op: WriteOp::Inc(one),
-        if_version: None,
-        ts: 0,
-    };
+    let write = DocumentWrite::new("counters", topic, WriteOp::Inc(one));
     // A document makes every commit flush, so a topic that need not be flushed goes without.
     let documents = if topic == "sync" { vec![write] } else { Vec::new() };
     Commit { events, documents, ..Commit::default() }

@@ -149,7 +149,10 @@ impl HttpLog {
                     other => Err(CommitError::Unavailable(other.unexpected())),
                 }
             }
-            ConfigChange::Trim { .. } => Err(unsayable()),
+            ConfigChange::Trim { .. }
+            | ConfigChange::PutCollection { .. }
+            | ConfigChange::DropCollection { .. }
+            | ConfigChange::SwapCollection { .. } => Err(unsayable()),
         }
     }
 

@@ -19,7 +19,11 @@ pub(super) async fn plan_documents(rng: &mut fastrand::Rng, reference: &Subject)
             _ => Some(reference.document(collection, key).await.map_or(0, |document| document.version)),
         };
         let (collection, key) = (collection.to_owned(), key.to_owned());
-        writes.push(DocumentWrite { collection, key, op: plan_op(rng), if_version, ts: rng.u64(0..2_000) });
+        writes.push(DocumentWrite {
+            if_version,
+            ts: rng.u64(0..2_000),
+            ..DocumentWrite::new(&collection, key, plan_op(rng))
+        });
     }
     writes
 }

@@ -26,7 +26,7 @@ pub async fn set_replaces_the_document(s: Subject) {
     {
         let versions = wrote(&s, vec![DocumentWrite { ts: 100 - n, ..set("d", text) }]).await;
         assert_eq!(versions, [n], "the receipt has the version that was written");
-        let document = Document { key: "d".into(), version: n, ts: 100 - n, body: json(text) };
+        let document = Document::new("d".into(), n, None, 100 - n, json(text));
         assert_eq!(s.document("c", "d").await, Some(document), "a document is what was set");
     }
 }
@@ -126,7 +126,7 @@ pub async fn a_write_that_makes_no_sense_is_refused(s: Subject) {
         let writes =
             vec![set("new", "{}"), set("d", r#"{"text":"y"}"#), write("c", "d", op.clone()), set("d", "{}")];
         let refused = refusal(commit(&s, writes).await);
-        assert_eq!(refused, CommitError::BadWrite { key: "d".into(), error }, "{op:?}");
+        assert_eq!(refused, CommitError::BadWrite { index: 2, key: "d".into(), error }, "{op:?}");
         assert_eq!(
             body(&s, "d").await.as_deref(),
             Some(r#"{"text":"x"}"#),

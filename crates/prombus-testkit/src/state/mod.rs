@@ -15,7 +15,7 @@ use crate::build::json;
 use prombus_core::{Commit, CommitError, DocumentWrite, Receipt, WriteOp};
 
 fn write(collection: &str, key: &str, op: WriteOp) -> DocumentWrite {
-    DocumentWrite { collection: collection.to_owned(), key: key.to_owned(), op, if_version: None, ts: 0 }
+    DocumentWrite::new(collection, key, op)
 }
 
 fn set(key: &str, body: &str) -> DocumentWrite {

@@ -1,0 +1,140 @@
+//! How documents and indexes lie in rows.
+//!
+//! A document's row is found by collection and key. An index has a row for each document: the values of its fields,
+//! the document's time and its key, all in an encoding whose bytes have the order of the values.
+
+use super::{CollectionState, Index, encode};
+use crate::document::Document;
+use crate::error::ReadError;
+use bytes::Bytes;
+use serde_json::Value;
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The first byte of rows of documents.
+const DOCUMENT: u8 = 1;
+/// The first byte of rows of indexes.
+const INDEX: u8 = 2;
+
+/// Rows in the order of the bytes of their keys.
+pub trait Rows {
+    /// The row with this key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
+
+    /// The rows of a range, from its end to its start where `reverse` is set.
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_>;
+}
+
+/// Rows, one by one.
+pub type RowsIter<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes), ReadError>> + 'a>;
+
+/// Keys from the start of the range on, and before its end.
+pub type RowRange = Range<Bytes>;
+
+/// All keys that start with `prefix`.
+pub fn prefixed(prefix: Vec<u8>) -> RowRange {
+    let mut end = prefix.clone();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    Bytes::from(prefix)..Bytes::from(end)
+}
+
+fn prefix(kind: u8, collection: u32) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    key.push(kind);
+    key.extend_from_slice(&collection.to_be_bytes());
+    key
+}
+
+/// What the keys of all documents of a collection start with.
+pub fn document_prefix(collection: u32) -> Vec<u8> {
+    prefix(DOCUMENT, collection)
+}
+
+/// The key of a document's row.
+pub fn document_row(collection: u32, key: &str) -> Bytes {
+    let mut row = prefix(DOCUMENT, collection);
+    row.extend_from_slice(key.as_bytes());
+    row.into()
+}
+
+/// The collection that a row belongs to.
+pub fn collection_of_row(row: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(row.get(1..5)?.try_into().ok()?))
+}
+
+/// What the keys of all rows of an index start with. `None` is the index by time that every collection has.
+pub fn index_prefix(collection: u32, index: Option<&Index>) -> Vec<u8> {
+    let mut key = prefix(INDEX, collection);
+    let mut fields = Vec::new();
+    for field in index.iter().flat_map(|index| &index.fields) {
+        fields.extend_from_slice(field.as_str().as_bytes());
+        // No field has this byte in it.
+        fields.push(0xff);
+    }
+    key.extend_from_slice(&xxh3_64(&fields).to_be_bytes());
+    key
+}
+
+/// The keys of a document's rows in all indexes of its collection.
+pub fn index_rows(state: &CollectionState, document: &Document) -> Vec<Bytes> {
+    let fields = state.config.indexes.iter().flat_map(|index| &index.fields);
+    let body = document.fields(fields);
+    let row = |index: Option<&Index>| {
+        let mut row = index_prefix(state.number, index);
+        for field in index.iter().flat_map(|index| &index.fields) {
+            encode::value(&mut row, document.value(&body, field).as_ref());
+        }
+        row.extend_from_slice(&document.ts.to_be_bytes());
+        row.extend_from_slice(document.key.as_bytes());
+        Bytes::from(row)
+    };
+    std::iter::once(None).chain(state.config.indexes.iter().map(Some)).map(row).collect()
+}
+
+/// The rows of a unique index that a document's values would clash with; `None` where it lacks one of the fields.
+pub fn unique_rows(state: &CollectionState, index: &Index, document: &Document) -> Option<RowRange> {
+    let body = document.fields(index.fields.iter());
+    let mut row = index_prefix(state.number, Some(index));
+    for field in &index.fields {
+        let value: Value = document.value(&body, field)?;
+        encode::value(&mut row, Some(&value));
+    }
+    Some(prefixed(row))
+}
+
+/// The key of the document that a row of an index is about.
+pub fn key_of_index_row<'a>(row: &'a [u8], values_end: usize) -> Option<&'a str> {
+    std::str::from_utf8(row.get(values_end + size_of::<u64>()..)?).ok()
+}
+
+/// The row of a document.
+pub fn row_of_document(document: &Document) -> Bytes {
+    let mut row = Vec::with_capacity(document.body.len() + 48);
+    row.extend_from_slice(&document.version.to_le_bytes());
+    row.extend_from_slice(&document.ts.to_le_bytes());
+    row.extend_from_slice(&document.etag.to_le_bytes());
+    row.push(u8::from(document.revision.is_some()));
+    row.extend_from_slice(&document.revision.unwrap_or_default().to_le_bytes());
+    row.extend_from_slice(document.body.as_bytes());
+    row.into()
+}
+
+/// The document of a row; `key` is the row's own.
+pub fn document_of_row(key: &[u8], row: &Bytes) -> Option<Document> {
+    const HEAD: usize = 8 + 8 + 16 + 1 + 8;
+    let head = row.get(..HEAD)?;
+    let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+    Some(Document {
+        key: std::str::from_utf8(key.get(5..)?).ok()?.to_owned(),
+        version: number(0)?,
+        ts: number(8)?,
+        etag: u128::from_le_bytes(head.get(16..32)?.try_into().ok()?),
+        revision: (head[32] == 1).then_some(number(33)? as i64),
+        body: crate::json::Json::from_stored(row.slice(HEAD..)),
+    })
+}

@@ -1,0 +1,237 @@
+//! What a write makes of a document, and what that does to the rows.
+
+use super::rows::{self, Rows};
+use super::{CollectionState, Index, RowRange};
+use crate::commit::{Commit, Receipt};
+use crate::document::{self, Document, DocumentWrite, Versioning, WriteError};
+use crate::error::{CommitError, ReadError};
+use crate::event::NewEvent;
+use crate::json::Json;
+use crate::topic::TopicName;
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// A row to put, or to remove where there is no value.
+pub type RowChange = (Bytes, Option<Bytes>);
+
+/// A write, and what it is part of.
+#[derive(Debug, Clone, Copy)]
+pub struct Written<'a> {
+    /// The commit.
+    pub commit: &'a Commit,
+    /// Which of its document writes this is.
+    pub index: usize,
+    /// What the commit has given so far.
+    pub receipt: &'a Receipt,
+}
+
+/// What a write makes of a document.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is this now.
+    Put(Document),
+    /// It is gone, or was not there.
+    Gone,
+    /// It is left as it is, in this version, because what was to be written is not newer.
+    Left(u64),
+}
+
+fn unavailable(error: ReadError) -> CommitError {
+    CommitError::Unavailable(error.to_string())
+}
+
+/// The document with this key.
+pub fn get(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Option<Document>, ReadError> {
+    let row_key = rows::document_row(state.number, key);
+    match rows.get(&row_key)? {
+        None => Ok(None),
+        Some(row) => match rows::document_of_row(&row_key, &row) {
+            Some(document) => Ok(Some(document)),
+            None => Err(ReadError::Corrupt(format!("document {key:?} of {} cannot be read", state.name))),
+        },
+    }
+}
+
+/// What a write makes of its document, given the rows with everything that was written before it. `old` is the
+/// document as it is.
+pub fn outcome(
+    rows: &dyn Rows,
+    state: &CollectionState,
+    written: Written<'_>,
+    old: Option<&Document>,
+) -> Result<Outcome, CommitError> {
+    let write: &DocumentWrite = &written.commit.documents[written.index];
+    if write.owner != state.config.owner {
+        let owner = state.config.owner.as_projection().map(str::to_owned);
+        return Err(CommitError::NotOwner { collection: state.name.to_string(), owner });
+    }
+    let actual = old.map_or(0, |old| old.version);
+    if write.if_version.is_some_and(|expected| expected != actual) {
+        return Err(CommitError::VersionConflict {
+            collection: state.name.to_string(),
+            key: write.key.clone(),
+            actual,
+        });
+    }
+    if let Versioning::Newer(revision) = write.versioning
+        && let Some(old) = old
+        && old.revision.is_some_and(|old| old >= revision)
+    {
+        return Ok(Outcome::Left(old.version));
+    }
+    let bad =
+        |error: WriteError| CommitError::BadWrite { index: written.index, key: write.key.clone(), error };
+    let body = match &write.op {
+        document::WriteOp::Receipt => Some(document::receipt_body(written.commit, written.receipt)),
+        op => document::apply(old.map(|old| &old.body), op).map_err(bad)?,
+    };
+    let Some(body) = body else { return Ok(Outcome::Gone) };
+    if body.len() > document::MAX_BODY_BYTES {
+        return Err(bad(WriteError::TooLarge(body.len())));
+    }
+    let version = actual + 1;
+    let revision = match write.versioning {
+        Versioning::None => None,
+        Versioning::Count => Some(version as i64),
+        Versioning::Newer(revision) => Some(revision),
+    };
+    let new = Document::new(write.key.clone(), version, revision, write.ts, body);
+    check_unique(rows, state, written.index, &new)?;
+    Ok(Outcome::Put(new))
+}
+
+fn check_unique(
+    rows: &dyn Rows,
+    state: &CollectionState,
+    index: usize,
+    new: &Document,
+) -> Result<(), CommitError> {
+    for unique in state.config.indexes.iter().filter(|index| index.unique) {
+        let Some(range) = rows::unique_rows(state, unique, new) else { continue };
+        let values_end = range.start.len();
+        for row in rows.range(range, false) {
+            let (row, _) = row.map_err(unavailable)?;
+            let other = rows::key_of_index_row(&row, values_end).unwrap_or_default();
+            if other != new.key {
+                return Err(not_unique(state, unique, index, (new.key.clone(), other.to_owned())));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows that change when `old` becomes `new`; counts and size of the collection are brought up to date.
+pub fn replace(
+    state: &mut CollectionState,
+    old: Option<&Document>,
+    new: Option<&Document>,
+) -> Vec<RowChange> {
+    let mut changes: Vec<RowChange> = Vec::with_capacity(2 * (state.config.indexes.len() + 2));
+    let of = |document: Option<&Document>| document.map(|document| rows::index_rows(state, document));
+    let (before, after) = (of(old).unwrap_or_default(), of(new).unwrap_or_default());
+    // Both lists have the same order, so a row that stays is in the same place.
+    for (n, row) in before.iter().enumerate() {
+        if after.get(n) != Some(row) {
+            changes.push((row.clone(), None));
+        }
+    }
+    for (n, row) in after.into_iter().enumerate() {
+        if before.get(n) != Some(&row) {
+            changes.push((row, Some(Bytes::new())));
+        }
+    }
+    let size = |document: Option<&Document>| document.map_or(0, |d| (d.key.len() + d.body.len()) as u64);
+    state.bytes = (state.bytes + size(new)).saturating_sub(size(old));
+    state.documents = (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(old.is_some()));
+    match (old, new) {
+        (_, Some(new)) => {
+            changes.push((rows::document_row(state.number, &new.key), Some(rows::row_of_document(new))));
+        }
+        (Some(old), None) => changes.push((rows::document_row(state.number, &old.key), None)),
+        (None, None) => {}
+    }
+    changes
+}
+
+/// The event that tells of a change, where the collection has a changefeed: the document under its key, or a tombstone.
+pub fn change_event(
+    state: &CollectionState,
+    write: &DocumentWrite,
+    new: Option<&Document>,
+) -> Option<(TopicName, NewEvent)> {
+    let topic = state.config.changefeed.clone()?;
+    let payload = new.map_or_else(|| Json::from_stored(Bytes::from_static(b"null")), Document::to_json);
+    let mut event = NewEvent::new(payload);
+    event.key = Some(write.key.as_str().into());
+    event.ts = Some(write.ts);
+    event.caused_by = write.cause.map(|id| Json::from_stored(format!("[\"{id}\"]").into()));
+    Some((topic, event))
+}
+
+/// The rows that change when the settings of a collection become those of `after`: indexes that are new are made for
+/// all documents, and those that are gone are removed.
+pub fn backfill(
+    rows: &dyn Rows,
+    before: &CollectionState,
+    after: &CollectionState,
+) -> Result<Vec<RowChange>, CommitError> {
+    let mut changes = Vec::new();
+    if before.config.indexes == after.config.indexes {
+        return Ok(changes);
+    }
+    let is_new = |index: &&Index| index.unique && !before.config.indexes.contains(index);
+    let unique: Vec<&Index> = after.config.indexes.iter().filter(is_new).collect();
+    let mut seen: HashMap<Bytes, String> = HashMap::new();
+    for row in rows.range(rows::prefixed(rows::document_prefix(before.number)), false) {
+        let (key, row) = row.map_err(unavailable)?;
+        let Some(document) = rows::document_of_row(&key, &row) else { continue };
+        let (old, new) = (rows::index_rows(before, &document), rows::index_rows(after, &document));
+        changes.extend(old.iter().filter(|row| !new.contains(row)).map(|row| (row.clone(), None)));
+        changes
+            .extend(new.iter().filter(|row| !old.contains(row)).map(|row| (row.clone(), Some(Bytes::new()))));
+        for index in &unique {
+            let Some(range) = rows::unique_rows(after, index, &document) else { continue };
+            if let Some(other) = seen.insert(range.start, document.key.clone()) {
+                return Err(not_unique(after, index, 0, (document.key, other)));
+            }
+        }
+    }
+    Ok(changes)
+}
+
+fn not_unique(
+    state: &CollectionState,
+    unique: &Index,
+    index: usize,
+    (key, other): (String, String),
+) -> CommitError {
+    let fields = unique.fields.iter().map(|field| field.as_str().to_owned()).collect();
+    CommitError::NotUnique { index, collection: state.name.to_string(), key, other, fields }
+}
+
+/// Documents in the order of the bytes of their keys, after the one with key `after`.
+pub fn scan(
+    rows: &dyn Rows,
+    state: &CollectionState,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Document>, ReadError> {
+    let RowRange { start, end } = rows::prefixed(rows::document_prefix(state.number));
+    let start = match after {
+        None => start,
+        Some(after) => {
+            let mut next = rows::document_row(state.number, after).to_vec();
+            // The first key after it.
+            next.push(0);
+            next.into()
+        }
+    };
+    let mut documents = Vec::new();
+    for row in rows.range(start..end, false).take(limit) {
+        let (key, row) = row?;
+        let document = rows::document_of_row(&key, &row);
+        let damaged = || ReadError::Corrupt(format!("a document of {} cannot be read", state.name));
+        documents.push(document.ok_or_else(damaged)?);
+    }
+    Ok(documents)
+}

@@ -1,0 +1,180 @@
+//! The collections of the memory adapter, and what a commit makes of them.
+
+use crate::collection::{
+    self, CollectionConfig, CollectionState, Outcome, Owner, RowChange, RowRange, Rows, RowsIter, Written,
+};
+use crate::commit::{Commit, ConfigChange, Receipt};
+use crate::document::Document;
+use crate::error::{CommitError, ReadError};
+use crate::event::NewEvent;
+use crate::topic::TopicName;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Collections by name, and their rows.
+#[derive(Debug, Default)]
+pub(super) struct Collections {
+    pub states: BTreeMap<Arc<str>, CollectionState>,
+    pub rows: BTreeMap<Bytes, Bytes>,
+    next_number: u32,
+}
+
+impl Rows for Collections {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        Ok(self.rows.get(key).cloned())
+    }
+
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
+        let rows = self.rows.range(range).map(|(key, row)| Ok((key.clone(), row.clone())));
+        if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
+    }
+}
+
+impl Collections {
+    /// Makes a staged change.
+    pub fn apply(&mut self, staged: Staged) {
+        self.next_number = staged.next_number;
+        for (name, state) in staged.states {
+            match state {
+                Some(state) => self.states.insert(name, state),
+                None => self.states.remove(&name),
+            };
+        }
+        for (key, row) in staged.rows {
+            match row {
+                Some(row) => self.rows.insert(key, row),
+                None => self.rows.remove(&key),
+            };
+        }
+        for number in staged.dropped {
+            self.rows.retain(|key, _| collection::collection_of_row(key) != Some(number));
+        }
+    }
+}
+
+/// What a commit changes, laid over what is there.
+#[derive(Debug, Default)]
+pub(super) struct Staged {
+    states: BTreeMap<Arc<str>, Option<CollectionState>>,
+    rows: BTreeMap<Bytes, Option<Bytes>>,
+    dropped: Vec<u32>,
+    next_number: u32,
+}
+
+/// The rows as they would be.
+struct Over<'a>(&'a Collections, &'a BTreeMap<Bytes, Option<Bytes>>);
+
+impl Rows for Over<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        match self.1.get(key) {
+            Some(staged) => Ok(staged.clone()),
+            None => self.0.get(key),
+        }
+    }
+
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
+        let old = self.0.rows.range(range.clone()).map(|(key, row)| (key.clone(), Some(row.clone())));
+        let new = self.1.range(range).map(|(key, row)| (key.clone(), row.clone()));
+        let merged: BTreeMap<Bytes, Option<Bytes>> = old.chain(new).collect();
+        let rows = merged.into_iter().filter_map(|(key, row)| Some(Ok((key, row?))));
+        if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
+    }
+}
+
+impl Staged {
+    pub fn new(collections: &Collections) -> Self {
+        Self { next_number: collections.next_number, ..Self::default() }
+    }
+
+    fn state(&self, old: &Collections, name: &str) -> Option<CollectionState> {
+        match self.states.get(name) {
+            Some(staged) => staged.clone(),
+            None => old.states.get(name).cloned(),
+        }
+    }
+
+    fn make(&mut self, name: &Arc<str>, config: CollectionConfig) -> CollectionState {
+        let state = CollectionState::new(name.clone(), self.next_number, config);
+        self.next_number += 1;
+        state
+    }
+
+    fn change(&mut self, changes: Vec<RowChange>) {
+        self.rows.extend(changes);
+    }
+
+    /// Changes a collection as a whole.
+    pub fn configure(&mut self, old: &Collections, change: ConfigChange) -> Result<(), CommitError> {
+        match change {
+            ConfigChange::PutCollection { name, expect_revision, config } => {
+                let before = self.state(old, &name);
+                if before.as_ref().map_or(0, |before| before.revision) != expect_revision {
+                    return Err(CommitError::CollectionChanged(name.to_string()));
+                }
+                let after = match before {
+                    None => self.make(&name, config),
+                    Some(before) => {
+                        let after =
+                            CollectionState { revision: before.revision + 1, config, ..before.clone() };
+                        let changes = collection::backfill(&Over(old, &self.rows), &before, &after)?;
+                        self.change(changes);
+                        after
+                    }
+                };
+                self.states.insert(name, Some(after));
+            }
+            ConfigChange::DropCollection { name } => {
+                self.dropped.extend(self.state(old, &name).map(|state| state.number));
+                self.states.insert(name, None);
+            }
+            ConfigChange::SwapCollection { from, to } => {
+                let Some(state) = self.state(old, &from) else {
+                    return Err(CommitError::CollectionNotFound(from.to_string()));
+                };
+                self.dropped.extend(self.state(old, &to).map(|state| state.number));
+                self.states.insert(from, None);
+                self.states.insert(to.clone(), Some(CollectionState { name: to, ..state }));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes a document. Gives its version, and what to publish.
+    pub fn write(
+        &mut self,
+        old: &Collections,
+        commit: &Commit,
+        receipt: &Receipt,
+        index: usize,
+    ) -> Result<(u64, Option<(TopicName, NewEvent)>), CommitError> {
+        let write = &commit.documents[index];
+        let mut state = match self.state(old, &write.collection) {
+            Some(state) => state,
+            None => self.make(&write.collection, owned_by(&write.owner)),
+        };
+        let rows = Over(old, &self.rows);
+        let before = collection::get(&rows, &state, &write.key)
+            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        let outcome =
+            collection::outcome(&rows, &state, Written { commit, index, receipt }, before.as_ref())?;
+        let after: Option<Document> = match outcome {
+            Outcome::Left(version) => return Ok((version, None)),
+            Outcome::Gone => None,
+            Outcome::Put(new) => Some(new),
+        };
+        let changes = collection::replace(&mut state, before.as_ref(), after.as_ref());
+        self.change(changes);
+        let told = (before.is_some() || after.is_some())
+            .then(|| collection::change_event(&state, write, after.as_ref()))
+            .flatten();
+        self.states.insert(write.collection.clone(), Some(state));
+        Ok((after.map_or(0, |new| new.version), told))
+    }
+}
+
+/// The settings of a collection that comes into being by its first write.
+fn owned_by(owner: &Owner) -> CollectionConfig {
+    CollectionConfig { owner: owner.clone(), ..CollectionConfig::default() }
+}
