@@ -6,6 +6,7 @@ use super::write::{Target, write};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So many neighbours of a tier are merged. A row is written again about once a tier.
 const FANOUT: usize = 4;
@@ -44,6 +45,8 @@ pub struct Merge<'a> {
     pub from_oldest: bool,
     /// Whether a row with this key is still of use to anyone.
     pub keep: &'a dyn Fn(&[u8]) -> bool,
+    /// Set where nobody waits for it any more.
+    pub stop: &'a AtomicBool,
 }
 
 impl Merge<'_> {
@@ -55,6 +58,8 @@ impl Merge<'_> {
             Ok((key, value)) => (value.is_some() || !self.from_oldest) && (self.keep)(key),
             Err(_) => true,
         });
+        let stopped = || io::Error::new(io::ErrorKind::Interrupted, "the store closes");
+        let rows = rows.map(|row| if self.stop.load(Ordering::Relaxed) { Err(stopped()) } else { row });
         write(target, filtered as usize, rows)
     }
 }

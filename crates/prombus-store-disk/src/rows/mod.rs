@@ -19,10 +19,12 @@ pub use merge::{Merge, pick};
 pub use overlay::Overlay;
 pub use table::{Table, number_of, path};
 pub use tables::Tables;
-pub use write::{Target, write};
+pub use write::{Target, write_frozen};
 
 use bytes::Bytes;
 use merged::{Merged, Source};
+use prombus_core::ReadError;
+use prombus_core::collection::{self, RowRange, RowsIter};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,11 +41,6 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The rows of `tables`.
-    pub fn new(tables: Arc<Tables>) -> Self {
-        Self { tables, frozen: None, active: Overlay::default() }
-    }
-
     /// The row with this key.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Bytes>> {
         let overlays = [Some(&self.active), self.frozen.as_ref()];
@@ -74,14 +71,14 @@ impl Rows {
         self.active.set(key, value);
     }
 
+    /// Makes changes.
+    pub fn change(&mut self, changes: Vec<Row>) {
+        changes.into_iter().for_each(|(key, value)| self.set(key, value));
+    }
+
     /// What the rows that are in no table take in memory, without those that are being written to one.
     pub fn active_bytes(&self) -> usize {
         self.active.bytes()
-    }
-
-    /// Whether there are rows that are being written to a table.
-    pub fn is_frozen(&self) -> bool {
-        self.frozen.is_some()
     }
 
     /// The rows that are being written to a table.
@@ -104,6 +101,13 @@ impl Rows {
         true
     }
 
+    /// Takes a freeze back, as long as nothing changed since.
+    pub fn thaw(&mut self) {
+        if self.active.is_empty() {
+            self.active = self.frozen.take().unwrap_or_default();
+        }
+    }
+
     /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold.
     pub fn replace_frozen(&mut self, tables: Arc<Tables>) {
         self.frozen = None;
@@ -113,5 +117,22 @@ impl Rows {
     /// Puts tables in the place of those that are there, with the same rows.
     pub fn replace_tables(&mut self, tables: Arc<Tables>) {
         self.tables = tables;
+    }
+}
+
+fn read_error(error: io::Error) -> ReadError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => ReadError::Corrupt(error.to_string()),
+        _ => ReadError::Unavailable(error.to_string()),
+    }
+}
+
+impl collection::Rows for Rows {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        self.get(key).map_err(read_error)
+    }
+
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
+        Box::new(self.range(range, reverse).map(|row| row.map_err(read_error)))
     }
 }

@@ -184,6 +184,7 @@ impl Table {
     }
 
     /// How many rows it has, with those that note a removal.
+    #[cfg(test)]
     pub fn rows(&self) -> u64 {
         self.header.rows
     }
@@ -200,7 +201,13 @@ impl Table {
 
     fn block(&self, block: usize) -> io::Result<Bytes> {
         let Place { at, len, .. } = self.index.places[block];
-        Ok(self.file.read(at, len as usize)?.into())
+        let content = self.file.read(at, len as usize).map_err(|error| {
+            let number = self.header.number;
+            let what =
+                format!("table {number} of the state: {error}; run `prombus check` on the data folder");
+            io::Error::new(error.kind(), what)
+        });
+        Ok(content?.into())
     }
 
     /// What it knows of a row: nothing, that it is removed, or its value.

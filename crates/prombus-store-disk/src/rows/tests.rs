@@ -1,10 +1,12 @@
 //! Rows against a plain ordered map, through freezes, tables and merges.
 
+use super::write::write;
 use super::*;
 use crate::disk::RealDisk;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 type Model = BTreeMap<Bytes, Bytes>;
 
@@ -70,7 +72,7 @@ impl World<'_> {
                 self.model.remove(&key);
             }
             Step::Freeze => {
-                let frozen = self.rows.is_frozen();
+                let frozen = self.rows.frozen().is_some();
                 let something = self.rows.active_bytes() > 0;
                 assert_eq!(self.rows.freeze(), !frozen && something);
             }
@@ -93,7 +95,8 @@ impl World<'_> {
         let tables = self.rows.tables().clone();
         let Some(run) = tables.list().get(from..from + count).filter(|run| !run.is_empty()) else { return };
         let before: u64 = run.iter().map(|table| table.rows()).sum();
-        let merged = Merge { tables: run, from_oldest: from == 0, keep }.write(self.target()).unwrap();
+        let stop = &AtomicBool::new(false);
+        let merged = Merge { tables: run, from_oldest: from == 0, keep, stop }.write(self.target()).unwrap();
         assert!(merged.as_ref().map_or(0, |table| table.rows()) <= before);
         self.rows.replace_tables(Arc::new(tables.with_merged(run, merged).unwrap()));
     }

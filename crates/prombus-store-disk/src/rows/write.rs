@@ -1,7 +1,7 @@
 //! Writing a table, from front to back, from rows in order.
 
 use super::table::{self, Header, Table};
-use super::{Row, block};
+use super::{Row, Rows, block};
 use crate::bloom::Bloom;
 use crate::checkpoint;
 use crate::disk::Disk;
@@ -45,6 +45,18 @@ pub fn write(
     disk.rename(&tmp, &path)?;
     disk.sync_dir(&checkpoint::folder(dir))?;
     Table::open(disk, dir, number).map(|table| Some(Arc::new(table)))
+}
+
+/// Writes the table of what is frozen of `rows`, leaving out rows that are of no use to anyone.
+pub fn write_frozen(
+    target: Target<'_>,
+    rows: &Rows,
+    keep: &dyn Fn(&[u8]) -> bool,
+) -> io::Result<Option<Arc<Table>>> {
+    let Some(frozen) = rows.frozen() else { return Ok(None) };
+    let is_oldest = rows.tables().list().is_empty();
+    let kept = frozen.iter().filter(|(key, value)| (value.is_some() || !is_oldest) && keep(key));
+    write(target, frozen.filtered(), kept.map(Ok))
 }
 
 /// Writes all rows to `tmp`; whether there were any.

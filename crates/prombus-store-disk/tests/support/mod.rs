@@ -11,10 +11,13 @@ use uuid::Uuid;
 pub const DIR: &str = "/data";
 /// Small, so that parts roll, are sealed and checkpointed every few commits.
 pub const PART_BYTES: u64 = 4096;
+/// Small, so that rows are frozen, put into tables and merged all the time.
+pub const ROWS_IN_MEMORY: usize = 300;
 
 pub fn options() -> DiskOptions {
     DiskOptions {
         part_bytes: PART_BYTES,
+        rows_in_memory: ROWS_IN_MEMORY,
         clock: Arc::new(ManualClock::at(1_000_000)),
         seed: 1,
         ..DiskOptions::new(DIR)
