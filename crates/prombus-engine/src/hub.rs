@@ -2,7 +2,7 @@
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
 use crate::collections::Collections;
-use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, LeaseOf};
+use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf};
 use crate::follow::{Follower, Resume};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
@@ -18,7 +18,7 @@ use prombus_core::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -91,6 +91,7 @@ pub struct Hub {
     groups: Arc<Groups>,
     collections: Arc<Collections>,
     projections: Arc<Projections>,
+    commits: Arc<Commits>,
 }
 
 impl Hub {
@@ -109,9 +110,17 @@ impl Hub {
         };
         let groups = Arc::new(Groups::new(surroundings, auto_create));
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
-        let projections = Arc::new(Projections {});
-        let bus = Checks { limits: limits.clone(), clock }.wrap(bus);
-        Self { bus, store, limits, groups, collections, projections }
+        let Store { log, documents } = store.clone();
+        let projections = Arc::new(Projections::new(log, documents, bus.clone(), clock.clone()));
+        let bus = Checks { limits: limits.clone(), clock: clock.clone() }.wrap(bus);
+        let commits = Arc::new(Commits {
+            groups: groups.clone(),
+            documents: store.documents.clone(),
+            bus: bus.clone(),
+            clock,
+            swept_ms: AtomicU64::new(0),
+        });
+        Self { bus, store, limits, groups, collections, projections, commits }
     }
 
     /// How large things may be.
@@ -237,16 +246,12 @@ impl Hub {
     /// The groups that leases belong to, in order; a lease that is none of this hub is
     /// [`CommitRefused::LeaseExpired`].
     pub fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
-        match leases.first() {
-            Some(lease) => Err(CommitRefused::LeaseExpired(*lease)),
-            None => Ok(Vec::new()),
-        }
+        self.groups.leases(leases)
     }
 
     /// Does all that a consumer asks for, or none of it.
     pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
-        let _ = request;
-        Err(CommitRefused::Bad("not yet".into()))
+        self.commits.commit(request).await
     }
 
     /// A group of a topic, made where it does not exist. Says whether it was.
@@ -326,6 +331,7 @@ impl Hub {
     /// Takes no more commits and makes everything durable.
     pub async fn close(&self) {
         self.groups.close();
+        self.projections.close().await;
         self.store.log.close().await;
     }
 }

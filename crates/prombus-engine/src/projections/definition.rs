@@ -49,6 +49,25 @@ pub struct Definition {
     pub retries: Option<u32>,
 }
 
+impl Definition {
+    /// Of a projection in Rust, whose code says what it does.
+    pub(crate) fn in_code(topic: TopicName) -> Self {
+        Self {
+            topic,
+            collection: None,
+            key: None,
+            fields: None,
+            map: None,
+            tombstone: None,
+            version: None,
+            indexes: Vec::new(),
+            changefeed: None,
+            write: Vec::new(),
+            retries: None,
+        }
+    }
+}
+
 /// One write of a transactional projection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,26 @@
 //! Projections: events of a topic become documents of collections, each exactly once.
 
+mod actor;
+mod batch;
 mod definition;
+mod expression;
+mod plan;
+mod registry;
+mod runner;
+mod stored;
+mod tx;
 
 pub use definition::{
     DEFAULT_RETRIES, Definition, IndexDefinition, MAX_RETRIES, SetDefinition, WriteDefinition,
 };
+
+pub use plan::Plan;
+pub use registry::{CodeSetup, Projections};
+pub use tx::{Project, ProjectFailure, Tx};
+
+/// What the macro [`projection!`](crate::projection) needs to name.
+#[doc(hidden)]
+pub use {async_trait::async_trait, prombus_core::Event};
 
 use crate::bus::BusError;
 use crate::filter::BadFilter;
@@ -112,9 +128,6 @@ pub struct RebuildStatus {
     pub failed: u64,
 }
 
-/// The projections of a hub.
-pub struct Projections {}
-
 /// How long a reader waits at most until a projection has seen an offset.
 pub const MAX_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -125,44 +138,4 @@ pub struct MinOffset {
     pub partition: Option<Partition>,
     /// The offset.
     pub offset: Offset,
-}
-
-impl Projections {
-    /// Makes a projection, or changes it. Says whether it was made.
-    pub async fn put(
-        &self,
-        name: &str,
-        definition: Definition,
-    ) -> Result<(ProjectionStatus, bool), ProjectionError> {
-        let _ = definition;
-        Err(ProjectionError::NotFound(name.to_owned()))
-    }
-
-    /// How all projections are doing, by name.
-    pub async fn list(&self) -> Result<Vec<ProjectionStatus>, ProjectionError> {
-        Ok(Vec::new())
-    }
-
-    /// How a projection is doing.
-    pub async fn get(&self, name: &str) -> Result<ProjectionStatus, ProjectionError> {
-        Err(ProjectionError::NotFound(name.to_owned()))
-    }
-
-    /// Ends a projection and removes its collections.
-    pub async fn delete(&self, name: &str) -> Result<(), ProjectionError> {
-        Err(ProjectionError::NotFound(name.to_owned()))
-    }
-
-    /// Starts to make the collections of a projection anew.
-    pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionStatus, ProjectionError> {
-        let _ = partial;
-        Err(ProjectionError::NotFound(name.to_owned()))
-    }
-
-    /// Waits until the owner of a collection has seen an offset, for [`MAX_WAIT`] at most; whether it has.
-    /// A collection that no projection owns, or a place that its topic cannot have, is [`ProjectionError::Bad`].
-    pub async fn until_seen(&self, collection: &str, at: MinOffset) -> Result<bool, ProjectionError> {
-        let _ = at;
-        Err(ProjectionError::Bad(format!("no projection writes {collection}")))
-    }
 }
