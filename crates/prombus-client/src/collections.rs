@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn settings_are_what_was_said() {
         let settings = CollectionSettings::default().with_index(["a", "b"]).with_unique_index(["c"]);
-        let expected = json!({"indexes": [{"fields": ["a", "b"], "unique": false}, {"fields": ["c"], "unique": true}]});
+        let expected =
+            json!({"indexes": [{"fields": ["a", "b"], "unique": false}, {"fields": ["c"], "unique": true}]});
         assert_eq!(serde_json::to_value(&settings).unwrap(), expected);
         assert_eq!(serde_json::to_value(settings.with_changefeed("t")).unwrap()["changefeed"], "t");
     }

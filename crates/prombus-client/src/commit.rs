@@ -1,7 +1,9 @@
 //! Commits: acks, writes of documents and publishes that happen together, or not at all.
 
 use crate::live::settle::Lease;
-use crate::{Client, ClientError, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent, RawDelivery};
+use crate::{
+    Client, ClientError, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent, RawDelivery,
+};
 use prombus_wire::ErrorCode;
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;

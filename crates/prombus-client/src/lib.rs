@@ -48,13 +48,13 @@ pub use live::{
 };
 pub use options::{ClientOptions, Token};
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
+pub use projections::{ProjectionAnswer, ProjectionPartition, ProjectionState, RebuildAnswer};
 pub use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, EventRecord,
     EventsPage, ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer,
     NackRequest, PartitionBounds, Published, PublishedBatch, PullRequest, Pulled, ReplayAnswer,
     ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
 };
-pub use projections::{ProjectionAnswer, ProjectionPartition, ProjectionState, RebuildAnswer};
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
 pub use serde_json;

@@ -321,7 +321,11 @@ impl Session {
         for (token, why) in came.unreadable {
             // Nobody here can do anything with it; in the end it is a dead letter that says so.
             let verb = nack(&format!("the client cannot read this event: {why}"), None);
-            self.settle(number, Settle { verb, token: token.into(), line, event: String::new(), done: None }, now);
+            self.settle(
+                number,
+                Settle { verb, token: token.into(), line, event: String::new(), done: None },
+                now,
+            );
         }
     }
 }
