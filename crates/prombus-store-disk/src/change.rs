@@ -22,6 +22,7 @@ const COLLECTION: u8 = 10;
 const COLLECTION_GONE: u8 = 11;
 const COLLECTION_SWAP: u8 = 12;
 const REVISED_DOCUMENT: u8 = 13;
+const TABLES: u8 = 14;
 
 /// Appends a change as an item.
 pub fn write(out: &mut Vec<u8>, change: &Change) {
@@ -79,6 +80,9 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
             text(out, &cursor.detail);
         }),
         Change::CursorGone(key) => write_item(out, CURSOR_GONE, |out| cursor_key(out, key)),
+        Change::Tables(tables) => write_item(out, TABLES, |out| {
+            tables.iter().for_each(|table| number(out, *table));
+        }),
         Change::Counters(counters) => write_item(out, COUNTERS, |out| {
             number(out, counters.sequence);
             number(out, counters.end.pack());
@@ -86,6 +90,7 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
             number(out, counters.last_recorded_ts);
             out.extend_from_slice(counters.last_hub_id.as_bytes());
             number(out, counters.epoch);
+            counters.next_collection.into_iter().for_each(|next| number(out, u64::from(next)));
         }),
     }
 }
@@ -138,6 +143,10 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             Change::Cursor(key, Cursor { version, epoch, next, detail: Bytes::copy_from_slice(rest.text()?) })
         }
         CURSOR_GONE => Change::CursorGone(rest.cursor_key()?),
+        TABLES => {
+            let tables = (0..content.len() / size_of::<u64>()).map(|_| rest.number());
+            Change::Tables(tables.collect::<Option<_>>()?)
+        }
         COUNTERS => Change::Counters(Counters {
             sequence: rest.number()?,
             end: Pos::unpack(rest.number()?),
@@ -145,6 +154,10 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             last_recorded_ts: rest.number()?,
             last_hub_id: Uuid::from_slice(rest.take(16)?).ok()?,
             epoch: rest.number()?,
+            next_collection: match rest.0.is_empty() {
+                true => None,
+                false => Some(rest.number()?.try_into().ok()?),
+            },
         }),
         _ => return None,
     };
@@ -236,7 +249,19 @@ mod tests {
             Change::DocumentGone("c".into(), "k".into()),
             Change::Cursor(key.clone(), cursor),
             Change::CursorGone(key),
+            Change::Tables(Vec::new()),
+            Change::Tables(vec![3, 1, u64::MAX]),
             Change::Counters(Counters {
+                next_collection: None,
+                sequence: 1,
+                end: Pos { part: 2, at: 3 },
+                next_topic: 4,
+                last_recorded_ts: 5,
+                last_hub_id: Uuid::from_u128(6),
+                epoch: 7,
+            }),
+            Change::Counters(Counters {
+                next_collection: Some(8),
                 sequence: 1,
                 end: Pos { part: 2, at: 3 },
                 next_topic: 4,

@@ -1,20 +1,24 @@
-//! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint
-//! against what the journal gives. Reads only.
+//! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint with its
+//! tables against what the journal gives. Reads only.
 
 use crate::active::ActiveIndex;
-use crate::checkpoint;
-use crate::disk::{Disk, RealDisk};
+use crate::checkpoint::{self, Checkpoint};
+use crate::compare::is_same;
+use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::paged::PagedFile;
 use crate::part::{PART_HEAD, index_path, part_path};
 use crate::position::Pos;
 use crate::recover::{OpenError, at_file, check_format};
-use crate::replay::Replay;
+use crate::replay::{BadBatch, Replay};
+use crate::rows::{self, Table, Tables};
 use crate::scan::{PartBytes, Tail};
 use crate::sidecar::Sidecar;
 use crate::view::View;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,9 +80,15 @@ pub fn check_on(
     Ok(check.report)
 }
 
+/// Where the rows of a checkpoint take more than this on disk, the journal is not replayed from its start, which would
+/// take as much memory, but from the oldest checkpoint that is there.
+const MAX_REPLAYED_BYTES: u64 = 1 << 30;
+
 struct Check<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
+    /// The places of checkpoints that the journal did not come to yet.
+    checkpoints: VecDeque<Pos>,
     progress: &'a mut dyn FnMut(Progress),
     total_bytes: u64,
     /// Files by folder, in order.
@@ -103,7 +113,8 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        Ok(Self { disk, dir, progress, total_bytes, names, report: Report::default() })
+        let checkpoints = checkpoint::list(disk, dir).map_err(at_file(dir))?.into();
+        Ok(Self { disk, dir, checkpoints, progress, total_bytes, names, report: Report::default() })
     }
 
     fn problem(&mut self, file: &Path, at: u64, what: impl Into<String>) {
@@ -124,16 +135,12 @@ impl<'a> Check<'a> {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             match name.rsplit_once('.') {
                 Some((_, "part")) => continue,
-                Some((_, "index" | "state")) => match PagedFile::open(file) {
-                    Err(error) => self.problem(&path, 0, error.to_string()),
-                    Ok((paged, _)) => {
-                        for page in 0..paged.pages() {
-                            if let Err(error) = paged.verify(page) {
-                                self.problem(&path, page * crate::paged::PAGE as u64, error.to_string());
-                            }
-                        }
+                Some((_, "index" | "state")) => drop(self.pages(&path, file)),
+                Some((_, "table")) => {
+                    if self.pages(&path, file) {
+                        self.table(&path, &name);
                     }
-                },
+                }
                 // What a crash left half written; the next open removes it.
                 Some((_, "tmp")) => {}
                 _ if name == "FORMAT" => {}
@@ -145,9 +152,71 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
+    /// Every page of a file; whether all are good.
+    fn pages(&mut self, path: &Path, file: Arc<dyn DiskFile>) -> bool {
+        let before = self.report.problems.len();
+        match PagedFile::open(file) {
+            Err(error) => self.problem(path, 0, error.to_string()),
+            Ok((paged, _)) => {
+                for page in 0..paged.pages() {
+                    if let Err(error) = paged.verify(page) {
+                        self.problem(path, page * crate::paged::PAGE as u64, error.to_string());
+                    }
+                }
+            }
+        }
+        self.report.problems.len() == before
+    }
+
+    /// The order of a table's rows, its index and its filter.
+    fn table(&mut self, path: &Path, name: &str) {
+        let Some(number) = rows::number_of(name).filter(|number| rows::path(self.dir, *number) == path)
+        else {
+            return self.problem(path, 0, "this file does not belong here");
+        };
+        let verified = Table::open(self.disk, self.dir, number).and_then(|table| table.verify());
+        match verified {
+            Ok(Ok(())) => {}
+            Ok(Err(what)) => self.problem(path, 0, what),
+            Err(error) => self.problem(path, 0, error.to_string()),
+        }
+    }
+
+    /// The checkpoint as of a place, with its tables; `None` where it cannot be read, which was told already unless
+    /// a table is missing.
+    fn stored(&mut self, pos: Pos) -> Option<Checkpoint> {
+        let mut stored = checkpoint::read(self.disk, self.dir, pos).ok()?;
+        let mut tables = Vec::with_capacity(stored.tables.len());
+        for number in &stored.tables {
+            match Table::open(self.disk, self.dir, *number) {
+                Ok(table) => tables.push(Arc::new(table)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let what = format!("it is missing, and the checkpoint of {pos:?} needs it");
+                    self.problem(&rows::path(self.dir, *number), 0, what);
+                    return None;
+                }
+                Err(_) => return None,
+            }
+        }
+        stored.view.rows.replace_tables(Arc::new(Tables::new(tables)));
+        Some(stored)
+    }
+
+    /// What the journal is applied to: nothing, or the oldest checkpoint where there are too many rows.
+    fn start(&mut self) -> Replay {
+        let stored = self.checkpoints.front().copied().and_then(|pos| self.stored(pos));
+        match stored {
+            Some(stored) if stored.view.rows.tables().disk_bytes() > MAX_REPLAYED_BYTES => {
+                self.checkpoints.pop_front();
+                Replay { from: stored.view.end, view: stored.view }
+            }
+            _ => Replay { view: View::default(), from: Pos::default() },
+        }
+    }
+
     /// The journal from front to back, with indexes and checkpoints on the way.
     fn journal(&mut self) -> Result<(), OpenError> {
-        let mut replay = Replay { view: View::default(), from_part: 0 };
+        let mut replay = self.start();
         let mut end = Pos::default();
         let mut whole = true;
         let is_part = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "part");
@@ -164,10 +233,6 @@ impl<'a> Check<'a> {
                 Err(error) => return Err(at_file(&path)(error)),
             };
             let bytes = PartBytes::read(&*file, number).map_err(at_file(&path))?;
-            if whole {
-                replay.view.end = Pos { part: number, at: PART_HEAD as u32 };
-                self.checkpoint(number, &replay.view);
-            }
             match bytes.head() {
                 None => self.problem(&path, 0, "it does not start like this part of the journal"),
                 Some(head) if whole && head.prev_end != end => {
@@ -180,7 +245,7 @@ impl<'a> Check<'a> {
                 }
                 Some(_) => {}
             }
-            let (index, part_end, good) = self.part(&bytes, &path, &mut replay);
+            let (index, part_end, good) = self.part(&bytes, &path, Applied { replay: &mut replay, whole });
             whole &= good;
             end = Pos { part: number, at: part_end };
             if good {
@@ -188,18 +253,35 @@ impl<'a> Check<'a> {
             }
             self.count(file.len().map_err(at_file(&path))?);
         }
+        if whole {
+            for pos in std::mem::take(&mut self.checkpoints) {
+                self.problem(&checkpoint::path(self.dir, pos), 0, "the journal ends before its place");
+            }
+        }
         Ok(())
     }
 
     /// All batches of a part, also those behind damage. Says whether there was none.
-    fn part(&mut self, bytes: &PartBytes, path: &Path, replay: &mut Replay) -> (ActiveIndex, u32, bool) {
+    fn part(&mut self, bytes: &PartBytes, path: &Path, applied: Applied<'_>) -> (ActiveIndex, u32, bool) {
+        let Applied { replay, whole } = applied;
         let mut index = ActiveIndex::default();
         let (mut at, mut good) = (PART_HEAD as u32, true);
         loop {
             for batch in bytes.batches_from(at) {
                 let before = index.len();
-                if good && let Err(at) = replay.take(&batch, &mut index) {
-                    self.problem(path, u64::from(at), "an item of a good batch cannot be read");
+                if good && whole {
+                    self.checkpoints_to(batch.head.pos, replay);
+                }
+                if good && let Err(bad) = replay.take(&batch, &mut index) {
+                    match bad {
+                        BadBatch::Item(at) => {
+                            self.problem(path, u64::from(at), "an item of a good batch cannot be read");
+                        }
+                        BadBatch::Rows(error) => {
+                            let what = format!("what it changes cannot be read: {error}");
+                            self.problem(path, u64::from(batch.head.pos.at), what);
+                        }
+                    }
                     good = false;
                 }
                 self.report.events += (index.len() - before) as u64;
@@ -227,7 +309,26 @@ impl<'a> Check<'a> {
                 (Tail::Damaged { .. }, None) => break,
             }
         }
+        if good && whole {
+            self.checkpoints_to(Pos { part: bytes.part(), at }, replay);
+        }
         (index, at, good)
+    }
+
+    /// Compares the checkpoints up to `pos`, to which the journal is applied.
+    fn checkpoints_to(&mut self, pos: Pos, replay: &mut Replay) {
+        while let Some(place) = self.checkpoints.pop_front_if(|place| *place <= pos) {
+            if place == pos {
+                replay.view.end = pos;
+                self.checkpoint(pos, &replay.view);
+            } else {
+                self.problem(
+                    &checkpoint::path(self.dir, place),
+                    0,
+                    "no batch of the journal starts at its place",
+                );
+            }
+        }
     }
 
     /// The index of a part against the part.
@@ -255,25 +356,23 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The checkpoint as of the start of a part against what the journal gave so far.
-    fn checkpoint(&mut self, number: u32, view: &View) {
-        let path = checkpoint::path(self.dir, number);
-        if !self.names.contains(&path) {
-            return;
-        }
+    /// The checkpoint as of a place against what the journal gave so far.
+    fn checkpoint(&mut self, pos: Pos, view: &View) {
         // Damaged pages were told already.
-        if let Ok((mut stored, _)) = checkpoint::read(self.disk, self.dir, number) {
-            // Commits that changed nothing may have moved it.
-            stored.last_recorded_ts = view.last_recorded_ts;
-            if stored != *view {
-                self.problem(
-                    &path,
-                    0,
-                    "it does not hold what the journal gives; move it away and it is made anew",
-                );
-            }
+        let Some(stored) = self.stored(pos) else { return };
+        if let Ok(false) = is_same(&stored, view) {
+            let what =
+                "it does not hold what the journal gives; move the folder `state` away and it is made anew";
+            self.problem(&checkpoint::path(self.dir, pos), 0, what);
         }
     }
+}
+
+/// How the journal is applied.
+struct Applied<'a> {
+    replay: &'a mut Replay,
+    /// Whether all parts before it were good.
+    whole: bool,
 }
 
 fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<bool> {

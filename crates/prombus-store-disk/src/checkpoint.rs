@@ -1,8 +1,12 @@
-//! Checkpoints: the whole state as of the start of a part, so that earlier parts need not be applied again.
+//! Checkpoints: the state as of one place in the journal, so that what is before it need not be applied again.
+//!
+//! A checkpoint names the tables that hold its rows, and is written only when they are durable. One of an early build
+//! is as of the start of a part, and holds the documents itself.
 
 use crate::change;
 use crate::disk::Disk;
 use crate::paged::{PagedFile, PagedWriter, damaged};
+use crate::part::PART_HEAD;
 use crate::position::Pos;
 use crate::record;
 use crate::view::{Change, View};
@@ -10,34 +14,60 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"PROMBUSS";
-const VERSION: u32 = 1;
-/// How many checkpoints are kept, in case the newest is damaged.
-const KEEP: usize = 2;
+/// Checkpoints that hold documents.
+const WITH_DOCUMENTS: u32 = 1;
+const VERSION: u32 = 2;
 
-/// The folder of checkpoints.
+/// The folder of checkpoints and tables.
 pub fn folder(dir: &Path) -> PathBuf {
     dir.join("state")
 }
 
-/// The checkpoint as of the start of `part`.
-pub fn path(dir: &Path, part: u32) -> PathBuf {
-    folder(dir).join(format!("{part:010}.state"))
+/// The checkpoint as of `pos`.
+pub fn path(dir: &Path, pos: Pos) -> PathBuf {
+    let Pos { part, at } = pos;
+    folder(dir).join(match at as usize {
+        PART_HEAD => format!("{part:010}.state"),
+        _ => format!("{part:010}-{at:010}.state"),
+    })
 }
 
-/// The parts at whose start there is a checkpoint, from the first to the last.
-pub fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u32>> {
+fn pos_of(name: &str) -> Option<Pos> {
+    let name = name.strip_suffix(".state")?;
+    match name.split_once('-') {
+        None => Some(Pos { part: name.parse().ok()?, at: PART_HEAD as u32 }),
+        Some((part, at)) => Some(Pos { part: part.parse().ok()?, at: at.parse().ok()? }),
+    }
+}
+
+/// The places as of which there is a checkpoint, from the first to the last.
+pub fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<Pos>> {
     let names = disk.list(&folder(dir))?;
-    Ok(names.iter().filter_map(|name| name.strip_suffix(".state")?.parse().ok()).collect())
+    let mut places: Vec<Pos> = names.iter().filter_map(|name| pos_of(name)).collect();
+    places.sort_unstable();
+    Ok(places)
 }
 
-/// Writes a checkpoint, makes it durable, and only then lets older ones go.
-pub fn write(disk: &dyn Disk, dir: &Path, view: &View, epoch: u64) -> io::Result<()> {
-    let part = view.end.part;
-    let path = path(dir, part);
+/// What a checkpoint holds.
+pub struct Checkpoint {
+    /// The state, without the rows of tables.
+    pub view: View,
+    /// The epoch of the run that wrote it.
+    pub epoch: u64,
+    /// The tables that hold its rows, the oldest first.
+    pub tables: Vec<u64>,
+    /// Whether it is one of an early build, which holds documents.
+    pub with_documents: bool,
+}
+
+/// Writes a checkpoint, whose tables must be durable, and makes it durable.
+pub fn write(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
+    let Checkpoint { view, epoch, tables, .. } = checkpoint;
+    let path = path(dir, view.end);
     let tmp = path.with_extension("tmp");
     let mut out = PagedWriter::new(disk.create(&tmp)?);
     let mut item = Vec::new();
-    for change in view.changes(epoch) {
+    for change in [Change::Tables(tables.clone())].into_iter().chain(view.changes(*epoch)) {
         item.clear();
         change::write(&mut item, &change);
         out.write(&item)?;
@@ -45,42 +75,47 @@ pub fn write(disk: &dyn Disk, dir: &Path, view: &View, epoch: u64) -> io::Result
     let mut header = Vec::new();
     header.extend_from_slice(&MAGIC);
     header.extend_from_slice(&VERSION.to_le_bytes());
-    header.extend_from_slice(&part.to_le_bytes());
+    header.extend_from_slice(&view.end.part.to_le_bytes());
     header.extend_from_slice(&out.position().to_le_bytes());
+    header.extend_from_slice(&view.end.at.to_le_bytes());
     out.finish(&header)?;
     disk.rename(&tmp, &path)?;
-    disk.sync_dir(&folder(dir))?;
-    let all = list(disk, dir)?;
-    for old in &all[..all.len().saturating_sub(KEEP)] {
-        disk.remove(&self::path(dir, *old))?;
-    }
-    Ok(())
+    disk.sync_dir(&folder(dir))
 }
 
-/// Reads the checkpoint as of the start of `part`, and the epoch in which it was written.
-pub fn read(disk: &dyn Disk, dir: &Path, part: u32) -> io::Result<(View, u64)> {
-    let (file, header) = PagedFile::open(disk.open_to_read(&path(dir, part))?)?;
+/// Reads the checkpoint as of `pos`.
+pub fn read(disk: &dyn Disk, dir: &Path, pos: Pos) -> io::Result<Checkpoint> {
+    let (file, header) = PagedFile::open(disk.open_to_read(&path(dir, pos))?)?;
     let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap_or_default());
-    if header[..8] != MAGIC || u32_at(8) != VERSION || u32_at(12) != part {
-        return Err(damaged(format!("it is not the checkpoint of part {part}")));
+    let version = u32_at(8);
+    // An early one does not say where in its part it is, because that is always the start.
+    let at = if version == WITH_DOCUMENTS { PART_HEAD as u32 } else { u32_at(24) };
+    let known = [WITH_DOCUMENTS, VERSION].contains(&version);
+    if header[..8] != MAGIC || !known || (Pos { part: u32_at(12), at }) != pos {
+        return Err(damaged(format!("it is not the checkpoint of {pos:?}")));
     }
     let len = u64::from_le_bytes(header[16..24].try_into().unwrap_or_default());
     let content = file.read(0, len as usize)?;
     let mut view = View::default();
     let mut epoch = None;
+    let mut tables = Vec::new();
     let mut rest = &content[..];
     while !rest.is_empty() {
         let change = record::item(rest).and_then(|(kind, content)| change::parse(kind, content));
         let change =
             change.ok_or_else(|| damaged("it holds something that this build cannot read".into()))?;
-        if let Change::Counters(counters) = &change {
-            epoch = Some(counters.epoch);
+        match &change {
+            Change::Counters(counters) => epoch = Some(counters.epoch),
+            Change::Tables(numbers) => tables.clone_from(numbers),
+            _ => {}
         }
         view.apply(change).map_err(|error| damaged(error.to_string()))?;
         rest = &rest[record::item_len(rest).unwrap_or(rest.len())..];
     }
     match epoch {
-        Some(epoch) if view.end == (Pos { part, at: view.end.at }) => Ok((view, epoch)),
+        Some(epoch) if view.end == pos => {
+            Ok(Checkpoint { view, epoch, tables, with_documents: version == WITH_DOCUMENTS })
+        }
         _ => Err(damaged("it ends too early".into())),
     }
 }

@@ -1,14 +1,25 @@
-//! The thread that puts away full parts: it writes their index and then a checkpoint, off the writer's way.
+//! The thread that puts things away off the writer's way: indexes of full parts, tables of changed rows, checkpoints.
+//!
+//! It alone decides which tables there are. The order is always the same: a table is durable before a checkpoint
+//! names it, and the checkpoint is durable before anything that it replaces goes.
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Checkpoint};
+use crate::disk::is_full;
+use crate::kept::Kept;
+use crate::merger::{self, MergeJob, Merged};
 use crate::part::{Index, Part, index_path};
+use crate::rows::{self, Rows, Table, Tables};
 use crate::shared::Shared;
 use crate::sidecar::{self, PartFacts, Sidecar};
 use crate::view::View;
+use crate::writer::{Handover, Message};
+use prombus_core::CommitError;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// So many full parts may wait with their index in memory before the writer has to.
@@ -16,51 +27,217 @@ pub const MAX_WAITING: usize = 2;
 /// How long to wait before what failed (for want of room, say) is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// A part to put away.
-pub struct Chore {
-    /// The part.
-    pub part: Arc<Part>,
-    /// What must be known to write its index.
-    pub facts: PartFacts,
-    /// The state as of the start of the next part, and the epoch.
-    pub checkpoint: Option<(View, u64)>,
+/// Something to do.
+pub enum Chore {
+    /// Write the index of a full part.
+    Seal {
+        /// The part.
+        part: Arc<Part>,
+        /// What must be known to write its index.
+        facts: PartFacts,
+    },
+    /// Write a checkpoint of a state that is flushed, and before it the table of what is frozen.
+    Checkpoint {
+        /// The state.
+        view: View,
+        /// The epoch.
+        epoch: u64,
+        /// The table, once it is written; what comes after it may have to be tried again.
+        table: Option<Option<Arc<Table>>>,
+    },
+    /// Put a merged table in the place of those that it was made of.
+    Merged(Merged),
+    /// The writer is gone.
+    Stop,
 }
 
-/// Works until the writer is gone and everything is put away, or cannot be.
-pub fn run(shared: &Shared, first: Vec<Chore>, chores: &Receiver<Chore>) {
-    let mut waiting: VecDeque<Chore> = first.into();
-    let mut open = true;
-    while open || !waiting.is_empty() {
-        if waiting.is_empty() {
-            match chores.recv() {
-                Ok(chore) => waiting.push_back(chore),
-                Err(_) => open = false,
-            }
-        }
-        let Some(chore) = waiting.front() else { continue };
-        match put_away(shared, chore) {
-            Ok(()) => {
-                waiting.pop_front();
-            }
-            // Nothing is lost: the next start does it again.
-            Err(error) if !open => {
-                tracing::warn!(%error, part = chore.part.number, "a part was left without an index on disk");
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%error, part = chore.part.number, "a part cannot be put away yet");
-                match chores.recv_timeout(RETRY_AFTER) {
-                    Ok(chore) => waiting.push_back(chore),
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => open = false,
-                }
-            }
-        }
+/// Where the writer sends chores. When it goes, however that happens, the housekeeper hears of it.
+pub struct Chores(pub SyncSender<Chore>);
+
+impl Drop for Chores {
+    fn drop(&mut self) {
+        // A housekeeper that is gone needs not be told.
+        let _ = self.0.send(Chore::Stop);
     }
 }
 
-fn put_away(shared: &Shared, chore: &Chore) -> io::Result<()> {
-    let Chore { part, facts, checkpoint } = chore;
+/// The thread's state.
+pub struct Housekeeper {
+    shared: Arc<Shared>,
+    writer: Sender<Message>,
+    /// The tables of the last checkpoint.
+    tables: Arc<Tables>,
+    kept: Kept,
+    /// The last checkpoint of this run, without what it froze.
+    last: Option<(View, u64)>,
+    merges: SyncSender<MergeJob>,
+    merger: JoinHandle<()>,
+    /// Whether tables are being merged, or cannot be.
+    is_merging: bool,
+}
+
+/// What the housekeeper starts with.
+pub struct Start {
+    /// What it shares with all.
+    pub shared: Arc<Shared>,
+    /// Who is told about new tables.
+    pub writer: Sender<Message>,
+    /// The checkpoints that are there.
+    pub kept: Kept,
+    /// Where its own chores are sent to.
+    pub chores: SyncSender<Chore>,
+}
+
+impl Housekeeper {
+    /// A housekeeper, whose merger runs already.
+    pub fn new(start: Start) -> io::Result<Self> {
+        let Start { shared, writer, kept, chores } = start;
+        let tables = shared.view().rows.tables().clone();
+        // One at a time: the next is chosen when the last is done.
+        let (merges, jobs) = mpsc::sync_channel(1);
+        let merger = {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new().name("prombus-merger".to_owned());
+            thread.spawn(move || merger::run(&shared, &jobs, &chores))?
+        };
+        Ok(Self { shared, writer, tables, kept, last: None, merges, merger, is_merging: false })
+    }
+
+    /// Works until the writer is gone and everything is put away, or cannot be.
+    pub fn run(mut self, first: Vec<Chore>, chores: Receiver<Chore>) {
+        let mut waiting: VecDeque<Chore> = first.into();
+        let mut open = true;
+        while open || !waiting.is_empty() {
+            let Some(chore) = waiting.front_mut() else {
+                open &= note(chores.recv().unwrap_or(Chore::Stop), &mut waiting);
+                continue;
+            };
+            match self.put_away(chore) {
+                Ok(()) => drop(waiting.pop_front()),
+                // Nothing is lost: the next start does it again.
+                Err(error) if !open => {
+                    tracing::warn!(%error, "something was left to be put away at the next start");
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "something cannot be put away yet");
+                    self.tell_why(&error);
+                    match chores.recv_timeout(RETRY_AFTER) {
+                        Ok(chore) => open &= note(chore, &mut waiting),
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => open = false,
+                    }
+                }
+            }
+        }
+        self.shared.closing.store(true, Ordering::Relaxed);
+        // The merger waits for neither of them then.
+        drop((chores, self.merges));
+        // A thread that panicked has said so itself.
+        let _ = self.merger.join();
+    }
+
+    /// Tells the writer that rows stay in memory for the time being.
+    fn tell_why(&self, error: &io::Error) {
+        let why = if is_full(error) {
+            CommitError::DiskFull
+        } else {
+            CommitError::Unavailable(format!("changed rows cannot be put into a table: {error}"))
+        };
+        // A writer that is gone needs not be told.
+        let _ = self.writer.send(Message::Stuck(why));
+    }
+
+    fn put_away(&mut self, chore: &mut Chore) -> io::Result<()> {
+        match chore {
+            Chore::Seal { part, facts } => seal(&self.shared, part, *facts),
+            Chore::Checkpoint { view, epoch, table } => {
+                if table.is_none() {
+                    let is_alive = view.is_alive();
+                    *table = Some(rows::write_frozen(self.shared.new_table(), &view.rows, &is_alive)?);
+                }
+                let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
+                // What was frozen is in a table now, so nobody needs it in memory any more.
+                let view = View { rows: Rows::default(), ..view.clone() };
+                self.checkpoint(view, *epoch, tables)?;
+                self.hand_over(true);
+                Ok(())
+            }
+            Chore::Merged(merged) => self.take_merged(merged),
+            Chore::Stop => Ok(()),
+        }
+    }
+
+    /// Puts a merged table in its place, in a checkpoint of the same state as the last one.
+    fn take_merged(&mut self, merged: &Merged) -> io::Result<()> {
+        match (&merged.result, self.last.clone()) {
+            (Ok(table), Some((view, epoch))) => {
+                if let Some(tables) = self.tables.with_merged(&merged.tables, table.clone()) {
+                    self.checkpoint(view, epoch, Arc::new(tables))?;
+                    self.hand_over(false);
+                }
+            }
+            (Err(error), _) if is_full(error) => {
+                // The next checkpoint is as good a moment as any to try again.
+                tracing::warn!(%error, "tables cannot be merged yet");
+                self.is_merging = false;
+            }
+            (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
+            (Err(error), _) => {
+                tracing::error!(%error, "tables cannot be merged; they are as they were until the next start");
+            }
+            (Ok(_), None) => {}
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint, and lets go of what it replaces.
+    fn checkpoint(&mut self, view: View, epoch: u64, tables: Arc<Tables>) -> io::Result<()> {
+        let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
+        let numbers: Vec<u64> = tables.numbers().collect();
+        let checkpoint = Checkpoint { view, epoch, tables: numbers.clone(), with_documents: false };
+        checkpoint::write(disk, dir, &checkpoint)?;
+        let Checkpoint { view, .. } = checkpoint;
+        self.kept.add(view.end, numbers);
+        (self.last, self.tables) = (Some((view, epoch)), tables);
+        if let Err(error) = self.kept.let_go(disk, dir) {
+            tracing::warn!(%error, "files that nobody needs cannot be removed yet");
+        }
+        Ok(())
+    }
+
+    /// Gives the tables to the writer, and finds out whether some are to be merged.
+    fn hand_over(&mut self, has_frozen: bool) {
+        let handover = Handover { tables: self.tables.clone(), has_frozen };
+        // A writer that is gone has no use for them.
+        let _ = self.writer.send(Message::Tables(handover));
+        if !has_frozen {
+            self.is_merging = false;
+        }
+        self.merge();
+    }
+
+    fn merge(&mut self) {
+        let Some((view, _)) = self.last.as_ref().filter(|_| !self.is_merging) else { return };
+        let list = self.tables.list();
+        let sizes: Vec<u64> = list.iter().map(|table| table.disk_bytes()).collect();
+        let Some(run) = rows::pick(&sizes) else { return };
+        let (from_oldest, keep) = (run.start == 0, Box::new(view.is_alive()));
+        let job = MergeJob { tables: list[run].to_vec(), from_oldest, keep };
+        self.is_merging = self.merges.try_send(job).is_ok();
+    }
+}
+
+/// Puts a chore behind the others; whether the writer is still there.
+fn note(chore: Chore, waiting: &mut VecDeque<Chore>) -> bool {
+    match chore {
+        Chore::Stop => return false,
+        chore => waiting.push_back(chore),
+    }
+    true
+}
+
+fn seal(shared: &Shared, part: &Part, facts: PartFacts) -> io::Result<()> {
     let (disk, dir) = (&*shared.disk, &shared.options.dir);
     let path = index_path(dir, facts.part);
     let unsealed = match &*part.index() {
@@ -69,15 +246,12 @@ fn put_away(shared: &Shared, chore: &Chore) -> io::Result<()> {
             // Gives back what was reserved and not used.
             part.file.set_len(u64::from(facts.end))?;
             part.file.sync()?;
-            sidecar::write(disk, &path, &index.read(), *facts)?;
+            sidecar::write(disk, &path, &index.read(), facts)?;
             true
         }
     };
     if unsealed {
         part.seal(Sidecar::open(disk.open_to_read(&path)?, facts.part)?);
-    }
-    if let Some((view, epoch)) = checkpoint {
-        checkpoint::write(disk, dir, view, *epoch)?;
     }
     Ok(())
 }

@@ -3,9 +3,11 @@
 use crate::active::ActiveIndex;
 use crate::checkpoint;
 use crate::disk::{Disk, DiskFile};
+use crate::kept::Kept;
 use crate::part::{self, PART_HEAD, Part, PartHead, index_path, part_path};
 use crate::position::Pos;
-use crate::replay::Replay;
+use crate::replay::{BadBatch, Replay};
+use crate::rows::{self, Table, Tables, Target};
 use crate::scan::{PartBytes, Tail};
 use crate::sidecar::{PartFacts, Sidecar};
 use crate::view::View;
@@ -64,6 +66,17 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
+    /// What the journal changes cannot be read, or a table is not what was written.
+    #[error(
+        "{} is damaged: {what}. It can be made anew from the journal: move the folder `state` away and start again",
+        .file.display()
+    )]
+    DamagedState {
+        /// The file or folder.
+        file: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// The disk does not answer.
     #[error("{}: {error}", .file.display())]
     Io {
@@ -90,12 +103,25 @@ pub struct Recovered {
     pub epoch: u64,
     /// Parts that are full and whose index is not on disk yet.
     pub unsealed: Vec<(Arc<Part>, PartFacts)>,
+    /// The checkpoints that are there.
+    pub kept: Kept,
+    /// The number of the next table.
+    pub next_table: u64,
     /// Keeps other processes out.
     pub lock: Box<dyn Any + Send + Sync>,
 }
 
-/// Opens a folder, or makes it. `reserve` is the room that a new part asks for.
-pub fn open(disk: &dyn Disk, dir: &Path, reserve: u64) -> Result<Recovered, OpenError> {
+/// How a folder is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening {
+    /// The room that a new part asks for.
+    pub reserve: u64,
+    /// Changed rows are put into tables when they take more memory than this.
+    pub rows_in_memory: usize,
+}
+
+/// Opens a folder, or makes it.
+pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, OpenError> {
     for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
         disk.create_dir(&folder).map_err(at_file(&folder))?;
     }
@@ -108,8 +134,9 @@ pub fn open(disk: &dyn Disk, dir: &Path, reserve: u64) -> Result<Recovered, Open
     let numbers = list_parts(disk, dir)?;
     for number in &numbers {
         recovery.take_part(*number, Some(number) == numbers.last())?;
+        recovery.put_rows_away(opening.rows_in_memory);
     }
-    recovery.finish(reserve, lock)
+    recovery.finish(opening.reserve, lock)
 }
 
 /// Checks the format of a folder; with `make`, marks a new one.
@@ -147,7 +174,38 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
     }
 }
 
-/// A half-written `.tmp` is the only thing that is removed unasked.
+/// Opens the tables of a checkpoint.
+fn open_tables(disk: &dyn Disk, dir: &Path, numbers: &[u64]) -> Result<Tables, OpenError> {
+    let open = |number: &u64| {
+        let damaged = |error: io::Error| OpenError::DamagedState {
+            file: rows::path(dir, *number),
+            what: match error.kind() {
+                io::ErrorKind::NotFound => "it is missing".to_owned(),
+                _ => error.to_string(),
+            },
+        };
+        Table::open(disk, dir, *number).map(Arc::new).map_err(damaged)
+    };
+    Ok(Tables::new(numbers.iter().map(open).collect::<Result<_, _>>()?))
+}
+
+/// Removes tables that no checkpoint names: the machine went down before one did, or before they were removed. Where
+/// not all checkpoints are known, none is removed. Gives a number that no table has.
+fn remove_unnamed(disk: &dyn Disk, dir: &Path, kept: &Kept, all_known: bool) -> Result<u64, OpenError> {
+    let folder = checkpoint::folder(dir);
+    let mut next = 1;
+    for name in disk.list(&folder).map_err(at_file(&folder))? {
+        let Some(number) = rows::number_of(&name) else { continue };
+        next = next.max(number.saturating_add(1));
+        if all_known && !kept.names(number) {
+            let path = folder.join(name);
+            disk.remove(&path).map_err(at_file(&path))?;
+        }
+    }
+    Ok(next)
+}
+
+/// A half-written `.tmp` goes first, whatever else there is.
 fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
         for name in disk.list(&folder).map_err(at_file(&folder))? {
@@ -182,6 +240,8 @@ struct Recovery<'a> {
     dir: &'a Path,
     replay: Replay,
     epoch: u64,
+    kept: Kept,
+    next_table: u64,
     parts: Vec<Arc<Part>>,
     unsealed: Vec<(Arc<Part>, PartFacts)>,
     /// Where the last part that was taken ends.
@@ -190,16 +250,54 @@ struct Recovery<'a> {
 
 impl<'a> Recovery<'a> {
     fn start(disk: &'a dyn Disk, dir: &'a Path) -> Result<Self, OpenError> {
-        let newest = checkpoint::list(disk, dir).map_err(at_file(dir))?.pop();
-        let (view, epoch) = match newest {
-            None => (View::default(), 0),
-            Some(part) => checkpoint::read(disk, dir, part).map_err(|error| OpenError::DamagedView {
-                file: checkpoint::path(dir, part),
+        let mut places = checkpoint::list(disk, dir).map_err(at_file(dir))?;
+        let newest = places.pop();
+        let read = |pos: Pos| {
+            checkpoint::read(disk, dir, pos).map_err(|error| OpenError::DamagedView {
+                file: checkpoint::path(dir, pos),
                 what: error.to_string(),
-            })?,
+            })
         };
-        let replay = Replay { view, from_part: newest.unwrap_or(1) };
-        Ok(Self { disk, dir, replay, epoch, parts: Vec::new(), unsealed: Vec::new(), end: Pos::default() })
+        let mut kept = Kept::default();
+        let mut all_known = true;
+        for pos in places {
+            // One that nobody can read is no reason not to open, but nobody knows what it names.
+            let tables = read(pos).map(|older| older.tables);
+            all_known &= tables.is_ok();
+            kept.add(pos, tables.unwrap_or_default());
+        }
+        let (mut view, mut epoch) = (View::default(), 0);
+        if let Some(pos) = newest {
+            let newest = read(pos)?;
+            let tables = open_tables(disk, dir, &newest.tables)?;
+            kept.add(pos, newest.tables);
+            (view, epoch) = (newest.view, newest.epoch);
+            view.rows.replace_tables(Arc::new(tables));
+        }
+        let next_table = remove_unnamed(disk, dir, &kept, all_known)?;
+        let replay = Replay { view, from: newest.unwrap_or_default() };
+        let (parts, unsealed, end) = (Vec::new(), Vec::new(), Pos::default());
+        Ok(Self { disk, dir, replay, epoch, kept, next_table, parts, unsealed, end })
+    }
+
+    /// Puts the rows that were changed into a table where they take too much memory. No checkpoint names it until
+    /// the next one is written, so nothing comes of it when the machine goes down before.
+    fn put_rows_away(&mut self, rows_in_memory: usize) {
+        let view = &mut self.replay.view;
+        if view.rows.active_bytes() <= rows_in_memory || !view.rows.freeze() {
+            return;
+        }
+        let target = Target { disk: self.disk, dir: self.dir, number: self.next_table };
+        self.next_table += 1;
+        let is_alive = view.is_alive();
+        match rows::write_frozen(target, &view.rows, &is_alive) {
+            Ok(table) => view.rows.replace_frozen(Arc::new(view.rows.tables().with_newer(table))),
+            Err(error) => {
+                // Without room, the hub still opens as long as memory lasts.
+                tracing::warn!(%error, "rows stay in memory, because no table can be written");
+                view.rows.thaw();
+            }
+        }
     }
 
     fn take_part(&mut self, number: u32, is_last: bool) -> Result<(), OpenError> {
@@ -212,7 +310,7 @@ impl<'a> Recovery<'a> {
             return Err(OpenError::Damaged { file, at: 0, what: "it is missing".into() });
         }
         let part = match sidecar {
-            Some(sidecar) if number < self.replay.from_part => {
+            Some(sidecar) if number < self.replay.from.part => {
                 self.end = Pos { part: number, at: sidecar.part_end };
                 Arc::new(Part::sealed(number, file, sidecar))
             }
@@ -267,12 +365,21 @@ impl<'a> Recovery<'a> {
         let mut index = ActiveIndex::default();
         let mut facts = PartFacts { part: number, end: PART_HEAD as u32, last_recorded_ts: 0 };
         for batch in bytes.batches() {
-            self.replay
-                .take(&batch, &mut index)
-                .map_err(|at| damaged(at, "an item of a good batch cannot be read".into()))?;
+            self.replay.take(&batch, &mut index).map_err(|bad| match bad {
+                BadBatch::Item(at) => damaged(at, "an item of a good batch cannot be read".into()),
+                BadBatch::Rows(error) => {
+                    OpenError::DamagedState { file: checkpoint::folder(self.dir), what: error.to_string() }
+                }
+            })?;
             self.epoch = self.epoch.max(batch.head.epoch);
             facts.end = batch.head.pos.at + batch.head.len;
             facts.last_recorded_ts = batch.head.recorded_ts;
+        }
+        let from = self.replay.from;
+        if from.part == number && facts.end < from.at {
+            let what =
+                format!("it was flushed up to byte {} before the checkpoint there was written", from.at);
+            return Err(damaged(facts.end, what));
         }
         match bytes.tail(facts.end) {
             Tail::Clean => {}
@@ -297,8 +404,8 @@ impl<'a> Recovery<'a> {
 
     fn finish(mut self, reserve: u64, lock: Box<dyn Any + Send + Sync>) -> Result<Recovered, OpenError> {
         let last = self.parts.last().map_or(0, |part| part.number);
-        if self.replay.from_part > last.max(1) {
-            let file = part_path(self.dir, self.replay.from_part);
+        if self.replay.from.part > last.max(1) {
+            let file = part_path(self.dir, self.replay.from.part);
             return Err(OpenError::Damaged { file, at: 0, what: "it is missing".into() });
         }
         let epoch = self.epoch + 1;
@@ -321,6 +428,7 @@ impl<'a> Recovery<'a> {
             }
         }
         let unsealed = self.unsealed.into_iter().filter(|(part, _)| part.number < last).collect();
-        Ok(Recovered { parts: self.parts, view: self.replay.view, epoch, unsealed, lock })
+        let Self { parts, kept, next_table, replay, .. } = self;
+        Ok(Recovered { parts, view: replay.view, epoch, unsealed, kept, next_table, lock })
     }
 }

@@ -3,32 +3,44 @@
 use crate::active::{ActiveIndex, Entry};
 use crate::change;
 use crate::lookup::key_hash;
+use crate::position::Pos;
 use crate::record::{self, EVENT};
 use crate::scan::Batch;
 use crate::view::{Span, View};
+use prombus_core::CommitError;
 
 /// The state so far.
 pub struct Replay {
     /// The state.
     pub view: View,
-    /// Earlier parts are in the state already; only their events are indexed.
-    pub from_part: u32,
+    /// Earlier batches are in the state already; only their events are indexed.
+    pub from: Pos,
+}
+
+/// Why a batch cannot be applied.
+pub enum BadBatch {
+    /// The item at this place makes no sense.
+    Item(u32),
+    /// The rows that it changes cannot be read.
+    Rows(CommitError),
 }
 
 impl Replay {
-    /// Indexes the events of a batch and applies what it changes; on failure, says where the bad item is.
-    pub fn take(&mut self, batch: &Batch<'_>, index: &mut ActiveIndex) -> Result<(), u32> {
-        let applies = batch.head.pos.part >= self.from_part;
+    /// Indexes the events of a batch and applies what it changes.
+    pub fn take(&mut self, batch: &Batch<'_>, index: &mut ActiveIndex) -> Result<(), BadBatch> {
+        let applies = batch.head.pos >= self.from;
         let mut used = 0;
         for _ in 0..batch.head.items {
             let at = batch.items_at + used as u32;
-            let rest = batch.items.get(used..).ok_or(at)?;
-            let (kind, content) = record::verified_item(rest).ok_or(at)?;
-            let len = record::item_len(rest).ok_or(at)?;
+            let bad = || BadBatch::Item(at);
+            let rest = batch.items.get(used..).ok_or_else(bad)?;
+            let (kind, content) = record::verified_item(rest).ok_or_else(bad)?;
+            let len = record::item_len(rest).ok_or_else(bad)?;
             if kind == EVENT {
-                self.take_event(&rest[..len], at, index, applies).ok_or(at)?;
+                self.take_event(&rest[..len], at, index, applies).ok_or_else(bad)?;
             } else if applies {
-                self.view.apply(change::parse(kind, content).ok_or(at)?).map_err(|_| at)?;
+                let change = change::parse(kind, content).ok_or_else(bad)?;
+                self.view.apply(change).map_err(BadBatch::Rows)?;
             }
             used += len;
         }

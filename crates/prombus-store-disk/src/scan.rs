@@ -45,6 +45,11 @@ impl PartBytes {
         Ok(Self { part, bytes })
     }
 
+    /// The number of the part.
+    pub fn part(&self) -> u32 {
+        self.part
+    }
+
     /// The head of the part, if it is one of this part.
     pub fn head(&self) -> Option<PartHead> {
         PartHead::parse(&self.bytes).filter(|head| head.part == self.part)

@@ -2,12 +2,13 @@
 
 use crate::disk::Disk;
 use crate::part::Part;
+use crate::rows::Target;
 use crate::store::DiskOptions;
 use crate::view::View;
 use parking_lot::RwLock;
 use prombus_core::{Clock, Histogram};
 use std::any::Any;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
@@ -28,19 +29,29 @@ pub struct Shared {
     view: RwLock<Arc<View>>,
     parts: RwLock<Arc<Vec<Arc<Part>>>>,
     failed: OnceLock<String>,
+    next_table: AtomicU64,
+    /// Whether the store closes, so that nothing long is begun or gone on with.
+    pub closing: AtomicBool,
     /// Keeps other processes out for as long as anyone works here.
     _lock: Box<dyn Any + Send + Sync>,
 }
 
+/// What a store that was just opened has.
+pub struct Opened {
+    /// The state.
+    pub view: View,
+    /// All parts; the last one is being written.
+    pub parts: Vec<Arc<Part>>,
+    /// The number of the next table.
+    pub next_table: u64,
+    /// Keeps other processes out.
+    pub lock: Box<dyn Any + Send + Sync>,
+}
+
 impl Shared {
     /// The state of a store that was just opened.
-    pub fn new(
-        disk: Arc<dyn Disk>,
-        options: DiskOptions,
-        view: View,
-        parts: Vec<Arc<Part>>,
-        lock: Box<dyn Any + Send + Sync>,
-    ) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, options: DiskOptions, opened: Opened) -> Self {
+        let Opened { view, parts, next_table, lock } = opened;
         Self {
             disk,
             clock: options.clock.clone(),
@@ -51,6 +62,8 @@ impl Shared {
             view: RwLock::new(Arc::new(view)),
             parts: RwLock::new(Arc::new(parts)),
             failed: OnceLock::new(),
+            next_table: AtomicU64::new(next_table),
+            closing: AtomicBool::new(false),
             _lock: lock,
         }
     }
@@ -83,6 +96,12 @@ impl Shared {
     pub fn add_part(&self, part: Arc<Part>) {
         let mut parts = self.parts.write();
         *parts = Arc::new(parts.iter().cloned().chain([part]).collect());
+    }
+
+    /// Where the next table goes, under a number that no other has.
+    pub fn new_table(&self) -> Target<'_> {
+        let number = self.next_table.fetch_add(1, Ordering::Relaxed);
+        Target { disk: &*self.disk, dir: &self.options.dir, number }
     }
 
     /// Why the store takes no commits, if it does not.

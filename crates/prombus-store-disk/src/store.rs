@@ -1,17 +1,18 @@
 //! The store: opening, the ports, and closing.
 
 use crate::disk::{Disk, RealDisk};
-use crate::housekeeper::{self, Chore, MAX_WAITING};
-use crate::recover::{self, OpenError, Recovered, at_file};
-use crate::shared::Shared;
+use crate::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
+use crate::recover::{self, OpenError, Opening, Recovered, at_file};
+use crate::shared::{Opened, Shared};
 use crate::snapshot::Snapshot;
-use crate::writer::{Handle, Job, Start, Writer};
+use crate::writer::{Handle, Job, Message, Start, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::{
-    Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event,
-    EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError, ReadRequest, Receipt,
-    ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicState, TsRequest, collection,
+    Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
+    Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
+    ReadRequest, Receipt, ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicState, TsRequest,
+    WriteOp, collection,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,9 @@ pub struct DiskOptions {
     pub dir: PathBuf,
     /// The size of a part of the journal.
     pub part_bytes: u64,
+    /// Changed rows of documents and indexes are put into a table when they take more memory than this, in bytes.
+    /// About three times as much is used while one is written.
+    pub rows_in_memory: usize,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// Starts the randomness of ids.
@@ -47,7 +51,13 @@ pub struct DiskOptions {
 impl DiskOptions {
     /// The usual choices for a folder.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), part_bytes: 128 << 20, clock: Arc::new(SystemClock), seed: fastrand::u64(..) }
+        Self {
+            dir: dir.into(),
+            part_bytes: 128 << 20,
+            rows_in_memory: 32 << 20,
+            clock: Arc::new(SystemClock),
+            seed: fastrand::u64(..),
+        }
     }
 }
 
@@ -66,7 +76,7 @@ impl DiskOptions {
 /// The embedded store.
 pub struct DiskStore {
     shared: Arc<Shared>,
-    queue: Mutex<Option<Sender<Job>>>,
+    queue: Mutex<Option<Sender<Message>>>,
     room: Arc<Semaphore>,
     threads: [Handle; 2],
 }
@@ -81,19 +91,26 @@ impl DiskStore {
     pub fn open_on(disk: Arc<dyn Disk>, mut options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         options.part_bytes = options.part_bytes.clamp(MIN_PART_BYTES, MAX_PART_BYTES);
         let dir = options.dir.clone();
-        let Recovered { parts, view, epoch, unsealed, lock } =
-            recover::open(&*disk, &dir, options.reserve_step())?;
+        let opening = Opening { reserve: options.reserve_step(), rows_in_memory: options.rows_in_memory };
+        let Recovered { parts, view, epoch, unsealed, kept, next_table, lock } =
+            recover::open(&*disk, &dir, opening)?;
         let ids = IdMaker::new(options.seed);
-        let shared = Arc::new(Shared::new(disk, options, view, parts, lock));
+        let opened = Opened { view, parts, next_table, lock };
+        let shared = Arc::new(Shared::new(disk, options, opened));
         let (queue, commits) = mpsc::channel();
         let (chores, housekeeping) = mpsc::sync_channel(MAX_WAITING);
-        let housekeeper = {
-            let shared = shared.clone();
-            let first: Vec<Chore> =
-                unsealed.into_iter().map(|(part, facts)| Chore { part, facts, checkpoint: None }).collect();
-            spawn("prombus-keeper", move || housekeeper::run(&shared, first, &housekeeping))
-                .map_err(at_file(&dir))?
+        let start = housekeeper::Start {
+            shared: shared.clone(),
+            writer: queue.clone(),
+            kept,
+            chores: chores.clone(),
         };
+        let chores = Chores(chores);
+        let housekeeper = Housekeeper::new(start).map_err(at_file(&dir))?;
+        let first: Vec<Chore> =
+            unsealed.into_iter().map(|(part, facts)| Chore::Seal { part, facts }).collect();
+        let housekeeper =
+            spawn("prombus-keeper", move || housekeeper.run(first, housekeeping)).map_err(at_file(&dir))?;
         let start = Start { shared: shared.clone(), queue: commits, chores, epoch, ids };
         let writer = Writer::new(start).map_err(at_file(&dir))?;
         let guard = Guard(shared.clone());
@@ -124,9 +141,18 @@ impl DiskStore {
         CommitError::Unavailable(failure)
     }
 
-    /// Ends both threads. The writer flushes what is there before it goes.
+    /// Tells the writer, and through it the others, that nothing more comes.
+    fn send_stop(&self) {
+        if let Some(queue) = self.queue.lock().take() {
+            // A writer that is gone needs not be told.
+            let _ = queue.send(Message::Stop);
+        }
+        self.shared.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends all threads. The writer flushes what is there before it goes.
     fn stop(&self) {
-        drop(self.queue.lock().take());
+        self.send_stop();
         for thread in &self.threads {
             if let Some(thread) = thread.lock().take() {
                 // A thread that panicked has said so itself.
@@ -134,6 +160,15 @@ impl DiskStore {
             }
         }
     }
+}
+
+/// What a write of a document carries, roughly.
+fn document_bytes(write: &DocumentWrite) -> usize {
+    let body = match &write.op {
+        WriteOp::Set(body) | WriteOp::Merge(body) | WriteOp::Inc(body) => body.len(),
+        WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt => 0,
+    };
+    write.key.len() + body
 }
 
 /// Says that the store takes no more commits when the writer is gone, for whatever reason.
@@ -158,11 +193,12 @@ impl Drop for DiskStore {
 #[async_trait]
 impl EventLog for DiskStore {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
-        let size = commit.events.iter().map(|append| append.event.size()).sum::<usize>() / 1024;
+        let events = commit.events.iter().map(|append| append.event.size()).sum::<usize>();
+        let size = (events + commit.documents.iter().map(document_bytes).sum::<usize>()) / 1024;
         let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
-        let job = Job { commit, answer, permit };
+        let job = Message::Commit(Job { commit, answer, permit });
         let sent = self.queue.lock().as_ref().is_some_and(|queue| queue.send(job).is_ok());
         if !sent {
             return Err(self.unavailable());
@@ -229,7 +265,8 @@ impl EventLog for DiskStore {
             kind: "disk",
             failed: self.shared.failed(),
             disk_full: self.shared.disk_full.load(Ordering::Relaxed),
-            disk_bytes: self.shared.parts().iter().map(|part| part.disk_bytes()).sum(),
+            disk_bytes: self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>()
+                + self.shared.view().rows.tables().disk_bytes(),
             disk_free_bytes: self.shared.disk.free_bytes(self.dir()).unwrap_or(0),
             flushes: self.shared.flushes.clone(),
         }
@@ -237,10 +274,8 @@ impl EventLog for DiskStore {
 
     async fn close(&self) {
         // Off the runtime, because flushing and putting away parts blocks.
-        let threads: Vec<_> = {
-            drop(self.queue.lock().take());
-            self.threads.iter().filter_map(|thread| thread.lock().take()).collect()
-        };
+        self.send_stop();
+        let threads: Vec<_> = self.threads.iter().filter_map(|thread| thread.lock().take()).collect();
         let joined =
             tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
         let _ = joined.await;

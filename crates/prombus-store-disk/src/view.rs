@@ -4,12 +4,10 @@
 //! failed commit goes back to the one before, and readers get a new one in one step once it is durable.
 
 use crate::position::{PartitionRef, Pos};
-use bytes::Bytes;
+use crate::rows::Rows;
 use imbl::{HashMap, OrdMap};
-use prombus_core::collection::{
-    self, CollectionConfig, CollectionState, RowChange, RowRange, Rows, RowsIter,
-};
-use prombus_core::{CommitError, Cursor, CursorKey, Document, Owner, ReadError, TopicName, TopicState};
+use prombus_core::collection::{self, CollectionConfig, CollectionState};
+use prombus_core::{CommitError, Cursor, CursorKey, Document, Owner, TopicName, TopicState};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -23,7 +21,7 @@ pub struct Span {
 }
 
 /// The state as of one commit.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct View {
     /// How many commits there were.
     pub sequence: u64,
@@ -36,7 +34,7 @@ pub struct View {
     /// Collections by name.
     pub collections: OrdMap<Arc<str>, Arc<CollectionState>>,
     /// The rows of collections.
-    pub rows: MemoryRows,
+    pub rows: Rows,
     /// Cursors.
     pub cursors: OrdMap<CursorKey, Arc<Cursor>>,
     /// The number of the next topic.
@@ -47,39 +45,6 @@ pub struct View {
     pub last_recorded_ts: u64,
     /// The greatest id that the engine has made.
     pub last_hub_id: Uuid,
-}
-
-/// Rows in memory.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct MemoryRows(OrdMap<Bytes, Bytes>);
-
-impl Rows for MemoryRows {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
-        let rows = self.0.range(range).map(|(key, row)| Ok((key.clone(), row.clone())));
-        if reverse { Box::new(rows.rev()) } else { Box::new(rows) }
-    }
-}
-
-impl MemoryRows {
-    /// Makes changes.
-    pub fn change(&mut self, changes: Vec<RowChange>) {
-        for (key, row) in changes {
-            match row {
-                Some(row) => self.0.insert(key, row),
-                None => self.0.remove(&key),
-            };
-        }
-    }
-
-    fn drop_collection(&mut self, number: u32) {
-        let gone: Vec<Bytes> =
-            self.0.keys().filter(|key| collection::collection_of_row(key) == Some(number)).cloned().collect();
-        gone.iter().for_each(|key| drop(self.0.remove(key)));
-    }
 }
 
 /// A change of the state beside events, as it is logged.
@@ -105,11 +70,13 @@ pub enum Change {
     Cursor(CursorKey, Cursor),
     /// A cursor is gone.
     CursorGone(CursorKey),
+    /// The numbers of the tables of a checkpoint, the oldest first.
+    Tables(Vec<u64>),
     /// The counters of a checkpoint.
     Counters(Counters),
 }
 
-/// What a checkpoint holds beside topics, documents and cursors.
+/// What a checkpoint holds beside topics, collections and cursors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
     /// How many commits there were.
@@ -118,6 +85,8 @@ pub struct Counters {
     pub end: Pos,
     /// The number of the next topic.
     pub next_topic: u32,
+    /// The number of the next collection. Early checkpoints do not know it.
+    pub next_collection: Option<u32>,
     /// When the last commit was taken.
     pub last_recorded_ts: u64,
     /// The greatest id that the engine has made.
@@ -151,15 +120,9 @@ impl View {
                 }
                 self.collections.insert(after.name.clone(), Arc::new(after));
             }
-            Change::CollectionGone(name) => {
-                if let Some(state) = self.collections.remove(&name) {
-                    self.rows.drop_collection(state.number);
-                }
-            }
+            // Its rows are out of reach with its number, which no other gets; they go when tables are written.
+            Change::CollectionGone(name) => drop(self.collections.remove(&name)),
             Change::CollectionSwap(from, to) => {
-                if let Some(gone) = self.collections.remove(&to) {
-                    self.rows.drop_collection(gone.number);
-                }
                 if let Some(state) = self.collections.remove(&from) {
                     let state = CollectionState { name: to.clone(), ..(*state).clone() };
                     self.collections.insert(to, Arc::new(state));
@@ -176,10 +139,13 @@ impl View {
             Change::CursorGone(key) => {
                 self.cursors.remove(&key);
             }
+            // Whoever reads the checkpoint opens them.
+            Change::Tables(_) => {}
             Change::Counters(counters) => {
                 self.sequence = counters.sequence;
                 self.end = counters.end;
                 self.next_topic = counters.next_topic;
+                self.next_collection = counters.next_collection.unwrap_or(self.next_collection);
                 self.last_recorded_ts = counters.last_recorded_ts;
                 self.last_hub_id = counters.last_hub_id;
             }
@@ -214,9 +180,10 @@ impl View {
         Ok(())
     }
 
-    /// The documents of a collection, in order.
-    fn documents(&self, state: &CollectionState) -> impl Iterator<Item = Document> {
-        collection::scan(&self.rows, state, None, usize::MAX).unwrap_or_default().into_iter()
+    /// Whether a row belongs to a collection that is there.
+    pub fn is_alive(&self) -> impl Fn(&[u8]) -> bool + Send + use<> {
+        let alive: hashbrown::HashSet<u32> = self.collections.values().map(|state| state.number).collect();
+        move |row| collection::collection_of_row(row).is_some_and(|number| alive.contains(&number))
     }
 
     fn remove_topic(&mut self, name: &TopicName) {
@@ -230,25 +197,22 @@ impl View {
         }
     }
 
-    /// Everything as changes that make it anew, for a checkpoint.
+    /// Everything but the rows as changes that make it anew, for a checkpoint.
     pub fn changes(&self, epoch: u64) -> impl Iterator<Item = Change> + '_ {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
         let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));
-        let empty = |state: &CollectionState| CollectionState { documents: 0, bytes: 0, ..state.clone() };
-        let collections = self.collections.values().map(move |state| Change::Collection(empty(state)));
-        let documents = self.collections.values().flat_map(|state| {
-            self.documents(state).map(|document| Change::Document(state.name.clone(), document))
-        });
+        let collections = self.collections.values().map(|state| Change::Collection((**state).clone()));
         let cursors =
             self.cursors.iter().map(|(key, cursor)| Change::Cursor(key.clone(), (**cursor).clone()));
         let counters = Change::Counters(Counters {
             sequence: self.sequence,
             end: self.end,
             next_topic: self.next_topic,
+            next_collection: Some(self.next_collection),
             last_recorded_ts: self.last_recorded_ts,
             last_hub_id: self.last_hub_id,
             epoch,
         });
-        topics.chain(spans).chain(collections).chain(documents).chain(cursors).chain([counters])
+        topics.chain(spans).chain(collections).chain(cursors).chain([counters])
     }
 }

@@ -5,9 +5,10 @@
 
 use crate::batch::{self, BATCH_HEAD, BatchHead};
 use crate::disk::is_full;
-use crate::housekeeper::Chore;
+use crate::housekeeper::{Chore, Chores};
 use crate::part::{self, PART_HEAD, Part, PartHead};
 use crate::position::Pos;
+use crate::rows::Tables;
 use crate::shared::Shared;
 use crate::sidecar::PartFacts;
 use crate::stage::Stage;
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -40,23 +41,54 @@ pub struct Job {
     pub permit: OwnedSemaphorePermit,
 }
 
+/// What the writer is told.
+pub enum Message {
+    /// Something to commit.
+    Commit(Job),
+    /// New tables.
+    Tables(Handover),
+    /// Tables cannot be written for the time being.
+    Stuck(CommitError),
+    /// Nothing comes after this.
+    Stop,
+}
+
+/// Tables to put in the place of those that are there.
+pub struct Handover {
+    /// The tables.
+    pub tables: Arc<Tables>,
+    /// Whether they have the rows that are frozen.
+    pub has_frozen: bool,
+}
+
 /// The thread's state.
 pub struct Writer {
-    shared: Arc<Shared>,
-    queue: Receiver<Job>,
-    chores: SyncSender<Chore>,
-    stage: Stage,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: Receiver<Message>,
+    pub(crate) chores: Chores,
+    pub(crate) stage: Stage,
     part: Arc<Part>,
-    epoch: u64,
+    pub(crate) epoch: u64,
     /// How far room is reserved in the part.
     reserved: u64,
     flushed_to: Pos,
     /// Whether a batch on disk says that everything before it was flushed.
     covered: bool,
     /// When unflushed data was written first.
-    dirty_since: Option<Instant>,
+    pub(crate) dirty_since: Option<Instant>,
     /// A commit that did not fit into the part.
     carried: VecDeque<Job>,
+    /// Commits that came while something else was waited for.
+    pub(crate) arrived: VecDeque<Job>,
+    /// Tables that wait for the end of the batch.
+    pub(crate) handover: Option<Handover>,
+    /// Whether a checkpoint was asked for that is not there yet. Only then are rows frozen.
+    pub(crate) is_checkpointing: bool,
+    /// Whether a part was rolled since the last checkpoint was asked for.
+    pub(crate) has_rolled: bool,
+    /// Why the checkpoint that was asked for cannot be written yet.
+    pub(crate) stuck: Option<CommitError>,
+    pub(crate) is_stopping: bool,
 }
 
 /// What the writer starts with.
@@ -64,9 +96,9 @@ pub struct Start {
     /// What it shares with readers.
     pub shared: Arc<Shared>,
     /// Where commits come from.
-    pub queue: Receiver<Job>,
-    /// Where full parts go.
-    pub chores: SyncSender<Chore>,
+    pub queue: Receiver<Message>,
+    /// Where full parts and changed rows go.
+    pub chores: Chores,
     /// The epoch of this run.
     pub epoch: u64,
     /// Makes ids.
@@ -93,12 +125,18 @@ impl Writer {
             covered: false,
             dirty_since: None,
             carried: VecDeque::new(),
+            arrived: VecDeque::new(),
+            handover: None,
+            is_checkpointing: false,
+            has_rolled: false,
+            stuck: None,
+            is_stopping: false,
         };
         writer.begin();
         Ok(writer)
     }
 
-    /// Works until nobody can send it anything any more, and everything that was sent is done.
+    /// Works until it is told to stop, and everything that was sent before is done.
     pub fn run(mut self) {
         while let Some(first) = self.wait() {
             self.work(first);
@@ -108,10 +146,15 @@ impl Writer {
 
     /// Waits for work, doing meanwhile what is due.
     fn wait(&mut self) -> Option<Job> {
-        if let Some(job) = self.carried.pop_front() {
-            return Some(job);
-        }
         loop {
+            self.between_batches();
+            self.wait_for_memory();
+            if let Some(job) = self.next_now() {
+                return Some(job);
+            }
+            if self.is_stopping {
+                return None;
+            }
             let patience = match self.dirty_since {
                 _ if self.shared.failed().is_some() => None,
                 Some(since) => Some(FLUSH_WITHIN.saturating_sub(since.elapsed())),
@@ -122,14 +165,28 @@ impl Writer {
                 Some(patience) => self.queue.recv_timeout(patience),
             };
             match message {
-                Ok(job) => return Some(job),
-                Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(message) => self.note(message),
+                Err(RecvTimeoutError::Disconnected) => self.is_stopping = true,
                 Err(RecvTimeoutError::Timeout) if self.dirty_since.is_some() => {
                     self.flush();
                 }
                 Err(RecvTimeoutError::Timeout) => self.cover(),
             }
         }
+    }
+
+    /// The next commit, if one is there already.
+    fn next_now(&mut self) -> Option<Job> {
+        if let Some(job) = self.carried.pop_front().or_else(|| self.arrived.pop_front()) {
+            return Some(job);
+        }
+        while let Ok(message) = self.queue.try_recv() {
+            match message {
+                Message::Commit(job) => return Some(job),
+                other => self.note(other),
+            }
+        }
+        None
     }
 
     /// Before it ends: everything flushed, and a batch that says so.
@@ -155,7 +212,7 @@ impl Writer {
             if self.stage.buffer.len() >= BATCH_BYTES || waiting.len() >= BATCH_COMMITS {
                 break;
             }
-            next = self.carried.pop_front().or_else(|| self.queue.try_recv().ok());
+            next = self.next_now();
         }
         let shown = self.write_and_show(&waiting);
         let mut done = Vec::with_capacity(waiting.len());
@@ -179,6 +236,9 @@ impl Writer {
     fn take(&mut self, commit: &Commit) -> Taken {
         if let Some(failure) = self.shared.failed() {
             return Taken::Done(Err(CommitError::Unavailable(failure)));
+        }
+        if let Some(error) = self.no_memory_for(commit) {
+            return Taken::Done(Err(error));
         }
         let mark = self.stage.mark();
         let receipt = match self.stage.commit(commit) {
@@ -245,7 +305,7 @@ impl Writer {
         Ok(false)
     }
 
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.stage.begin(self.part.clone());
     }
 
@@ -303,7 +363,7 @@ impl Writer {
     }
 
     /// Flushes the journal. If that fails, nobody knows what is on disk, so nothing more is taken.
-    fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         let start = Instant::now();
         match self.part.file.sync() {
             Ok(()) => {
@@ -369,9 +429,9 @@ impl Writer {
         self.shared.add_part(self.part.clone());
         self.shared.show(self.stage.view.clone());
         self.begin();
-        let view = self.stage.view.clone();
+        self.has_rolled = true;
         // Waits where the housekeeper is behind, so that indexes in memory do not pile up.
-        let _ = self.chores.send(Chore { part: full, facts, checkpoint: Some((view, self.epoch)) });
+        let _ = self.chores.0.send(Chore::Seal { part: full, facts });
         Ok(())
     }
 }

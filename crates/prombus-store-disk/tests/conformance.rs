@@ -1,5 +1,5 @@
 //! The disk engine keeps every promise of the ports, on a real disk: with parts of the usual size, where most
-//! is still in memory, and with tiny ones, where most is sealed.
+//! is still in memory, and with tiny ones, where most is sealed and in tables.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use prombus_core::ManualClock;
@@ -13,7 +13,14 @@ const TINY: u64 = 2 << 10;
 async fn store(part_bytes: u64) -> Subject {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
-    let options = DiskOptions { part_bytes, clock: clock.clone(), seed: 1, ..DiskOptions::new(dir.path()) };
+    let rows_in_memory = part_bytes as usize / 4;
+    let options = DiskOptions {
+        part_bytes,
+        rows_in_memory,
+        clock: clock.clone(),
+        seed: 1,
+        ..DiskOptions::new(dir.path())
+    };
     let store = DiskStore::open(options).unwrap();
     Subject { keep: Box::new(dir), ..Subject::new(store, clock) }
 }

@@ -7,6 +7,7 @@ mod support;
 use prombus_core::*;
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
+use std::path::Path;
 use std::sync::Arc;
 use support::*;
 
@@ -48,6 +49,7 @@ async fn verify(disk: &SimDisk, answered: &Answered, crash: Crash, what: &str) {
     assert!(there.starts_with(&answered.sync), "{what}: answered {answered:?}, there {there:?}");
     assert!(there.len() <= answered.sync.len() + 1, "{what}: at most the one under way may be there besides");
     assert_eq!(counter(&store).await, there.len() as u64, "{what}: each commit counts once");
+    assert_eq!(items(&store).await, items_after(&there), "{what}");
     let interval = commits_there(&store, "interval").await;
     let (short, long) = if interval.len() < answered.interval.len() {
         assert_eq!(crash, Crash::PowerCut, "{what}: only a power cut may take a suffix");
@@ -70,7 +72,7 @@ async fn go_on(store: &DiskStoreRef, there: &[u64], what: &str) {
     if let Some(last) = there.last() {
         let mut again = numbered(store, "sync", *last).await;
         again.events.truncate(1);
-        again.documents.clear();
+        (again.documents, again.config) = (Vec::new(), Vec::new());
         let receipt = store.commit(Arc::new(again)).await.unwrap();
         assert!(receipt.events[0].duplicate, "{what}: a retry is recognised after the crash");
     }
@@ -79,6 +81,11 @@ async fn go_on(store: &DiskStoreRef, there: &[u64], what: &str) {
     let mut expected = there.to_vec();
     expected.push(COMMITS);
     assert_eq!(commits_there(store, "sync").await, expected, "{what}");
+    assert_eq!(items(store).await, items_after(&expected), "{what}");
+}
+
+fn table_number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_suffix(".table")?.parse().ok()
 }
 
 type DiskStoreRef = prombus_store_disk::DiskStore;
@@ -88,6 +95,9 @@ async fn crash_everywhere(crash: Crash, lives: u64) {
     run(&dry).await;
     let operations = dry.operations();
     assert!(operations > 60, "the workload does enough to be interrupted: {operations}");
+    let tables: Vec<u64> = dry.files().iter().filter_map(|(path, _)| table_number(path)).collect();
+    assert!(!tables.is_empty(), "rows are put into tables");
+    assert!(tables.last() > Some(&(2 * tables.len() as u64)), "and tables are merged and let go: {tables:?}");
     for at in 1..=operations + 3 {
         for life in 0..lives {
             let what = format!("{crash:?} in operation {at} of {operations}, life {life}");

@@ -4,7 +4,7 @@
 mod support;
 
 use prombus_core::*;
-use prombus_store_disk::OpenError;
+use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
 use std::sync::Arc;
@@ -76,7 +76,9 @@ fn used(disk: &SimDisk, path: &std::path::Path) -> usize {
 #[tokio::test]
 async fn an_idle_hub_covers_its_last_data() {
     let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
+    // Nothing but the empty batch happens here by itself.
+    let options = DiskOptions { rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
     let operations = disk.operations();
     // The empty batch is one write and one flush, without anyone asking for it.

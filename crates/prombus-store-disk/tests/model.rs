@@ -34,8 +34,10 @@ impl World {
     fn open(&mut self) -> Subject {
         // The size changes from life to life, as it may for a user.
         let part_bytes = self.random.u64(1 << 10..1 << 16);
+        let most_rows = 1 << self.random.u32(6..16);
+        let rows_in_memory = self.random.usize(0..most_rows);
         let (clock, seed) = (self.clock.clone(), self.random.u64(..));
-        let options = DiskOptions { part_bytes, clock, seed, ..DiskOptions::new("/data") };
+        let options = DiskOptions { part_bytes, rows_in_memory, clock, seed, ..DiskOptions::new("/data") };
         let store = DiskStore::open_on(Arc::new(self.disk.clone()), options).unwrap();
         Subject::new(store, self.clock.clone())
     }

@@ -36,10 +36,10 @@ pub async fn listing(store: &DiskStore) -> String {
     }
     let all = ScanRequest { collection: "documents".into(), after: None, limit: 1_000 };
     for document in store.scan(all).await.unwrap_or_default() {
-        let prombus_core::Document { key, version, ts, body, .. } = document;
-        let line =
+        let Document { key, version, ts, body, .. } = document;
+        let text =
             format!("document Document {{ key: {key:?}, version: {version}, ts: {ts}, body: {body:?} }}\n");
-        out.extend(line.bytes());
+        out.extend(text.bytes());
     }
     String::from_utf8_lossy(&out).into_owned()
 }

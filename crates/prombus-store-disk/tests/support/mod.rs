@@ -11,10 +11,13 @@ use uuid::Uuid;
 pub const DIR: &str = "/data";
 /// Small, so that parts roll, are sealed and checkpointed every few commits.
 pub const PART_BYTES: u64 = 4096;
+/// Small, so that rows are frozen, put into tables and merged all the time.
+pub const ROWS_IN_MEMORY: usize = 300;
 
 pub fn options() -> DiskOptions {
     DiskOptions {
         part_bytes: PART_BYTES,
+        rows_in_memory: ROWS_IN_MEMORY,
         clock: Arc::new(ManualClock::at(1_000_000)),
         seed: 1,
         ..DiskOptions::new(DIR)
@@ -65,11 +68,67 @@ pub async fn numbered(store: &DiskStore, topic: &str, n: u64) -> Commit {
             },
         })
         .collect();
-    let one = Json::parse("{\"commits\":1}".into()).unwrap();
-    let write = DocumentWrite::new("counters", topic, WriteOp::Inc(one));
     // A document makes every commit flush, so a topic that need not be flushed goes without.
-    let documents = if topic == "sync" { vec![write] } else { Vec::new() };
-    Commit { events, documents, ..Commit::default() }
+    if topic != "sync" {
+        return Commit { events, ..Commit::default() };
+    }
+    let one = Json::parse("{\"commits\":1}".into()).unwrap();
+    let mut documents = vec![DocumentWrite::new("counters", topic, WriteOp::Inc(one)), item(n)];
+    if n % 7 == 6 {
+        documents.push(DocumentWrite::new("items", item_key(n + 1), WriteOp::Delete));
+    }
+    Commit { events, documents, config: item_config(store, n).await, ..Commit::default() }
+}
+
+fn item_key(n: u64) -> String {
+    format!("item-{}", n % 5)
+}
+
+fn item(n: u64) -> DocumentWrite {
+    let body = Json::parse(format!("{{\"n\":{n},\"group\":\"{}\"}}", n % 3).into()).unwrap();
+    DocumentWrite { ts: n, ..DocumentWrite::new("items", item_key(n), WriteOp::Set(body)) }
+}
+
+/// Now and then the collection of items gets another index, and sometimes it starts over.
+async fn item_config(store: &DiskStore, n: u64) -> Vec<ConfigChange> {
+    let name: Arc<str> = "items".into();
+    let fields = vec![FieldPath::parse(if n.is_multiple_of(2) { "group" } else { "n" }).unwrap()];
+    let indexes = vec![collection::Index { fields, unique: false }];
+    let config = CollectionConfig { indexes, ..CollectionConfig::default() };
+    let state = store.collection(&name).await.unwrap();
+    let expect_revision = state.map_or(0, |state| state.revision);
+    match n % 9 {
+        4 => vec![ConfigChange::PutCollection { name, expect_revision, config }],
+        8 => vec![
+            ConfigChange::DropCollection { name: name.clone() },
+            ConfigChange::PutCollection { name, expect_revision: 0, config },
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The items, by key, after these commits.
+pub fn items_after(commits: &[u64]) -> std::collections::BTreeMap<String, u64> {
+    let mut items = std::collections::BTreeMap::new();
+    for n in commits {
+        if n % 9 == 8 {
+            items.clear();
+        }
+        items.insert(item_key(*n), *n);
+        if n % 7 == 6 {
+            items.remove(&item_key(n + 1));
+        }
+    }
+    items
+}
+
+/// The items that are there, by key; that the collection counts them is checked on the way.
+pub async fn items(store: &DiskStore) -> std::collections::BTreeMap<String, u64> {
+    let request = ScanRequest { collection: "items".into(), after: None, limit: 100 };
+    let found = store.scan(request).await.unwrap();
+    let count = store.collection("items").await.unwrap().map_or(0, |state| state.documents);
+    assert_eq!(found.len() as u64, count, "the collection counts its documents");
+    found.into_iter().map(|d| (d.key.clone(), d.body.to_value().unwrap()["n"].as_u64().unwrap())).collect()
 }
 
 /// The commits of a topic that are there, in order, each whole, once, and in both partitions without gaps.

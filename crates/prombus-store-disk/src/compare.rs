@@ -1,0 +1,78 @@
+//! Whether two states are the same, row by row, however their rows are kept.
+
+use crate::checkpoint::Checkpoint;
+use crate::view::View;
+use bytes::Bytes;
+use prombus_core::CollectionState;
+use prombus_core::collection::CollectionConfig;
+use std::io;
+use std::ops::Range;
+
+/// Rows of documents and of indexes start with these bytes, and then with the number of the collection.
+const KINDS: [u8; 2] = [1, 2];
+/// What rows start with that only says which collection they belong to.
+const PREFIX: usize = 5;
+
+/// Whether a checkpoint holds the state that the journal gives.
+pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
+    let View { sequence, end, topics, spans, collections, rows, cursors, .. } = &stored.view;
+    let counters = |view: &View| (view.next_topic, view.last_hub_id);
+    // Commits that changed nothing may have moved the last recorded time.
+    let is_same = (*sequence, *end) == (replayed.sequence, replayed.end)
+        && counters(&stored.view) == counters(replayed)
+        && *topics == replayed.topics
+        && *spans == replayed.spans
+        && *cursors == replayed.cursors
+        && (stored.with_documents || stored.view.next_collection == replayed.next_collection);
+    if !is_same {
+        return Ok(false);
+    }
+    // An early checkpoint knows only collections with documents, and numbers them as it likes.
+    let is_known = |state: &&CollectionState| {
+        !stored.with_documents || state.documents > 0 || state.config != CollectionConfig::default()
+    };
+    let mut expected = replayed.collections.values().map(|state| &**state).filter(is_known);
+    for state in collections.values() {
+        let Some(other) = expected.next() else { return Ok(false) };
+        let number = if stored.with_documents { state.number } else { other.number };
+        if (CollectionState { number, ..other.clone() }) != **state {
+            return Ok(false);
+        }
+        for kind in KINDS {
+            let found = rows.range(rows_of(kind, state.number), false);
+            if !is_same_rows(found, replayed.rows.range(rows_of(kind, other.number), false))? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(expected.next().is_none())
+}
+
+/// All rows of a kind of a collection.
+fn rows_of(kind: u8, number: u32) -> Range<Bytes> {
+    let bound = |number: u64| {
+        let mut bytes = vec![kind];
+        bytes.extend_from_slice(&number.to_be_bytes()[4..]);
+        Bytes::from(bytes)
+    };
+    let end = match number {
+        u32::MAX => Bytes::from(vec![kind + 1]),
+        number => bound(u64::from(number) + 1),
+    };
+    bound(u64::from(number))..end
+}
+
+type Found = io::Result<(Bytes, Bytes)>;
+
+fn is_same_rows(
+    mut found: impl Iterator<Item = Found>,
+    mut expected: impl Iterator<Item = Found>,
+) -> io::Result<bool> {
+    loop {
+        match (found.next().transpose()?, expected.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (Some(a), Some(b)) if a.0[PREFIX..] == b.0[PREFIX..] && a.1 == b.1 => {}
+            _ => return Ok(false),
+        }
+    }
+}

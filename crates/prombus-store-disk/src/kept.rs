@@ -1,0 +1,71 @@
+//! Which checkpoints are there, which tables they name, and what can go because no checkpoint needs it.
+//!
+//! A checkpoint goes before the tables that only it names, durably, so that none is ever without its tables.
+
+use crate::checkpoint;
+use crate::disk::Disk;
+use crate::position::Pos;
+use crate::rows;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+/// How many checkpoints are kept, in case the newest is damaged.
+const KEEP: usize = 2;
+
+/// The checkpoints that are on disk.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Where they are and which tables they name, from the first to the last.
+    checkpoints: Vec<(Pos, Vec<u64>)>,
+    /// Tables that a checkpoint named that is not there any more.
+    retired: BTreeSet<u64>,
+}
+
+impl Kept {
+    /// Notes a checkpoint that is durable. One as of the same place was replaced by it.
+    pub fn add(&mut self, pos: Pos, tables: Vec<u64>) {
+        if let Some(same) = self.checkpoints.iter().position(|(known, _)| *known == pos) {
+            self.retired.extend(self.checkpoints.remove(same).1);
+        }
+        let at = self.checkpoints.partition_point(|(known, _)| *known < pos);
+        self.checkpoints.insert(at, (pos, tables));
+    }
+
+    /// Whether a checkpoint names the table.
+    pub fn names(&self, table: u64) -> bool {
+        self.checkpoints.iter().any(|(_, tables)| tables.contains(&table))
+    }
+
+    /// Lets old checkpoints go, and then tables that none names any more. What cannot be removed now is tried again
+    /// the next time.
+    pub fn let_go(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        let old = self.checkpoints.len().saturating_sub(KEEP);
+        for _ in 0..old {
+            let (pos, tables) = self.checkpoints[0].clone();
+            remove(disk, &checkpoint::path(dir, pos))?;
+            self.checkpoints.remove(0);
+            self.retired.extend(tables);
+        }
+        let retired = std::mem::take(&mut self.retired);
+        // One that another checkpoint names comes back here when that one goes.
+        self.retired = retired.into_iter().filter(|table| !self.names(*table)).collect();
+        if self.retired.is_empty() {
+            return Ok(());
+        }
+        disk.sync_dir(&checkpoint::folder(dir))?;
+        while let Some(table) = self.retired.first().copied() {
+            remove(disk, &rows::path(dir, table))?;
+            self.retired.remove(&table);
+        }
+        Ok(())
+    }
+}
+
+/// Removes a file that may be gone already.
+fn remove(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        answer => answer,
+    }
+}

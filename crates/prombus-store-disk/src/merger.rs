@@ -1,0 +1,37 @@
+//! The thread that merges tables, so that a long merge keeps nobody waiting.
+
+use crate::housekeeper::Chore;
+use crate::rows::{Merge, Table};
+use crate::shared::Shared;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+/// Tables to merge.
+pub struct MergeJob {
+    /// Neighbours, the oldest first.
+    pub tables: Vec<Arc<Table>>,
+    /// Whether the oldest of all is among them.
+    pub from_oldest: bool,
+    /// Whether a row is still of use to anyone.
+    pub keep: Box<dyn Fn(&[u8]) -> bool + Send>,
+}
+
+/// What became of them.
+pub struct Merged {
+    /// The tables that were merged.
+    pub tables: Vec<Arc<Table>>,
+    /// The table that has their rows, durably; none where no row is left.
+    pub result: io::Result<Option<Arc<Table>>>,
+}
+
+/// Works until nobody can ask any more.
+pub fn run(shared: &Shared, jobs: &Receiver<MergeJob>, done: &SyncSender<Chore>) {
+    while let Ok(MergeJob { tables, from_oldest, keep }) = jobs.recv() {
+        let merge = Merge { tables: &tables, from_oldest, keep: &*keep, stop: &shared.closing };
+        let result = merge.write(shared.new_table());
+        if done.send(Chore::Merged(Merged { tables, result })).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Rows: an ordered map of bytes to bytes that may be larger than memory.
+//!
+//! What changed lately is in memory (the active overlay), what is being written to a table is still in memory beside
+//! it (the frozen overlay), and everything else is in immutable tables on disk. A newer one has the say over an
+//! older one, and a row that is removed is noted until nothing older is left.
+
+mod block;
+mod merge;
+mod merged;
+mod overlay;
+mod table;
+mod tables;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use merge::{Merge, pick};
+pub use overlay::Overlay;
+pub use table::{Table, number_of, path};
+pub use tables::Tables;
+pub use write::{Target, write_frozen};
+
+use bytes::Bytes;
+use merged::{Merged, Source};
+use prombus_core::ReadError;
+use prombus_core::collection::{self, RowRange, RowsIter};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A key and its value, or that it is removed.
+pub type Row = (Bytes, Option<Bytes>);
+
+/// All rows as of one commit. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    tables: Arc<Tables>,
+    frozen: Option<Overlay>,
+    active: Overlay,
+}
+
+impl Rows {
+    /// The row with this key.
+    pub fn get(&self, key: &[u8]) -> io::Result<Option<Bytes>> {
+        let overlays = [Some(&self.active), self.frozen.as_ref()];
+        match overlays.into_iter().flatten().find_map(|overlay| overlay.get(key)) {
+            Some(known) => Ok(known),
+            None => Ok(self.tables.get(key)?.flatten()),
+        }
+    }
+
+    /// The rows of a range, from its end to its start where `reverse` is set.
+    pub fn range(
+        &self,
+        range: Range<Bytes>,
+        reverse: bool,
+    ) -> impl Iterator<Item = io::Result<(Bytes, Bytes)>> + use<'_> {
+        let overlays = [Some(&self.active), self.frozen.as_ref()].into_iter().flatten();
+        let overlays = overlays.filter(|overlay| !overlay.is_empty());
+        let overlays = overlays.map(|overlay| Box::new(overlay.range(&range, reverse).map(Ok)) as Source<'_>);
+        let sources = overlays.chain(self.tables.ranges(&range, reverse)).collect();
+        Merged::new(sources, reverse).filter_map(|row| match row {
+            Ok((key, value)) => value.map(|value| Ok((key, value))),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// Puts a row, or removes it where there is no value.
+    pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.active.set(key, value);
+    }
+
+    /// Makes changes.
+    pub fn change(&mut self, changes: Vec<Row>) {
+        changes.into_iter().for_each(|(key, value)| self.set(key, value));
+    }
+
+    /// What the rows that are in no table take in memory, without those that are being written to one.
+    pub fn active_bytes(&self) -> usize {
+        self.active.bytes()
+    }
+
+    /// The rows that are being written to a table.
+    pub fn frozen(&self) -> Option<&Overlay> {
+        self.frozen.as_ref()
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &Arc<Tables> {
+        &self.tables
+    }
+
+    /// Sets everything that changed apart, to be written to a table. What is set apart already must be in one first:
+    /// where it is not, nothing happens. Says whether there is something to write that was not there before.
+    pub fn freeze(&mut self) -> bool {
+        if self.frozen.is_some() || self.active.is_empty() {
+            return false;
+        }
+        self.frozen = Some(std::mem::take(&mut self.active));
+        true
+    }
+
+    /// Takes a freeze back, as long as nothing changed since.
+    pub fn thaw(&mut self) {
+        if self.active.is_empty() {
+            self.active = self.frozen.take().unwrap_or_default();
+        }
+    }
+
+    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold.
+    pub fn replace_frozen(&mut self, tables: Arc<Tables>) {
+        self.frozen = None;
+        self.tables = tables;
+    }
+
+    /// Puts tables in the place of those that are there, with the same rows.
+    pub fn replace_tables(&mut self, tables: Arc<Tables>) {
+        self.tables = tables;
+    }
+}
+
+fn read_error(error: io::Error) -> ReadError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => ReadError::Corrupt(error.to_string()),
+        _ => ReadError::Unavailable(error.to_string()),
+    }
+}
+
+impl collection::Rows for Rows {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        self.get(key).map_err(read_error)
+    }
+
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
+        Box::new(self.range(range, reverse).map(|row| row.map_err(read_error)))
+    }
+}
