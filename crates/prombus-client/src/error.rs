@@ -56,9 +56,12 @@ pub enum ClientError {
     /// What was to be sent cannot be written as JSON.
     #[error("this cannot be sent as JSON: {0}")]
     BadInput(#[from] serde_json::Error),
-    /// A payload is not of the type that was asked for.
-    #[error("the payload cannot be read as what was asked for: {0}")]
+    /// A payload or a document is not of the type that was asked for.
+    #[error("the JSON cannot be read as what was asked for: {0}")]
     BadPayload(#[source] serde_json::Error),
+    /// A document has a key that cannot be part of an address.
+    #[error("no address can end with the key {0:?}; list the collection with _key={0} instead")]
+    BadKey(String),
 }
 
 /// An error that the hub answered with.
@@ -115,6 +118,7 @@ impl ClientError {
             | Self::BadAnswer(_)
             | Self::BadInput(_)
             | Self::BadPayload(_)
+            | Self::BadKey(_)
             | Self::Ended(_)
             | Self::BadCertificate(_) => false,
         }

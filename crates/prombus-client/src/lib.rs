@@ -15,28 +15,40 @@
 //! # }
 //! ```
 
+mod collections;
+mod commit;
 mod dlq;
+mod document;
 mod error;
 mod event;
 mod groups;
+mod list;
 pub mod live;
 mod macros;
 mod options;
+mod pass_on;
+mod projections;
 mod publish;
 mod read;
 mod tls;
 mod topics;
 mod typed;
 
+pub use collections::{CollectionAnswer, CollectionIndex, CollectionOwner, CollectionSettings};
+pub use commit::{Ack, Commit, CommitError, Committed, CommittedEvent};
 pub use dlq::DeadLetterQuery;
+pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
 pub use error::{ClientError, HubError};
 pub use event::{Expect, NewEvent};
 pub use groups::RawDelivery;
+pub use list::{List, ListPage, ListPages};
 pub use live::{
     ConsumeOptions, Consumer, Delivery, Live, LiveOptions, LiveState, Publisher, PublisherOptions, Receipt,
     SubscribeOptions, Subscription,
 };
 pub use options::{ClientOptions, Token};
+pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
+pub use projections::{ProjectionAnswer, ProjectionPartition, ProjectionState, RebuildAnswer};
 pub use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, EventRecord,
     EventsPage, ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer,

@@ -3,7 +3,8 @@
 use crate::collection::{FieldPath, Owner};
 use crate::commit::{Commit, Receipt};
 use crate::json::{self, Json};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -119,7 +120,9 @@ impl<'de> Visitor<'de> for Wanted<'_> {
         let mut kept = Map::new();
         while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if self.0.contains(&&*name) {
-                kept.insert(name.into_owned(), map.next_value()?);
+                // Read on its own, because a value within the deepest document is as deep as can be read.
+                let value = map.next_value::<&RawValue>()?;
+                kept.insert(name.into_owned(), serde_json::from_str(value.get()).map_err(A::Error::custom)?);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -162,6 +165,15 @@ impl DocumentWrite {
             ts: 0,
             cause: None,
         }
+    }
+
+    /// The size that limits go by, about.
+    pub fn size(&self) -> usize {
+        let content = match &self.op {
+            WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
+            WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt => 0,
+        };
+        self.collection.len() + self.key.len() + content
     }
 }
 
@@ -245,7 +257,7 @@ pub fn receipt_body(commit: &Commit, receipt: &Receipt) -> Json {
     let event = |(append, done): (&crate::commit::Append, &crate::commit::Appended)| {
         serde_json::json!({
             "id": done.id, "topic": append.topic, "partition": done.partition, "offset": done.offset,
-            "ts": done.ts, "durability": "sync", "duplicate": done.duplicate,
+            "ts": done.ts, "durability": receipt.durability, "duplicate": done.duplicate,
         })
     };
     let events: Vec<Value> = commit.events.iter().zip(&receipt.events).map(event).collect();
@@ -371,6 +383,18 @@ mod tests {
         );
         assert_eq!(after(Some(r#"{"n":1}"#), inc(r#"{"n":0.5}"#)).unwrap().unwrap(), r#"{"n":1.5}"#);
         assert_eq!(after(Some(r#"{"n":"x"}"#), inc(r#"{"n":1}"#)), Err(WriteError::NotANumber("n".into())));
+    }
+
+    #[test]
+    fn fields_of_the_deepest_document_are_read() {
+        let deep = json::MAX_DEPTH - 1;
+        let text = format!(r#"{{"a":{}1{},"b":2}}"#, "[".repeat(deep), "]".repeat(deep));
+        let document = Document::new("k".into(), 1, None, 0, json(&text));
+        let paths = ["a", "b", "c"].map(|path| FieldPath::parse(path).unwrap());
+        let fields = document.fields(paths.iter());
+        assert_eq!(document.value(&fields, &paths[1]), Some(Value::from(2)));
+        assert!(document.value(&fields, &paths[0]).is_some_and(|value| value.is_array()));
+        assert_eq!(document.value(&fields, &paths[2]), None);
     }
 
     #[test]

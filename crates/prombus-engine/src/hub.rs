@@ -1,12 +1,15 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
+use crate::collections::Collections;
+use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf};
 use crate::follow::{Follower, Resume};
 use crate::groups::{
-    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler,
+    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
     Subscription, Surroundings,
 };
 use crate::layers::{AutoCreate, Checks, Partitioning};
+use crate::projections::Projections;
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, ConfigChange, Documents, Event, EventLog, NewEvent,
@@ -15,7 +18,7 @@ use prombus_core::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -86,6 +89,9 @@ pub struct Hub {
     store: Store,
     limits: Limits,
     groups: Arc<Groups>,
+    collections: Arc<Collections>,
+    projections: Arc<Projections>,
+    commits: Arc<Commits>,
 }
 
 impl Hub {
@@ -103,8 +109,18 @@ impl Hub {
             closing: AtomicBool::new(false),
         };
         let groups = Arc::new(Groups::new(surroundings, auto_create));
-        let bus = Checks { limits: limits.clone(), clock }.wrap(bus);
-        Self { bus, store, limits, groups }
+        let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
+        let Store { log, documents } = store.clone();
+        let projections = Arc::new(Projections::new(log, documents, bus.clone(), clock.clone()));
+        let bus = Checks { limits: limits.clone(), clock: clock.clone() }.wrap(bus);
+        let commits = Arc::new(Commits {
+            groups: groups.clone(),
+            documents: store.documents.clone(),
+            bus: bus.clone(),
+            clock,
+            swept_ms: AtomicU64::new(0),
+        });
+        Self { bus, store, limits, groups, collections, projections, commits }
     }
 
     /// How large things may be.
@@ -217,6 +233,27 @@ impl Hub {
         &self.groups
     }
 
+    /// The collections.
+    pub fn collections(&self) -> &Arc<Collections> {
+        &self.collections
+    }
+
+    /// The projections.
+    pub fn projections(&self) -> &Arc<Projections> {
+        &self.projections
+    }
+
+    /// The groups that leases belong to, in order; a lease that is none of this hub is
+    /// [`CommitRefused::LeaseExpired`].
+    pub fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
+        self.groups.leases(leases)
+    }
+
+    /// Does all that a consumer asks for, or none of it.
+    pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
+        self.commits.commit(request).await
+    }
+
     /// A group of a topic, made where it does not exist. Says whether it was.
     pub async fn group(
         &self,
@@ -294,6 +331,7 @@ impl Hub {
     /// Takes no more commits and makes everything durable.
     pub async fn close(&self) {
         self.groups.close();
+        self.projections.close().await;
         self.store.log.close().await;
     }
 }

@@ -4,11 +4,14 @@
 //! around the bus to a store, and a gateway never sees an adapter.
 
 pub mod bus;
+pub mod collections;
+pub mod commits;
 pub mod filter;
 pub mod follow;
 pub mod groups;
 pub mod hub;
 pub mod layers;
+pub mod projections;
 pub mod query;
 
 pub use bus::{Bus, BusError, Layer};

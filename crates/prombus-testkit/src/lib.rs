@@ -6,6 +6,9 @@
 //! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
 //! - [`sim_disk`]: a disk that loses whatever was not promised.
 //!
+//! And for users' own tests: [`Harness`], a whole hub in memory with the process example on it, and [`Given`], a
+//! projection without a hub.
+//!
 //! An adapter's test file names a factory, and gets one test for each behaviour:
 //!
 //! ```ignore
@@ -19,6 +22,8 @@
 //! failure as well, never a skip.
 
 pub mod build;
+mod given;
+mod harness;
 pub mod http;
 pub mod log;
 pub mod log_exact;
@@ -29,6 +34,8 @@ pub mod state;
 mod subject;
 mod tasks;
 
+pub use given::Given;
+pub use harness::{Harness, HarnessError};
 pub use http::HttpLog;
 pub use sim_disk::SimDisk;
 pub use subject::Subject;

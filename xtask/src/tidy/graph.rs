@@ -13,7 +13,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("prombus-engine", &["prombus-core", "prombus-schema"]),
     ("prombus-server", &["prombus-core", "prombus-schema", "prombus-engine", "prombus-wire"]),
     ("prombus-client", &["prombus-wire"]),
-    ("prombus-testkit", &["prombus-core", "prombus-store-disk", "prombus-wire"]),
+    ("prombus-process", &["prombus-client"]),
+    ("prombus-testkit", TESTKIT_PARTS),
     ("prombus", ALL_PARTS),
     ("xtask", ALL_PARTS),
 ];
@@ -28,6 +29,18 @@ const ALL_PARTS: &[&str] = &[
     "prombus-engine",
     "prombus-server",
     "prombus-client",
+    "prombus-process",
+];
+
+/// What the suites for stores and the harness for users' own tests are made of.
+const TESTKIT_PARTS: &[&str] = &[
+    "prombus-core",
+    "prombus-store-disk",
+    "prombus-wire",
+    "prombus-engine",
+    "prombus-server",
+    "prombus-client",
+    "prombus-process",
 ];
 
 /// The crate that the tests of every other one may use; the only one that the core's tests may.

@@ -3,7 +3,8 @@
 use super::event_text::EventText;
 use super::failure::Failure;
 use super::feed::Feed;
-use super::settle::Settle;
+use super::settle::{Lease, Settle};
+use crate::Committed;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -108,6 +109,27 @@ pub(crate) struct Producer {
     pub flushing: AtomicUsize,
 }
 
+/// A commit on its way.
+#[derive(Debug)]
+pub(crate) struct Committing {
+    /// What is sent, as JSON. It has an id, so that it can be sent again and happens once.
+    pub body: String,
+    /// The leases that it settles and this process holds.
+    pub leases: Vec<Lease>,
+    pub done: oneshot::Sender<Result<Committed, Failure>>,
+}
+
+impl Committing {
+    /// Tells what came of it.
+    pub fn answer(self, result: Result<Committed, Failure>) {
+        if result.is_ok() {
+            self.leases.iter().for_each(|lease| lease.token.settle());
+        }
+        // Nobody may be waiting any more.
+        let _ = self.done.send(result);
+    }
+}
+
 /// What is asked of a connection.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -126,6 +148,8 @@ pub(crate) enum Command {
         producer: Arc<Producer>,
         entry: Entry,
     },
+    /// Let several things happen together, or not at all.
+    Commit(Committing),
     Subscribe {
         feed: Arc<Feed>,
         done: Done,

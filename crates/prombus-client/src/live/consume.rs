@@ -88,7 +88,7 @@ pub struct Consumer {
 
 impl Live {
     /// Consumes a topic with a handler: `Ok` acks the event, `Err` nacks it with the error's text as the reason, and so
-    /// does a panic.
+    /// does a panic. An event that the handler has acked with a [commit](crate::Commit) is settled, whatever it returns.
     ///
     /// An event whose handler had finished when the line broke, and whose ack was not answered, is not handled again
     /// when it comes again.
@@ -211,6 +211,10 @@ where
                 (verb, lease)
             }
         };
+        if lease.token.is_settled() {
+            // The handler has acked it with a commit.
+            continue;
+        }
         let settle = Settle { verb, token: lease.token, line: lease.line, event: id, done: None };
         if feed.tell(Command::Settle { feed: feed.number, settle }).await.is_err() {
             return;
@@ -242,6 +246,9 @@ fn begin(handled: &mut Handled, id: &str, lease: &Lease) -> Begin {
 /// The lease to settle an event with that was handled.
 fn finish(handled: &mut Handled, id: &str, verb: &Verb, lease: Lease) -> Lease {
     let lease = handled.running.remove(id).unwrap_or(lease);
+    if lease.token.is_settled() {
+        return lease;
+    }
     if *verb == Verb::Ack && lease.line != lease.feed.line.load(Ordering::SeqCst) {
         handled.done.remember(id.to_owned(), Instant::now());
     }

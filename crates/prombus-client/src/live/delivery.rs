@@ -4,7 +4,8 @@ use super::command::Command;
 use super::failure::Failure;
 use super::later::later;
 use super::settle::{Lease, Settle, Verb};
-use crate::{ClientError, EventRecord};
+use crate::{ClientError, EventRecord, HubError};
+use prombus_wire::ErrorCode;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -12,6 +13,8 @@ use tokio::time::Instant;
 
 /// The most characters of a reason that are sent.
 const MAX_REASON_CHARS: usize = 1_000;
+/// Why a delivery cannot be nacked or extended any more.
+const COMMITTED: &str = "a commit has settled this delivery already";
 
 /// An event that was delivered under a lease. Until the lease runs out, it is this consumer's; what is neither acked
 /// nor nacked by then is delivered again.
@@ -70,6 +73,12 @@ pub(crate) fn nack(reason: &str, delay: Option<Duration>) -> Verb {
 }
 
 async fn settle(lease: Lease, event: String, verb: Verb) -> Result<(), ClientError> {
+    if lease.token.is_settled() {
+        return match verb {
+            Verb::Ack => Ok(()),
+            _ => Err(Failure::from(HubError::of_code(ErrorCode::LeaseExpired, COMMITTED)).into()),
+        };
+    }
     let (done, answered) = oneshot::channel();
     let Lease { token, line, feed, .. } = lease;
     let settle = Settle { verb, token, line, event, done: Some(done) };
@@ -90,7 +99,7 @@ pub(crate) mod tests {
         );
         let (since, time) = (Instant::now(), Duration::from_secs(30));
         let lease =
-            Lease { token: format!("l-{offset}"), line: 1, deadline, since, time, feed: feed.clone() };
+            Lease { token: format!("l-{offset}").into(), line: 1, deadline, since, time, feed: feed.clone() };
         let event = serde_json::from_str(&event).unwrap();
         Delivery { event, attempt: 1, max_attempts: 5, lease }
     }

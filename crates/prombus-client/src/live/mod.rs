@@ -17,6 +17,7 @@
 //! ```
 
 mod command;
+mod commit;
 mod consume;
 mod delivery;
 mod dial;
@@ -30,7 +31,7 @@ mod later;
 mod options;
 mod publisher;
 mod session;
-mod settle;
+pub(crate) mod settle;
 mod state;
 mod subscription;
 

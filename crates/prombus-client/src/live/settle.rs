@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::later::later;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -15,10 +16,41 @@ pub(crate) enum Verb {
     Extend { ms: u64 },
 }
 
+/// What names a lease. Clones know of each other whether a commit has settled it.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseToken(Arc<TokenState>);
+
+#[derive(Debug)]
+struct TokenState {
+    text: String,
+    settled: AtomicBool,
+}
+
+impl From<String> for LeaseToken {
+    fn from(text: String) -> Self {
+        Self(Arc::new(TokenState { text, settled: AtomicBool::new(false) }))
+    }
+}
+
+impl LeaseToken {
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// A commit has settled it.
+    pub fn settle(&self) {
+        self.0.settled.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_settled(&self) -> bool {
+        self.0.settled.load(Ordering::SeqCst)
+    }
+}
+
 /// The right to settle a delivery. It is void when the line breaks over which it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
-    pub token: String,
+    pub token: LeaseToken,
     /// The line over which it came.
     pub line: u64,
     pub deadline: Instant,
@@ -33,7 +65,8 @@ impl Lease {
     /// The word that lets it hold for as long again, where it is time for that and it came less than `up_to` ago.
     pub fn extension(&mut self, event: &str, up_to: Duration, now: Instant) -> Option<Settle> {
         let left = self.deadline.saturating_duration_since(now);
-        if left.is_zero() || left > self.time / 2 || now.duration_since(self.since) > up_to {
+        let is_due = !left.is_zero() && left <= self.time / 2 && now.duration_since(self.since) <= up_to;
+        if !is_due || self.token.is_settled() {
             return None;
         }
         self.deadline = later(now, self.time);
@@ -46,7 +79,7 @@ impl Lease {
 #[derive(Debug)]
 pub(crate) struct Settle {
     pub verb: Verb,
-    pub token: String,
+    pub token: LeaseToken,
     pub line: u64,
     /// The id of its event.
     pub event: String,

@@ -6,6 +6,8 @@
 mod encode;
 mod field;
 mod find;
+#[cfg(test)]
+mod plain;
 mod rows;
 mod write;
 

@@ -2,6 +2,7 @@
 
 mod compile;
 
+use cel::common::ast::Expr;
 use cel::objects::{Key, Map};
 use cel::{Context, ExecutionError, IdedExpr, Value};
 use prombus_core::{Event, Offset, Partition};
@@ -104,25 +105,63 @@ impl Filter {
     }
 
     fn evaluate(&self, event: &Event) -> Option<Value> {
-        let mut text = Vec::with_capacity(event.payload.len() + 256);
-        event.write_json(&mut text);
-        let json: JsonValue = serde_json::from_slice(&text).ok()?;
+        self.value_of(&Operand::of(event)?).ok()
+    }
+
+    /// What the expression is of an event.
+    pub(crate) fn value_of(&self, event: &Operand) -> Result<Value, ExecutionError> {
         let (mut rounds, mut list_rounds) = (MAX_ROUNDS, MAX_LIST_ROUNDS);
         if self.0.loops_over_event {
-            let each = MAX_ROUND_BYTES / text.len() as u64;
+            let each = MAX_ROUND_BYTES / event.bytes.max(1);
             // A list that is copied in each round may hold the event in each place.
             (rounds, list_rounds) = (rounds.min(each), list_rounds.min(each.isqrt()));
         }
         let mut context = Context::default();
-        context.add_variable_from_value("event", to_cel(json));
-        context.add_function(TICK, budget(rounds)).ok()?;
-        context.add_function(LIST_TICK, budget(list_rounds)).ok()?;
-        context.resolve(&self.0.expression).ok()
+        context.add_variable_from_value("event", event.value.clone());
+        let failed =
+            |error: &dyn std::fmt::Debug| ExecutionError::function_error("event", format!("{error:?}"));
+        context.add_function(TICK, budget(rounds)).map_err(|error| failed(&error))?;
+        context.add_function(LIST_TICK, budget(list_rounds)).map_err(|error| failed(&error))?;
+        context.resolve(&self.0.expression)
+    }
+
+    /// The path, where the expression is nothing but `event.a.b`.
+    pub(crate) fn as_path(&self) -> Option<Vec<String>> {
+        let mut names = Vec::new();
+        let mut at = &self.0.expression;
+        loop {
+            match &at.expr {
+                Expr::Select(select) if !select.test => {
+                    names.push(select.field.clone());
+                    at = &select.operand;
+                }
+                Expr::Ident(name) if name == "event" => break,
+                _ => return None,
+            }
+        }
+        names.reverse();
+        Some(names)
+    }
+}
+
+/// An event as expressions see it. What is made once serves any number of expressions.
+pub(crate) struct Operand {
+    value: Value,
+    bytes: u64,
+}
+
+impl Operand {
+    /// An event; `None` where its numbers are beyond all bounds.
+    pub fn of(event: &Event) -> Option<Self> {
+        let mut text = Vec::with_capacity(event.payload.len() + 256);
+        event.write_json(&mut text);
+        let json: JsonValue = serde_json::from_slice(&text).ok()?;
+        Some(Self { value: to_cel(json), bytes: text.len() as u64 })
     }
 }
 
 /// Runs what may take long so that other tasks of the runtime go on meanwhile.
-fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),

@@ -42,26 +42,51 @@ pub async fn prepare(group: &Arc<Group>, dying: Vec<Dying>) -> Result<Vec<Burial
 }
 
 fn letter(group: &Group, dying: &Dying, original: &Event) -> Result<Append, GroupError> {
-    let topic = original.topic.dead_letters().ok_or_else(|| {
+    let failure = Failure {
+        reader: group.name().as_str(),
+        reason: &dying.reason,
+        attempts: dying.attempts,
+        replays: dying.replays.max(replays_of(original)),
+        now_ms: group.now().wall_ms,
+    };
+    letter_of(original, &failure).ok_or_else(|| {
         GroupError::Failed(format!("the name of topic {} is too long for dead letters", original.topic))
-    })?;
-    let replays = dying.replays.max(replays_of(original));
+    })
+}
+
+/// How an event has failed for the last time.
+pub(crate) struct Failure<'a> {
+    /// The group or projection that failed it.
+    pub reader: &'a str,
+    /// What it failed with.
+    pub reason: &'a str,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// How often it came back from the dead letters before.
+    pub replays: u32,
+    /// When that was.
+    pub now_ms: u64,
+}
+
+/// The dead letter of an event; `None` where the name of its topic would be too long.
+pub(crate) fn letter_of(original: &Event, failure: &Failure<'_>) -> Option<Append> {
+    let topic = original.topic.dead_letters()?;
+    let Failure { reader, reason, attempts, replays, now_ms } = failure;
     let mut text = Vec::with_capacity(original.payload.len() + 512);
     text.extend_from_slice(b"{\"topic\":");
     json::write_string(&mut text, original.topic.as_str());
     text.extend_from_slice(b",\"group\":");
-    json::write_string(&mut text, group.name().as_str());
+    json::write_string(&mut text, reader);
     text.extend_from_slice(b",\"original\":");
     original.write_json(&mut text);
     text.extend_from_slice(b",\"err\":");
-    json::write_string(&mut text, &dying.reason);
-    let now = group.now().wall_ms;
-    text.extend_from_slice(format!(",\"ts\":{now},\"attempts\":{}}}", dying.attempts).as_bytes());
+    json::write_string(&mut text, reason);
+    text.extend_from_slice(format!(",\"ts\":{now_ms},\"attempts\":{attempts}}}").as_bytes());
     let mut event = NewEvent::new(Json::from_stored(text.into()));
     event.key = original.key.clone();
     event.caused_by = Some(strings(&[&original.id.to_string()]));
-    event.headers = (replays > 0).then(|| replays_header(replays));
-    Ok(Append { topic, placement: Placement::Auto, expect: None, event })
+    event.headers = (*replays > 0).then(|| replays_header(*replays));
+    Some(Append { topic, placement: Placement::Auto, expect: None, event })
 }
 
 /// A JSON array of texts.

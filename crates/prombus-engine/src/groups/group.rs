@@ -49,6 +49,8 @@ pub struct Group {
     pub(super) fetching: tokio::sync::Mutex<()>,
     /// The sequence of the log up to which was looked.
     pub(super) seen: AtomicU64,
+    /// Held while the group's cursors are written: by its keeper, or by a commit that settles leases.
+    pub(super) writing: Arc<tokio::sync::Mutex<()>>,
     /// Wakes the keeper.
     pub(super) kick: Notify,
     /// When the keeper wakes by itself; `None` while there is none.
@@ -117,6 +119,7 @@ impl Group {
             watching: tokio::sync::Mutex::default(),
             fetching: tokio::sync::Mutex::default(),
             seen: AtomicU64::new(0),
+            writing: Arc::default(),
             kick: Notify::new(),
             keeper: Mutex::new(None),
             unkept: Notify::new(),

@@ -113,6 +113,7 @@ impl Group {
 
     /// Writes everything that has changed, in one commit.
     async fn write(self: &Arc<Self>) -> Result<(), GroupError> {
+        let _writing = self.writing.lock().await;
         let dying = self.state.lock().dying(dead::MAX_AT_ONCE);
         let burials = dead::prepare(self, dying).await?;
         let (batch, buried) = {
@@ -181,14 +182,19 @@ impl Group {
     }
 
     fn cursor_moves(&self, batch: &Batch) -> Vec<CursorMove> {
-        let lane_move = |step: &LaneMove| CursorMove {
+        let moves = batch.moves.iter().map(|step| self.cursor_move(step));
+        moves.chain(batch.extras.iter().cloned()).collect()
+    }
+
+    /// What writes the cursor of a lane.
+    pub(super) fn cursor_move(&self, step: &LaneMove) -> CursorMove {
+        CursorMove {
             key: stored::lane_key(&self.topic.name, &self.name, step.lane as u32),
             incarnation: Some(self.topic.number),
             expect_version: step.expect_version,
             epoch: Epoch(step.epoch),
             to: Some(CursorTarget { next: Offset(step.next), detail: step.detail.clone() }),
-        };
-        batch.moves.iter().map(lane_move).chain(batch.extras.iter().cloned()).collect()
+        }
     }
 
     /// Waits until so many changes are durable.

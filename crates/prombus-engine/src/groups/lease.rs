@@ -187,6 +187,25 @@ impl Leases {
         Some(lease)
     }
 
+    /// A lease that a commit has settled.
+    pub fn note_acked(&mut self, token: LeaseToken) {
+        if token.session == self.session {
+            self.acked.insert(token.number);
+        }
+    }
+
+    /// A lease that was taken out is open again. Its end may have passed meanwhile.
+    pub fn reopen(&mut self, token: LeaseToken, lease: Lease) {
+        let deadline = lease.deadline;
+        self.open.insert(token.number, lease);
+        self.ends(Ending { deadline, first: token.number, last: token.number });
+    }
+
+    /// The session.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
     /// Whether this was said of the lease before, and taken.
     pub fn was(&mut self, token: LeaseToken, verb: Verb) -> bool {
         token.session == self.session && self.settled(verb).contains(token.number)

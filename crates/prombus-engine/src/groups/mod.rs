@@ -4,6 +4,7 @@
 //! writes what has changed, and lets pulls wait. [`Groups`] knows all groups of the hub. A group is stored as cursors
 //! of its topic, one for each partition and one for its options, so it goes when the topic goes.
 
+mod commit;
 mod consumer;
 mod dead;
 mod durable;
@@ -26,6 +27,7 @@ mod stored;
 
 pub use consumer::{Acks, Consumer, ConsumerOptions, Rebalance, Received, Subscription};
 pub use dead::DeadLetter;
+pub(crate) use dead::{Failure, letter_of};
 pub use group::{Group, SettleCall, Surroundings};
 pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
 pub use lease::LeaseToken;

@@ -87,6 +87,12 @@ impl Groups {
         slot.clone()
     }
 
+    /// The group whose leases are of this session.
+    pub(super) fn with_session(&self, session: u64) -> Option<Arc<Group>> {
+        let loaded: Vec<Arc<Group>> = self.slots.lock().values().filter_map(|slot| slot.loaded()).collect();
+        loaded.into_iter().find(|group| group.locked().leases.session() == session)
+    }
+
     /// Forgets the place of a group that does not exist, unless someone uses it.
     fn forget(&self, topic: &TopicName, name: &GroupName) {
         let mut slots = self.slots.lock();

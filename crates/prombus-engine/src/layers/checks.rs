@@ -3,7 +3,7 @@
 use crate::bus::{Bus, BusError, Layer};
 use crate::hub::Limits;
 use async_trait::async_trait;
-use prombus_core::{Append, Clock, Commit, Placement, Receipt};
+use prombus_core::{Append, Clock, Commit, DocumentWrite, Placement, Receipt};
 use std::sync::Arc;
 
 /// The layer.
@@ -41,6 +41,7 @@ impl Checks {
             self.check_event(index, append, latest)?;
             total += append.event.size();
         }
+        total += commit.documents.iter().map(DocumentWrite::size).sum::<usize>();
         let limit = self.limits.commit_bytes;
         if total > limit {
             return Err(BusError::CommitTooLarge { bytes: total, limit });

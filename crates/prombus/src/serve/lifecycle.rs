@@ -119,6 +119,8 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     for (name, patch) in named {
         settle_topic(&hub, name, patch.clone()).await?;
     }
+    let failed = |error| Failure::Failed(format!("the projections cannot be started: {error}"));
+    hub.projections().start().await.map_err(failed)?;
     Ok(hub)
 }
 

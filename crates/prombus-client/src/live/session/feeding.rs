@@ -311,7 +311,7 @@ impl Session {
             }
             let time = Duration::from_millis(ctx.ack_deadline_ms);
             let (deadline, since) = (later(now, time), now);
-            let lease = Lease { token: ctx.lease, line, deadline, since, time, feed: feed.clone() };
+            let lease = Lease { token: ctx.lease.into(), line, deadline, since, time, feed: feed.clone() };
             Some(Delivery { event, attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
         }));
         if acks.len() > before {
@@ -321,7 +321,11 @@ impl Session {
         for (token, why) in came.unreadable {
             // Nobody here can do anything with it; in the end it is a dead letter that says so.
             let verb = nack(&format!("the client cannot read this event: {why}"), None);
-            self.settle(number, Settle { verb, token, line, event: String::new(), done: None }, now);
+            self.settle(
+                number,
+                Settle { verb, token: token.into(), line, event: String::new(), done: None },
+                now,
+            );
         }
     }
 }

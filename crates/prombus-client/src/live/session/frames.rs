@@ -59,6 +59,15 @@ pub(crate) fn publish_many<'e>(
     out.into()
 }
 
+/// `COMMIT` with a body that is a JSON object of at least one field.
+pub(crate) fn commit(corr: u64, body: &str) -> Utf8Bytes {
+    let mut out = head("COMMIT", corr, body.len());
+    out.push(',');
+    // Its own bracket is there already.
+    out.push_str(body.strip_prefix('{').unwrap_or(body));
+    out.into()
+}
+
 fn of_feed(op: &str, corr: u64, feed: &Feed) -> String {
     let mut out = head(op, corr, feed.topic.len() + feed.group.len());
     out.push_str(",\"topic\":");

@@ -2,11 +2,13 @@
 //! and knows no socket.
 //!
 //! What it keeps:
-//! - A publish is kept until it is answered, and sent again, in its order, over the next line.
+//! - A publish is kept until it is answered, and sent again, in its order, over the next line. So is a commit, whose id
+//!   lets it happen once.
 //! - Leases die with their line. An ack that was not answered by then is remembered, and said again if its event comes
 //!   again.
 //! - Subscriptions are made anew over every line, until the hub refuses for good or their users leave.
 
+mod committing;
 mod feeding;
 mod frames;
 mod odd;
@@ -17,7 +19,7 @@ mod settling;
 #[cfg(test)]
 mod tests;
 
-use super::command::{Command, Done, Place};
+use super::command::{Command, Committing, Done, Place};
 use super::failure::Failure;
 use super::feed::FeedEnd;
 use super::settle::{Settle, Verb};
@@ -40,6 +42,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// A request that waits for its answer.
 enum Request {
     Publish(Publish),
+    Commit(Committing),
     Subscribe(u64),
     Settle {
         feed: u64,
@@ -52,6 +55,13 @@ enum Request {
         feed: u64,
         why: Failure,
     },
+}
+
+impl Request {
+    /// Whether it outlives its line.
+    fn is_kept(&self) -> bool {
+        matches!(self, Self::Publish(_) | Self::Commit(_))
+    }
 }
 
 /// A frame after which the line is of no use, and why.
@@ -133,6 +143,7 @@ impl Session {
             Command::Publish { topic, entry } => self.publish(topic, vec![entry], false, now),
             Command::PublishAll { topic, entries } => self.publish(topic, entries, true, now),
             Command::Stream { producer, entry } => self.stream(producer, entry, now),
+            Command::Commit(commit) => self.commit(commit, now),
             Command::Subscribe { feed, done } => self.subscribe(feed, done, now),
             Command::Unsubscribe { feed, done } => self.unsubscribe(feed, Some(done), now),
             Command::Settle { feed, settle } => self.settle(feed, settle, now),
@@ -175,8 +186,12 @@ impl Session {
         self.connected = true;
         self.requests.renew(now);
         for (number, request) in self.requests.iter() {
-            if let Request::Publish(publish) = request {
-                self.outbox.push_back((number, publish.frame(number)));
+            match request {
+                Request::Publish(publish) => self.outbox.push_back((number, publish.frame(number))),
+                Request::Commit(commit) => {
+                    self.outbox.push_back((number, frames::commit(number, &commit.body)));
+                }
+                _ => {}
             }
         }
         self.ready = self.streams.keys().copied().collect();
@@ -189,7 +204,7 @@ impl Session {
         self.freed.clear();
         self.outbox.clear();
         let lost = Failure::Lost(why.into());
-        let others = self.requests.iter().filter(|(_, request)| !matches!(request, Request::Publish(_)));
+        let others = self.requests.iter().filter(|(_, request)| !request.is_kept());
         let numbers: Vec<u64> = others.map(|(number, _)| number).collect();
         for number in numbers {
             match self.requests.take(number) {
@@ -219,6 +234,11 @@ impl Session {
         let error = HubError::of_code(ErrorCode::TooLarge, message);
         match self.requests.get(number) {
             Some(Request::Publish(_)) => self.publish_too_large(TooLarge { number, bytes, error }, now),
+            Some(Request::Commit(_)) => {
+                if let Some(Request::Commit(commit)) = self.requests.take(number) {
+                    self.committed(commit, Err(error.into()));
+                }
+            }
             Some(Request::Subscribe(feed)) => self.end_feed(*feed, FeedEnd::Failed(error.into())),
             // It is gone with the line.
             _ => {}
@@ -229,12 +249,13 @@ impl Session {
     fn frame_bytes(&self, number: u64, request: &Request) -> usize {
         match request {
             Request::Publish(publish) => publish.frame(number).len(),
+            Request::Commit(commit) => frames::commit(number, &commit.body).len(),
             Request::Subscribe(feed) => {
                 self.feeds.get(feed).map_or(0, |fed| frames::subscribe(number, &fed.feed).len())
             }
             Request::Settle { feed, settles } => {
                 let (Some(fed), Some(first)) = (self.feeds.get(feed), settles.first()) else { return 0 };
-                let leases = settles.iter().map(|settle| settle.token.as_str());
+                let leases = settles.iter().map(|settle| settle.token.text());
                 frames::settle(number, &fed.feed, &first.verb, leases).len()
             }
             Request::Simple(_) | Request::Probe { .. } => 0,
@@ -249,6 +270,7 @@ impl Session {
         for number in numbers {
             match self.requests.take(number) {
                 Some(Request::Publish(publish)) => publish.fail(why),
+                Some(Request::Commit(commit)) => commit.answer(Err(why.clone())),
                 Some(Request::Settle { settles, .. }) => {
                     settles.into_iter().for_each(|settle| settle.answer(Err(why.clone())));
                 }
@@ -272,7 +294,7 @@ impl Session {
             Err(_) => return self.odd_frame(text, now),
         };
         match &*frame.op {
-            "OK" => self.ok(frame, now),
+            "OK" => self.ok(frame, text, now),
             "ERR" => self.error_frame(text, now),
             "EVENT" | "EVENTS" => {
                 self.deliveries(frame, now);
@@ -293,9 +315,11 @@ impl Session {
         Some(request)
     }
 
-    fn ok(&mut self, frame: HubFrame<'_>, now: Instant) -> Result<(), BadFrame> {
+    /// Takes an answer, whose `text` may say more than the frame.
+    fn ok(&mut self, frame: HubFrame<'_>, text: &str, now: Instant) -> Result<(), BadFrame> {
         match self.request_of(frame.corr.as_deref(), now) {
             Some(Request::Publish(publish)) => self.published(publish, &frame),
+            Some(Request::Commit(commit)) => self.commit_done(commit, text),
             Some(Request::Subscribe(feed)) => self.subscribed(feed, now),
             Some(Request::Settle { feed, settles }) => {
                 self.settled(feed, settles.len());
@@ -329,6 +353,7 @@ impl Session {
         let error = HubError { status, code, message, details };
         match self.request_of(corr.as_deref(), now) {
             Some(Request::Publish(publish)) => self.publish_refused(publish, error, now),
+            Some(Request::Commit(commit)) => self.committed(commit, Err(error.into())),
             Some(Request::Subscribe(feed)) => self.subscription_refused(feed, error, now),
             Some(Request::Settle { feed, settles }) => self.settles_refused(feed, settles, error, now),
             Some(Request::Simple(Some(done))) => drop(done.send(Err(error.into()))),
@@ -360,5 +385,5 @@ impl Drop for Session {
 
 /// An ack that is said without anybody waiting for it.
 fn silent_ack(token: String, event: String, line: u64) -> Settle {
-    Settle { verb: Verb::Ack, token, line, event, done: None }
+    Settle { verb: Verb::Ack, token: token.into(), line, event, done: None }
 }

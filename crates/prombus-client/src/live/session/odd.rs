@@ -42,7 +42,7 @@ impl Session {
             "OK" => {
                 let bare = format!(r#"{{"op":"OK","corr":{}}}"#, head.corr.map_or("null", RawValue::get));
                 match serde_json::from_str::<HubFrame<'_>>(&bare) {
-                    Ok(frame) => self.ok(frame, now),
+                    Ok(frame) => self.ok(frame, text, now),
                     Err(_) => Ok(()),
                 }
             }

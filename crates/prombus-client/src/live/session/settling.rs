@@ -66,7 +66,7 @@ impl Session {
         let (Some(fed), Some(first)) = (self.feeds.get(&number), settles.first()) else { return };
         let (feed, verb) = (fed.feed.clone(), first.verb.clone());
         let corr = self.requests.next();
-        let leases = settles.iter().map(|settle| settle.token.as_str());
+        let leases = settles.iter().map(|settle| settle.token.text());
         let frame = frames::settle(corr, &feed, &verb, leases);
         self.ask(Request::Settle { feed: number, settles }, now, |_| frame);
     }

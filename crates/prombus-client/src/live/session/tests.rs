@@ -334,7 +334,7 @@ fn an_ack_that_was_not_answered_is_said_again_when_its_event_comes_again() {
     hand.break_line();
     assert!(matches!(sent.try_recv().unwrap(), Err(Failure::Lost(_))));
     // One that is acked when its lease is void already counts as well.
-    let settle = silent_ack(held.lease.token, held.event.id, held.lease.line);
+    let settle = silent_ack(held.lease.token.text().to_owned(), held.event.id, held.lease.line);
     hand.session.command(Command::Settle { feed: feed.number, settle }, hand.now);
     hand.reconnect();
     let frames = hand.sent();
@@ -537,7 +537,7 @@ fn a_subscription_that_the_hub_names_ends_for_good_or_for_now() {
     assert!(feed.ended().is_none());
     hand.ok(&frames[0]);
     hand.deliver("a", "b");
-    assert_eq!(feed.try_next().unwrap().unwrap().lease.token, "b");
+    assert_eq!(feed.try_next().unwrap().unwrap().lease.token.text(), "b");
     hand.hear(json!({"op": "ERR", "code": "not_found", "msg": "m", "topic": "t", "group": "another"}));
     assert!(hand.sent().is_empty() && feed.ended().is_none());
     hand.hear(ended("not_found"));

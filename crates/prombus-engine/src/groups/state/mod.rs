@@ -7,8 +7,10 @@
 
 mod commits;
 mod moves;
+mod pledges;
 
 pub use commits::{Batch, LaneMove};
+pub use pledges::Pledge;
 
 use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};

@@ -1,4 +1,19 @@
 //! Queries over a collection: conditions, order and paging, by an index where one fits.
+//!
+//! A [`Query`](query::Query) says which values of each column are wanted and what the order is. A plan says which rows
+//! to go over for that. A walk gives the rows, each is looked at as far as the plan has left something to look at, and
+//! what has no order yet is sorted.
+
+mod best;
+mod column;
+mod plan;
+mod query;
+mod run;
+mod seen;
+mod spans;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 use super::rows::Rows;
 use super::{BadField, CollectionState, FieldPath};
@@ -41,7 +56,7 @@ pub enum BadFind {
     Field(#[from] BadField),
     /// Too much would have to be put in order.
     #[error(
-        "this reaches further than {MAX_SORTED} documents in an order that no index has; add an index, or a condition"
+        "this reaches further than {MAX_SORTED} documents, or than the memory there is, in an order that no index has; add an index, or a condition"
     )]
     TooMany,
 }
@@ -107,6 +122,9 @@ pub struct SortKey {
 }
 
 /// Runs a query over the rows of a collection.
-pub fn find(_rows: &dyn Rows, _state: &CollectionState, _request: &Find) -> Result<Found, ReadError> {
-    Err(BadFind::TooMany.into())
+pub fn find(rows: &dyn Rows, state: &CollectionState, request: &Find) -> Result<Found, ReadError> {
+    match query::Query::of(request) {
+        Some(query) => run::run(rows, state, run::Asked { query: &query, page: request }),
+        None => Ok(Found::default()),
+    }
 }

@@ -1,0 +1,136 @@
+//! Collections: what there is, who writes it, and the settings of those that commits write.
+
+use crate::{Client, ClientError};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+
+/// A collection as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectionAnswer {
+    /// Its name.
+    pub name: String,
+    /// How many documents it has.
+    pub documents: u64,
+    /// What they take.
+    pub bytes: u64,
+    /// Who writes it.
+    pub owner: CollectionOwner,
+    /// Its indexes.
+    pub indexes: Vec<CollectionIndex>,
+    /// The topic that its changes are published to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changefeed: Option<String>,
+}
+
+/// Who writes a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectionOwner {
+    /// Commits.
+    Commits,
+    /// The projection of this name.
+    Projection(String),
+}
+
+/// An index of a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectionIndex {
+    /// The fields, in order.
+    pub fields: Vec<String>,
+    /// Whether no two documents may have the same values in them.
+    #[serde(default)]
+    pub unique: bool,
+}
+
+/// The settings of a collection that commits write. They are set as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CollectionSettings {
+    /// Its indexes.
+    pub indexes: Vec<CollectionIndex>,
+    /// The topic that its changes are published to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changefeed: Option<String>,
+}
+
+impl CollectionSettings {
+    /// With an index on these fields.
+    #[must_use]
+    pub fn with_index<F: Into<String>>(self, fields: impl IntoIterator<Item = F>) -> Self {
+        self.indexed(fields.into_iter().map(Into::into).collect(), false)
+    }
+
+    /// With an index on these fields, in which no two documents may have the same values.
+    #[must_use]
+    pub fn with_unique_index<F: Into<String>>(self, fields: impl IntoIterator<Item = F>) -> Self {
+        self.indexed(fields.into_iter().map(Into::into).collect(), true)
+    }
+
+    fn indexed(mut self, fields: Vec<String>, unique: bool) -> Self {
+        self.indexes.push(CollectionIndex { fields, unique });
+        self
+    }
+
+    /// Changes are published to this topic, in the commit that makes them.
+    #[must_use]
+    pub fn with_changefeed(mut self, topic: impl Into<String>) -> Self {
+        self.changefeed = Some(topic.into());
+        self
+    }
+}
+
+#[derive(Deserialize)]
+struct Collections {
+    collections: Vec<CollectionAnswer>,
+}
+
+impl Client {
+    /// All collections, by name.
+    pub async fn collections(&self) -> Result<Vec<CollectionAnswer>, ClientError> {
+        let response = self.call(self.request(Method::GET, &["v1", "collections"])).await?;
+        Ok(self.answer::<Collections>(response).await?.collections)
+    }
+
+    /// One collection, if it exists.
+    pub async fn collection(&self, name: &str) -> Result<Option<CollectionAnswer>, ClientError> {
+        self.optional(self.request(Method::GET, &["v1", "collections", name])).await
+    }
+
+    /// Makes a collection that commits write, or gives it these settings.
+    pub async fn put_collection(
+        &self,
+        name: &str,
+        settings: &CollectionSettings,
+    ) -> Result<CollectionAnswer, ClientError> {
+        let call = self.request(Method::PUT, &["v1", "collections", name]);
+        let response = self.call(Self::with_json(call, settings)?).await?;
+        self.answer(response).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn both_kinds_of_owners_are_understood() {
+        let text = json!({"name": "c", "documents": 1, "bytes": 2, "owner": "commits", "indexes": []});
+        let answer: CollectionAnswer = serde_json::from_value(text.clone()).unwrap();
+        assert_eq!((&answer.owner, &answer.changefeed), (&CollectionOwner::Commits, &None));
+        assert_eq!(serde_json::to_value(&answer).unwrap(), text);
+        let text = json!({"name": "c", "documents": 1, "bytes": 2, "owner": {"projection": "p"},
+            "indexes": [{"fields": ["a"], "unique": false}], "changefeed": "t"});
+        let answer: CollectionAnswer = serde_json::from_value(text.clone()).unwrap();
+        assert_eq!(answer.owner, CollectionOwner::Projection("p".into()));
+        assert_eq!(serde_json::to_value(&answer).unwrap(), text);
+    }
+
+    #[test]
+    fn settings_are_what_was_said() {
+        let settings = CollectionSettings::default().with_index(["a", "b"]).with_unique_index(["c"]);
+        let expected =
+            json!({"indexes": [{"fields": ["a", "b"], "unique": false}, {"fields": ["c"], "unique": true}]});
+        assert_eq!(serde_json::to_value(&settings).unwrap(), expected);
+        assert_eq!(serde_json::to_value(settings.with_changefeed("t")).unwrap()["changefeed"], "t");
+    }
+}

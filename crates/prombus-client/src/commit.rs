@@ -1,0 +1,407 @@
+//! Commits: acks, writes of documents and publishes that happen together, or not at all.
+
+use crate::live::settle::Lease;
+use crate::{
+    Client, ClientError, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent, RawDelivery,
+};
+use prombus_wire::ErrorCode;
+use reqwest::Method;
+use reqwest::header::CONTENT_TYPE;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// What is to happen as a whole.
+///
+/// ```no_run
+/// # async fn example(live: prombus_client::Live, delivery: prombus_client::Delivery)
+/// # -> Result<(), prombus_client::ClientError> {
+/// use prombus_client::{Commit, CommitError, NewEvent};
+/// use serde_json::json;
+///
+/// let commit = Commit::new()
+///     .ack(&delivery)
+///     .set("orders", "o-17", &json!({"state": "paid"}))
+///     .if_version(3)
+///     .inc("totals", "2025-08", &json!({"paid": 1, "cents": 1990}))
+///     .publish("orders.paid", NewEvent::of(&json!({"order": "o-17"}))?.with_key("o-17"));
+/// match live.commit(&commit).await {
+///     Ok(done) => println!("version {:?}", done.version("orders", "o-17")),
+///     Err(CommitError::VersionConflict(why)) => println!("somebody was faster: {why}"),
+///     Err(other) => return Err(other.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing happens before it is sent"]
+#[derive(Debug, Clone, Default)]
+pub struct Commit {
+    id: Option<String>,
+    acks: Vec<Ack>,
+    writes: Vec<Write>,
+    publish: Vec<(String, NewEvent)>,
+    /// The first thing that went wrong while it was put together.
+    bad: Option<String>,
+}
+
+/// A lease that a commit settles: that of a delivery, or a token.
+#[derive(Debug, Clone)]
+pub struct Ack {
+    token: String,
+    /// Where a connection of this process holds it.
+    held: Option<Lease>,
+}
+
+impl From<&Delivery> for Ack {
+    fn from(delivery: &Delivery) -> Self {
+        let lease = delivery.lease.clone();
+        Self { token: lease.token.text().to_owned(), held: Some(lease) }
+    }
+}
+
+impl From<&str> for Ack {
+    fn from(token: &str) -> Self {
+        Self { token: token.to_owned(), held: None }
+    }
+}
+
+impl From<String> for Ack {
+    fn from(token: String) -> Self {
+        Self { token, held: None }
+    }
+}
+
+impl From<&DeliveryContext> for Ack {
+    fn from(ctx: &DeliveryContext) -> Self {
+        ctx.lease.as_str().into()
+    }
+}
+
+impl From<&DeliveryRecord> for Ack {
+    fn from(delivery: &DeliveryRecord) -> Self {
+        (&delivery.ctx).into()
+    }
+}
+
+impl From<&RawDelivery> for Ack {
+    fn from(delivery: &RawDelivery) -> Self {
+        (&delivery.ctx).into()
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Write {
+    collection: String,
+    key: String,
+    #[serde(flatten)]
+    op: WriteOp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    if_version: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum WriteOp {
+    Set(Box<RawValue>),
+    Merge(Box<RawValue>),
+    Inc(Box<RawValue>),
+    Delete(bool),
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ack: Vec<&'a str>,
+    #[serde(skip_serializing_if = "<[Write]>::is_empty")]
+    writes: &'a [Write],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    publish: Vec<Outgoing<'a>>,
+}
+
+#[derive(Serialize)]
+struct Outgoing<'a> {
+    topic: &'a str,
+    #[serde(flatten)]
+    event: &'a NewEvent,
+}
+
+impl Commit {
+    /// One of nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same id within 24 hours is answered as it was first, and nothing happens: with one of your own, a commit can
+    /// be repeated where the answer was lost.
+    pub fn commit_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The delivery is done. Where its lease has expired, nothing of the commit happens.
+    pub fn ack(mut self, delivery: impl Into<Ack>) -> Self {
+        self.acks.push(delivery.into());
+        self
+    }
+
+    /// The document is this, and nothing else.
+    pub fn set<D: Serialize + ?Sized>(self, collection: &str, key: &str, document: &D) -> Self {
+        self.write_json(WriteOp::Set, (collection, key), document)
+    }
+
+    /// The document gets what this has (RFC 7396): `null` removes a field.
+    pub fn merge<D: Serialize + ?Sized>(self, collection: &str, key: &str, changes: &D) -> Self {
+        self.write_json(WriteOp::Merge, (collection, key), changes)
+    }
+
+    /// The numbers of this object are added to the fields of the document.
+    pub fn inc<D: Serialize + ?Sized>(self, collection: &str, key: &str, amounts: &D) -> Self {
+        self.write_json(WriteOp::Inc, (collection, key), amounts)
+    }
+
+    /// The document is no more.
+    pub fn delete(self, collection: &str, key: &str) -> Self {
+        self.write(WriteOp::Delete(true), (collection, key))
+    }
+
+    /// The write before this only happens, and the whole commit with it, if the document has this version; 0 is one
+    /// that does not exist.
+    pub fn if_version(mut self, version: u64) -> Self {
+        match self.writes.last_mut() {
+            Some(write) => write.if_version = Some(version),
+            None => self.blame("if_version comes after the write that it is about"),
+        }
+        self
+    }
+
+    /// The event is published.
+    pub fn publish(mut self, topic: impl Into<String>, event: NewEvent) -> Self {
+        self.publish.push((topic.into(), event));
+        self
+    }
+
+    fn write_json<D: Serialize + ?Sized>(
+        mut self,
+        op: fn(Box<RawValue>) -> WriteOp,
+        place: (&str, &str),
+        value: &D,
+    ) -> Self {
+        match serde_json::value::to_raw_value(value) {
+            Ok(json) => self.write(op(json), place),
+            Err(error) => {
+                self.blame(&format!("{} {}: {error}", place.0, place.1));
+                self
+            }
+        }
+    }
+
+    fn write(mut self, op: WriteOp, (collection, key): (&str, &str)) -> Self {
+        let (collection, key) = (collection.to_owned(), key.to_owned());
+        self.writes.push(Write { collection, key, op, if_version: None });
+        self
+    }
+
+    fn blame(&mut self, what: &str) {
+        self.bad.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// What is sent, with `id` where it has none of its own.
+    pub(crate) fn to_json(&self, id: Option<&str>) -> Result<String, ClientError> {
+        if let Some(bad) = &self.bad {
+            return Err(ClientError::BadInput(serde::ser::Error::custom(bad)));
+        }
+        let outgoing = self.publish.iter().map(|(topic, event)| Outgoing { topic, event });
+        Ok(serde_json::to_string(&Body {
+            commit_id: self.id.as_deref().or(id),
+            ack: self.acks.iter().map(|ack| ack.token.as_str()).collect(),
+            writes: &self.writes,
+            publish: outgoing.collect(),
+        })?)
+    }
+
+    /// The leases of deliveries that connections of this process hold.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Lease> {
+        self.acks.iter().filter_map(|ack| ack.held.as_ref())
+    }
+}
+
+/// What a commit has done.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Committed {
+    /// Where the events are, in the order of their publishes.
+    pub events: Vec<CommittedEvent>,
+    /// The versions of the documents that were written, by collection and key.
+    pub versions: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl Committed {
+    /// The version that a document was written with.
+    pub fn version(&self, collection: &str, key: &str) -> Option<u64> {
+        self.versions.get(collection)?.get(key).copied()
+    }
+}
+
+/// Where an event of a commit is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommittedEvent {
+    /// Its id.
+    pub id: String,
+    /// Its topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: u32,
+    /// Its place in the partition.
+    pub offset: u64,
+    /// Its event time in epoch milliseconds.
+    pub ts: u64,
+    /// Whether it was there already, and this is the first one's position.
+    pub duplicate: bool,
+}
+
+/// Why a commit did not happen. Nothing of it did, unless the connection broke before the answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// A lease has expired, was settled already, or passed on.
+    #[error(transparent)]
+    LeaseExpired(Box<HubError>),
+    /// A document has another version.
+    #[error(transparent)]
+    VersionConflict(Box<HubError>),
+    /// A projection writes the collection, and nothing else may.
+    #[error(transparent)]
+    NotOwner(Box<HubError>),
+    /// Something else, as with any call.
+    #[error(transparent)]
+    Other(ClientError),
+}
+
+impl CommitError {
+    /// The hub's error, where it was the hub that refused.
+    pub fn hub(&self) -> Option<&HubError> {
+        match self {
+            Self::LeaseExpired(error) | Self::VersionConflict(error) | Self::NotOwner(error) => Some(error),
+            Self::Other(error) => error.hub(),
+        }
+    }
+}
+
+impl From<ClientError> for CommitError {
+    fn from(error: ClientError) -> Self {
+        let ClientError::Hub(error) = error else { return Self::Other(error) };
+        match ErrorCode::parse(&error.code) {
+            Some(ErrorCode::LeaseExpired) => Self::LeaseExpired(error),
+            Some(ErrorCode::VersionConflict) => Self::VersionConflict(error),
+            Some(ErrorCode::NotOwner) => Self::NotOwner(error),
+            _ => Self::Other(ClientError::Hub(error)),
+        }
+    }
+}
+
+impl From<CommitError> for ClientError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::LeaseExpired(error)
+            | CommitError::VersionConflict(error)
+            | CommitError::NotOwner(error) => Self::Hub(error),
+            CommitError::Other(error) => error,
+        }
+    }
+}
+
+impl Client {
+    /// Lets acks, writes and publishes happen together, or not at all. To repeat it where the answer was lost, give it
+    /// an id.
+    pub async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {
+        let committed = self.post_commit(commit.to_json(None)?).await?;
+        commit.held().for_each(|lease| lease.token.settle());
+        Ok(committed)
+    }
+
+    /// The same as [`Client::commit`] with a commit that is JSON already, and the answer as the hub wrote it.
+    pub async fn commit_json(&self, commit: &RawValue) -> Result<Box<RawValue>, CommitError> {
+        Ok(self.post_commit(commit.get().to_owned()).await?)
+    }
+
+    async fn post_commit<A: DeserializeOwned>(&self, body: String) -> Result<A, ClientError> {
+        let call = self.request(Method::POST, &["v1", "commit"]);
+        let response = self.call(call.header(CONTENT_TYPE, "application/json").body(body)).await?;
+        self.answer(response).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn sent(commit: &Commit) -> Value {
+        serde_json::from_str(&commit.to_json(None).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn everything_that_was_said_is_sent() {
+        let commit = Commit::new()
+            .commit_id("i")
+            .ack("l1")
+            .ack("l2".to_owned())
+            .set("a", "k1", &json!({"n": 1}))
+            .if_version(0)
+            .merge("a", "k2", &json!({"n": null}))
+            .inc("b", "k3", &json!({"n": -2.5}))
+            .delete("b", "k4")
+            .if_version(7)
+            .publish("t", NewEvent::of(&json!(1)).unwrap().with_key("k").with_id("e"));
+        let expected = json!({"commit_id": "i", "ack": ["l1", "l2"], "writes": [
+            {"collection": "a", "key": "k1", "set": {"n": 1}, "if_version": 0},
+            {"collection": "a", "key": "k2", "merge": {"n": null}},
+            {"collection": "b", "key": "k3", "inc": {"n": -2.5}},
+            {"collection": "b", "key": "k4", "delete": true, "if_version": 7}],
+            "publish": [{"topic": "t", "payload": 1, "key": "k", "id": "e"}]});
+        assert_eq!(sent(&commit), expected);
+        assert_eq!(sent(&Commit::new()), json!({}));
+        assert_eq!(Commit::new().to_json(Some("x")).unwrap(), r#"{"commit_id":"x"}"#);
+        assert_eq!(commit.to_json(Some("x")).unwrap(), commit.to_json(None).unwrap());
+    }
+
+    #[test]
+    fn documents_and_payloads_keep_their_digits() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let commit = Commit::new()
+            .set("c", "k", &raw(r#"{"n":1.10}"#))
+            .publish("t", NewEvent::new(raw("12345678901234567890123")));
+        let expected = r#"{"writes":[{"collection":"c","key":"k","set":{"n":1.10}}],"publish":[{"topic":"t","payload":12345678901234567890123}]}"#;
+        assert_eq!(commit.to_json(None).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_told_when_it_is() {
+        let odd: BTreeMap<(u8, u8), u8> = [((1, 2), 3)].into();
+        for commit in [Commit::new().set("c", "k", &odd), Commit::new().if_version(1).delete("c", "k")] {
+            assert!(matches!(commit.to_json(None), Err(ClientError::BadInput(_))));
+        }
+    }
+
+    #[test]
+    fn refusals_have_their_kinds_and_stay_what_they_are() {
+        let refusal = |code| ClientError::Hub(Box::new(HubError::of_code(code, "m")));
+        assert!(matches!(refusal(ErrorCode::LeaseExpired).into(), CommitError::LeaseExpired(_)));
+        assert!(matches!(refusal(ErrorCode::VersionConflict).into(), CommitError::VersionConflict(_)));
+        assert!(matches!(refusal(ErrorCode::NotOwner).into(), CommitError::NotOwner(_)));
+        let other = CommitError::from(refusal(ErrorCode::Forbidden));
+        assert!(matches!(&other, CommitError::Other(error) if error.hub().unwrap().status == 403));
+        let back = ClientError::from(CommitError::from(refusal(ErrorCode::NotOwner)));
+        assert_eq!(back.hub().unwrap().code, "not_owner");
+    }
+
+    #[test]
+    fn answers_are_understood_and_what_is_new_in_them_passed_over() {
+        let text = r#"{"events":[{"id":"e","topic":"t","partition":1,"offset":2,"ts":3,"duplicate":false,"new":1}],
+            "versions":{"c":{"k":4}},"op":"OK"}"#;
+        let committed: Committed = serde_json::from_str(text).unwrap();
+        assert_eq!((committed.events[0].offset, committed.version("c", "k")), (2, Some(4)));
+        assert_eq!((committed.version("c", "x"), committed.version("x", "k")), (None, None));
+    }
+}

@@ -1,0 +1,220 @@
+//! Documents of a collection that meet conditions, page by page.
+
+use crate::{Client, ClientError};
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::fmt::Display;
+
+/// What separates the values of a condition that takes several.
+const SEPARATOR: &str = ",";
+
+/// A page of documents.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ListPage {
+    /// How many documents come before it.
+    pub offset: u64,
+    /// How many it could have.
+    pub limit: u64,
+    /// How many it has.
+    pub count: u64,
+    /// The documents as the hub wrote them.
+    pub items: Vec<Box<RawValue>>,
+    /// The offset of the next page; `None` on the last one.
+    pub next: Option<u64>,
+}
+
+impl ListPage {
+    /// The documents as values.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<Vec<T>, ClientError> {
+        let parsed = self.items.iter().map(|item| serde_json::from_str(item.get()));
+        parsed.collect::<Result<_, _>>().map_err(ClientError::BadPayload)
+    }
+}
+
+/// What to list. Values mean whatever type the field has: `80` is the number where the field holds numbers, and the
+/// text where it holds texts.
+///
+/// ```no_run
+/// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {
+/// let busy = client.list("processes").eq("status", "alive").gte("cpu_pct", 80).sort("-cpu_pct");
+/// for process in busy.limit(10).page().await?.parse::<serde_json::Value>()? {
+///     println!("{} on {}", process["name"], process["host"]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it asks for nothing before `page` or `pages`"]
+#[derive(Debug, Clone)]
+pub struct List<'c> {
+    client: &'c Client,
+    collection: String,
+    conditions: Vec<(String, String)>,
+    sort: Option<String>,
+    offset: u64,
+    limit: Option<u64>,
+}
+
+macro_rules! comparisons {
+    ($($(#[$doc:meta])* $name:ident = $op:literal,)*) => {
+        impl List<'_> {
+            $($(#[$doc])* pub fn $name(self, field: impl Display, value: impl Display) -> Self {
+                self.condition(format!(concat!("{}[", $op, "]"), field), value.to_string())
+            })*
+        }
+    };
+}
+
+comparisons! {
+    /// The field is not this, or not there.
+    ne = "ne",
+    /// The field is greater.
+    gt = "gt",
+    /// The field is as great or greater.
+    gte = "gte",
+    /// The field is less.
+    lt = "lt",
+    /// The field is as great or less.
+    lte = "lte",
+}
+
+impl<'c> List<'c> {
+    /// The field is this. Dots reach inside, as in `cpu.load`.
+    pub fn eq(self, field: impl Display, value: impl Display) -> Self {
+        self.condition(field.to_string(), value.to_string())
+    }
+
+    /// The field is one of these, none of which may have a comma in it.
+    pub fn any_of<V: Display>(self, field: impl Display, values: impl IntoIterator<Item = V>) -> Self {
+        let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
+        self.condition(format!("{field}[in]"), values.join(SEPARATOR))
+    }
+
+    /// A condition as an address has it: `status`, or `cpu_pct[gte]`, and the value.
+    pub fn condition(mut self, parameter: impl Into<String>, value: impl Into<String>) -> Self {
+        self.conditions.push((parameter.into(), value.into()));
+        self
+    }
+
+    /// Sorted by this field, and from the greatest down where it starts with `-`; several are separated by commas. The
+    /// newest come first where nothing is said.
+    pub fn sort(mut self, sort: impl Into<String>) -> Self {
+        self.sort = Some(sort.into());
+        self
+    }
+
+    /// So many documents are passed over.
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// So many documents a page, 1,000 at most; 100 where nothing is said.
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// One page.
+    pub async fn page(&self) -> Result<ListPage, ClientError> {
+        let request = self.client.request(Method::GET, &["v1", "collections", &self.collection, "list"]);
+        let response = self.client.call(request.query(&self.parameters())).await?;
+        self.client.answer(response).await
+    }
+
+    /// All pages from here on, one after the other. Each is asked for when the one before is done with: documents that
+    /// are written meanwhile may change their page, and be there twice or not at all.
+    ///
+    /// ```no_run
+    /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {
+    /// let mut pages = client.list("processes").sort("_key").limit(1_000).pages();
+    /// while let Some(page) = pages.next().await? {
+    ///     page.items.iter().for_each(|document| println!("{document}"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pages(self) -> ListPages<'c> {
+        ListPages { list: Some(self) }
+    }
+
+    fn parameters(&self) -> Vec<(&str, String)> {
+        let conditions = self.conditions.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let mut parameters: Vec<_> = conditions.collect();
+        parameters.extend(self.sort.clone().map(|sort| ("sort", sort)));
+        parameters.extend((self.offset > 0).then(|| ("offset", self.offset.to_string())));
+        parameters.extend(self.limit.map(|limit| ("limit", limit.to_string())));
+        parameters
+    }
+}
+
+/// Pages of documents, one after the other.
+#[derive(Debug)]
+pub struct ListPages<'c> {
+    /// The next page; `None` after the last.
+    list: Option<List<'c>>,
+}
+
+impl ListPages<'_> {
+    /// The next page; `None` after the last. A page that failed can be asked for again.
+    pub async fn next(&mut self) -> Result<Option<ListPage>, ClientError> {
+        let Some(list) = &mut self.list else { return Ok(None) };
+        let page = list.page().await?;
+        match page.next {
+            // One that does not get further would never end.
+            Some(next) if next > list.offset => list.offset = next,
+            _ => self.list = None,
+        }
+        Ok(Some(page))
+    }
+}
+
+impl Client {
+    /// The documents of a collection: see [`List`] for what can be asked.
+    pub fn list(&self, collection: &str) -> List<'_> {
+        List {
+            client: self,
+            collection: collection.to_owned(),
+            conditions: Vec::new(),
+            sort: None,
+            offset: 0,
+            limit: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_in_the_address() {
+        let client = Client::new("http://hub", None).unwrap();
+        let list = client.list("c").eq("a.b", "x&y=z").gte("n", 80).ne("s", true).any_of("h", ["a", "b"]);
+        let list = list.sort("-_ts").offset(7).limit(9);
+        let request = client.request(Method::GET, &["x"]).query(&list.parameters()).build().unwrap();
+        let pairs: Vec<(String, String)> = request.url().query_pairs().into_owned().collect();
+        let expected = [
+            ("a.b", "x&y=z"),
+            ("n[gte]", "80"),
+            ("s[ne]", "true"),
+            ("h[in]", "a,b"),
+            ("sort", "-_ts"),
+            ("offset", "7"),
+            ("limit", "9"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(pairs, expected);
+        assert!(client.list("c").parameters().is_empty());
+    }
+
+    #[test]
+    fn documents_of_a_page_keep_their_digits() {
+        let text = r#"{"offset":0,"limit":2,"count":2,"items":[{"n":1.10},{"n":2}],"next":2}"#;
+        let page: ListPage = serde_json::from_str(text).unwrap();
+        assert_eq!((page.items[0].get(), page.next), (r#"{"n":1.10}"#, Some(2)));
+        assert_eq!(page.parse::<serde_json::Value>().unwrap()[1]["n"], 2);
+        assert!(matches!(page.parse::<u64>(), Err(ClientError::BadPayload(_))));
+    }
+}

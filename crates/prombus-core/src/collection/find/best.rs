@@ -1,0 +1,91 @@
+//! The first so many of what is seen in any order.
+
+use super::{BadFind, MAX_SORTED};
+use std::collections::BinaryHeap;
+
+/// What is sorted by, of all documents that are kept, takes so many bytes at most.
+pub const MAX_SORTED_BYTES: usize = 256 << 20;
+
+/// Keeps the least of what it is offered.
+#[derive(Debug)]
+pub struct Best {
+    keep: usize,
+    limits: Limits,
+    bytes: usize,
+    /// What each is sorted by, and its key.
+    kept: BinaryHeap<(Vec<u8>, String)>,
+}
+
+/// How much is kept at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub documents: usize,
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { documents: MAX_SORTED, bytes: MAX_SORTED_BYTES }
+    }
+}
+
+impl Best {
+    pub fn new(keep: usize, limits: Limits) -> Self {
+        Self { keep, limits, bytes: 0, kept: BinaryHeap::new() }
+    }
+
+    /// Offers a document.
+    pub fn offer(&mut self, sorted_by: &[u8], key: &str) -> Result<(), BadFind> {
+        if self.kept.len() >= self.keep {
+            if self.kept.peek().is_none_or(|(greatest, _)| *sorted_by >= **greatest) {
+                return Ok(());
+            }
+            if let Some((sorted_by, key)) = self.kept.pop() {
+                self.bytes -= sorted_by.len() + key.len();
+            }
+        }
+        self.bytes += sorted_by.len() + key.len();
+        // One more than the limit tells that there are more after a page.
+        if self.kept.len() > self.limits.documents || self.bytes > self.limits.bytes {
+            return Err(BadFind::TooMany);
+        }
+        self.kept.push((sorted_by.to_vec(), key.to_owned()));
+        Ok(())
+    }
+
+    /// The keys of what was kept, in order.
+    pub fn into_keys(self) -> impl ExactSizeIterator<Item = String> {
+        self.kept.into_sorted_vec().into_iter().map(|(_, key)| key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(keep: usize, limits: Limits, values: &[&str]) -> Result<Vec<String>, BadFind> {
+        let mut best = Best::new(keep, limits);
+        values.iter().try_for_each(|value| best.offer(value.as_bytes(), value))?;
+        Ok(best.into_keys().collect())
+    }
+
+    #[test]
+    fn the_least_are_kept_in_order() {
+        let values = ["d", "a", "e", "c", "b"];
+        assert_eq!(offered(3, Limits::default(), &values).unwrap(), ["a", "b", "c"]);
+        assert_eq!(offered(9, Limits::default(), &values).unwrap(), ["a", "b", "c", "d", "e"]);
+        assert_eq!(offered(0, Limits::default(), &values).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_kept_has_limits() {
+        let values = ["dd", "aa", "ee", "cc", "bb"];
+        let few = Limits { documents: 3, ..Limits::default() };
+        assert_eq!(offered(4, few, &values).unwrap(), ["aa", "bb", "cc", "dd"]);
+        assert_eq!(offered(5, few, &values), Err(BadFind::TooMany));
+        assert_eq!(offered(5, few, &values[..3]).unwrap(), ["aa", "dd", "ee"]);
+        let small = Limits { bytes: 12, ..Limits::default() };
+        assert_eq!(offered(3, small, &values).unwrap(), ["aa", "bb", "cc"]);
+        assert_eq!(offered(4, small, &values), Err(BadFind::TooMany));
+    }
+}

@@ -1,0 +1,184 @@
+//! Which rows to go over, and what is left to do with them. A plan changes how fast an answer is found, never the
+//! answer.
+
+use super::column::{Column, Form, Source};
+use super::query::Query;
+use super::spans::Spans;
+use crate::collection::rows::prefixed;
+use crate::collection::{CollectionState, RowRange};
+use bytes::Bytes;
+use std::cmp::Reverse;
+
+/// So many ranges are gone over at most; where there were more, they are wider.
+pub const MAX_RANGES: usize = 1_000;
+
+/// How to answer a query.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub source: Source<'a>,
+    /// What to go over.
+    pub ranges: Vec<WalkRange>,
+    /// What is still to be looked at in each row, or its document: first what the row shows.
+    pub left: Vec<(&'a Column, &'a Spans)>,
+    /// Whether the rows come in the order asked for.
+    pub order: Order,
+}
+
+/// What the order of the rows is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// They have to be sorted.
+    None,
+    /// It is the one asked for.
+    Forwards,
+    /// It is the one asked for from the end to the start.
+    Backwards,
+}
+
+/// One range to go over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalkRange {
+    pub rows: RowRange,
+    /// The rows of several ranges are in order by what follows so many bytes.
+    pub ordered_from: usize,
+    /// Whether it is the one row at its start.
+    pub is_row: bool,
+}
+
+/// A source, and how much of it the conditions of a query pick out.
+struct Choice<'a> {
+    source: Source<'a>,
+    columns: Vec<(Column, Form)>,
+    /// So many leading columns have known values.
+    points: usize,
+    /// The next one has known bounds.
+    has_range: bool,
+    /// From which column on the order of the rows counts, and which order that is.
+    ordered_from: usize,
+    order: Order,
+}
+
+/// The best plan there is.
+pub fn plan<'a>(state: &'a CollectionState, query: &'a Query) -> Plan<'a> {
+    let choices = Source::all(state).map(|source| Choice::of(source, query));
+    // The first of equals, because it has the shortest rows.
+    let best = choices.min_by_key(|choice| Reverse(choice.worth(query)));
+    let choice = best.unwrap_or_else(|| Choice::of(Source::Documents, query));
+    let ranges = choice.ranges(state, query);
+    let bound = choice.points + usize::from(choice.has_range);
+    let is_left =
+        |(column, _): &&'a (Column, Spans)| !choice.columns[..bound].iter().any(|(c, _)| c == column);
+    let mut left: Vec<_> =
+        query.wanted.iter().filter(is_left).map(|(column, spans)| (column, spans)).collect();
+    left.sort_by_key(|(column, _)| !choice.source.shows(column));
+    Plan { source: choice.source, ranges, left, order: choice.order }
+}
+
+impl<'a> Choice<'a> {
+    fn of(source: Source<'a>, query: &Query) -> Self {
+        let columns = source.columns();
+        let (mut points, mut ranges) = (0, 1);
+        let mut has_range = false;
+        for (column, _) in &columns {
+            let Some(spans) = query.spans(column) else { break };
+            ranges *= spans.len();
+            if ranges > MAX_RANGES {
+                break;
+            }
+            if !spans.is_points() {
+                has_range = true;
+                break;
+            }
+            points += 1;
+        }
+        let orders = (0..=points).rev().map(|from| (from, order(&columns[from..], query)));
+        let ordered = orders.into_iter().find(|(_, order)| *order != Order::None);
+        let (ordered_from, order) = ordered.unwrap_or((points, Order::None));
+        Self { source, columns, points, has_range, ordered_from, order }
+    }
+
+    /// What it is worth. Known values count most, because they bound what is read; then an order that need not be made
+    /// lets the walk end early. Where no value is known, bounds come before the order.
+    fn worth(&self, query: &Query) -> (bool, usize, [bool; 2], bool) {
+        let is_ordered = self.order != Order::None;
+        let next = self.columns.get(self.points).and_then(|(column, _)| query.spans(column));
+        let is_selective = self.has_range && next.is_some_and(Spans::is_selective);
+        let rest = if self.points > 0 { [is_ordered, is_selective] } else { [is_selective, is_ordered] };
+        let wanted = query.wanted.iter().map(|(column, _)| column);
+        let sorted_by = query.order.iter().filter(|_| !is_ordered).map(|(column, _)| column);
+        let shows_all = wanted.chain(sorted_by).all(|column| self.source.shows(column));
+        (self.source.is_unique(self.points), self.points, rest, shows_all)
+    }
+
+    /// The ranges of rows that have the known values and lie in the known bounds.
+    fn ranges(&self, state: &CollectionState, query: &Query) -> Vec<WalkRange> {
+        let bytes = self.source.prefix(state);
+        let mut starts = vec![Start { ordered_from: bytes.len(), bytes }];
+        for (n, (column, form)) in
+            self.columns.iter().enumerate().take(self.points + usize::from(self.has_range))
+        {
+            let Some(spans) = query.spans(column) else { break };
+            let bounds: Vec<Bounds> = spans.iter().filter_map(|span| form.bounds(span)).collect();
+            // A key can be the start of another one, so even a known one has an end.
+            if n == self.points || *form == Form::Key {
+                let is_row = n < self.points && matches!(self.source, Source::Documents);
+                return starts.iter().flat_map(|start| start.bounded(&bounds, is_row)).collect();
+            }
+            let is_before = n < self.ordered_from;
+            starts = starts.iter().flat_map(|start| start.longer(&bounds, is_before)).collect();
+        }
+        starts.into_iter().map(Start::whole).collect()
+    }
+}
+
+/// Whether rows that are sorted by these columns come in the order that a query asks for.
+fn order(columns: &[(Column, Form)], query: &Query) -> Order {
+    let columns = columns.iter().map(|(column, _)| (column.clone(), false));
+    let walked = query.deciding(columns);
+    if !walked.iter().map(|(column, _)| column).eq(query.order.iter().map(|(column, _)| column)) {
+        return Order::None;
+    }
+    match query.order.iter().filter(|(_, descending)| *descending).count() {
+        0 => Order::Forwards,
+        all if all == query.order.len() => Order::Backwards,
+        _ => Order::None,
+    }
+}
+
+/// The values of a column from the first on, and before the second.
+type Bounds = (Vec<u8>, Option<Vec<u8>>);
+
+/// What rows start with.
+struct Start {
+    bytes: Vec<u8>,
+    ordered_from: usize,
+}
+
+impl Start {
+    /// With each of these values of the next column.
+    fn longer(&self, values: &[Bounds], is_before_the_order: bool) -> Vec<Self> {
+        let longer = |(value, _): &Bounds| {
+            let bytes = [&self.bytes[..], value].concat();
+            let ordered_from = if is_before_the_order { bytes.len() } else { self.ordered_from };
+            Self { bytes, ordered_from }
+        };
+        values.iter().map(longer).collect()
+    }
+
+    /// With the next column in each of these bounds.
+    fn bounded(&self, bounds: &[Bounds], is_row: bool) -> Vec<WalkRange> {
+        let range = |(from, to): &Bounds| {
+            let start = Bytes::from([&self.bytes[..], from].concat());
+            let end = match to {
+                Some(to) => Bytes::from([&self.bytes[..], to].concat()),
+                None => prefixed(self.bytes.clone()).end,
+            };
+            WalkRange { rows: start..end, ordered_from: self.ordered_from, is_row }
+        };
+        bounds.iter().map(range).collect()
+    }
+
+    fn whole(self) -> WalkRange {
+        WalkRange { rows: prefixed(self.bytes), ordered_from: self.ordered_from, is_row: false }
+    }
+}

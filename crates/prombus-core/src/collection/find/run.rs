@@ -1,0 +1,90 @@
+//! Running a plan: a page of what it gives.
+
+use super::best::{Best, Limits};
+use super::plan::{Order, Plan, plan};
+use super::query::Query;
+use super::seen::{Seen, Viewer};
+use super::walk::walk;
+use super::{Find, Found};
+use crate::collection::{CollectionState, Rows, get};
+use crate::error::ReadError;
+
+/// A query, and the page of it that is wanted.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    pub query: &'a Query,
+    pub page: &'a Find,
+}
+
+/// The page that was asked for.
+pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result<Found, ReadError> {
+    let plan = plan(state, asked.query);
+    let viewer = Viewer::new(rows, state, &plan, asked.query);
+    match plan.order {
+        Order::None => sorted(&viewer, &plan, asked),
+        Order::Forwards | Order::Backwards => in_order(&viewer, &plan, asked.page),
+    }
+}
+
+/// The rows come in the order asked for, so the walk ends with the page.
+fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, ReadError> {
+    let mut found = Found::default();
+    let mut to_pass = page.offset;
+    for row in walk(viewer.rows, &plan.ranges, plan.order) {
+        let seen = viewer.see(row?)?;
+        if !is_wanted(&seen, plan)? {
+            continue;
+        }
+        if to_pass > 0 {
+            to_pass -= 1;
+        } else if found.documents.len() < page.limit {
+            found.documents.push(seen.into_document()?);
+        } else {
+            found.more = true;
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The rows come in another order, so all are looked at, and the first ones kept.
+fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Found, ReadError> {
+    let Find { offset, limit, .. } = *asked.page;
+    let end = offset.saturating_add(limit);
+    let mut best = Best::new(end.saturating_add(1), Limits::default());
+    let mut sorted_by = Vec::new();
+    for row in walk(viewer.rows, &plan.ranges, plan.order) {
+        let seen = viewer.see(row?)?;
+        if is_wanted(&seen, plan)? {
+            sorted_by.clear();
+            for (column, descending) in &asked.query.order {
+                let start = sorted_by.len();
+                seen.encode(column, &mut sorted_by)?;
+                if *descending {
+                    sorted_by[start..].iter_mut().for_each(|byte| *byte = !*byte);
+                }
+            }
+            best.offer(&sorted_by, seen.key()?)?;
+        }
+    }
+    let keys = best.into_keys();
+    let more = keys.len() > end;
+    let mut documents = Vec::with_capacity(limit.min(keys.len()));
+    for key in keys.skip(offset).take(limit) {
+        documents.push(get(viewer.rows, viewer.state, &key)?.ok_or_else(|| viewer.damaged())?);
+    }
+    Ok(Found { documents, more })
+}
+
+/// Whether a row has what the walk alone does not make sure of.
+fn is_wanted(seen: &Seen<'_>, plan: &Plan<'_>) -> Result<bool, ReadError> {
+    let mut encoded = Vec::new();
+    for (column, spans) in &plan.left {
+        encoded.clear();
+        seen.encode(column, &mut encoded)?;
+        if !spans.contains(&encoded) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,117 @@
+//! Acks that are part of a larger commit.
+
+use super::group::Group;
+use super::state::{LaneMove, Pledge};
+use super::{Groups, LeaseToken};
+use crate::bus::{Bus, BusError};
+use crate::commits::{CommitRefused, LeaseOf};
+use prombus_core::{Commit, CommitError, Receipt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A group, and the leases of it that a commit settles.
+type Share = (Arc<Group>, Vec<LeaseToken>);
+
+impl Groups {
+    /// The groups that leases belong to, in order.
+    pub(crate) fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
+        let groups = self.groups_of(leases)?;
+        let of = |group: Arc<Group>| LeaseOf { topic: group.topic.name.clone(), group: group.name.clone() };
+        Ok(groups.into_iter().map(of).collect())
+    }
+
+    fn groups_of(&self, leases: &[LeaseToken]) -> Result<Vec<Arc<Group>>, CommitRefused> {
+        let mut known: HashMap<u64, Arc<Group>> = HashMap::new();
+        let mut groups = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let group = match known.get(&lease.session) {
+                Some(group) => group.clone(),
+                None => self.with_session(lease.session).ok_or(CommitRefused::LeaseExpired(*lease))?,
+            };
+            groups.push(known.entry(lease.session).or_insert(group).clone());
+        }
+        Ok(groups)
+    }
+
+    /// Settles leases together with all else that `commit` does, or does nothing of it.
+    pub(crate) async fn commit(
+        &self,
+        acks: &[LeaseToken],
+        commit: Commit,
+        bus: Arc<dyn Bus>,
+    ) -> Result<Receipt, CommitRefused> {
+        // In the order of their names, so that two commits never wait for each other.
+        let mut shares: BTreeMap<(String, String), Share> = BTreeMap::new();
+        for (lease, group) in acks.iter().zip(self.groups_of(acks)?) {
+            let place = (group.topic.name.to_string(), group.name.to_string());
+            shares.entry(place).or_insert_with(|| (group, Vec::new())).1.push(*lease);
+        }
+        let shares: Vec<Share> = shares.into_values().collect();
+        // On its own, because it must come to its end even if nobody waits for it any more.
+        let done = tokio::spawn(async move { commit_with(shares, commit, bus).await });
+        done.await.unwrap_or_else(|error| {
+            Err(BusError::Commit(CommitError::Unavailable(format!("the commit was given up: {error}")))
+                .into())
+        })
+    }
+}
+
+async fn commit_with(
+    shares: Vec<Share>,
+    mut commit: Commit,
+    bus: Arc<dyn Bus>,
+) -> Result<Receipt, CommitRefused> {
+    let mut turns = Vec::with_capacity(shares.len());
+    for (group, _) in &shares {
+        turns.push(group.writing.clone().lock_owned().await);
+    }
+    let pledges = pledge_all(&shares)?;
+    for ((group, _), pledge) in shares.iter().zip(&pledges) {
+        commit.cursors.extend(pledge.moves.iter().map(|step: &LaneMove| group.cursor_move(step)));
+    }
+    let answer = bus.commit(Arc::new(commit)).await;
+    for ((group, leases), pledge) in shares.iter().zip(pledges) {
+        let mut state = group.state.lock();
+        match &answer {
+            Ok(_) => state.redeem(pledge, group.now()),
+            Err(_) => state.unpledge(pledge),
+        }
+        drop(state);
+        if let Err(BusError::Commit(error @ CommitError::CursorMoved { .. })) = &answer
+            && let Some(lease) = leases.first()
+        {
+            // Someone else has the group now, and its leases with it.
+            group.fail(error.clone().into());
+            return Err(CommitRefused::LeaseExpired(*lease));
+        }
+        group.keep();
+    }
+    drop(turns);
+    Ok(answer?)
+}
+
+/// Pledges the leases of all groups, or of none.
+fn pledge_all(shares: &[Share]) -> Result<Vec<Pledge>, CommitRefused> {
+    let mut pledges = Vec::with_capacity(shares.len());
+    for (group, leases) in shares {
+        let pledged = {
+            let mut state = group.state.lock();
+            state.tick(group.now());
+            match leases.first() {
+                Some(lease) if group.has_failed() => Err(*lease),
+                _ => state.pledge(leases),
+            }
+        };
+        match pledged {
+            Ok(pledge) => pledges.push(pledge),
+            Err(spent) => {
+                for ((group, _), pledge) in shares.iter().zip(pledges) {
+                    group.state.lock().unpledge(pledge);
+                    group.keep();
+                }
+                return Err(CommitRefused::LeaseExpired(spent));
+            }
+        }
+    }
+    Ok(pledges)
+}

@@ -1,0 +1,105 @@
+//! Leases that a commit is to settle together with other things: out of reach until it is decided, and then settled
+//! or as they were.
+
+use super::{LaneMove, State};
+use crate::groups::lane::Now;
+use crate::groups::lease::{Lease, LeaseToken};
+use std::collections::BTreeSet;
+
+/// Leases that a commit is to settle. They do not expire and nobody else can settle them.
+#[derive(Debug)]
+pub struct Pledge {
+    leases: Vec<Pledged>,
+    /// The cursors that settle them.
+    pub moves: Vec<LaneMove>,
+}
+
+#[derive(Debug)]
+struct Pledged {
+    token: LeaseToken,
+    lease: Lease,
+    generation: u64,
+    resets: u64,
+}
+
+impl State {
+    /// Takes leases out for a commit: all of them, or none and the first that is not open.
+    pub fn pledge(&mut self, tokens: &[LeaseToken]) -> Result<Pledge, LeaseToken> {
+        let mut once = BTreeSet::new();
+        for token in tokens {
+            if !once.insert(token.number) || self.leases.get_mut(*token).is_none() {
+                return Err(*token);
+            }
+        }
+        let mut leases = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            let Some(lease) = self.leases.close(token.number) else { continue };
+            let lane = &self.lanes[lease.partition];
+            let (generation, resets) = (lane.generation, lane.resets);
+            leases.push(Pledged { token: *token, lease, generation, resets });
+        }
+        let touched: BTreeSet<usize> = leases.iter().map(|pledged| pledged.lease.partition).collect();
+        let lane_move = |n: usize| {
+            let lane = &self.lanes[n];
+            let mut progress = lane.progress.clone();
+            let mine = leases.iter().filter(|pledged| pledged.lease.partition == n);
+            mine.for_each(|pledged| progress.settle(pledged.lease.offset));
+            LaneMove {
+                lane: n,
+                expect_version: lane.cursor_version,
+                epoch: lane.epoch,
+                next: progress.next(),
+                detail: progress.encode(),
+            }
+        };
+        let moves = touched.into_iter().map(lane_move).collect();
+        Ok(Pledge { leases, moves })
+    }
+
+    /// The commit has happened.
+    pub fn redeem(&mut self, pledge: Pledge, now: Now) {
+        for LaneMove { lane, .. } in &pledge.moves {
+            self.lanes[*lane].cursor_version += 1;
+        }
+        for Pledged { token, lease, generation, resets } in pledge.leases {
+            self.leases.note_acked(token);
+            self.members.took_back(&lease.member);
+            self.metrics.counters.acked.add(1);
+            self.handling.add(now.instant - lease.given, &self.metrics.times.handlers);
+            // Where the cursor was set anew meanwhile, that has decided about the event.
+            if self.lanes[lease.partition].resets != resets {
+                continue;
+            }
+            self.lanes[lease.partition].progress.settle(lease.offset);
+            if self.lanes[lease.partition].generation == generation {
+                let lane = &mut self.lanes[lease.partition];
+                lane.in_flight -= 1;
+                lane.release(lease.key);
+            } else if let Some(other) = self.leases.on(lease.partition, lease.offset) {
+                // The partition has moved and its new owner got the event again: it is done, whoever has it.
+                if let Some(other) = self.leases.close(other) {
+                    self.members.took_back(&other.member);
+                    self.lanes[other.partition].in_flight -= 1;
+                    self.lanes[other.partition].release(other.key);
+                }
+            }
+        }
+        for LaneMove { lane, next, .. } in pledge.moves {
+            let lane = &mut self.lanes[lane];
+            // It is only ever looked at together with what is still open, so it may be too great for a moment.
+            lane.durable_next = next.min(lane.progress.next()).max(lane.durable_next);
+        }
+        self.stirred = true;
+    }
+
+    /// The commit has not happened: the leases are as they were.
+    pub fn unpledge(&mut self, pledge: Pledge) {
+        for Pledged { token, lease, generation, .. } in pledge.leases {
+            if self.lanes[lease.partition].generation == generation {
+                self.leases.reopen(token, lease);
+            } else {
+                self.members.took_back(&lease.member);
+            }
+        }
+    }
+}

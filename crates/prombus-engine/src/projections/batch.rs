@@ -1,0 +1,162 @@
+//! A page of events and what they do, on its way to one commit.
+
+use super::Plan;
+use super::stored::shadow;
+use super::tx::{Pending, Project, Scope, Tx};
+use prombus_core::{Append, DocumentWrite, Documents, Event, Owner};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first pause before a projection in Rust is asked again; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// What makes writes of events.
+#[derive(Clone)]
+pub(super) enum Projector {
+    /// A definition.
+    Plan(Arc<Plan>),
+    /// A projection in Rust.
+    Code(Arc<Code>),
+}
+
+/// A projection in Rust, and what it works on.
+pub(super) struct Code {
+    pub project: Arc<dyn Project>,
+    pub owner: Owner,
+    pub collections: Vec<Arc<str>>,
+    pub retries: u32,
+}
+
+impl Projector {
+    /// How often an event that fails is tried again.
+    pub fn retries(&self) -> u32 {
+        match self {
+            Self::Plan(plan) => plan.retries,
+            Self::Code(code) => code.retries,
+        }
+    }
+}
+
+/// An event that was applied, and which writes are its own.
+pub(super) struct Applied {
+    pub event: Event,
+    /// Where its writes end.
+    pub writes_end: usize,
+    /// Where its events end.
+    pub publishes_end: usize,
+    /// Why it was not applied, after how many attempts.
+    pub failure: Option<(String, u32)>,
+}
+
+/// Events that were applied, in order.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub applied: Vec<Applied>,
+    pub writes: Vec<DocumentWrite>,
+    pub publishes: Vec<Append>,
+}
+
+impl Batch {
+    fn push(&mut self, event: Event, failure: Option<(String, u32)>) {
+        let (writes_end, publishes_end) = (self.writes.len(), self.publishes.len());
+        self.applied.push(Applied { event, writes_end, publishes_end, failure });
+    }
+
+    /// Which event a write is of.
+    pub fn event_of(&self, write: usize) -> usize {
+        self.applied.partition_point(|applied| applied.writes_end <= write)
+    }
+
+    /// The batch taken apart behind its first `count` events.
+    pub fn split(mut self, count: usize) -> (Self, Self) {
+        let (writes, publishes) = match count.checked_sub(1).and_then(|last| self.applied.get(last)) {
+            Some(last) => (last.writes_end, last.publishes_end),
+            None => (0, 0),
+        };
+        let mut applied = self.applied.split_off(count.min(self.applied.len()));
+        for one in &mut applied {
+            one.writes_end -= writes;
+            one.publishes_end -= publishes;
+        }
+        let rest = Self {
+            applied,
+            writes: self.writes.split_off(writes),
+            publishes: self.publishes.split_off(publishes),
+        };
+        (self, rest)
+    }
+
+    /// Takes back what the first event did, because it failed for the last time.
+    pub fn fail_first(&mut self, reason: String, attempts: u32) {
+        let Some(first) = self.applied.first_mut() else { return };
+        let (writes, publishes) = (first.writes_end, first.publishes_end);
+        first.failure = Some((reason, attempts));
+        self.writes.drain(..writes);
+        self.publishes.drain(..publishes);
+        for applied in &mut self.applied {
+            applied.writes_end -= writes;
+            applied.publishes_end -= publishes;
+        }
+    }
+}
+
+/// Applies events by a definition. Trying again would give the same, so what fails has failed as often as it may.
+pub(super) fn by_plan(plan: &Plan, events: Vec<Event>, rebuild: bool) -> Batch {
+    let mut batch = Batch::default();
+    for event in events {
+        let failure = match plan.apply(&event) {
+            Ok(writes) => {
+                batch.writes.extend(writes.into_iter().map(|write| match rebuild {
+                    true => DocumentWrite { collection: shadow(&write.collection), ..write },
+                    false => write,
+                }));
+                None
+            }
+            Err(reason) => Some((reason, plan.retries + 1)),
+        };
+        batch.push(event, failure);
+    }
+    batch
+}
+
+/// Applies events by a projection in Rust.
+pub(super) async fn by_code(
+    code: &Code,
+    events: Vec<Event>,
+    documents: &dyn Documents,
+    rebuild: bool,
+) -> Batch {
+    let scope = Scope {
+        documents,
+        owner: &code.owner,
+        collections: &code.collections,
+        target: if rebuild { shadow } else { |name| name.into() },
+        publishes: !rebuild,
+    };
+    let mut pending = Pending::default();
+    let mut ends = Vec::new();
+    for event in events {
+        let (writes, publishes) = (pending.writes.len(), pending.publishes.len());
+        let mut attempts = 0;
+        let failure = loop {
+            let mut tx = Tx { scope: &scope, pending: &mut pending, event: &event };
+            let Err(error) = code.project.apply(&event, &mut tx).await else { break None };
+            pending.go_back(writes, publishes);
+            attempts += 1;
+            if attempts > code.retries {
+                break Some((error.to_string(), attempts));
+            }
+            // What it waits for is the projection's own affair; it may be there a moment later.
+            tokio::time::sleep(FIRST_PAUSE * 2u32.saturating_pow((attempts - 1).min(10))).await;
+        };
+        pending.keep();
+        ends.push((event, pending.writes.len(), pending.publishes.len(), failure));
+    }
+    let applied = ends.into_iter().map(|(event, writes_end, publishes_end, failure)| Applied {
+        event,
+        writes_end,
+        publishes_end,
+        failure,
+    });
+    Batch { applied: applied.collect(), writes: pending.writes, publishes: pending.publishes }
+}

@@ -1,0 +1,132 @@
+//! Expressions of definitions: CEL over `event`, with a short way for those that only name a field or a constant.
+
+use super::ProjectionError;
+use crate::filter::{Filter, Operand};
+use cel::Value as Cel;
+use cel::objects::Key;
+use prombus_core::Event;
+use serde_json::{Map, Number, Value};
+use std::cell::OnceCell;
+
+/// A compiled expression.
+#[derive(Clone)]
+pub struct Expression(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Constant(Value),
+    /// The fields of the payload on the way; none is the payload itself.
+    Payload(Vec<String>),
+    Key,
+    Ts,
+    Any(Filter),
+}
+
+/// An event, and what expressions have already needed to know of it.
+pub struct Facts<'a> {
+    event: &'a Event,
+    payload: OnceCell<Option<Value>>,
+    operand: OnceCell<Option<Operand>>,
+}
+
+const TOO_BIG: &str = "the payload has a number that is neither a 64-bit integer nor a double";
+
+impl<'a> Facts<'a> {
+    /// Of an event.
+    pub fn of(event: &'a Event) -> Self {
+        Self { event, payload: OnceCell::new(), operand: OnceCell::new() }
+    }
+
+    /// The event.
+    pub fn event(&self) -> &'a Event {
+        self.event
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> Result<&Value, String> {
+        self.payload.get_or_init(|| self.event.payload.to_value().ok()).as_ref().ok_or_else(|| TOO_BIG.into())
+    }
+
+    fn operand(&self) -> Result<&Operand, String> {
+        self.operand.get_or_init(|| Operand::of(self.event)).as_ref().ok_or_else(|| TOO_BIG.into())
+    }
+}
+
+impl Expression {
+    /// Compiles `source`; `place` says where it stands in the definition.
+    pub fn compile(place: &str, source: &str) -> Result<Self, ProjectionError> {
+        let bad = |error| ProjectionError::BadExpression { place: place.to_owned(), error };
+        let filter = Filter::compile(source).map_err(bad)?;
+        let kind = match filter.as_path() {
+            Some(path) => match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                ["payload", ..] => Kind::Payload(path[1..].to_vec()),
+                ["key"] => Kind::Key,
+                ["ts"] => Kind::Ts,
+                _ => Kind::Any(filter),
+            },
+            // Numbers and texts are themselves.
+            None => match serde_json::from_str::<Value>(source) {
+                Ok(number @ Value::Number(_)) if number.is_i64() || source.contains('.') => {
+                    Kind::Constant(number)
+                }
+                Ok(constant @ Value::Bool(_)) => Kind::Constant(constant),
+                _ => Kind::Any(filter),
+            },
+        };
+        Ok(Self(kind))
+    }
+
+    /// What it is of an event, or why that cannot be said.
+    pub fn value(&self, facts: &Facts<'_>) -> Result<Value, String> {
+        match &self.0 {
+            Kind::Constant(value) => Ok(value.clone()),
+            Kind::Payload(path) => self.below(facts.payload()?, path).cloned(),
+            Kind::Key => match &facts.event.key {
+                Some(key) => Ok(Value::from(&**key)),
+                None => Err("event.key: the event has no key".into()),
+            },
+            Kind::Ts => Ok(Value::from(facts.event.ts)),
+            Kind::Any(filter) => {
+                let value = filter.value_of(facts.operand()?);
+                to_json(value.map_err(|error| format!("{}: {error}", filter.source()))?)
+            }
+        }
+    }
+
+    fn below<'v>(&self, payload: &'v Value, path: &[String]) -> Result<&'v Value, String> {
+        path.iter().try_fold(payload, |value, name| {
+            value.get(name.as_str()).ok_or_else(|| format!("event.payload.{}: no such field", path.join(".")))
+        })
+    }
+
+    /// Whether it is true of an event; one that fails, or is no boolean, is not.
+    pub fn holds(&self, facts: &Facts<'_>) -> bool {
+        self.value(facts) == Ok(Value::Bool(true))
+    }
+}
+
+/// A value of CEL as JSON.
+fn to_json(value: Cel) -> Result<Value, String> {
+    Ok(match value {
+        Cel::Null => Value::Null,
+        Cel::Bool(bool) => Value::Bool(bool),
+        Cel::Int(int) => Value::from(int),
+        Cel::UInt(int) => Value::from(int),
+        Cel::Float(double) => match Number::from_f64(double) {
+            Some(number) => Value::Number(number),
+            None => return Err(format!("{double} is no JSON number")),
+        },
+        Cel::String(text) => Value::from(text.as_str()),
+        Cel::Timestamp(time) => Value::from(time.to_rfc3339()),
+        Cel::List(items) => Value::Array(items.iter().cloned().map(to_json).collect::<Result<_, _>>()?),
+        Cel::Map(map) => {
+            let mut object = Map::new();
+            for (key, value) in map.map.iter() {
+                let Key::String(name) = key else { return Err("the names of fields are strings".into()) };
+                object.insert(name.to_string(), to_json(value.clone())?);
+            }
+            Value::Object(object)
+        }
+        other => return Err(format!("{:?} cannot be part of a document", other.type_of())),
+    })
+}

@@ -1,0 +1,378 @@
+//! A definition, compiled: from an event to the writes that it makes, as a pure function.
+
+use super::definition::{Definition, SetDefinition, WriteDefinition};
+use super::expression::{Expression, Facts};
+use super::{MAX_RETRIES, ProjectionError};
+use crate::collections::check_indexes;
+use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
+use prombus_core::{DocumentWrite, Event, Json, Owner, TopicName, Versioning, WriteOp, document};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// The most writes of a transactional projection.
+const MAX_WRITES: usize = 64;
+
+/// A projection that can be asked what an event does. Nothing but the event decides that.
+#[derive(Clone)]
+pub struct Plan {
+    owner: Owner,
+    rule: Rule,
+    /// The collections, and what they are set to.
+    pub(super) collections: Vec<(Arc<str>, CollectionConfig)>,
+    /// How often an event that fails is tried again.
+    pub(super) retries: u32,
+}
+
+#[derive(Clone)]
+enum Rule {
+    Changelog(Box<Changelog>),
+    Transaction(Vec<Write>),
+}
+
+#[derive(Clone)]
+struct Changelog {
+    collection: Arc<str>,
+    key: Option<Expression>,
+    content: Content,
+    tombstone: Option<Expression>,
+    version: Option<Expression>,
+}
+
+#[derive(Clone)]
+enum Content {
+    Payload,
+    Fields(Vec<String>),
+    Map(Expression),
+}
+
+#[derive(Clone)]
+struct Write {
+    collection: Arc<str>,
+    key: Expression,
+    when: Option<Expression>,
+    delete: Option<Expression>,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    Set(Expression),
+    Merge(Expression),
+    Update { set: Vec<(String, Expression)>, inc: Vec<(String, Expression)> },
+    Delete,
+}
+
+fn bad(message: impl Into<String>) -> ProjectionError {
+    ProjectionError::Bad(message.into())
+}
+
+impl Plan {
+    /// Compiles a definition.
+    pub fn compile(name: &str, definition: &Definition) -> Result<Self, ProjectionError> {
+        let retries = definition.retries.unwrap_or(super::DEFAULT_RETRIES);
+        if retries > MAX_RETRIES {
+            return Err(bad(format!("retries must be at most {MAX_RETRIES}")));
+        }
+        if definition.topic.is_internal() && definition.topic.dead_letters().is_none() {
+            return Err(bad("the name of the topic is too long for its dead letters"));
+        }
+        let owner = Owner::projection(name);
+        let mut collections = Vec::new();
+        let rule = match (&definition.collection, &definition.write[..]) {
+            (Some(_), [_, ..]) => {
+                return Err(bad(
+                    "a projection has a collection (changelog) or writes (transactional), not both",
+                ));
+            }
+            (None, []) => {
+                return Err(bad(
+                    "a projection needs a collection (changelog) or at least one write (transactional)",
+                ));
+            }
+            (Some(collection), []) => {
+                let config = Settings::of(definition.indexes.iter(), &definition.changefeed);
+                let collection = config.add(collection, definition, &owner, &mut collections)?;
+                Rule::Changelog(Box::new(changelog(definition, collection)?))
+            }
+            (None, writes) => {
+                refuse_changelog_fields(definition)?;
+                if writes.len() > MAX_WRITES {
+                    return Err(bad(format!("a projection has at most {MAX_WRITES} writes")));
+                }
+                let compile = |(n, write): (usize, &WriteDefinition)| {
+                    let config = Settings::of(write.indexes.iter(), &write.changefeed);
+                    let collection = config.add(&write.collection, definition, &owner, &mut collections)?;
+                    transaction(&format!("write[{n}]"), write, collection)
+                };
+                Rule::Transaction(writes.iter().enumerate().map(compile).collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Self { owner, rule, collections, retries })
+    }
+
+    /// The writes that an event makes, or why it makes none.
+    pub fn apply(&self, event: &Event) -> Result<Vec<DocumentWrite>, String> {
+        let facts = Facts::of(event);
+        match &self.rule {
+            Rule::Changelog(changelog) => {
+                let (key, op, versioning) = changelog.apply(&facts)?;
+                Ok(vec![self.write(&changelog.collection, key, op, (versioning, event))?])
+            }
+            Rule::Transaction(writes) => {
+                let mut all = Vec::with_capacity(writes.len());
+                for write in writes {
+                    if let Some((key, op)) = write.apply(&facts)? {
+                        all.push(self.write(&write.collection, key, op, (Versioning::None, event))?);
+                    }
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        collection: &Arc<str>,
+        key: String,
+        op: WriteOp,
+        (versioning, event): (Versioning, &Event),
+    ) -> Result<DocumentWrite, String> {
+        if key.len() > MAX_KEY_BYTES {
+            return Err(format!("the key is {} bytes long; {MAX_KEY_BYTES} are allowed", key.len()));
+        }
+        Ok(DocumentWrite {
+            collection: collection.clone(),
+            owner: self.owner.clone(),
+            key,
+            op,
+            versioning,
+            if_version: None,
+            ts: event.ts,
+            cause: Some(event.id),
+        })
+    }
+}
+
+/// What a definition says of a collection.
+struct Settings {
+    indexes: Vec<Index>,
+    changefeed: Option<TopicName>,
+}
+
+impl Settings {
+    fn of<'a>(
+        indexes: impl Iterator<Item = &'a super::IndexDefinition>,
+        changefeed: &Option<TopicName>,
+    ) -> Self {
+        Self { indexes: indexes.map(super::IndexDefinition::index).collect(), changefeed: changefeed.clone() }
+    }
+
+    /// Adds them to what is known of the collection; several writes may be about the same.
+    fn add(
+        self,
+        name: &str,
+        definition: &Definition,
+        owner: &Owner,
+        collections: &mut Vec<(Arc<str>, CollectionConfig)>,
+    ) -> Result<Arc<str>, ProjectionError> {
+        let name = collection::check_name(name).map_err(|error| bad(error.to_string()))?;
+        if let Some(feed) = &self.changefeed {
+            if feed.is_internal() {
+                return Err(bad(format!("changefeed {feed} is a topic of the hub's own")));
+            }
+            if *feed == definition.topic {
+                return Err(bad(format!(
+                    "changefeed {feed} is the topic that the projection reads: it would feed itself"
+                )));
+            }
+        }
+        let known = collections.iter().position(|(known, _)| *known == name);
+        let at = known.unwrap_or_else(|| {
+            let config = CollectionConfig { owner: owner.clone(), ..CollectionConfig::default() };
+            collections.push((name.clone(), config));
+            collections.len() - 1
+        });
+        let config = &mut collections[at].1;
+        if config.changefeed.is_some() && self.changefeed.is_some() && config.changefeed != self.changefeed {
+            return Err(bad(format!("collection {name} has two changefeeds")));
+        }
+        config.changefeed = config.changefeed.take().or(self.changefeed);
+        config.indexes.extend(self.indexes);
+        config.indexes.dedup();
+        check_indexes(&config.indexes).map_err(bad)?;
+        Ok(name)
+    }
+}
+
+fn optional(place: &str, source: &Option<String>) -> Result<Option<Expression>, ProjectionError> {
+    source.as_ref().map(|source| Expression::compile(place, source)).transpose()
+}
+
+fn changelog(definition: &Definition, collection: Arc<str>) -> Result<Changelog, ProjectionError> {
+    let content = match (&definition.fields, &definition.map) {
+        (Some(_), Some(_)) => return Err(bad("a projection has fields or a map, not both")),
+        (Some(fields), None) => {
+            if let Some(name) = fields.iter().find(|name| document::RESERVED.contains(&name.as_str())) {
+                return Err(bad(format!("fields: {name:?} is set by the hub itself")));
+            }
+            Content::Fields(fields.clone())
+        }
+        (None, Some(map)) => Content::Map(Expression::compile("map", map)?),
+        (None, None) => Content::Payload,
+    };
+    Ok(Changelog {
+        collection,
+        key: optional("key", &definition.key)?,
+        content,
+        tombstone: optional("tombstone", &definition.tombstone)?,
+        version: optional("version", &definition.version)?,
+    })
+}
+
+fn refuse_changelog_fields(definition: &Definition) -> Result<(), ProjectionError> {
+    let given = [
+        ("key", definition.key.is_some()),
+        ("fields", definition.fields.is_some()),
+        ("map", definition.map.is_some()),
+        ("tombstone", definition.tombstone.is_some()),
+        ("version", definition.version.is_some()),
+        ("indexes", !definition.indexes.is_empty()),
+        ("changefeed", definition.changefeed.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((name, _)) => Err(bad(format!("{name} goes into each write of a transactional projection"))),
+        None => Ok(()),
+    }
+}
+
+fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Result<Write, ProjectionError> {
+    let at = |field: &str| format!("{place}.{field}");
+    let fields = |field: &str, table: &std::collections::BTreeMap<String, String>| {
+        let compile = |(name, source): (&String, &String)| {
+            if document::RESERVED.contains(&name.as_str()) {
+                return Err(bad(format!("{}: {name:?} is set by the hub itself", at(field))));
+            }
+            Ok((name.clone(), Expression::compile(&at(&format!("{field}.{name}")), source)?))
+        };
+        table.iter().map(compile).collect::<Result<Vec<_>, _>>()
+    };
+    let what = match (&write.set, &write.merge, &write.inc) {
+        (None, None, inc) if inc.is_empty() => {
+            if write.delete.is_none() {
+                return Err(bad(format!("{place} does nothing: give it set, merge, inc or delete")));
+            }
+            What::Delete
+        }
+        (Some(SetDefinition::Whole(source)), None, inc) if inc.is_empty() => {
+            What::Set(Expression::compile(&at("set"), source)?)
+        }
+        (None, Some(source), inc) if inc.is_empty() => {
+            What::Merge(Expression::compile(&at("merge"), source)?)
+        }
+        (Some(SetDefinition::Fields(set)), None, inc) => {
+            What::Update { set: fields("set", set)?, inc: fields("inc", inc)? }
+        }
+        (None, None, inc) => What::Update { set: Vec::new(), inc: fields("inc", inc)? },
+        _ => {
+            return Err(bad(format!(
+                "{place}: the whole document (set) or a merge goes alone; a table of fields (set) may go with inc"
+            )));
+        }
+    };
+    Ok(Write {
+        collection,
+        key: Expression::compile(&at("key"), &write.key)?,
+        when: optional(&at("when"), &write.when)?,
+        delete: optional(&at("delete"), &write.delete)?,
+        what,
+    })
+}
+
+fn key_of(expression: &Expression, facts: &Facts<'_>) -> Result<String, String> {
+    match expression.value(facts)? {
+        Value::String(key) => Ok(key),
+        other => Err(format!("the key must be a string, not {other}")),
+    }
+}
+
+fn object_of(value: Value) -> Result<Map<String, Value>, String> {
+    document::normal(value).map_err(|error| error.to_string())
+}
+
+fn text_of(object: Map<String, Value>) -> Json {
+    Json::from_value(&Value::Object(object))
+}
+
+impl Changelog {
+    fn apply(&self, facts: &Facts<'_>) -> Result<(String, WriteOp, Versioning), String> {
+        let event_key = || match &facts.event().key {
+            Some(key) => Ok(key.to_string()),
+            None => Err("the event has no key".to_owned()),
+        };
+        if facts.event().payload.is_null() {
+            return Ok((event_key()?, WriteOp::Delete, Versioning::None));
+        }
+        let key = match &self.key {
+            Some(key) => key_of(key, facts)?,
+            None => event_key()?,
+        };
+        let is_marked = facts.payload()?.get("_deleted") == Some(&Value::Bool(true));
+        let gone = is_marked || self.tombstone.as_ref().is_some_and(|tombstone| tombstone.holds(facts));
+        let versioning = match &self.version {
+            None => Versioning::None,
+            Some(version) => match version.value(facts) {
+                Ok(Value::Number(n)) if n.is_i64() => Versioning::Newer(n.as_i64().unwrap_or_default()),
+                Ok(other) => return Err(format!("the version must be an integer, not {other}")),
+                // What is gone need not say in which version.
+                Err(_) if gone => Versioning::None,
+                Err(error) => return Err(error),
+            },
+        };
+        if gone {
+            return Ok((key, WriteOp::Delete, versioning));
+        }
+        let object = match &self.content {
+            Content::Payload => object_of(facts.payload()?.clone())?,
+            Content::Map(map) => object_of(map.value(facts)?)?,
+            Content::Fields(names) => {
+                let Value::Object(payload) = facts.payload()? else {
+                    return Err(document::WriteError::NotAnObject.to_string());
+                };
+                let kept = names.iter().filter_map(|name| Some((name.clone(), payload.get(name)?.clone())));
+                object_of(Value::Object(kept.collect()))?
+            }
+        };
+        Ok((key, WriteOp::Set(text_of(object)), versioning))
+    }
+}
+
+impl Write {
+    fn apply(&self, facts: &Facts<'_>) -> Result<Option<(String, WriteOp)>, String> {
+        if self.when.as_ref().is_some_and(|when| !when.holds(facts)) {
+            return Ok(None);
+        }
+        let deleted = self.delete.as_ref().is_some_and(|delete| delete.holds(facts));
+        if !deleted && matches!(self.what, What::Delete) {
+            return Ok(None);
+        }
+        let key = key_of(&self.key, facts)?;
+        if deleted {
+            return Ok(Some((key, WriteOp::Delete)));
+        }
+        let fields = |table: &[(String, Expression)]| {
+            let value = |(name, expression): &(String, Expression)| {
+                let mut value = expression.value(facts)?;
+                document::normalize(&mut value);
+                Ok((name.clone(), value))
+            };
+            table.iter().map(value).collect::<Result<Map<_, _>, String>>()
+        };
+        let op = match &self.what {
+            What::Set(whole) => WriteOp::Set(text_of(object_of(whole.value(facts)?)?)),
+            What::Merge(patch) => WriteOp::Merge(text_of(object_of(patch.value(facts)?)?)),
+            What::Update { set, inc } => WriteOp::Update { set: fields(set)?, inc: fields(inc)? },
+            What::Delete => return Ok(None),
+        };
+        Ok(Some((key, op)))
+    }
+}

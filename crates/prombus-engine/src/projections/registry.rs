@@ -1,0 +1,464 @@
+//! All projections of a hub: made, changed, listed, rebuilt, deleted.
+
+use super::actor::{Actor, Command, Now, Positions, Setup, Shared};
+use super::batch::{Code, Projector};
+use super::runner::Surroundings;
+use super::stored::{self, Record, cursor_key, shadow};
+use super::{
+    DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
+    ProjectionState, ProjectionStatus, RebuildStatus,
+};
+use crate::bus::{Bus, BusError};
+use crate::collections::{CollectionSettings, check_indexes};
+use parking_lot::Mutex;
+use prombus_core::collection::{self, CollectionConfig};
+use prombus_core::{
+    Clock, Commit, CommitError, ConfigChange, CursorMove, Documents, EventLog, Offset, Owner, Partition,
+    TopicName,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// The most projections of a hub.
+const MAX_PROJECTIONS: usize = 1_000;
+/// The longest name of a projection, in bytes.
+const MAX_NAME_BYTES: usize = 200;
+/// So many commands may wait for a projection.
+const MAX_COMMANDS: usize = 16;
+/// How often a change is tried again when others change the same at the same time.
+const MAX_TRIES: usize = 16;
+
+/// A projection that runs.
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+    record: watch::Receiver<Record>,
+    collections: Vec<Arc<str>>,
+    task: JoinHandle<()>,
+}
+
+/// The projections of a hub.
+pub struct Projections {
+    hub: Arc<Surroundings>,
+    running: Mutex<BTreeMap<String, Handle>>,
+    /// Held while projections are made, changed or deleted.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// A projection in Rust, and what it reads and writes.
+pub struct CodeSetup {
+    /// The topic whose events it takes.
+    pub topic: TopicName,
+    /// The collections that it writes.
+    pub collections: Vec<(String, CollectionSettings)>,
+    /// What it does.
+    pub project: Arc<dyn Project>,
+}
+
+impl Projections {
+    pub(crate) fn new(
+        log: Arc<dyn EventLog>,
+        documents: Arc<dyn Documents>,
+        bus: Arc<dyn Bus>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let hub = Arc::new(Surroundings { log, documents, bus, clock });
+        Self { hub, running: Mutex::default(), changing: tokio::sync::Mutex::default() }
+    }
+
+    /// Starts the projections that are stored. Those that run already go on.
+    pub async fn start(&self) -> Result<(), ProjectionError> {
+        let _changing = self.changing.lock().await;
+        for (name, record) in stored::load(&*self.hub.documents).await? {
+            if self.running.lock().contains_key(&name) {
+                continue;
+            }
+            match Plan::compile(&name, &record.definition) {
+                Ok(plan) => self.run(&name, setup_of(record, plan), true),
+                // It was fine for the build that stored it. The others are none the worse for it.
+                Err(error) => tracing::error!(projection = name, %error, "a projection cannot be started"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all projections, each after what it has under way.
+    pub(crate) async fn close(&self) {
+        let running = std::mem::take(&mut *self.running.lock());
+        for handle in running.values() {
+            // One that has ended already needs no telling.
+            let _ = handle.commands.send(Command::Stop).await;
+        }
+        for (_, handle) in running {
+            let _ = handle.task.await;
+        }
+    }
+
+    fn run(&self, name: &str, setup: Setup, is_stored: bool) {
+        let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
+        let now = Now { state: ProjectionState::Running, errors: 0, last_error: None, rebuild: None };
+        let shared =
+            Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
+        let (stored, record) = watch::channel(setup.record.clone());
+        let collections = setup.collections.iter().map(|(name, _)| name.clone()).collect();
+        let actor = Actor {
+            hub: self.hub.clone(),
+            name: name.to_owned(),
+            setup,
+            shared: shared.clone(),
+            commands: receiver,
+            is_stored,
+            stored,
+        };
+        let task = tokio::spawn(actor.run());
+        self.running.lock().insert(name.to_owned(), Handle { commands, shared, record, collections, task });
+    }
+
+    /// Makes a projection, or changes it. Says whether it was made.
+    pub async fn put(
+        &self,
+        name: &str,
+        definition: Definition,
+    ) -> Result<(ProjectionStatus, bool), ProjectionError> {
+        check_name(name)?;
+        let plan = Plan::compile(name, &definition)?;
+        let _changing = self.changing.lock().await;
+        let before = self.record(name);
+        if before.as_ref().is_some_and(|before| before.definition == definition) {
+            return Ok((self.status(name).await?, false));
+        }
+        if before.is_none() && self.running.lock().len() >= MAX_PROJECTIONS {
+            let message = format!("there are {MAX_PROJECTIONS} projections, as many as may be");
+            return Err(ProjectionError::Bad(message));
+        }
+        // Nothing is under way by the old definition when the new one is stored.
+        let nothing_done = self.end(name).await;
+        let made = match &before {
+            Some(before) if !nothing_done || before.definition.topic != definition.topic => {
+                before.made.clone()
+            }
+            _ => definition.clone(),
+        };
+        let record = Record { definition, made, rebuilding: false };
+        let stored = self.store(name, before.as_ref(), (&record, &plan)).await;
+        match (stored, before) {
+            (Ok(()), before) => {
+                self.run(name, setup_of(record, plan), true);
+                Ok((self.status(name).await?, before.is_none()))
+            }
+            (Err(error), Some(before)) => {
+                let plan = Plan::compile(name, &before.definition)?;
+                self.run(name, setup_of(before, plan), true);
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Runs a projection in Rust for as long as this hub does, from where it was when it last ran.
+    pub async fn run_code(&self, name: &str, code: CodeSetup) -> Result<(), ProjectionError> {
+        check_name(name)?;
+        let _changing = self.changing.lock().await;
+        if self.running.lock().contains_key(name) {
+            return Err(ProjectionError::Bad(format!("there is a projection {name:?} already")));
+        }
+        let owner = Owner::projection(name);
+        let mut collections = Vec::new();
+        for (collection, settings) in code.collections {
+            let collection = collection::check_name(&collection)
+                .map_err(|error| ProjectionError::Bad(error.to_string()))?;
+            let CollectionSettings { indexes, changefeed } = settings;
+            check_indexes(&indexes).map_err(ProjectionError::Bad)?;
+            collections.push((collection, CollectionConfig { owner: owner.clone(), indexes, changefeed }));
+        }
+        self.commit_collections(&collections, Commit::default()).await?;
+        let definition = Definition::in_code(code.topic);
+        let projector = Projector::Code(Arc::new(Code {
+            project: code.project,
+            owner,
+            collections: collections.iter().map(|(name, _)| name.clone()).collect(),
+            retries: DEFAULT_RETRIES,
+        }));
+        let record = Record { made: definition.clone(), definition, rebuilding: false };
+        self.run(name, Setup { record, projector, collections }, false);
+        Ok(())
+    }
+
+    fn record(&self, name: &str) -> Option<Record> {
+        self.running.lock().get(name).map(|handle| handle.record.borrow().clone())
+    }
+
+    /// Ends a projection, if it runs. Whether it had done nothing yet.
+    async fn end(&self, name: &str) -> bool {
+        let Some(handle) = self.running.lock().remove(name) else { return true };
+        let _ = handle.commands.send(Command::Stop).await;
+        let _ = handle.task.await;
+        handle.shared.positions.borrow().next.iter().all(|next| *next == 0)
+    }
+
+    /// Stores what a projection is, and makes its collections.
+    async fn store(
+        &self,
+        name: &str,
+        before: Option<&Record>,
+        (record, plan): (&Record, &Plan),
+    ) -> Result<(), ProjectionError> {
+        let mut commit = Commit { documents: vec![stored::write(name, Some(record))], ..Commit::default() };
+        if let Some(before) = before {
+            let shadows = collections_of(&before.definition);
+            commit.config.extend(shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) }));
+            let topic = &before.definition.topic;
+            commit.cursors.extend(self.without_cursors(topic, name, true).await?);
+            if *topic != record.definition.topic {
+                commit.cursors.extend(self.without_cursors(topic, name, false).await?);
+            }
+        }
+        self.commit_collections(&plan.collections, commit).await
+    }
+
+    /// Makes collections or changes their settings, and whatever else the commit has.
+    async fn commit_collections(
+        &self,
+        collections: &[(Arc<str>, CollectionConfig)],
+        commit: Commit,
+    ) -> Result<(), ProjectionError> {
+        for _ in 0..MAX_TRIES {
+            let mut commit = commit.clone();
+            for (name, config) in collections {
+                let now = self.hub.documents.collection(name).await?;
+                if let Some(now) = now.as_ref().filter(|now| now.config.owner != config.owner) {
+                    let owner = match now.config.owner.as_projection() {
+                        Some(projection) => format!("projection {projection:?}"),
+                        None => "commits".to_owned(),
+                    };
+                    return Err(ProjectionError::NotOwner { collection: name.to_string(), owner });
+                }
+                if now.as_ref().is_none_or(|now| now.config != *config) {
+                    let (name, config) = (name.clone(), config.clone());
+                    let expect_revision = now.map_or(0, |now| now.revision);
+                    commit.config.push(ConfigChange::PutCollection { name, expect_revision, config });
+                }
+            }
+            match self.hub.bus.commit(Arc::new(commit)).await {
+                Err(BusError::Commit(CommitError::CollectionChanged(_) | CommitError::Busy)) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(()),
+            }
+        }
+        Err(BusError::Commit(CommitError::Busy).into())
+    }
+
+    /// What removes the cursors of a projection, or of its rebuild.
+    async fn without_cursors(
+        &self,
+        topic: &TopicName,
+        name: &str,
+        rebuild: bool,
+    ) -> Result<Vec<CursorMove>, ProjectionError> {
+        let Some(topic) = self.hub.log.topic(topic).await? else { return Ok(Vec::new()) };
+        let mut moves = Vec::new();
+        for partition in 0..topic.config.partitions {
+            let key = cursor_key(&topic.name, name, rebuild, partition);
+            if let Some(cursor) = self.hub.log.cursor(&key).await? {
+                let (expect_version, epoch) = (cursor.version, cursor.epoch);
+                moves.push(CursorMove {
+                    key,
+                    incarnation: Some(topic.number),
+                    expect_version,
+                    epoch,
+                    to: None,
+                });
+            }
+        }
+        Ok(moves)
+    }
+
+    /// How all projections are doing, by name.
+    pub async fn list(&self) -> Result<Vec<ProjectionStatus>, ProjectionError> {
+        let names: Vec<String> = self.running.lock().keys().cloned().collect();
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            match self.status(&name).await {
+                Ok(status) => all.push(status),
+                // It was deleted meanwhile.
+                Err(ProjectionError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// How a projection is doing.
+    pub async fn get(&self, name: &str) -> Result<ProjectionStatus, ProjectionError> {
+        self.status(name).await
+    }
+
+    async fn status(&self, name: &str) -> Result<ProjectionStatus, ProjectionError> {
+        let (record, now, positions, collections) = {
+            let running = self.running.lock();
+            let handle = running.get(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
+            let mut now = handle.shared.now.lock().clone();
+            if handle.task.is_finished() {
+                now.state = ProjectionState::Stopped("it has ended; the log says why".into());
+            }
+            let positions = handle.shared.positions.borrow().clone();
+            (handle.record.borrow().clone(), now, positions, handle.collections.clone())
+        };
+        let partitions = self.partitions(&record.definition.topic, name, false, &positions).await?;
+        let rebuild = match &now.rebuild {
+            None => None,
+            Some((positions, failed)) => {
+                let behind = self.partitions(&record.definition.topic, name, true, positions).await?;
+                Some(RebuildStatus { lag: lag_of(&behind), failed: *failed })
+            }
+        };
+        Ok(ProjectionStatus {
+            name: name.to_owned(),
+            collections: collections.iter().map(ToString::to_string).collect(),
+            state: now.state,
+            stale: record.is_stale(),
+            definition: record.definition,
+            lag: lag_of(&partitions),
+            partitions,
+            errors: now.errors,
+            last_error: now.last_error,
+            rebuild,
+        })
+    }
+
+    async fn partitions(
+        &self,
+        topic: &TopicName,
+        name: &str,
+        rebuild: bool,
+        positions: &Positions,
+    ) -> Result<Vec<ProjectionPartition>, ProjectionError> {
+        let Some(topic) = self.hub.log.topic(topic).await? else { return Ok(Vec::new()) };
+        let mut partitions = Vec::new();
+        for partition in 0..topic.config.partitions {
+            let bounds = self.hub.log.bounds(&topic.name, Partition(partition)).await?;
+            let known =
+                positions.next.get(partition as usize).filter(|_| positions.topic == Some(topic.number));
+            let next = match known {
+                Some(next) => Offset(*next),
+                // It has not looked yet.
+                None => {
+                    let cursor =
+                        self.hub.log.cursor(&cursor_key(&topic.name, name, rebuild, partition)).await?;
+                    cursor.map_or(bounds.first, |cursor| cursor.next)
+                }
+            };
+            partitions.push(ProjectionPartition { partition: Partition(partition), next, tail: bounds.next });
+        }
+        Ok(partitions)
+    }
+
+    /// Ends a projection and removes its collections.
+    pub async fn delete(&self, name: &str) -> Result<(), ProjectionError> {
+        let _changing = self.changing.lock().await;
+        let record = self.record(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
+        let collections = {
+            let running = self.running.lock();
+            running.get(name).map(|handle| handle.collections.clone()).unwrap_or_default()
+        };
+        self.end(name).await;
+        let drops = collections.iter().flat_map(|name| [name.clone(), shadow(name)]);
+        let mut cursors = self.without_cursors(&record.definition.topic, name, false).await?;
+        cursors.extend(self.without_cursors(&record.definition.topic, name, true).await?);
+        let commit = Commit {
+            config: drops.map(|name| ConfigChange::DropCollection { name }).collect(),
+            documents: vec![stored::write(name, None)],
+            cursors,
+            ..Commit::default()
+        };
+        self.hub.bus.commit(Arc::new(commit)).await?;
+        Ok(())
+    }
+
+    /// Starts to make the collections of a projection anew.
+    pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionStatus, ProjectionError> {
+        let _changing = self.changing.lock().await;
+        let record = self.record(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
+        if record.rebuilding {
+            return Err(ProjectionError::Rebuilding(name.to_owned()));
+        }
+        let topic = self.hub.log.topic(&record.definition.topic).await?;
+        let partitions = topic.map_or(0, |topic| topic.config.partitions);
+        for partition in (0..partitions).map(Partition) {
+            let first = self.hub.log.bounds(&record.definition.topic, partition).await?.first;
+            if first > Offset(0) && !partial {
+                return Err(ProjectionError::Incomplete { partition, first });
+            }
+        }
+        let commands = self.running.lock().get(name).map(|handle| handle.commands.clone());
+        let ended = || ProjectionError::Bad(format!("projection {name:?} has ended; the log says why"));
+        let (answer, answered) = oneshot::channel();
+        let commands = commands.ok_or_else(ended)?;
+        commands.send(Command::Rebuild(answer)).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())??;
+        self.status(name).await
+    }
+
+    /// Waits until the owner of a collection has seen an offset, for [`MAX_WAIT`] at most; whether it has.
+    /// A collection that no projection owns, or a place that its topic cannot have, is [`ProjectionError::Bad`].
+    pub async fn until_seen(&self, collection: &str, at: MinOffset) -> Result<bool, ProjectionError> {
+        let bad = |message: String| Err(ProjectionError::Bad(message));
+        let found = {
+            let running = self.running.lock();
+            let owner =
+                running.values().find(|handle| handle.collections.iter().any(|name| **name == *collection));
+            owner.map(|handle| {
+                (handle.shared.positions.subscribe(), handle.record.borrow().definition.topic.clone())
+            })
+        };
+        let Some((mut positions, topic)) = found else {
+            return bad(format!(
+                "no projection writes collection {collection}, so it has no offset to wait for"
+            ));
+        };
+        let partitions = self.hub.log.topic(&topic).await?.map_or(1, |topic| topic.config.partitions);
+        let partition = match at.partition {
+            Some(partition) if partition.0 < partitions => partition.0,
+            Some(partition) => return bad(format!("topic {topic} has no partition {partition}")),
+            None if partitions == 1 => 0,
+            None => {
+                return bad(format!(
+                    "topic {topic} has {partitions} partitions: name one, as in 0:{}",
+                    at.offset
+                ));
+            }
+        };
+        let has_seen =
+            |now: &Positions| now.next.get(partition as usize).is_some_and(|next| *next > at.offset.0);
+        match tokio::time::timeout(MAX_WAIT, positions.wait_for(has_seen)).await {
+            Ok(Ok(_)) => Ok(true),
+            // It has ended, or it takes too long.
+            Ok(Err(_)) | Err(_) => Ok(false),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ProjectionError> {
+    let fits = name.len() <= MAX_NAME_BYTES && TopicName::parse(name).is_ok();
+    fits.then_some(()).ok_or_else(|| {
+        ProjectionError::Bad(format!(
+            "{name:?} is not a name of a projection: use dot-separated segments of a-z, 0-9, _ and -, {MAX_NAME_BYTES} bytes at most"
+        ))
+    })
+}
+
+fn setup_of(record: Record, plan: Plan) -> Setup {
+    let collections = plan.collections.clone();
+    Setup { record, projector: Projector::Plan(Arc::new(plan)), collections }
+}
+
+fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {
+    let writes = definition.write.iter().map(|write| &write.collection);
+    definition.collection.iter().chain(writes).map(|name| name.as_str().into())
+}
+
+fn lag_of(partitions: &[ProjectionPartition]) -> u64 {
+    partitions.iter().map(|at| at.tail.0.saturating_sub(at.next.0)).sum()
+}

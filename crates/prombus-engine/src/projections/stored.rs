@@ -1,0 +1,97 @@
+//! How projections are stored: a document for each in a collection of the hub's own, and cursors of their topic.
+
+use super::definition::Definition;
+use prombus_core::collection;
+use prombus_core::{
+    CursorKey, DocumentWrite, Documents, Json, Partition, ReadError, ScanRequest, TopicName, WriteOp,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Whose cursors say where a projection is.
+const LIVE: &str = "projection:";
+/// Whose cursors say where the rebuild of a projection is.
+const REBUILD: &str = "projection-rebuild:";
+/// So many projections are read at once.
+const PAGE: usize = 1_000;
+
+/// What is known of a projection beside where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// What it is.
+    pub definition: Definition,
+    /// What its collections were made by; another one where the definition has changed since.
+    pub made: Definition,
+    /// Whether its collections are being made anew.
+    #[serde(default)]
+    pub rebuilding: bool,
+}
+
+impl Record {
+    /// Whether its collections were made by another definition, in part.
+    pub fn is_stale(&self) -> bool {
+        essence(&self.definition) != essence(&self.made)
+    }
+}
+
+/// What decides the content of collections: indexes, changefeeds and retries take effect at once.
+fn essence(definition: &Definition) -> Definition {
+    let mut essence = definition.clone();
+    essence.indexes.clear();
+    (essence.changefeed, essence.retries) = (None, None);
+    for write in &mut essence.write {
+        write.indexes.clear();
+        write.changefeed = None;
+    }
+    essence
+}
+
+fn collection_name() -> Arc<str> {
+    collection::internal_name("hub", "projections")
+}
+
+/// What stores a projection, or forgets it.
+pub(super) fn write(name: &str, record: Option<&Record>) -> DocumentWrite {
+    let op = match record {
+        Some(record) => {
+            WriteOp::Set(Json::from_stored(serde_json::to_vec(record).unwrap_or_default().into()))
+        }
+        None => WriteOp::Delete,
+    };
+    DocumentWrite::new(&collection_name(), name, op)
+}
+
+/// All projections.
+pub(super) async fn load(documents: &dyn Documents) -> Result<Vec<(String, Record)>, ReadError> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let request = ScanRequest { collection: collection_name().to_string(), after, limit: PAGE };
+        let page = documents.scan(request).await?;
+        after = page.last().map(|document| document.key.clone());
+        let full = page.len() == PAGE;
+        for document in page {
+            let record = serde_json::from_slice(document.body.as_bytes()).map_err(|error| {
+                ReadError::Corrupt(format!(
+                    "projection {:?} makes no sense to this build: {error}",
+                    document.key
+                ))
+            })?;
+            all.push((document.key, record));
+        }
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+/// Where a projection, or its rebuild, is in a partition.
+pub(super) fn cursor_key(topic: &TopicName, name: &str, rebuild: bool, partition: u32) -> CursorKey {
+    let prefix = if rebuild { REBUILD } else { LIVE };
+    CursorKey { topic: topic.clone(), reader: format!("{prefix}{name}"), partition: Partition(partition) }
+}
+
+/// The collection that stands in for another one while it is made anew.
+pub(super) fn shadow(collection: &str) -> Arc<str> {
+    collection::internal_name(collection, "rebuild")
+}

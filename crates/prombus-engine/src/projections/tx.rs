@@ -1,0 +1,214 @@
+//! Projections in Rust: for reducers that read before they write, with the same guarantee.
+
+use crate::hub::Outgoing;
+use async_trait::async_trait;
+use prombus_core::{
+    Append, DocumentWrite, Documents, Event, Json, NewEvent, Owner, Placement, TopicName, Versioning,
+    WriteOp, document,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A projection in Rust. What it does through the transaction happens together with the move of its cursor, so each
+/// event counts exactly once, whatever happens in between.
+///
+/// It must depend on nothing but the event and what it reads through the transaction: an event whose batch could not
+/// be committed is applied again.
+#[async_trait]
+pub trait Project: Send + Sync + 'static {
+    /// Does what `event` asks for. An error is tried again, and then the event goes to the dead letters.
+    async fn apply(&self, event: &Event, tx: &mut Tx<'_>) -> Result<(), ProjectFailure>;
+}
+
+/// Why an event could not be applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ProjectFailure(pub String);
+
+impl ProjectFailure {
+    /// A failure that this text tells of.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<serde_json::Error> for ProjectFailure {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+type Place = (Arc<str>, String);
+
+/// What the events of a batch have written so far.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub writes: Vec<DocumentWrite>,
+    pub publishes: Vec<Append>,
+    /// The bodies of documents as they would be.
+    seen: HashMap<Place, Option<Json>>,
+    /// How to go back to before the event.
+    undo: Vec<(Place, Option<Option<Json>>)>,
+}
+
+/// What a transaction works on.
+pub(super) struct Scope<'a> {
+    pub documents: &'a dyn Documents,
+    pub owner: &'a Owner,
+    pub collections: &'a [Arc<str>],
+    /// Where documents of a collection are read and written, while it is made anew.
+    pub target: fn(&str) -> Arc<str>,
+    /// Whether events are published at all.
+    pub publishes: bool,
+}
+
+impl Pending {
+    /// Forgets what the last event did.
+    pub fn go_back(&mut self, writes: usize, publishes: usize) {
+        self.writes.truncate(writes);
+        self.publishes.truncate(publishes);
+        for (place, before) in self.undo.drain(..).rev() {
+            match before {
+                Some(before) => self.seen.insert(place, before),
+                None => self.seen.remove(&place),
+            };
+        }
+    }
+
+    /// Keeps what the last event did.
+    pub fn keep(&mut self) {
+        self.undo.clear();
+    }
+}
+
+/// The transaction of one event. All of it happens, with the move of the cursor, or none.
+pub struct Tx<'a> {
+    pub(super) scope: &'a Scope<'a>,
+    pub(super) pending: &'a mut Pending,
+    pub(super) event: &'a Event,
+}
+
+impl Tx<'_> {
+    fn place(&self, collection: &str, key: &str) -> Result<Place, ProjectFailure> {
+        if !self.scope.collections.iter().any(|known| **known == *collection) {
+            return Err(ProjectFailure(format!("collection {collection:?} is none of this projection's")));
+        }
+        Ok(((self.scope.target)(collection), key.to_owned()))
+    }
+
+    async fn body(&self, place: &Place) -> Result<Option<Json>, ProjectFailure> {
+        if let Some(seen) = self.pending.seen.get(place) {
+            return Ok(seen.clone());
+        }
+        let found = self.scope.documents.document(&place.0, &place.1).await;
+        Ok(found.map_err(|error| ProjectFailure(error.to_string()))?.map(|document| document.body))
+    }
+
+    /// A document of this projection, with everything that earlier events have written.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        collection: &str,
+        key: &str,
+    ) -> Result<Option<T>, ProjectFailure> {
+        let body = self.body(&self.place(collection, key)?).await?;
+        Ok(body.map(|body| serde_json::from_slice(body.as_bytes())).transpose()?)
+    }
+
+    async fn write(&mut self, collection: &str, key: &str, op: WriteOp) -> Result<(), ProjectFailure> {
+        let place = self.place(collection, key)?;
+        let before = self.body(&place).await?;
+        let after =
+            document::apply(before.as_ref(), &op).map_err(|error| ProjectFailure(error.to_string()))?;
+        let known = self.pending.seen.insert(place.clone(), after);
+        self.pending.undo.push((place.clone(), known));
+        self.pending.writes.push(DocumentWrite {
+            collection: place.0,
+            owner: self.scope.owner.clone(),
+            key: place.1,
+            op,
+            versioning: Versioning::None,
+            if_version: None,
+            ts: self.event.ts,
+            cause: Some(self.event.id),
+        });
+        Ok(())
+    }
+
+    /// Replaces a document.
+    pub async fn put(
+        &mut self,
+        collection: &str,
+        key: &str,
+        body: &impl Serialize,
+    ) -> Result<(), ProjectFailure> {
+        let object = document::normal(serde_json::to_value(body)?);
+        let object = object.map_err(|error| ProjectFailure(error.to_string()))?;
+        let op = WriteOp::Set(Json::from_value(&Value::Object(object)));
+        self.write(collection, key, op).await
+    }
+
+    /// Adds to a number in a document; a document or field that is not there counts as 0.
+    pub async fn inc(
+        &mut self,
+        collection: &str,
+        key: &str,
+        field: &str,
+        by: impl Into<Value>,
+    ) -> Result<(), ProjectFailure> {
+        let inc = [(field.to_owned(), by.into())].into_iter().collect();
+        self.write(collection, key, WriteOp::Update { set: Default::default(), inc }).await
+    }
+
+    /// Removes a document.
+    pub async fn delete(&mut self, collection: &str, key: &str) -> Result<(), ProjectFailure> {
+        self.write(collection, key, WriteOp::Delete).await
+    }
+
+    /// Publishes an event, caused by the one that is applied. A rebuild publishes nothing.
+    pub fn publish(&mut self, topic: &TopicName, outgoing: Outgoing) {
+        if !self.scope.publishes {
+            return;
+        }
+        let Outgoing { event, partition, expect } = outgoing;
+        let cause = || Json::from_stored(format!("[\"{}\"]", self.event.id).into());
+        let event = NewEvent { caused_by: Some(event.caused_by.clone().unwrap_or_else(cause)), ..event };
+        let placement = partition.map_or(Placement::Auto, Placement::Named);
+        self.pending.publishes.push(Append { topic: topic.clone(), placement, expect, event });
+    }
+}
+
+/// A projection in Rust, in short: a name for it, and what it does with each event.
+///
+/// ```
+/// prombus_engine::projection! {
+///     /// Counts the events of each key.
+///     pub struct Counts;
+///     async fn apply(event, tx) {
+///         let key = event.key.as_deref().unwrap_or("none");
+///         tx.inc("counts", key, "n", 1).await
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! projection {
+    (
+        $(#[$meta:meta])* $vis:vis struct $name:ident;
+        async fn apply($event:ident, $tx:ident) $body:block
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, Default)]
+        $vis struct $name;
+
+        #[$crate::projections::async_trait]
+        impl $crate::projections::Project for $name {
+            async fn apply(
+                &self,
+                $event: &$crate::projections::Event,
+                $tx: &mut $crate::projections::Tx<'_>,
+            ) -> Result<(), $crate::projections::ProjectFailure> $body
+        }
+    };
+}

@@ -1,0 +1,115 @@
+//! Tests of projections without a hub: given these events, when this one comes, then these documents are there.
+
+use prombus_core::document::apply;
+use prombus_core::{Event, Json, Offset, Partition, TopicName, WriteOp};
+use prombus_engine::projections::{Definition, Plan};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A projection on trial.
+///
+/// ```
+/// use prombus_testkit::Given;
+/// use serde_json::json;
+///
+/// Given::projection(json!({
+///     "topic": "process.state",
+///     "write": [{"collection": "host_stats", "key": "event.payload.host", "inc": {"seen": "1"}}],
+/// }))
+/// .event("p1", json!({"host": "web1"}))
+/// .event("p2", json!({"host": "web1"}))
+/// .then("host_stats", "web1", json!({"seen": 2}))
+/// .when_fails("p3", json!({"no": "host"}));
+/// ```
+pub struct Given {
+    plan: Plan,
+    topic: TopicName,
+    events: u64,
+    documents: BTreeMap<(String, String), Json>,
+}
+
+impl Given {
+    /// A projection by its definition, and nothing has happened yet. Panics where it makes no sense.
+    #[track_caller]
+    #[allow(clippy::panic, reason = "a test that cannot go on should say why")]
+    pub fn projection(definition: Value) -> Self {
+        let definition: Definition = match serde_json::from_value(definition) {
+            Ok(definition) => definition,
+            Err(error) => panic!("this is no definition: {error}"),
+        };
+        let plan = match Plan::compile("given", &definition) {
+            Ok(plan) => plan,
+            Err(error) => panic!("this projection makes no sense: {error}"),
+        };
+        Self { plan, topic: definition.topic, events: 0, documents: BTreeMap::new() }
+    }
+
+    fn apply(&mut self, key: &str, payload: &Value) -> Result<(), String> {
+        let event = Event {
+            id: Uuid::from_u128(u128::from(self.events) + 1),
+            ts: self.events,
+            recorded_ts: self.events,
+            topic: self.topic.clone(),
+            key: Some(key.into()),
+            partition: Partition(0),
+            offset: Offset(self.events),
+            sid: None,
+            headers: None,
+            payload: Json::from_value(payload),
+            caused_by: None,
+            tags: None,
+        };
+        self.events += 1;
+        let mut documents = self.documents.clone();
+        for write in self.plan.apply(&event)? {
+            let place = (write.collection.to_string(), write.key);
+            let before = documents.get(&place);
+            match apply(before, &write.op).map_err(|error| error.to_string())? {
+                Some(body) => documents.insert(place, body),
+                None => documents.remove(&place),
+            };
+            debug_assert!(!matches!(write.op, WriteOp::Receipt), "only commits write receipts");
+        }
+        self.documents = documents;
+        Ok(())
+    }
+
+    /// An event comes, with its key and payload. Panics where it fails.
+    #[track_caller]
+    #[must_use]
+    #[allow(clippy::panic, reason = "a test that cannot go on should say why")]
+    pub fn event(mut self, key: &str, payload: Value) -> Self {
+        if let Err(reason) = self.apply(key, &payload) {
+            panic!("the event {payload} goes to the dead letters: {reason}");
+        }
+        self
+    }
+
+    /// An event comes that goes to the dead letters. Panics where it does not.
+    #[track_caller]
+    #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
+    pub fn when_fails(mut self, key: &str, payload: Value) -> Self {
+        assert!(self.apply(key, &payload).is_err(), "the event {payload} does not fail");
+        self
+    }
+
+    /// A document has these fields now, and no others.
+    #[track_caller]
+    #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
+    pub fn then(self, collection: &str, key: &str, document: Value) -> Self {
+        let found = self.documents.get(&(collection.to_owned(), key.to_owned()));
+        let found = found.and_then(|body| body.to_value().ok());
+        assert_eq!(found, Some(document), "{collection}/{key}");
+        self
+    }
+
+    /// There is no such document.
+    #[track_caller]
+    #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
+    pub fn then_none(self, collection: &str, key: &str) -> Self {
+        let found = self.documents.get(&(collection.to_owned(), key.to_owned()));
+        assert_eq!(found, None, "{collection}/{key}");
+        self
+    }
+}
