@@ -131,7 +131,7 @@ async fn a_commit_over_http_does_everything_or_nothing() {
     client.publish("orders", &numbered(7)).await.unwrap();
     let pull = PullRequest { wait_ms: Some(10_000), ..Default::default() };
     let mut pull = pull;
-    pull.options.from = Some("earliest".into());
+    pull.from = Some("earliest".into());
     let delivery = &client.pull("orders", "g", &pull).await.unwrap().deliveries[0];
     let commit = Commit::new()
         .commit_id("once")
