@@ -7,9 +7,6 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::fmt::Display;
 
-/// What separates the values of a condition that takes several.
-const SEPARATOR: &str = ",";
-
 /// A page of documents.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ListPage {
@@ -67,6 +64,8 @@ macro_rules! comparisons {
 }
 
 comparisons! {
+    /// The field is this. Dots reach inside, as in `cpu.load`.
+    eq = "eq",
     /// The field is not this, or not there.
     ne = "ne",
     /// The field is greater.
@@ -80,18 +79,15 @@ comparisons! {
 }
 
 impl<'c> List<'c> {
-    /// The field is this. Dots reach inside, as in `cpu.load`.
-    pub fn eq(self, field: impl Display, value: impl Display) -> Self {
-        self.condition(field.to_string(), value.to_string())
-    }
-
-    /// The field is one of these, none of which may have a comma in it.
+    /// The field is one of these.
     pub fn any_of<V: Display>(self, field: impl Display, values: impl IntoIterator<Item = V>) -> Self {
-        let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
-        self.condition(format!("{field}[in]"), values.join(SEPARATOR))
+        let escaped = |value: V| value.to_string().replace('\\', "\\\\").replace(',', "\\,");
+        let values: Vec<String> = values.into_iter().map(escaped).collect();
+        self.condition(format!("{field}[in]"), values.join(","))
     }
 
-    /// A condition as an address has it: `status`, or `cpu_pct[gte]`, and the value.
+    /// A condition as an address has it: `status`, or `cpu_pct[gte]`, and the value. `offset`, `limit` and `sort` are none without an
+    /// operation.
     pub fn condition(mut self, parameter: impl Into<String>, value: impl Into<String>) -> Self {
         self.conditions.push((parameter.into(), value.into()));
         self
@@ -191,15 +187,15 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_in_the_address() {
         let client = Client::new("http://hub", None).unwrap();
-        let list = client.list("c").eq("a.b", "x&y=z").gte("n", 80).ne("s", true).any_of("h", ["a", "b"]);
+        let list = client.list("c").eq("a.b", "x&y=z").gte("n", 80).ne("s", true).any_of("h", ["a,b", "c\\"]);
         let list = list.sort("-_ts").offset(7).limit(9);
         let request = client.request(Method::GET, &["x"]).query(&list.parameters()).build().unwrap();
         let pairs: Vec<(String, String)> = request.url().query_pairs().into_owned().collect();
         let expected = [
-            ("a.b", "x&y=z"),
+            ("a.b[eq]", "x&y=z"),
             ("n[gte]", "80"),
             ("s[ne]", "true"),
-            ("h[in]", "a,b"),
+            ("h[in]", "a\\,b,c\\\\"),
             ("sort", "-_ts"),
             ("offset", "7"),
             ("limit", "9"),

@@ -1,7 +1,7 @@
 //! The command line: which commands there are.
 
 use crate::hub::HubArgs;
-use crate::{bench, commands, serve};
+use crate::{bench, commands, serve, snapshots};
 use clap::{Parser, Subcommand};
 
 /// A durable event log in one binary: the hub, and the commands that talk to one.
@@ -19,6 +19,7 @@ Examples:
   prombus serve --data ./data
   prombus pub process.state '{\"status\":\"alive\"}' --key web1
   prombus sub process.state --group audit --from earliest
+  prombus get processes web1:stt:4242
   prombus export process.state > events.ndjson";
 
 #[derive(Debug, Subcommand)]
@@ -33,6 +34,18 @@ pub enum Command {
     Topics(commands::topics::TopicsArgs),
     /// List, show, reset and delete consumer groups, and skip what is stuck
     Groups(commands::groups::GroupsArgs),
+    /// Read one document of a collection
+    Get(commands::get::GetArgs),
+    /// List documents of a collection
+    List(commands::list::ListArgs),
+    /// List and show collections, and set up those that commits write
+    Collections(commands::collections::CollectionsArgs),
+    /// List, show, define, rebuild and delete projections
+    Projections(commands::projections::ProjectionsArgs),
+    /// Let acks, writes and publishes happen together, or not at all
+    Commit(commands::commit::CommitArgs),
+    /// Serve one collection of a hub to those who only read it
+    Snapshots(snapshots::SnapshotsArgs),
     /// List, show and replay dead letters
     Dlq(commands::dlq::DlqArgs),
     /// Write the events of a topic to stdout, one JSON object a line

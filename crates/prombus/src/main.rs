@@ -13,6 +13,7 @@ mod lines;
 mod output;
 mod progress;
 mod serve;
+mod snapshots;
 mod store;
 
 use clap::Parser;
@@ -35,6 +36,12 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Sub(args) => commands::sub::run(&hub, args),
         Command::Topics(args) => commands::topics::run(&hub, args),
         Command::Groups(args) => commands::groups::run(&hub, args),
+        Command::Get(args) => commands::get::run(&hub, args),
+        Command::List(args) => commands::list::run(&hub, args),
+        Command::Collections(args) => commands::collections::run(&hub, args),
+        Command::Projections(args) => commands::projections::run(&hub, args),
+        Command::Commit(args) => commands::commit::run(&hub, &args),
+        Command::Snapshots(args) => snapshots::run(&hub, &args),
         Command::Dlq(args) => commands::dlq::run(&hub, args),
         Command::Export(args) => commands::export::run(&hub, args),
         Command::Import(args) => commands::import::run(&hub, &args),

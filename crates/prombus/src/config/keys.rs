@@ -1,7 +1,9 @@
 //! Which keys there are. The list is made from the types themselves, so it cannot fall behind them.
 
 use super::auth::Token;
+use super::state::{self, Collection};
 use super::{ConfigFile, Problem};
+use prombus_core::collection::Index;
 use prombus_core::{SnapshotConfig, TopicConfig, TopicName};
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +12,6 @@ use toml::de::{DeTable, DeValue};
 /// Keys that the contract knows and this build does not.
 const LATER: &[(&str, &str)] = &[
     ("schemas", "there are no schemas in this build yet"),
-    ("projection", "there are no projections in this build yet"),
     ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
 ];
 
@@ -21,9 +22,13 @@ pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
         let name = section.get_ref().as_ref();
         let known = Known { path: "", names: &sections, text };
         known.check(name, section.span().start)?;
+        if let (DeValue::Array(tables), "projection") = (value.get_ref(), name) {
+            tables.iter().try_for_each(|table| check_projection(text, table.get_ref()))?;
+        }
         if let DeValue::Table(table) = value.get_ref() {
             match name {
                 "topics" => check_topics(text, table)?,
+                "collections" => check_collections(text, table)?,
                 "auth" => {
                     check_table(text, Place { path: name, names: &section_keys(name) }, table)?;
                     check_tokens(text, table)?;
@@ -46,6 +51,50 @@ fn check_tokens(text: &str, auth: &DeTable<'_>) -> Result<(), Problem> {
     Ok(())
 }
 
+fn check_collections(text: &str, collections: &DeTable<'_>) -> Result<(), Problem> {
+    let known = names(&Collection::default());
+    for (collection, value) in collections {
+        let name = collection.get_ref().as_ref();
+        let DeValue::Table(table) = value.get_ref() else { continue };
+        nested(text, ("collections", name), table, &known)?;
+        let path = format!("collections.{name:?}");
+        check_table(text, Place { path: &path, names: &known }, table)?;
+        check_indexes(text, &path, table)?;
+    }
+    Ok(())
+}
+
+fn check_projection(text: &str, projection: &DeValue<'_>) -> Result<(), Problem> {
+    const PATH: &str = "projection";
+    const WRITE: &str = "projection.write";
+    let DeValue::Table(table) = projection else { return Ok(()) };
+    let known = state::definition_keys();
+    check_table(text, Place { path: PATH, names: &known.projection }, table)?;
+    check_indexes(text, PATH, table)?;
+    let Some(DeValue::Array(writes)) = table.get("write").map(|value| value.get_ref()) else { return Ok(()) };
+    for write in writes {
+        if let DeValue::Table(table) = write.get_ref() {
+            check_table(text, Place { path: WRITE, names: &known.write }, table)?;
+            check_indexes(text, WRITE, table)?;
+        }
+    }
+    Ok(())
+}
+
+/// An index may be a table too.
+fn check_indexes(text: &str, path: &str, table: &DeTable<'_>) -> Result<(), Problem> {
+    let Some(DeValue::Array(indexes)) = table.get("indexes").map(|value| value.get_ref()) else {
+        return Ok(());
+    };
+    let (path, known) = (format!("{path}.indexes"), names(&Index { fields: Vec::new(), unique: false }));
+    for index in indexes {
+        if let DeValue::Table(table) = index.get_ref() {
+            check_table(text, Place { path: &path, names: &known }, table)?;
+        }
+    }
+    Ok(())
+}
+
 fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
     let (settings, snapshot) = (names(&TopicConfig::default()), snapshot_keys());
     for (topic, value) in topics {
@@ -57,7 +106,7 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
             continue;
         };
         let path = format!("topics.{name:?}");
-        nested_topic(text, name, table, &settings)?;
+        nested(text, ("topics", name), table, &settings)?;
         check_table(text, Place { path: &path, names: &settings }, table)?;
         if let Some(DeValue::Table(table)) = table.get("snapshot").map(|value| value.get_ref()) {
             let path = format!("{path}.snapshot");
@@ -67,13 +116,19 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Without quotes, the dots of a topic's name make tables within tables.
-fn nested_topic(text: &str, topic: &str, table: &DeTable<'_>, known: &[String]) -> Result<(), Problem> {
+/// Without quotes, the dots of a name make tables within tables.
+fn nested(
+    text: &str,
+    (section, outer): (&str, &str),
+    table: &DeTable<'_>,
+    known: &[String],
+) -> Result<(), Problem> {
+    let kind = section.trim_end_matches('s');
     for (key, value) in table {
         let name = key.get_ref().as_ref();
         if matches!(value.get_ref(), DeValue::Table(_)) && !known.iter().any(|known| known == name) {
             let what = format!(
-                "unknown key topics.{topic}.{name}: if it is a topic, write its name in quotes, as in [topics.\"{topic}.{name}\"]"
+                "unknown key {section}.{outer}.{name}: if it is a {kind}, write its name in quotes, as in [{section}.\"{outer}.{name}\"]"
             );
             return Err(Problem::at(text, key.span().start, what));
         }
@@ -151,7 +206,7 @@ fn snapshot_keys() -> Vec<String> {
 }
 
 /// The names of a type's fields.
-fn names(value: &impl Serialize) -> Vec<String> {
+pub(super) fn names(value: &impl Serialize) -> Vec<String> {
     match serde_json::to_value(value) {
         Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
         _ => Vec::new(),

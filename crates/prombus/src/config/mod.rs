@@ -6,8 +6,10 @@
 mod auth;
 mod keys;
 mod sections;
+mod state;
 
 pub use sections::{ConfigFile, Topics};
+pub use state::{Collection, Projection};
 
 use std::path::{Path, PathBuf};
 

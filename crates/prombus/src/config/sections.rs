@@ -1,6 +1,7 @@
 //! The sections of the file as types.
 
 use super::auth::Auth;
+use super::state::{self, Collection, Projection, Snapshots};
 use prombus_core::{TopicConfig, TopicName, TopicPatch};
 use prombus_engine::Limits;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
@@ -28,6 +29,12 @@ pub struct ConfigFile {
     pub limits: LimitValues,
     /// How topics come into being, and the settings of some.
     pub topics: Topics,
+    /// Collections that commits write, which are made when the hub starts.
+    pub collections: BTreeMap<String, Collection>,
+    /// How documents are served.
+    pub snapshots: Snapshots,
+    /// Projections, which are made when the hub starts.
+    pub projection: Vec<Projection>,
 }
 
 /// How the hub is reached.
@@ -122,6 +129,7 @@ impl ConfigFile {
                 limits.event_bytes, limits.commit_bytes
             ));
         }
+        state::validate(&self.collections, &self.projection)?;
         for (name, patch) in &self.topics.named {
             validate_topic(name, patch).map_err(|what| format!("topics.\"{name}\": {what}"))?;
         }

@@ -103,7 +103,7 @@ fn a_topic_without_quotes_is_explained() {
 
 #[test]
 fn what_comes_later_is_refused_and_not_ignored() {
-    for text in ["[schemas]\ndir = \"x\"", "[[projection]]\nname = \"x\"", "[store]\nurl = \"mongodb://x\""] {
+    for text in ["[schemas]\ndir = \"x\"", "[store]\nurl = \"mongodb://x\""] {
         let (_, what) = problem(text);
         assert!(what.contains("in this build yet"), "{text}: {what}");
     }

@@ -1,11 +1,30 @@
-//! Where the hub listens, and where it refuses to.
+//! Where is listened, and where that is refused.
 
 use crate::failure::Failure;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// Binds `listen`. Unless it may be `open` to others, that is only done where nobody else can reach it.
-pub async fn bind(listen: &str, open: bool) -> Result<TcpListener, Failure> {
+/// Who may reach what listens.
+pub enum Reach {
+    /// Everyone.
+    Open,
+    /// Only this machine, and why; `{address}` stands for the address that others could reach.
+    Loopback(&'static str),
+}
+
+impl Reach {
+    /// Everyone if that is `open`, and this machine otherwise.
+    pub fn of(open: bool, why: &'static str) -> Self {
+        if open { Self::Open } else { Self::Loopback(why) }
+    }
+}
+
+/// Why a hub without authentication is not for everyone.
+pub const NO_AUTH: &str = "this hub has no authentication, so it does not listen on {address}, where others can reach it: \
+     set auth.mode, listen on 127.0.0.1, or say --insecure if everyone there may do everything";
+
+/// Binds `listen`, unless others can reach it and must not.
+pub async fn bind(listen: &str, reach: Reach) -> Result<TcpListener, Failure> {
     // Only a port means every address, as it does elsewhere.
     let full = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&full)
@@ -17,14 +36,11 @@ pub async fn bind(listen: &str, open: bool) -> Result<TcpListener, Failure> {
         })?
         .collect();
     if let Some(reachable) = addresses.iter().find(|address| !address.ip().is_loopback())
-        && !open
+        && let Reach::Loopback(why) = reach
     {
-        return Err(Failure::Usage(format!(
-            "this hub has no authentication, so it does not listen on {reachable}, where others can reach it: \
-             set auth.mode, listen on 127.0.0.1, or say --insecure if everyone there may do everything"
-        )));
+        return Err(Failure::Usage(why.replace("{address}", &reachable.to_string())));
     }
     TcpListener::bind(&addresses[..]).await.map_err(|error| {
-        Failure::Failed(format!("cannot listen on {listen}: {error}; is another hub running there?"))
+        Failure::Failed(format!("cannot listen on {listen}: {error}; is something else running there?"))
     })
 }

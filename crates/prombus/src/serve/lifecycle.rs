@@ -1,12 +1,13 @@
 //! The life of a hub: listen, open the store, serve, drain, close.
 
-use super::address;
+use super::address::{self, NO_AUTH, Reach};
 use super::settings::Settings;
 use super::signals::Signals;
-use crate::config::Topics;
+use crate::config::{Projection, Topics};
 use crate::failure::Failure;
 use crate::store;
 use prombus_core::{Clock, SystemClock, TopicConfig, TopicName, TopicPatch};
+use prombus_engine::collections::CollectionSettings;
 use prombus_engine::{Hub, HubOptions};
 use prombus_server::{AuthOptions, Gateway};
 use std::net::SocketAddr;
@@ -93,7 +94,8 @@ impl Front {
     async fn open(settings: &Settings) -> Result<Self, Failure> {
         let gateway = Gateway::new(settings.gateway.clone()).map_err(Failure::Failed)?;
         let anyone = matches!(settings.gateway.auth, AuthOptions::None);
-        let listener = address::bind(&settings.listen, !anyone || settings.insecure).await?;
+        let listener =
+            address::bind(&settings.listen, Reach::of(!anyone || settings.insecure, NO_AUTH)).await?;
         let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({
@@ -119,9 +121,42 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     for (name, patch) in named {
         settle_topic(&hub, name, patch.clone()).await?;
     }
+    for (name, collection) in &settings.collections {
+        settle_collection(&hub, name, collection.settings()).await?;
+    }
     let failed = |error| Failure::Failed(format!("the projections cannot be started: {error}"));
     hub.projections().start().await.map_err(failed)?;
+    for projection in &settings.projections {
+        settle_projection(&hub, projection).await?;
+    }
     Ok(hub)
+}
+
+/// Makes the collection as the configuration has it.
+async fn settle_collection(hub: &Hub, name: &str, settings: CollectionSettings) -> Result<(), Failure> {
+    let put = hub.collections().put(name, settings).await;
+    let (_, made) = put.map_err(|why| {
+        Failure::Failed(format!("cannot settle collection {name} of the configuration: {why}"))
+    })?;
+    if made {
+        tracing::info!("collection {name} created");
+    }
+    Ok(())
+}
+
+/// Makes the projection as the configuration has it, also where it was defined otherwise before.
+async fn settle_projection(hub: &Hub, projection: &Projection) -> Result<(), Failure> {
+    let Projection { name, definition } = projection;
+    let put = hub.projections().put(name, definition.clone()).await;
+    let (status, made) = put.map_err(|why| {
+        Failure::Failed(format!("cannot settle projection {name} of the configuration: {why}"))
+    })?;
+    if made {
+        tracing::info!("projection {name} created");
+    } else if status.stale {
+        tracing::warn!("projection {name} has documents of another definition: rebuild it to make them anew");
+    }
+    Ok(())
 }
 
 /// Makes the topic as the configuration has it. Partitions cannot shrink: one that has more keeps them.

@@ -1,8 +1,8 @@
 //! `prombus serve`: the hub, from its settings to its end.
 
-mod address;
+pub mod address;
 mod lifecycle;
-mod logging;
+pub mod logging;
 mod settings;
 pub mod signals;
 

@@ -1,10 +1,11 @@
 //! Where each setting comes from: flags win over the environment, the environment over the file.
 
 use super::{LogFormat, ServeArgs};
-use crate::config::{ConfigFile, Topics};
+use crate::config::{Collection, ConfigFile, Projection, Topics};
 use crate::failure::Failure;
 use prombus_engine::Limits;
 use prombus_server::{GatewayOptions, TlsFiles};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ pub struct Settings {
     pub log_format: LogFormat,
     pub limits: Limits,
     pub topics: Topics,
+    /// Collections that commits write, by name.
+    pub collections: BTreeMap<String, Collection>,
+    pub projections: Vec<Projection>,
     /// How the hub is reached.
     pub gateway: GatewayOptions,
 }
@@ -70,6 +74,8 @@ impl Settings {
             limits: file.limits.limits(),
             gateway: gateway_options(flags, around, (path.as_deref(), &file))?,
             topics: file.topics,
+            collections: file.collections,
+            projections: file.projection,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! One test a rule, without a socket.
 
+mod committing;
+
 use super::*;
 use crate::NewEvent;
 use crate::live::command::{Appended, Entry, Producer, Window};

@@ -1,0 +1,186 @@
+//! `prombus projections`: lists, shows, defines, rebuilds and deletes projections.
+
+use super::definitions;
+use super::input;
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::output::{self, Record};
+use crate::progress;
+use clap::{Args, Subcommand};
+use prombus_client::{Client, ProjectionAnswer, ProjectionPartition, ProjectionState};
+use std::time::Duration;
+
+/// How often a rebuild that is waited for is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus projections list
+  prombus projections put processes.toml
+  prombus projections rebuild processes --wait";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ProjectionsArgs {
+    #[command(subcommand)]
+    command: ProjectionsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ProjectionsCommand {
+    /// List all projections
+    #[command(after_help = "Example:\n  prombus projections list")]
+    List,
+    /// Show one projection: its definition, how far it is, and what failed
+    #[command(after_help = "Example:\n  prombus projections show processes")]
+    Show {
+        /// Projection to show
+        projection: String,
+    },
+    /// Define projections, or define them anew; that takes effect for new events
+    #[command(after_help = PUT_EXAMPLES)]
+    Put {
+        /// File with the definition, or - for stdin: TOML with [[projection]] tables, or a JSON object
+        #[arg(value_name = "FILE|-")]
+        file: String,
+        /// Name of the projection, where a JSON object has none
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+    },
+    /// Delete a projection with its collections
+    #[command(after_help = "Example:\n  prombus projections delete processes")]
+    Delete {
+        /// Projection to delete
+        projection: String,
+    },
+    /// Make the collections of a projection anew; readers see the old ones until that is done
+    #[command(after_help = "Example:\n  prombus projections rebuild processes --wait")]
+    Rebuild {
+        /// Projection to rebuild
+        projection: String,
+        /// Also where part of the history is no longer kept
+        #[arg(long)]
+        partial: bool,
+        /// Wait until it is done
+        #[arg(long)]
+        wait: bool,
+    },
+}
+
+const PUT_EXAMPLES: &str = "\
+Examples:
+  prombus projections put processes.toml
+  echo '{\"topic\":\"process.state\",\"collection\":\"processes\"}' | prombus projections put - --name processes";
+
+pub fn run(hub: &HubArgs, args: ProjectionsArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    hub::block_on(async {
+        match args.command {
+            ProjectionsCommand::List => write(&client.projections().await?),
+            ProjectionsCommand::Show { projection } => show(&found(&client, &projection).await?),
+            ProjectionsCommand::Put { file, name } => put(&client, &file, name).await,
+            ProjectionsCommand::Delete { projection } => {
+                client.delete_projection(&projection).await?;
+                eprintln!("projection {projection} deleted");
+                Ok(())
+            }
+            ProjectionsCommand::Rebuild { projection, partial, wait } => {
+                let begun = client.rebuild(&projection, partial).await?;
+                if !wait {
+                    eprintln!("projection {projection} is being rebuilt");
+                    return write(&[begun]);
+                }
+                write(&[until_rebuilt(&client, begun).await?])
+            }
+        }
+    })
+}
+
+async fn found(client: &Client, name: &str) -> Result<ProjectionAnswer, Failure> {
+    let missing = || Failure::Failed(format!("projection {name} does not exist (not_found)"));
+    client.projection(name).await?.ok_or_else(missing)
+}
+
+async fn put(client: &Client, file: &str, name: Option<String>) -> Result<(), Failure> {
+    let bad = |why: String| Failure::Usage(format!("{}: {why}", input::name(file)));
+    let named = definitions::parse(&input::read(file)?, name).map_err(bad)?;
+    let mut put = Vec::new();
+    for (name, definition) in named {
+        let answer = client.put_projection(&name, &definition).await?;
+        if answer.stale {
+            eprintln!("projection {name} has documents of another definition: rebuild it to make them anew");
+        }
+        put.push(answer);
+    }
+    write(&put)
+}
+
+/// Waits for the end of a rebuild, and shows how far it is.
+async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<ProjectionAnswer, Failure> {
+    let name = now.name.clone();
+    let bar = progress::bar(now.rebuild.map_or(0, |rebuild| rebuild.lag), "events");
+    let mut failed = 0;
+    while let Some(rebuild) = now.rebuild {
+        failed = rebuild.failed;
+        // Events that come meanwhile are to be done as well.
+        let total = bar.length().unwrap_or(0).max(rebuild.lag);
+        bar.set_length(total);
+        bar.set_position(total - rebuild.lag);
+        // The hub does not say when it is done, so it is asked now and then.
+        tokio::time::sleep(LOOK_EVERY).await;
+        now = found(client, &name).await?;
+    }
+    bar.finish_and_clear();
+    if now.state == ProjectionState::Stopped {
+        let why = now.reason.as_deref().unwrap_or("it has stopped");
+        return Err(Failure::Failed(format!("projection {name} was not rebuilt: {why}")));
+    }
+    if failed > 0 {
+        eprintln!("{} failed in it", output::counted(failed, "event"));
+    }
+    eprintln!("projection {name} is rebuilt");
+    Ok(now)
+}
+
+fn show(projection: &ProjectionAnswer) -> Result<(), Failure> {
+    write(std::slice::from_ref(projection))?;
+    // The line for programs has all of it already.
+    if output::is_terminal() {
+        let definition = serde_json::to_string_pretty(&projection.definition).unwrap_or_default();
+        output::write_all(format!("\n{definition}\n\n").as_bytes())?;
+        let rows: Vec<_> = projection.partitions.iter().map(partition_row).collect();
+        output::write_records(&PARTITION_COLUMNS, &rows)?;
+    }
+    Ok(())
+}
+
+const PARTITION_COLUMNS: [&str; 4] = ["partition", "next", "tail", "lag"];
+
+fn partition_row(partition: &ProjectionPartition) -> Record {
+    let ProjectionPartition { partition, next, tail, lag } = *partition;
+    let cells = [u64::from(partition), next, tail, lag].map(|number| number.to_string());
+    Record { json: String::new(), cells: cells.to_vec() }
+}
+
+const COLUMNS: [&str; 9] =
+    ["projection", "kind", "topic", "collections", "state", "lag", "errors", "rebuild", "why"];
+
+fn write(projections: &[ProjectionAnswer]) -> Result<(), Failure> {
+    let record = |projection: &ProjectionAnswer| {
+        let stale = if projection.stale { ", stale" } else { "" };
+        let why = projection.reason.as_ref().or(projection.last_error.as_ref());
+        let cells = vec![
+            projection.name.clone(),
+            projection.kind.clone(),
+            projection.topic.clone(),
+            projection.collections.join(" "),
+            format!("{}{stale}", projection.state),
+            projection.lag.to_string(),
+            projection.errors.to_string(),
+            projection.rebuild.map(|rebuild| format!("{} to go", rebuild.lag)).unwrap_or_default(),
+            why.map(|why| why.replace('\n', " ")).unwrap_or_default(),
+        ];
+        Record::of(projection, cells)
+    };
+    output::write_records(&COLUMNS, &projections.iter().map(record).collect::<Result<Vec<_>, _>>()?)
+}

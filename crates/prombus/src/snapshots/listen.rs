@@ -1,0 +1,83 @@
+//! The accept loop: one task a connection, and an end that waits for requests under way, but not for ever.
+
+use super::passing::Passing;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The most connections at once; more wait until one ends.
+const MAX_CONNECTIONS: usize = 10_000;
+/// How long a client may take to send the head of a request, and how long a connection may be idle.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests under way may take once no new ones are wanted.
+const MAX_GOODBYE: Duration = Duration::from_secs(5);
+/// How long to wait after a connection could not be accepted, for want of file handles say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `ended` is done and connections have ended or been given up.
+pub async fn serve(listener: TcpListener, passing: Arc<Passing>, ended: impl Future<Output = ()>) {
+    let (stop, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut ended = pin!(ended);
+    loop {
+        tokio::select! {
+            () = &mut ended => break,
+            _ = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(converse(stream, passing.clone(), stopped.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    // Too many open files, most likely: asking again at once would only burn a core.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    stop.send_replace(true);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(MAX_GOODBYE, all_ended).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "connections were cut off: they took too long to end"
+        );
+        connections.shutdown().await;
+    }
+}
+
+async fn converse(stream: TcpStream, passing: Arc<Passing>, mut stopped: watch::Receiver<bool>) {
+    // Answers are written whole; waiting to fill a packet would only delay them.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let passing = passing.clone();
+        async move { Ok::<_, Infallible>(passing.answer(&request).await) }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut serving = pin!(serving);
+    let stop = async {
+        // That the sender is gone means the same.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        () = stop => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        // Clients go away and send nonsense; that is their affair.
+        tracing::debug!(%error, "a connection ended");
+    }
+}

@@ -1,0 +1,102 @@
+//! `prombus snapshots`: one collection of a hub for those who only read it, with addresses of its own.
+//!
+//! It keeps nothing: each request goes to the hub, with its conditions, and the answer goes back as it is. Caches in
+//! front of it work as they do in front of the hub.
+
+mod listen;
+mod passing;
+
+use crate::failure::Failure;
+use crate::hub::HubArgs;
+use crate::serve::signals::Signals;
+use crate::serve::{LogFormat, address, logging};
+use clap::Args;
+use passing::Passing;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus snapshots --collection processes --listen :8091
+  prombus snapshots --collection processes --listen :8091 --url https://hub.example:7070 --token TOKEN
+  curl http://127.0.0.1:8091/snap/web1:stt:4242
+  curl 'http://127.0.0.1:8091/list?status=alive&cpu_pct[gte]=80'
+
+Whoever can reach the address can read the collection, with the rights of the token. So :8091 means
+127.0.0.1:8091, and addresses that others can reach are refused, unless --insecure is given; then :8091
+means every address.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SnapshotsArgs {
+    /// Collection to serve
+    #[arg(long, value_name = "NAME", value_parser = parse_collection)]
+    collection: String,
+    /// Where to listen [default: 127.0.0.1:8091]; only a port is one of 127.0.0.1, and port 0 any free one
+    #[arg(long, value_name = "[HOST]:PORT", default_value = ":8091", hide_default_value = true)]
+    listen: String,
+    /// Listen on an address that others can reach, although everyone may read the collection there
+    #[arg(long)]
+    insecure: bool,
+    /// How lines of the log look [default: text]
+    #[arg(long, value_name = "json|text", value_parser = LogFormat::parse)]
+    log_format: Option<LogFormat>,
+}
+
+fn parse_collection(text: &str) -> Result<String, String> {
+    prombus_core::collection::check_name(text).map(|name| name.to_string()).map_err(|error| error.to_string())
+}
+
+/// Serves the collection until it is told to end.
+pub fn run(hub: &HubArgs, args: &SnapshotsArgs) -> Result<(), Failure> {
+    let passing = Passing { client: hub.client()?, collection: args.collection.clone() };
+    logging::start(args.log_format.unwrap_or_default());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
+    runtime.block_on(serve(args, Arc::new(passing)))
+}
+
+async fn serve(args: &SnapshotsArgs, passing: Arc<Passing>) -> Result<(), Failure> {
+    let mut signals = Signals::take()?;
+    let listener = address::bind(&whole_address(args), address::Reach::of(args.insecure, NO_TOKENS)).await?;
+    let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
+    let (collection, hub) = (&passing.collection, passing.client.url());
+    tracing::info!(url = %format_args!("http://{address}"), %collection, %hub, "ready");
+    let ended = async {
+        let signal = signals.next().await;
+        tracing::info!("{signal}: ending");
+    };
+    listen::serve(listener, passing.clone(), ended).await;
+    tracing::info!("ended");
+    Ok(())
+}
+
+const NO_TOKENS: &str = "whoever reaches this may read the collection, so it does not listen on {address}, where others \
+     can: listen on 127.0.0.1, or say --insecure if everyone there may read it";
+
+/// Only a port is one of this machine, unless everyone is welcome.
+fn whole_address(args: &SnapshotsArgs) -> String {
+    match args.listen.starts_with(':') && !args.insecure {
+        true => format!("127.0.0.1{}", args.listen),
+        false => args.listen.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_port_is_one_of_this_machine() {
+        let args = |listen: &str, insecure| SnapshotsArgs {
+            collection: "c".into(),
+            listen: listen.into(),
+            insecure,
+            log_format: None,
+        };
+        assert_eq!(whole_address(&args(":8091", false)), "127.0.0.1:8091");
+        assert_eq!(whole_address(&args(":8091", true)), ":8091");
+        assert_eq!(whole_address(&args("0.0.0.0:1", false)), "0.0.0.0:1");
+    }
+}
