@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Answer, Served, as_one_who, document, guarded, send, start, start_with};
+use prombus_wire::CommitAnswer;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
@@ -72,6 +73,72 @@ async fn leases_that_are_none() {
 }
 
 #[tokio::test]
+async fn all_of_it_happens() {
+    let hub = start().await;
+    hub.fill("t", 2).await;
+    let lease = lease(&hub).await;
+    let body = json!({
+        "ack": [lease],
+        "writes": [{"collection": "c", "key": "k", "set": {"n": 1}}, {"collection": "c", "key": "l", "inc": {"n": 2}}],
+        "publish": [{"topic": "out", "payload": {"x": 1.10}, "key": "a"}],
+    });
+    let done = commit(&hub, &body).await;
+    let told: CommitAnswer = serde_json::from_str(&done.is(200).text).unwrap();
+    assert_eq!((told.events[0].topic.as_str(), told.events[0].offset), ("out", 0));
+    assert_eq!(json!(told.versions), json!({"c": {"k": 1, "l": 1}}));
+    let document = hub.get("/v1/collections/c/snap/k").await.is(200).json();
+    assert_eq!((&document["n"], &document["_v"]), (&json!(1), &json!(1)));
+    assert_eq!(hub.get("/v1/topics/out/events").await.is(200).json()["count"], 1);
+    let group = hub.get("/v1/topics/t/groups/g").await.is(200).json();
+    assert_eq!(group["partitions"][0]["next"], 1, "{group}");
+    let metrics = hub.get("/metrics").await;
+    assert!(metrics.text.contains("events_published_total{topic=\"out\"} 1\n"), "{}", metrics.text);
+    let spent = commit(&hub, &body).await.is_error(409, "lease_expired");
+    assert_eq!(spent["lease"], lease);
+    let stale = write(json!({"set": {}, "if_version": 0}));
+    let conflict = commit(&hub, &stale).await.is_error(409, "version_conflict");
+    assert_eq!(
+        (&conflict["actual"], &conflict["collection"], &conflict["key"]),
+        (&json!(1), &json!("c"), &json!("k"))
+    );
+}
+
+#[tokio::test]
+async fn the_same_id_is_answered_alike_to_those_who_may_know() {
+    let hub = start_with(guarded(&["publish:c", "publish:d"])).await;
+    let ask = |may: &str, body: Value| {
+        let request = as_one_who(may, hub.request(Method::POST, COMMIT));
+        send(request.header("content-type", "application/json").body(body.to_string()))
+    };
+    let mut body = write(json!({"inc": {"n": 1}}));
+    body["commit_id"] = json!("once");
+    let first = ask("publish:c", body.clone()).await;
+    assert_eq!(ask("publish:c", body.clone()).await.is(200).text, first.is(200).text);
+    body["writes"][0]["collection"] = json!("d");
+    let other = ask("publish:d", body).await;
+    other.is_error(403, "forbidden");
+    assert!(!other.text.contains("versions"), "{other:?}");
+}
+
+#[tokio::test]
+async fn commits_count_as_publishes() {
+    let mut setup = common::Setup::default();
+    setup.gateway.topic_events_per_s = 2;
+    let hub = start_with(setup).await;
+    let event = json!({"topic": "t", "payload": 1});
+    let refused = json!({"publish": [event], "writes": [{"collection": "c", "key": "k", "delete": true, "if_version": 7}]});
+    for _ in 0..5 {
+        commit(&hub, &refused).await.is_error(409, "version_conflict");
+    }
+    commit(&hub, &json!({"publish": [event, event, event, event, event, event]})).await.is(200);
+    let limited = commit(&hub, &json!({"publish": [event]})).await;
+    limited.is_error(429, "rate_limited");
+    assert!(limited.header("retry-after").is_some());
+    commit(&hub, &json!({"publish": [{"topic": "u", "payload": 1}]})).await.is(200);
+    commit(&hub, &write(json!({"set": {}}))).await.is(200);
+}
+
+#[tokio::test]
 async fn rights_come_before_everything() {
     let hub =
         start_with(guarded(&["publish:c", "publish:c publish:t", "subscribe:u", "read:** admin:**"])).await;
@@ -135,4 +202,36 @@ async fn frames_are_refused_alike() {
         assert_eq!(refused["code"], "lease_expired");
     });
     talk.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_settles_what_its_connection_holds() {
+    let hub = start().await;
+    hub.fill("t", 2).await;
+    let address = hub.address;
+    let talk = tokio::task::spawn_blocking(move || {
+        let mut line = Line::open(address);
+        let subscribe = json!({"op": "SUBSCRIBE", "topic": "t", "group": "g", "corr": 1,
+            "opts": {"from": "earliest", "ordering": "partition", "maxInFlight": 1}});
+        assert_eq!(line.ask(subscribe)["op"], "OK");
+        let inc = json!([{"collection": "c", "key": "k", "inc": {"n": 1}}]);
+        let first = line.next();
+        let commit = json!({"op": "COMMIT", "corr": 2, "ack": [first["ctx"]["lease"]], "writes": inc});
+        line.0.send(Message::text(commit.to_string())).unwrap();
+        // The next event comes once the first is settled, before or after that is told.
+        let (one, other) = (line.next(), line.next());
+        let (done, second) = if one["op"] == "OK" { (one, other) } else { (other, one) };
+        assert_eq!(done, json!({"op": "OK", "corr": 2, "events": [], "versions": {"c": {"k": 1}}}));
+        assert_eq!(second["event"]["offset"], 1);
+        let ack = json!({"op": "ACK", "topic": "t", "group": "g", "corr": 3, "id": first["event"]["id"]});
+        assert_eq!(line.ask(ack)["code"], "unknown_id", "it is no longer held");
+        let done = line.ask(json!({"op": "COMMIT", "corr": 4, "ack": [second["ctx"]["lease"]]}));
+        assert_eq!(done["op"], "OK");
+    });
+    talk.await.unwrap();
+    let group = hub.get("/v1/topics/t/groups/g").await.is(200).json();
+    assert_eq!(
+        (&group["partitions"][0]["next"], &group["partitions"][0]["in_flight"]),
+        (&json!(2), &json!(0))
+    );
 }
