@@ -1,6 +1,7 @@
 //! Answers that are worth writing by hand, because there are many of them.
 
 use crate::media::JSON;
+use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Appended, Durability, Event, Receipt, TopicName};
@@ -15,8 +16,8 @@ const PUBLISHED_BYTES: usize = 224;
 pub(crate) const DELIVERY_BYTES: usize = 448;
 
 /// A body that is JSON already.
-pub(crate) fn json(status: StatusCode, body: Vec<u8>) -> Response {
-    (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
+pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
+    (status, [(header::CONTENT_TYPE, JSON)], body.into()).into_response()
 }
 
 /// A value as JSON.

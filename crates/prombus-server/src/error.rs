@@ -2,9 +2,13 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use prombus_core::collection::{BadCollectionName, BadField};
 use prombus_core::topic::BadTopicName;
 use prombus_core::{CommitError, JsonError, ReadError};
+use prombus_engine::collections::CollectionError;
+use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::GroupError;
+use prombus_engine::projections::ProjectionError;
 use prombus_engine::{BadFilter, BusError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
@@ -77,6 +81,17 @@ impl ApiError {
     pub fn rate_limited(message: impl Into<String>, wait: Duration) -> Self {
         let ms = wait.as_millis() as u64 + 1;
         Self::new(ErrorCode::RateLimited, message).with(RETRY_AFTER_MS, ms)
+    }
+
+    /// A lease that settles nothing any more.
+    pub fn lease_expired(lease: &str) -> Self {
+        let message = "the lease has expired, was settled already, or passed on; nothing was committed";
+        Self::new(ErrorCode::LeaseExpired, message).with("lease", lease)
+    }
+
+    /// What is asked for is under way, and there is no code of its own for that.
+    pub fn under_way(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::CONFLICT, ..Self::bad_request(message) }
     }
 
     /// The body has a type that the route does not take.
@@ -201,6 +216,18 @@ impl From<BadTopicName> for ApiError {
     }
 }
 
+impl From<BadCollectionName> for ApiError {
+    fn from(error: BadCollectionName) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<BadField> for ApiError {
+    fn from(error: BadField) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
 impl From<BadFilter> for ApiError {
     fn from(error: BadFilter) -> Self {
         Self::new(ErrorCode::BadFilter, error.to_string())
@@ -241,13 +268,21 @@ impl From<CommitError> for ApiError {
             }
             CommitError::ExpectationFailed { actual, .. } => Self::new(ErrorCode::ExpectationFailed, message)
                 .with("actual", json!({ "last_id": actual.map(|id| id.to_string()) })),
-            CommitError::VersionConflict { actual, .. } | CommitError::CursorMoved { actual, .. } => {
+            CommitError::VersionConflict { collection, key, actual } => {
+                Self::new(ErrorCode::VersionConflict, message)
+                    .with("collection", collection)
+                    .with("key", key)
+                    .with("actual", actual)
+            }
+            CommitError::CursorMoved { actual, .. } => {
                 Self::new(ErrorCode::VersionConflict, message).with("actual", actual)
             }
             CommitError::NotUnique { other, .. } => {
                 Self::new(ErrorCode::VersionConflict, message).with("other", other)
             }
-            CommitError::NotOwner { .. } => Self::new(ErrorCode::NotOwner, message),
+            CommitError::NotOwner { collection, owner } => {
+                Self::new(ErrorCode::NotOwner, message).with("collection", collection).with("owner", owner)
+            }
             CommitError::TooLarge { limit, .. } => Self::too_large(message).with("limit", limit),
             CommitError::DiskFull => Self::new(ErrorCode::DiskFull, message),
             CommitError::TopicExists(_)
@@ -303,10 +338,61 @@ impl From<GroupError> for ApiError {
     }
 }
 
+impl From<CollectionError> for ApiError {
+    fn from(error: CollectionError) -> Self {
+        match error {
+            CollectionError::BadName(error) => error.into(),
+            CollectionError::Bad(message) => Self::bad_request(message),
+            CollectionError::Read(error) => error.into(),
+            CollectionError::Bus(error) => error.into(),
+        }
+    }
+}
+
+impl From<ProjectionError> for ApiError {
+    fn from(error: ProjectionError) -> Self {
+        let message = error.to_string();
+        match error {
+            ProjectionError::NotFound(_) => Self::not_found(message),
+            ProjectionError::Bad(_) => Self::bad_request(message),
+            ProjectionError::BadExpression { place, error } => Self::new(ErrorCode::BadFilter, message)
+                .with("place", place)
+                .with("line", error.line)
+                .with("column", error.column),
+            ProjectionError::NotOwner { collection, owner } => {
+                Self::new(ErrorCode::NotOwner, message).with("collection", collection).with("owner", owner)
+            }
+            ProjectionError::Incomplete { partition, first } => {
+                Self::new(ErrorCode::Gone, message).with("partition", partition.0).with("first", first.0)
+            }
+            // Not `unavailable`: whoever tries again by himself would start one rebuild after the other.
+            ProjectionError::Rebuilding(_) => Self::under_way(message),
+            ProjectionError::Read(error) => error.into(),
+            ProjectionError::Bus(error) => error.into(),
+        }
+    }
+}
+
+impl From<CommitRefused> for ApiError {
+    fn from(error: CommitRefused) -> Self {
+        match error {
+            CommitRefused::Bad(message) => Self::bad_request(message),
+            CommitRefused::LeaseExpired(lease) => Self::lease_expired(&lease.to_string()),
+            CommitRefused::Group(error) => error.into(),
+            CommitRefused::Read(error) => error.into(),
+            CommitRefused::Bus(error) => {
+                let index = error.index();
+                Self::from(error).at_index(index)
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prombus_core::{Offset, TopicName};
+    use prombus_core::{Offset, Partition, TopicName};
+    use prombus_engine::groups::LeaseToken;
     use uuid::Uuid;
 
     fn topic() -> TopicName {
@@ -353,6 +439,44 @@ mod tests {
         assert_eq!(seen(QueryError::TopicReplaced), (410, "gone"));
         assert_eq!(seen(QueryError::BadToken), (400, "bad_request"));
         assert_eq!(seen(QueryError::UnknownId(Uuid::nil())), (404, "not_found"));
+    }
+
+    #[test]
+    fn refused_projections_collections_and_commits() {
+        let name = || "p".to_owned();
+        let place = || "write[0].key".to_owned();
+        let bad = BadFilter { message: "no".into(), line: 1, column: 7 };
+        let expression = ApiError::from(ProjectionError::BadExpression { place: place(), error: bad });
+        assert_eq!(
+            (&expression.details["place"], &expression.details["column"]),
+            (&json!(place()), &json!(7))
+        );
+        let incomplete =
+            ApiError::from(ProjectionError::Incomplete { partition: Partition(2), first: Offset(7) });
+        assert_eq!((&incomplete.details["partition"], &incomplete.details["first"]), (&json!(2), &json!(7)));
+        let lease = LeaseToken { session: 1, number: 2 };
+        let spent = ApiError::from(CommitRefused::LeaseExpired(lease));
+        assert_eq!(spent.details["lease"], lease.to_string());
+        let not_owner = || CommitError::NotOwner { collection: "c".into(), owner: Some(name()) };
+        let conflict = CommitError::IdConflict { index: 3, id: Uuid::nil() };
+        let conflict = ApiError::from(CommitRefused::Bus(BusError::Commit(conflict)));
+        assert_eq!(conflict.details["index"], 3);
+        let table: [(ApiError, _); 11] = [
+            (ProjectionError::NotFound(name()).into(), (404, "not_found")),
+            (ProjectionError::Bad(name()).into(), (400, "bad_request")),
+            (expression, (400, "bad_filter")),
+            (ProjectionError::NotOwner { collection: name(), owner: name() }.into(), (409, "not_owner")),
+            (incomplete, (410, "gone")),
+            (ProjectionError::Rebuilding(name()).into(), (409, "bad_request")),
+            (CollectionError::Bad(name()).into(), (400, "bad_request")),
+            (CollectionError::Bus(BusError::Commit(not_owner())).into(), (409, "not_owner")),
+            (CommitRefused::Bad(name()).into(), (400, "bad_request")),
+            (spent, (409, "lease_expired")),
+            (conflict, (409, "id_conflict")),
+        ];
+        for (error, expected) in table {
+            assert_eq!(seen(error), expected);
+        }
     }
 
     #[test]

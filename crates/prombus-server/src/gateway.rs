@@ -4,13 +4,15 @@ use crate::auth::{self, Action, Auth, AuthOptions, Need, Origins};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::rate::TopicRates;
-use crate::routes::{dlq, events, groups, keys, ops, publish, topics};
+use crate::routes::{
+    collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, topics,
+};
 use crate::serve;
 use crate::tls::{Tls, TlsFiles};
 use crate::watch as watching;
 use crate::ws;
 use axum::Router;
-use axum::http::Method;
+use axum::http::{HeaderValue, Method};
 use axum::routing::{get, post};
 use prombus_engine::Hub;
 use std::future::Future;
@@ -39,6 +41,8 @@ pub struct GatewayOptions {
     pub connection_events_per_s: u64,
     /// So many events a second may come to one topic; 0 is no limit.
     pub topic_events_per_s: u64,
+    /// How long caches may keep a document that they were given; whole seconds count.
+    pub snapshot_max_age: Duration,
     /// How callers are known.
     pub auth: AuthOptions,
     /// Pages of these origins may call, besides the hub's own; `*` is any.
@@ -57,6 +61,7 @@ impl Default for GatewayOptions {
             max_connections: 10_000,
             connection_events_per_s: 0,
             topic_events_per_s: 0,
+            snapshot_max_age: Duration::from_secs(5),
             auth: AuthOptions::None,
             allow_origins: Vec::new(),
             tls: None,
@@ -75,6 +80,8 @@ pub(crate) struct Shared {
     pub auth: Arc<Auth>,
     pub origins: Origins,
     pub rates: TopicRates,
+    /// What caches are told of documents.
+    pub cache_control: HeaderValue,
     tls: Option<Tls>,
     hub: OnceLock<Hub>,
     closing: watch::Sender<bool>,
@@ -103,11 +110,13 @@ impl Gateway {
     /// be read are an error that says why.
     pub fn new(options: GatewayOptions) -> Result<Self, String> {
         let routes = ROUTES.iter().map(|route| route.path);
+        let auth = Arc::new(Auth::open(options.auth.clone())?);
         Ok(Self(Arc::new(Shared {
             metrics: Metrics::new(routes),
-            auth: Arc::new(Auth::open(options.auth.clone())?),
             origins: Origins::new(options.allow_origins.clone(), matches!(options.auth, AuthOptions::None)),
             rates: TopicRates::new(options.topic_events_per_s),
+            cache_control: snapshots::cache_control(options.snapshot_max_age, auth.is_on()),
+            auth,
             tls: options.tls.clone().map(Tls::open).transpose()?,
             options,
             hub: OnceLock::new(),
@@ -176,6 +185,9 @@ const fn route(path: &'static str, methods: Methods, needs: &'static [(Method, N
 const READ: Need = Need::OnTopic(Action::Read);
 const PUBLISH: Need = Need::OnTopic(Action::Publish);
 const ADMIN: Need = Need::OnTopic(Action::Admin);
+const READ_COLLECTION: Need = Need::OnCollection(Action::Read);
+/// The route itself asks for the topic and the collections of the projection.
+const ADMIN_SOMEWHERE: Need = Need::Somewhere(Action::Admin);
 
 /// Every path. A test sees to it that each method has its need.
 const ROUTES: &[Route] = &[
@@ -216,6 +228,33 @@ const ROUTES: &[Route] = &[
         || post(dlq::replay),
         &[(Method::POST, Need::OnDeadLetters(Action::Admin))],
     ),
+    route("/v1/collections", || get(collections::list), &[(Method::GET, Need::Token)]),
+    route(
+        "/v1/collections/{collection}",
+        || get(collections::show).put(collections::put),
+        &[(Method::GET, READ_COLLECTION), (Method::PUT, Need::OnCollection(Action::Admin))],
+    ),
+    route("/v1/collections/{collection}/list", || get(documents::list), &[(Method::GET, READ_COLLECTION)]),
+    // The empty string is a key here too.
+    route("/v1/collections/{collection}/snap/", || get(snapshots::snap), &[(Method::GET, READ_COLLECTION)]),
+    route(
+        "/v1/collections/{collection}/snap/{key}",
+        || get(snapshots::snap),
+        &[(Method::GET, READ_COLLECTION)],
+    ),
+    route("/v1/projections", || get(projections::list), &[(Method::GET, ADMIN_SOMEWHERE)]),
+    route(
+        "/v1/projections/{name}",
+        || get(projections::show).put(projections::put).delete(projections::delete),
+        &[(Method::GET, ADMIN_SOMEWHERE), (Method::PUT, ADMIN_SOMEWHERE), (Method::DELETE, ADMIN_SOMEWHERE)],
+    ),
+    route(
+        "/v1/projections/{name}/rebuild",
+        || post(projections::rebuild),
+        &[(Method::POST, ADMIN_SOMEWHERE)],
+    ),
+    // What it asks for depends on what is in it.
+    route("/v1/commit", || post(commit::commit), &[(Method::POST, Need::Token)]),
     route("/ws", || get(ws::upgrade), &[(Method::GET, Need::TokenOrLater)]),
     route("/ops", || get(ops::ops), &[(Method::GET, Need::Somewhere(Action::Admin))]),
     route("/healthz", || get(ops::healthz), &[(Method::GET, Need::Nothing)]),

@@ -6,6 +6,9 @@
 mod answers;
 mod auth;
 mod body;
+mod commit;
+mod conditional;
+mod definition;
 mod error;
 mod gateway;
 mod media;

@@ -40,7 +40,11 @@ impl Metrics {
 
     /// Counts what a publish appended; what was there already is not counted again.
     pub fn count_published(&self, topic: &TopicName, receipt: &Receipt) {
-        let new = receipt.events.iter().filter(|event| !event.duplicate).count() as u64;
+        self.add_published(topic, receipt.events.iter().filter(|event| !event.duplicate).count() as u64);
+    }
+
+    /// Counts events that were appended.
+    pub fn add_published(&self, topic: &TopicName, new: u64) {
         if let Some(count) = self.published.read().get(topic) {
             count.fetch_add(new, Ordering::Relaxed);
             return;
@@ -139,6 +143,16 @@ pub(crate) fn sockets_text(open: u64) -> String {
     let mut text = Text(String::new());
     text.family("ws_connections", "gauge", "Open WebSocket connections.");
     text.sample("ws_connections", &[], open);
+    text.0
+}
+
+/// What is told of projections: how many events each is behind.
+pub(crate) fn projections_text<'a>(lags: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let mut text = Text(String::new());
+    text.family("projection_lag_events", "gauge", "Events that a projection has not seen yet.");
+    for (name, lag) in lags {
+        text.sample("projection_lag_events", &[("projection", name)], lag);
+    }
     text.0
 }
 

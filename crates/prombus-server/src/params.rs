@@ -58,6 +58,11 @@ impl Params {
         self.one(name)?.map(|text| parse_id(name, &text)).transpose()
     }
 
+    /// What was given and nobody took, as names and values in order.
+    pub fn rest(self) -> Vec<(String, String)> {
+        self.0
+    }
+
     /// Refuses what was given and nobody took.
     pub fn done(self, known: &str) -> Result<(), ApiError> {
         if self.0.is_empty() {

@@ -4,18 +4,17 @@ use crate::error::ApiError;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use prombus_core::TopicName;
+use prombus_core::collection;
 
 /// The parts of the path that the route leaves open, decoded.
-pub(crate) struct PathNames(Vec<(String, String)>);
+pub(crate) struct PathNames(RawPathParams);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathNames {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match RawPathParams::from_request_parts(parts, state).await {
-            Ok(params) => {
-                Ok(Self(params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
-            }
+            Ok(params) => Ok(Self(params)),
             Err(_) => Err(ApiError::bad_request("the path is not valid UTF-8 after percent-decoding")),
         }
     }
@@ -27,8 +26,15 @@ impl PathNames {
         Ok(TopicName::parse(self.get("topic"))?)
     }
 
+    /// The collection of the path.
+    pub fn collection(&self) -> Result<&str, ApiError> {
+        let name = self.get("collection");
+        collection::check_name(name)?;
+        Ok(name)
+    }
+
     /// What stands in the place of `name`; empty where the route has no such place.
     pub fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(given, _)| given == name).map_or("", |(_, value)| value)
+        self.0.iter().find(|(given, _)| *given == name).map_or("", |(_, value)| value)
     }
 }

@@ -31,14 +31,19 @@ impl Writer {
         }
         if let Some(Handover { tables, has_frozen }) = self.handover.take() {
             let rows = &mut self.stage.view.rows;
+            let mut frozen = None;
             if has_frozen {
-                rows.replace_frozen(tables);
+                frozen = rows.replace_frozen(tables);
                 self.is_checkpointing = false;
                 self.stuck = None;
             } else {
                 rows.replace_tables(tables);
             }
             self.show_between();
+            if let Some(frozen) = frozen {
+                // Letting go of many rows takes a while: not here, where there is another place for it.
+                let _ = self.chores.0.try_send(Chore::LetGo(frozen));
+            }
         }
         self.checkpoint_if_due();
     }

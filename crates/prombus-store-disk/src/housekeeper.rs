@@ -8,7 +8,7 @@ use crate::disk::is_full;
 use crate::kept::Kept;
 use crate::merger::{self, MergeJob, Merged};
 use crate::part::{Index, Part, index_path};
-use crate::rows::{self, Rows, Table, Tables};
+use crate::rows::{self, Overlay, Rows, Table, Tables};
 use crate::shared::Shared;
 use crate::sidecar::{self, PartFacts, Sidecar};
 use crate::view::View;
@@ -47,6 +47,8 @@ pub enum Chore {
     },
     /// Put a merged table in the place of those that it was made of.
     Merged(Merged),
+    /// Drop rows that are in a table now.
+    LetGo(Overlay),
     /// The writer is gone.
     Stop,
 }
@@ -164,6 +166,10 @@ impl Housekeeper {
                 Ok(())
             }
             Chore::Merged(merged) => self.take_merged(merged),
+            Chore::LetGo(rows) => {
+                drop(std::mem::take(rows));
+                Ok(())
+            }
             Chore::Stop => Ok(()),
         }
     }

@@ -291,7 +291,7 @@ impl<'a> Recovery<'a> {
         self.next_table += 1;
         let is_alive = view.is_alive();
         match rows::write_frozen(target, &view.rows, &is_alive) {
-            Ok(table) => view.rows.replace_frozen(Arc::new(view.rows.tables().with_newer(table))),
+            Ok(table) => drop(view.rows.replace_frozen(Arc::new(view.rows.tables().with_newer(table)))),
             Err(error) => {
                 // Without room, the hub still opens as long as memory lasts.
                 tracing::warn!(%error, "rows stay in memory, because no table can be written");

@@ -1,9 +1,9 @@
 //! Frames that a client sends over the WebSocket: JSON objects with their kind in `op`.
 
-use crate::publish::EventRequest;
+use crate::commit::{CommitEventRequest, CommitRequest, WriteRequest};
+use crate::publish::{EventRequest, given};
 use crate::text::Text;
 use crate::{ExpectRequest, Object};
-use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -126,9 +126,30 @@ frame! {
     }
 }
 
-/// Makes serde tell `null` from absent.
-fn given<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+frame! {
+    /// `COMMIT`.
+    pub struct CommitFrame {
+        /// See [`CommitRequest::commit_id`].
+        #[serde(borrow, default)]
+        pub commit_id: Option<Text<'a>>,
+        /// See [`CommitRequest::ack`].
+        #[serde(borrow, default)]
+        pub ack: Option<Vec<Text<'a>>>,
+        /// See [`CommitRequest::writes`].
+        #[serde(borrow, default)]
+        pub writes: Option<Vec<Object<WriteRequest<'a>>>>,
+        /// See [`CommitRequest::publish`].
+        #[serde(borrow, default)]
+        pub publish: Option<Vec<Object<CommitEventRequest<'a>>>>,
+    }
+}
+
+impl<'a> CommitFrame<'a> {
+    /// What it asks for.
+    pub fn into_request(self) -> CommitRequest<'a> {
+        let Self { commit_id, ack, writes, publish, .. } = self;
+        CommitRequest { commit_id, ack, writes, publish }
+    }
 }
 
 /// What goes with a payload.

@@ -4,6 +4,7 @@ use crate::answer::EventRecord;
 use crate::group::{DeliveryContext, DeliveryRecord};
 use crate::text::Text;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// Any frame of the hub. Which fields there are goes by `op`; fields that a client does not know are passed over.
 #[derive(Debug, Deserialize)]
@@ -38,9 +39,12 @@ pub struct HubFrame<'a> {
     /// What a publish waited for.
     #[serde(borrow, default)]
     pub durability: Option<Text<'a>>,
-    /// The events of a publish of several.
+    /// The events of a publish of several, or of a commit.
     #[serde(borrow, default)]
     pub events: Option<Vec<PublishedFrame<'a>>>,
+    /// The versions of the documents that a commit has written, by collection and key.
+    #[serde(default)]
+    pub versions: Option<BTreeMap<String, BTreeMap<String, u64>>>,
     /// The event of a delivery.
     #[serde(default)]
     pub event: Option<EventRecord>,

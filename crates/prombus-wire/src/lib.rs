@@ -4,6 +4,8 @@
 //! the producer sent. Answers are owned, for clients to hold. Nothing here knows what a request means.
 
 pub mod answer;
+pub mod collection;
+pub mod commit;
 pub mod error;
 pub mod frame;
 pub mod group;
@@ -16,10 +18,16 @@ pub use answer::{
     Counted, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch, TopicAnswer,
     Topics,
 };
+pub use collection::{
+    CollectionAnswer, CollectionRequest, Collections, DocumentsPage, FullIndexRequest, IndexAnswer,
+    IndexRequest, OwnerAnswer, ProjectionAnswer, ProjectionPartitionAnswer, ProjectionsAnswer, RebuildAnswer,
+    RebuildRequest,
+};
+pub use commit::{CommitAnswer, CommitEventRequest, CommitRequest, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};
 pub use frame::{
-    AuthFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame, SubscribeOptions,
-    SubscriptionFrame,
+    AuthFrame, CommitFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame,
+    SubscribeOptions, SubscriptionFrame,
 };
 pub use group::{
     AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,

@@ -14,7 +14,8 @@ use axum::response::{IntoResponse, Response};
 /// Lets requests through whose callers may ask for what they ask.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let page = app.origins.page(request.headers());
-    if let Some(answer) = page.preflight(request.method(), request.headers()) {
+    if let Some(mut answer) = page.preflight(request.method(), request.headers()) {
+        app.origins.vary(&mut answer);
         return answer;
     }
     let (mut parts, body) = request.into_parts();
@@ -35,7 +36,9 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
             error.into_response()
         }
     };
-    page.tell(answer)
+    let mut answer = page.tell(answer);
+    app.origins.vary(&mut answer);
+    answer
 }
 
 /// Finds out who asks, and whether they may. `None` is one who has not said so yet.

@@ -25,6 +25,8 @@ pub(crate) enum Need {
     ReadOrFollow,
     /// The action on the dead letters of the topic that the path names.
     OnDeadLetters(Action),
+    /// The action on the collection that the path names.
+    OnCollection(Action),
     /// To see the topic that the path names.
     SeeTopic,
     /// The action on anything at all; the route leaves out what its holder may not see.
@@ -54,6 +56,9 @@ impl Need {
                 let letters = topic.dead_letters();
                 let topic = letters.as_ref().unwrap_or(&topic).as_str();
                 caller.check(Ask { action, topic, group: None })
+            }
+            Self::OnCollection(action) => {
+                caller.check(Ask { action, topic: names.collection()?, group: None })
             }
             Self::SeeTopic if caller.may_see(&names.topic()?) => Ok(()),
             Self::SeeTopic => on_topic(Action::Read, None),

@@ -37,6 +37,13 @@ impl Origins {
         Self { named, anyone }
     }
 
+    /// Has a cache keep answers to different pages apart, where they differ.
+    pub fn vary(&self, answer: &mut Response) {
+        if !self.named.is_empty() {
+            answer.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));
+        }
+    }
+
     pub fn page(&self, headers: &HeaderMap) -> Page {
         let Some(origin) = headers.get(header::ORIGIN) else { return Page::Own };
         let text = origin.to_str().unwrap_or_default();
@@ -99,7 +106,6 @@ impl Page {
             let headers = answer.headers_mut();
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
             headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
-            headers.append(header::VARY, HeaderValue::from_static("origin"));
         }
         answer
     }

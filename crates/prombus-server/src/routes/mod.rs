@@ -1,6 +1,9 @@
 //! The handlers, one file a subject. Each takes a request apart, asks the hub, and puts the answer together.
 
+pub(crate) mod collections;
+pub(crate) mod commit;
 pub(crate) mod dlq;
+pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod groups;
@@ -9,5 +12,7 @@ pub(crate) mod lines;
 pub(crate) mod live;
 pub(crate) mod ndjson;
 pub(crate) mod ops;
+pub(crate) mod projections;
 pub(crate) mod publish;
+pub(crate) mod snapshots;
 pub(crate) mod topics;

@@ -1,6 +1,6 @@
 //! How the hub is doing, and requests that lead nowhere.
 
-use super::groups;
+use super::{groups, projections};
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
@@ -72,7 +72,8 @@ pub(crate) async fn ops(
         "disk_bytes": status.disk_bytes,
         "disk_free_bytes": status.disk_free_bytes,
     });
-    let answer = json!({"topics": topics, "groups": groups, "projections": [], "store": store});
+    let projections = projections::visible_to(&caller, hub).await?;
+    let answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
     Ok(json_of(StatusCode::OK, &answer))
 }
 
@@ -88,6 +89,10 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
         let samples: Vec<GroupSample> =
             groups.iter().map(|(group, status)| GroupSample::new(group, status)).collect();
         text.push_str(&crate::metrics::groups_text(&samples, hub.groups().times()));
+        // So are projections, as one.
+        let projections = hub.projections().list().await.unwrap_or_default();
+        let lags = projections.iter().map(|status| (status.name.as_str(), status.lag));
+        text.push_str(&crate::metrics::projections_text(lags));
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

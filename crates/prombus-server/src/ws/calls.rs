@@ -3,6 +3,8 @@
 use super::frames::Corr;
 use super::publishing::{Publish, Published, Publishing};
 use super::session::{Effect, Key, Session};
+use crate::auth::Caller;
+use crate::commit::{Asked, By, Committed};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
@@ -32,6 +34,12 @@ pub(super) enum Done {
     Settled {
         corr: Corr,
         result: Result<Vec<bool>, ApiError>,
+    },
+    Committed {
+        corr: Corr,
+        /// What it counted as while it was not answered.
+        bytes: usize,
+        result: Result<Committed, ApiError>,
     },
     Delivered {
         key: Key,
@@ -77,6 +85,8 @@ impl Drop for Live {
 
 /// The calls that are under way.
 pub(super) struct Calls {
+    app: App,
+    rate: ConnectionRate,
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     publishing: Publishing,
@@ -84,15 +94,17 @@ pub(super) struct Calls {
     groups: HashMap<Key, Arc<GroupCall>>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
-    /// About how many bytes of publishes are not.
+    /// About how many bytes of publishes and commits are not.
     unanswered_bytes: usize,
 }
 
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        let publishing = Publishing::new(app, rate, hub.limits().commit_bytes);
+        let publishing = Publishing::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
         Self {
+            app,
+            rate,
             hub,
             running,
             publishing,
@@ -108,7 +120,7 @@ impl Calls {
         self.unanswered
     }
 
-    /// About how many bytes of publishes are not answered yet.
+    /// About how many bytes of publishes and commits are not answered yet.
     pub fn unanswered_bytes(&self) -> usize {
         self.unanswered_bytes
     }
@@ -141,6 +153,10 @@ impl Calls {
             Done::Published(published) => {
                 self.unanswered_bytes -= published.iter().map(|one| one.bytes).sum::<usize>();
                 published.len()
+            }
+            Done::Committed { bytes, .. } => {
+                self.unanswered_bytes -= bytes;
+                1
             }
             Done::Subscribed { .. } | Done::Settled { .. } => 1,
             _ => 0,
@@ -176,7 +192,7 @@ impl Calls {
 
     /// Starts what the session asks for.
     pub fn start(&mut self, effect: Effect) {
-        if matches!(effect, Effect::Publish { .. } | Effect::Subscribe { .. } | Effect::Settle { .. }) {
+        if !matches!(effect, Effect::Send(_) | Effect::Pull(..) | Effect::Stop(_) | Effect::Leave(..)) {
             self.unanswered += 1;
         }
         match effect {
@@ -188,6 +204,7 @@ impl Calls {
             }
             Effect::Subscribe { corr, keys, call } => self.subscribe(corr, keys, call),
             Effect::Settle { corr, key, call } => self.settle(corr, &key, call),
+            Effect::Commit { corr, caller, asked } => self.commit(corr, caller, *asked),
             Effect::Pull(key, pull) => self.pull(key, pull),
             Effect::Stop(key) => {
                 if let Some(pull) = self.live.get_mut(&key).and_then(|live| live.pull.take()) {
@@ -226,6 +243,19 @@ impl Calls {
             Done::Settled { corr, result }
         };
         self.running.push(settle.boxed());
+    }
+
+    fn commit(&mut self, corr: Corr, caller: Caller, asked: Asked) {
+        // What was published before goes before.
+        self.publishing.submit();
+        let (app, rate, bytes) = (self.app.clone(), self.rate.clone(), asked.bytes);
+        self.unanswered_bytes += bytes;
+        let work = async move {
+            let result = asked.carry_out(By { app: &app, rate: &rate, caller: &caller }).await;
+            Done::Committed { corr, bytes, result }
+        };
+        // Without the runtime's budget, whose end would hold some back at their start and let later ones pass them.
+        self.running.push(tokio::task::unconstrained(work).boxed());
     }
 
     fn pull(&mut self, key: Key, pull: Pull) {
@@ -319,6 +349,7 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
             session.subscribed(corr, keys, result.map(drop), out)
         }
         Some(Done::Settled { corr, result }) => session.settled(corr, result, out),
+        Some(Done::Committed { corr, result, .. }) => session.committed(corr, result, out),
         Some(Done::Delivered { key, deliveries, max_attempts }) => {
             session.delivered(key, deliveries, max_attempts, out);
         }

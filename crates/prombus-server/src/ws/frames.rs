@@ -4,7 +4,7 @@ use super::session::Key;
 use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter};
 use crate::error::ApiError;
 use prombus_core::json::write_string;
-use prombus_core::{Appended, Durability, Partition, Receipt};
+use prombus_core::{Appended, Durability, Json, Partition, Receipt};
 use prombus_engine::groups::Delivery;
 use uuid::Uuid;
 
@@ -39,6 +39,19 @@ pub(crate) fn published(corr: &str, array: bool, receipt: &Receipt) -> Vec<u8> {
         appended(event, &mut out);
     }
     out.push(b'}');
+    out
+}
+
+/// What a commit has done, beside the fields of every answer.
+pub(crate) fn committed(corr: &str, answer: &Json) -> Vec<u8> {
+    let mut out = with_corr("OK", corr);
+    match answer.as_bytes() {
+        b"{}" => out.push(b'}'),
+        answer => {
+            out.push(b',');
+            out.extend_from_slice(answer.get(1..).unwrap_or_default());
+        }
+    }
     out
 }
 

@@ -4,6 +4,7 @@
 use super::frames::{self, Corr};
 use super::held::Held;
 use crate::auth::{Action, Ask, Auth, Caller};
+use crate::commit::{Asked, Committed};
 use crate::error::ApiError;
 use crate::outgoing;
 use crate::params::parse_id;
@@ -12,12 +13,13 @@ use crate::routes::publish::parse_array;
 use bytes::Bytes;
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
+use prombus_engine::commits::LeaseOf;
 use prombus_engine::groups::{
     Delivery, GroupCall, GroupName, LeaseToken, MAX_BATCH, Pull, Settle, SettleCall,
 };
 use prombus_wire::{
-    AuthFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame, SubscribeOptions,
-    SubscriptionFrame, parse_object,
+    AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame,
+    SubscribeOptions, SubscriptionFrame, parse_object,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -62,6 +64,8 @@ pub(crate) enum Effect {
     Leave(Key, Vec<LeaseToken>),
     /// Settle deliveries, and say so with [`Session::settled`].
     Settle { corr: Corr, key: Key, call: SettleCall },
+    /// Carry out a commit for the caller, and say so with [`Session::committed`].
+    Commit { corr: Corr, caller: Caller, asked: Box<Asked> },
 }
 
 impl Effect {
@@ -69,6 +73,7 @@ impl Effect {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Publish { events, .. } => events.iter().map(|one| one.event.size()).sum(),
+            Self::Commit { asked, .. } => asked.bytes,
             _ => 0,
         }
     }
@@ -152,9 +157,10 @@ impl Session {
             "UNSUBSCRIBE" => self.unsubscribe(text, &corr, out),
             "ACK" | "NACK" | "MODACK" => self.settle(&head.op, text, &corr, out),
             "PAUSE" | "RESUME" => self.pause(&head.op, text, &corr, out),
+            "COMMIT" => self.commit(text, &corr, out),
             other => Err(ApiError::bad_request(format!(
-                "op {other:?} is not known; there are AUTH, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, MODACK, PAUSE \
-                 and RESUME"
+                "op {other:?} is not known; there are AUTH, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, MODACK, PAUSE, \
+                 RESUME and COMMIT"
             ))),
         };
         if let Err(error) = taken {
@@ -397,6 +403,31 @@ impl Session {
             Ok(results) if !results.contains(&false) => accept(&corr, out),
             Ok(_) => refuse(corr, &expired(), out),
             Err(error) => refuse(corr, &error, out),
+        }
+    }
+
+    fn commit(&self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
+        let frame: CommitFrame<'_> = parse_object(text)?;
+        let caller = self.guest.caller.clone().ok_or_else(nobody)?;
+        let asked = Asked::parse(frame.into_request(), text, self.max_bytes)?;
+        asked.check(&caller)?;
+        out.push(Effect::Commit { corr: corr.clone(), caller, asked: Box::new(asked) });
+        Ok(())
+    }
+
+    /// What came of a commit. What it has settled is no longer held; where it failed, everything is held as before.
+    pub fn committed(&mut self, corr: Corr, result: Result<Committed, ApiError>, out: &mut Vec<Effect>) {
+        let Committed { answer, settled } = match result {
+            Ok(committed) => committed,
+            Err(error) => return refuse(corr, &error, out),
+        };
+        for (LeaseOf { topic, group }, lease) in settled {
+            if let Some(subscription) = self.subscriptions.get_mut(&Key { topic, group }) {
+                subscription.held.remove(lease);
+            }
+        }
+        if let Some(corr) = corr {
+            out.push(Effect::Send(frames::committed(&corr, &answer)));
         }
     }
 

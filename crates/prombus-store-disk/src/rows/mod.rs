@@ -66,14 +66,11 @@ impl Rows {
         })
     }
 
-    /// Puts a row, or removes it where there is no value.
-    pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
-        self.active.set(key, value);
-    }
-
-    /// Makes changes.
-    pub fn change(&mut self, changes: Vec<Row>) {
-        changes.into_iter().for_each(|(key, value)| self.set(key, value));
+    /// Puts rows, or removes those that have no value. Of all clones only one is ever changed; the others are views.
+    pub fn change(&mut self, rows: Vec<Row>) {
+        if !rows.is_empty() {
+            self.active.change(rows);
+        }
     }
 
     /// What the rows that are in no table take in memory, without those that are being written to one.
@@ -108,10 +105,11 @@ impl Rows {
         }
     }
 
-    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold.
-    pub fn replace_frozen(&mut self, tables: Arc<Tables>) {
-        self.frozen = None;
+    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold. Gives
+    /// that back, because it takes a while to let go of it.
+    pub fn replace_frozen(&mut self, tables: Arc<Tables>) -> Option<Overlay> {
         self.tables = tables;
+        self.frozen.take()
     }
 
     /// Puts tables in the place of those that are there, with the same rows.

@@ -14,6 +14,8 @@ type Model = BTreeMap<Bytes, Bytes>;
 enum Step {
     Put(Bytes, Bytes),
     Remove(Bytes),
+    /// What these do is taken back.
+    Fail(Vec<(Bytes, Option<Bytes>)>),
     Freeze,
     WriteTable,
     Merge(usize, usize),
@@ -40,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (key(), value()).prop_map(|(key, value)| Step::Put(key, value)),
         8 => key().prop_map(Step::Remove),
+        3 => prop::collection::vec((key(), prop::option::of(value())), 0..9).prop_map(Step::Fail),
         3 => Just(Step::Freeze),
         3 => Just(Step::WriteTable),
         2 => (0usize..6, 2usize..5).prop_map(|(from, count)| Step::Merge(from, count)),
@@ -64,12 +67,17 @@ impl World<'_> {
     fn step(&mut self, step: Step) {
         match step {
             Step::Put(key, value) => {
-                self.rows.set(key.clone(), Some(value.clone()));
+                self.rows.change(vec![(key.clone(), Some(value.clone()))]);
                 self.model.insert(key, value);
             }
             Step::Remove(key) => {
-                self.rows.set(key.clone(), None);
+                self.rows.change(vec![(key.clone(), None)]);
                 self.model.remove(&key);
+            }
+            Step::Fail(changes) => {
+                let before = self.rows.clone();
+                self.rows.change(changes);
+                self.rows = before;
             }
             Step::Freeze => {
                 let frozen = self.rows.frozen().is_some();
@@ -88,7 +96,8 @@ impl World<'_> {
         let table = write(self.target(), frozen.filtered(), frozen.iter().map(Ok)).unwrap();
         assert!(table.is_some(), "what is frozen is not empty");
         let tables = self.rows.tables().with_newer(table);
-        self.rows.replace_frozen(Arc::new(tables));
+        let frozen = self.rows.replace_frozen(Arc::new(tables));
+        assert!(frozen.is_some());
     }
 
     fn merge(&mut self, from: usize, count: usize, keep: &dyn Fn(&[u8]) -> bool) {
@@ -181,14 +190,26 @@ fn one_table(dir: &Path, rows: u32) -> Arc<Table> {
 
 #[test]
 fn a_view_is_left_alone_by_what_happens_after_it() {
+    let one = || Some(Bytes::from_static(b"1"));
+    let (a, b) = (Bytes::from_static(b"\x01a"), Bytes::from_static(b"\x01b"));
+    let all = || Bytes::from_static(b"\x01")..Bytes::from_static(b"\x02");
+    let list = |rows: &Rows| rows.range(all(), true).map(|row| row.unwrap().0).collect::<Vec<_>>();
     let mut rows = Rows::default();
-    rows.set(Bytes::from_static(b"\x01a"), Some(Bytes::from_static(b"1")));
+    rows.change(vec![(a.clone(), one())]);
     let before = rows.clone();
-    rows.set(Bytes::from_static(b"\x01a"), None);
+    rows.change(vec![(a.clone(), None), (b.clone(), one())]);
+    assert_eq!((list(&before), list(&rows)), (vec![a.clone()], vec![b.clone()]));
+    // A commit that fails is taken back, and another one comes.
+    rows = before.clone();
+    assert_eq!(list(&rows), [a.clone()]);
+    let other = Bytes::from_static(b"\x01c");
+    rows.change(vec![(other.clone(), one())]);
+    let bytes = rows.active_bytes();
     rows.freeze();
-    assert_eq!(rows.get(b"\x01a").unwrap(), None);
-    assert_eq!(before.get(b"\x01a").unwrap(), Some(Bytes::from_static(b"1")));
-    assert_eq!(before.active_bytes(), rows.frozen().unwrap().bytes() + 1);
+    assert_eq!(rows.get(&b).unwrap(), None);
+    assert_eq!((list(&before), list(&rows)), (vec![a.clone()], vec![other, a.clone()]));
+    assert_eq!((rows.active_bytes(), rows.frozen().unwrap().bytes()), (0, bytes));
+    assert_eq!(before.get(&a).unwrap(), one());
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn said(effects: Vec<Effect>) -> Vec<Value> {
         Effect::Pull(key, pull) => json!(format!("pull {} as {}", key.topic, pull.member.unwrap())),
         Effect::Stop(key) => json!(format!("stop {}", key.topic)),
         Effect::Leave(key, leases) => json!(format!("leave {} with {}", key.topic, leases.len())),
+        Effect::Commit { asked, .. } => json!(format!("commit of {} bytes", asked.bytes)),
         Effect::Settle { call, .. } => json!(format!("settle {}", call.settles.len())),
     };
     effects.into_iter().map(name).collect()
@@ -267,4 +268,65 @@ fn no_frame_settles_or_subscribes_without_measure() {
     let Some(Effect::Settle { call, .. }) = out.pop() else { panic!("{out:?}") };
     let Some(Some(Settle::Nack { reason: Some(reason), .. })) = call.settles.first() else { panic!() };
     assert!(reason.len() <= 4096 && long.starts_with(&**reason), "{}", reason.len());
+}
+
+const LEASE: LeaseToken = LeaseToken { session: 1, number: 1 };
+
+fn committed(answer: &str) -> Committed {
+    let Key { topic, group } = key();
+    let answer = Json::from_stored(answer.to_owned().into());
+    Committed { answer, settled: vec![(LeaseOf { topic, group }, LEASE)] }
+}
+
+#[test]
+fn a_commit_is_carried_out_and_answered() {
+    let mut session = consuming();
+    let commit = json!({"op": "COMMIT", "corr": "c", "ack": [LEASE.to_string()],
+        "writes": [{"collection": "c", "key": "k", "inc": {"n": 1}}], "publish": [{"topic": "t", "payload": 1}]});
+    let said_ = frame(&mut session, commit);
+    assert!(said_.len() == 1 && said_[0].as_str().unwrap().starts_with("commit of "), "{said_:?}");
+    let mut out = Vec::new();
+    let answer = r#"{"events":[],"versions":{"c":{"k":1}}}"#;
+    session.committed(Some("\"c\"".into()), Ok(committed(answer)), &mut out);
+    session.committed(None, Ok(committed(answer)), &mut out);
+    let expected = json!({"op": "OK", "corr": "c", "events": [], "versions": {"c": {"k": 1}}});
+    assert_eq!(said(out), [expected], "and without corr there is no answer");
+}
+
+#[test]
+fn what_a_commit_settles_is_no_longer_held() {
+    let mut session = consuming();
+    let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
+    let mut out = Vec::new();
+    session.committed(None, Err(ApiError::with_code(ErrorCode::VersionConflict, "no")), &mut out);
+    assert_eq!(said(std::mem::take(&mut out))[0]["code"], "version_conflict");
+    assert_eq!(session.known("t", "g").unwrap().1.held.leases(), [LEASE], "one that failed settles nothing");
+    session.committed(None, Ok(committed("{}")), &mut out);
+    assert_eq!(code(&mut session, ack), "unknown_id");
+    assert_eq!(session.end(), [(key(), Vec::new())], "and nothing is left to give back");
+}
+
+#[test]
+fn commits_are_refused_for_what_they_are() {
+    let mut session = consuming();
+    let write = |fields: Value| json!({"op": "COMMIT", "corr": 1, "writes": [fields]});
+    for (sent, expected) in [
+        (json!({"op": "COMMIT"}), "bad_request"),
+        (json!({"op": "COMMIT", "acks": ["x"]}), "bad_request"),
+        (write(json!({"collection": "c", "key": "k"})), "bad_request"),
+        (write(json!({"collection": "c", "key": "k", "set": [], "x": 1})), "bad_request"),
+    ] {
+        assert_eq!(code(&mut session, sent.clone()), expected, "{sent}");
+    }
+    let mut session = guarded();
+    let commit = |collection: &str, topic: &str| {
+        json!({"op": "COMMIT", "writes": [{"collection": collection, "key": "k", "delete": true}],
+            "publish": [{"topic": topic, "payload": 1}]})
+    };
+    assert_eq!(code(&mut session, commit("t", "t")), "unauthorized");
+    frame(&mut session, auth("few"));
+    assert_eq!(code(&mut session, commit("u", "t")), "forbidden");
+    assert_eq!(code(&mut session, commit("t", "u")), "forbidden");
+    assert_eq!(code(&mut session, json!({"op": "COMMIT", "ack": ["x"]})), "forbidden");
+    assert!(frame(&mut session, commit("t", "t"))[0].is_string());
 }

@@ -1,0 +1,271 @@
+//! Commits, as HTTP and WebSocket both take them: what is asked for, whether the caller may, and what comes of it.
+
+use crate::auth::{Action, Ask, Caller};
+use crate::error::ApiError;
+use crate::gateway::Shared;
+use crate::outgoing;
+use crate::rate::ConnectionRate;
+use bytes::Bytes;
+use prombus_core::collection::{self, MAX_KEY_BYTES};
+use prombus_core::document::{self, RESERVED};
+use prombus_core::{Json, JsonError, TopicName, WriteOp};
+use prombus_engine::commits::{CommitRequest, CommitWrite, LeaseOf};
+use prombus_engine::groups::{LeaseToken, MAX_BATCH};
+use prombus_engine::{BusError, Hub, Outgoing};
+use prombus_wire::{CommitEventRequest, Object, WriteRequest};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// The most leases that one commit may settle: as many as a delivery may have.
+const MAX_ACKS: usize = MAX_BATCH;
+/// The most documents that one commit may write.
+const MAX_WRITES: usize = 10_000;
+
+/// A commit that a caller asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    request: CommitRequest,
+    /// A lease that is none, where there is one.
+    not_a_lease: Option<String>,
+    /// About how much memory it takes.
+    pub bytes: usize,
+}
+
+impl Asked {
+    /// What `request`, which was parsed from `body`, asks for, where that is no more than `max_bytes`.
+    pub fn parse(
+        request: prombus_wire::CommitRequest<'_>,
+        body: &Bytes,
+        max_bytes: usize,
+    ) -> Result<Self, ApiError> {
+        let leases = request.ack.unwrap_or_default();
+        let (writes, publish) = (request.writes.unwrap_or_default(), request.publish.unwrap_or_default());
+        if leases.is_empty() && writes.is_empty() && publish.is_empty() {
+            return Err(ApiError::bad_request("a commit needs something in ack, writes or publish"));
+        }
+        let most = [("ack", leases.len(), MAX_ACKS), ("writes", writes.len(), MAX_WRITES)];
+        if let Some((name, _, limit)) = most.into_iter().find(|(_, count, limit)| count > limit) {
+            return Err(ApiError::too_large(format!("{name} takes {limit} at a time")).with("limit", limit));
+        }
+        let mut size = Size { bytes: 0, limit: max_bytes };
+        let publish = parse_events(publish, body, &mut size)?;
+        let writes = parse_writes(writes, body, &mut size)?;
+        let parsed: Vec<Option<LeaseToken>> = leases.iter().map(|lease| lease.parse().ok()).collect();
+        let not_a_lease = parsed.iter().position(Option::is_none).map(|at| leases[at].to_string());
+        let request = CommitRequest {
+            commit_id: request.commit_id.map(|id| id.to_string()),
+            acks: parsed.into_iter().flatten().collect(),
+            writes,
+            publish,
+        };
+        Ok(Self { request, not_a_lease, bytes: size.bytes })
+    }
+
+    /// Refuses what the caller may not do, as far as that shows without knowing whose the leases are.
+    pub fn check(&self, caller: &Caller) -> Result<(), ApiError> {
+        let publish = |topic| caller.check(Ask { action: Action::Publish, topic, group: None });
+        self.request.writes.iter().try_for_each(|write| publish(&write.collection))?;
+        self.request.publish.iter().try_for_each(|(topic, _)| publish(topic.as_str()))?;
+        if self.request.acks.is_empty() && self.not_a_lease.is_none() {
+            return Ok(());
+        }
+        // Nobody else can have a lease to settle, or learn from an old commit what came of one.
+        caller.check_somewhere(Action::Subscribe)
+    }
+
+    /// Does it. The caller must have passed [`Self::check`].
+    pub async fn carry_out(self, by: By<'_>) -> Result<Committed, ApiError> {
+        let Self { request, not_a_lease, .. } = self;
+        let hub = by.app.hub()?;
+        let settled = groups_of(hub, &request.acks);
+        for LeaseOf { topic, group } in settled.iter().flatten() {
+            let (topic, group) = (topic.as_str(), Some(group.as_str()));
+            by.caller.check(Ask { action: Action::Subscribe, topic, group })?;
+        }
+        if let Some(lease) = not_a_lease {
+            return Err(ApiError::lease_expired(&lease));
+        }
+        let leases = request.acks.clone();
+        let taken = Taken::admit(by, &request.publish)?;
+        // One that the hub does not know is for the hub to refuse, which may have done this commit before.
+        let answer = hub.commit(request).await.inspect_err(|_| taken.put_back(by))?;
+        count(by.app, &answer);
+        let settled = settled.into_iter().zip(leases);
+        Ok(Committed { answer, settled: settled.filter_map(|(of, lease)| Some((of?, lease))).collect() })
+    }
+}
+
+/// Who has a commit done, and over which connection.
+#[derive(Clone, Copy)]
+pub(crate) struct By<'a> {
+    pub app: &'a Shared,
+    pub rate: &'a ConnectionRate,
+    pub caller: &'a Caller,
+}
+
+/// What came of a commit.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    /// What is answered.
+    pub answer: Json,
+    /// The leases that it has settled.
+    pub settled: Vec<(LeaseOf, LeaseToken)>,
+}
+
+/// The group of each lease; `None` for those that the hub does not know.
+fn groups_of(hub: &Hub, leases: &[LeaseToken]) -> Vec<Option<LeaseOf>> {
+    match hub.leases(leases) {
+        Ok(groups) => groups.into_iter().map(Some).collect(),
+        // One of them is not known: the rights on the others count all the same.
+        Err(_) => {
+            let of =
+                |lease: &LeaseToken| hub.leases(std::slice::from_ref(lease)).ok().and_then(|mut of| of.pop());
+            leases.iter().map(of).collect()
+        }
+    }
+}
+
+/// Keeps count of how large a commit gets, so that one that will be refused anyway is so early.
+struct Size {
+    bytes: usize,
+    limit: usize,
+}
+
+impl Size {
+    fn add(&mut self, bytes: usize) -> Result<(), ApiError> {
+        self.bytes += bytes;
+        if self.bytes > self.limit {
+            return Err(BusError::CommitTooLarge { bytes: self.bytes, limit: self.limit }.into());
+        }
+        Ok(())
+    }
+}
+
+fn parse_events(
+    events: Vec<Object<CommitEventRequest<'_>>>,
+    body: &Bytes,
+    size: &mut Size,
+) -> Result<Vec<(TopicName, Outgoing)>, ApiError> {
+    let mut parsed = Vec::with_capacity(events.len());
+    for (index, Object(event)) in events.into_iter().enumerate() {
+        let (topic, event) = event.into_event();
+        let parse = || Ok((TopicName::parse(&topic)?, outgoing::from_request(event, body)?));
+        let (topic, outgoing) = parse().map_err(|error: ApiError| error.at_index(Some(index)))?;
+        size.add(outgoing.event.size())?;
+        parsed.push((topic, outgoing));
+    }
+    Ok(parsed)
+}
+
+fn parse_writes(
+    writes: Vec<Object<WriteRequest<'_>>>,
+    body: &Bytes,
+    size: &mut Size,
+) -> Result<Vec<CommitWrite>, ApiError> {
+    let mut parsed = Vec::with_capacity(writes.len());
+    for (index, Object(write)) in writes.into_iter().enumerate() {
+        let write = parse_write(&write, body).map_err(|message| {
+            ApiError::bad_request(format!("writes[{index}]: {message}")).with("write", index)
+        })?;
+        let document = match &write.op {
+            WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
+            _ => 0,
+        };
+        size.add(document + write.key.len() + write.collection.len())?;
+        parsed.push(write);
+    }
+    Ok(parsed)
+}
+
+fn parse_write(write: &WriteRequest<'_>, body: &Bytes) -> Result<CommitWrite, String> {
+    collection::check_name(&write.collection).map_err(|error| error.to_string())?;
+    if write.key.len() > MAX_KEY_BYTES {
+        return Err(format!(
+            "the key takes {} bytes, more than the {MAX_KEY_BYTES} that it may",
+            write.key.len()
+        ));
+    }
+    let op = match (write.set, write.merge, write.inc, write.delete) {
+        (Some(set), None, None, None) => WriteOp::Set(object("set", set, body)?),
+        (None, Some(merge), None, None) => WriteOp::Merge(object("merge", merge, body)?),
+        (None, None, Some(inc), None) => WriteOp::Inc(object("inc", inc, body)?),
+        (None, None, None, Some(delete)) if delete.get() == "true" => WriteOp::Delete,
+        (None, None, None, Some(_)) => return Err("delete must be true".into()),
+        _ => return Err("it needs exactly one of set, merge, inc and delete".into()),
+    };
+    let (collection, key) = (write.collection.to_string(), write.key.to_string());
+    Ok(CommitWrite { collection, key, op, if_version: write.if_version })
+}
+
+/// An object as documents hold it.
+fn object(name: &str, raw: &RawValue, body: &Bytes) -> Result<Json, String> {
+    let bad = |what: &dyn std::fmt::Display| format!("{name}: {what}");
+    let json = Json::from_raw(raw, body).map_err(|error: JsonError| bad(&error))?;
+    if json.as_bytes().first() != Some(&b'{') {
+        return Err(bad(&"it must be an object"));
+    }
+    // It is JSON, so all that can be wrong is a number that is too great, or that it is too deep.
+    let value = json.to_value().map_err(|error| match error.to_string() {
+        text if text.starts_with("number out of range") => bad(&document::WriteError::NumberOutOfRange),
+        text => bad(&text),
+    })?;
+    if name != "set"
+        && let Some(reserved) = RESERVED.iter().find(|reserved| value.get(**reserved).is_some())
+    {
+        return Err(bad(&document::WriteError::Reserved((*reserved).to_owned())));
+    }
+    let fields = document::normal(value).map_err(|error| bad(&error))?;
+    if name == "inc"
+        && let Some((field, _)) = fields.iter().find(|(_, amount)| !amount.is_number())
+    {
+        return Err(bad(&document::WriteError::NotANumber(field.clone())));
+    }
+    Ok(Json::from_value(&Value::Object(fields)))
+}
+
+/// What a commit has taken from the rates of its topics.
+struct Taken(Vec<(TopicName, usize)>);
+
+impl Taken {
+    fn admit(by: By<'_>, publish: &[(TopicName, Outgoing)]) -> Result<Self, ApiError> {
+        let mut counts: BTreeMap<&TopicName, usize> = BTreeMap::new();
+        publish.iter().for_each(|(topic, _)| *counts.entry(topic).or_default() += 1);
+        let mut taken = Self(Vec::with_capacity(counts.len()));
+        for (topic, count) in counts {
+            if let Err(error) = by.app.rates.admit(by.rate, topic, count) {
+                taken.put_back(by);
+                return Err(error);
+            }
+            taken.0.push((topic.clone(), count));
+        }
+        Ok(taken)
+    }
+
+    fn put_back(&self, by: By<'_>) {
+        self.0.iter().for_each(|(topic, count)| by.app.rates.put_back(by.rate, topic, *count));
+    }
+}
+
+/// Counts what a commit has published.
+fn count(app: &Shared, answer: &Json) {
+    #[derive(Deserialize)]
+    struct Answer {
+        events: Vec<Event>,
+    }
+    #[derive(Deserialize)]
+    struct Event {
+        topic: TopicName,
+        duplicate: bool,
+    }
+    let answer: Answer = serde_json::from_slice(answer.as_bytes()).unwrap_or(Answer { events: Vec::new() });
+    let mut counts: BTreeMap<&TopicName, u64> = BTreeMap::new();
+    for event in answer.events.iter().filter(|event| !event.duplicate) {
+        *counts.entry(&event.topic).or_default() += 1;
+    }
+    counts.into_iter().for_each(|(topic, new)| app.metrics.add_published(topic, new));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! Collections: list, show, make and change.
+
+use crate::answers::json_of;
+use crate::auth::{Action, Ask, Caller};
+use crate::body::{json_body, parse_optional};
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::params::Params;
+use crate::path::PathNames;
+use axum::Extension;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use prombus_core::collection::Index;
+use prombus_core::{CollectionState, FieldPath, TopicName};
+use prombus_engine::collections::CollectionSettings;
+use prombus_wire::{
+    CollectionAnswer, CollectionRequest, Collections, FullIndexRequest, IndexAnswer, IndexRequest,
+    OwnerAnswer,
+};
+
+/// A collection as it is answered.
+fn shown(state: &CollectionState) -> CollectionAnswer {
+    let config = &state.config;
+    let owner = config.owner.as_projection();
+    let index = |index: &Index| IndexAnswer {
+        fields: index.fields.iter().map(FieldPath::to_string).collect(),
+        unique: index.unique,
+    };
+    CollectionAnswer {
+        name: state.name.to_string(),
+        documents: state.documents,
+        bytes: state.bytes,
+        owner: owner.map_or(OwnerAnswer::Commits, |name| OwnerAnswer::Projection(name.to_owned())),
+        indexes: config.indexes.iter().map(index).collect(),
+        changefeed: config.changefeed.as_ref().map(TopicName::to_string),
+    }
+}
+
+/// The answer on a collection that does not exist.
+pub(crate) fn missing(name: &str) -> ApiError {
+    ApiError::not_found(format!("collection {name} does not exist"))
+}
+
+/// `GET /v1/collections`.
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let mut states = app.hub()?.collections().list().await?;
+    states.retain(|state| caller.may(Ask { action: Action::Read, topic: &state.name, group: None }));
+    Ok(json_of(StatusCode::OK, &Collections { collections: states.iter().map(shown).collect() }))
+}
+
+/// `GET /v1/collections/{collection}`.
+pub(crate) async fn show(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let name = names.collection()?;
+    let state = app.hub()?.collections().get(name).await?;
+    Ok(json_of(StatusCode::OK, &shown(&state.ok_or_else(|| missing(name))?)))
+}
+
+/// `PUT /v1/collections/{collection}`.
+pub(crate) async fn put(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = json_body(&app, request).await?;
+    let settings = settings(parse_optional(&body)?)?;
+    if let Some(topic) = &settings.changefeed {
+        // Its events come from whoever sets this up.
+        caller.check(Ask { action: Action::Publish, topic: topic.as_str(), group: None })?;
+    }
+    let (state, made) = app.hub()?.collections().put(names.collection()?, settings).await?;
+    let status = if made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json_of(status, &shown(&state)))
+}
+
+fn settings(request: CollectionRequest) -> Result<CollectionSettings, ApiError> {
+    let index = |index| {
+        let (fields, unique) = match index {
+            IndexRequest::Fields(fields) => (fields, false),
+            IndexRequest::Full(FullIndexRequest { fields, unique }) => (fields, unique.unwrap_or(false)),
+        };
+        let fields = fields.iter().map(|field| FieldPath::parse(field)).collect::<Result<_, _>>()?;
+        Ok(Index { fields, unique })
+    };
+    Ok(CollectionSettings {
+        indexes: request
+            .indexes
+            .unwrap_or_default()
+            .into_iter()
+            .map(index)
+            .collect::<Result<_, ApiError>>()?,
+        changefeed: request.changefeed.map(|topic| TopicName::parse(&topic)).transpose()?,
+    })
+}

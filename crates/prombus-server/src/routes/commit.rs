@@ -1,0 +1,29 @@
+//! `POST /v1/commit`: acks, writes and publishes as a whole.
+
+use crate::answers;
+use crate::auth::Caller;
+use crate::body::json_body;
+use crate::commit::{Asked, By};
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::rate::ConnectionRate;
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use prombus_wire::parse_object;
+
+/// `POST /v1/commit`.
+pub(crate) async fn commit(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    // Only in tests are there requests without a connection.
+    let rate: ConnectionRate = request.extensions().get().cloned().unwrap_or_default();
+    let body = json_body(&app, request).await?;
+    let asked = Asked::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
+    asked.check(&caller)?;
+    let committed = asked.carry_out(By { app: &app, rate: &rate, caller: &caller }).await?;
+    Ok(answers::json(StatusCode::OK, committed.answer.bytes().clone()))
+}

@@ -1,0 +1,265 @@
+//! Projections: list, show, make, change, delete and rebuild.
+
+use crate::answers::json_of;
+use crate::auth::{Action, Ask, Caller};
+use crate::body::{json_body, parse_optional};
+use crate::definition::Fields;
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::params::Params;
+use crate::path::PathNames;
+use axum::Extension;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use prombus_core::TopicName;
+use prombus_engine::Hub;
+use prombus_engine::projections::{
+    Definition, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
+};
+use prombus_wire::{
+    ProjectionAnswer, ProjectionPartitionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRequest,
+};
+
+/// A projection as it is answered.
+pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
+    let (state, reason) = match &status.state {
+        ProjectionState::Running => ("running", None),
+        ProjectionState::Waiting(topic) => ("waiting", Some(format!("topic {topic} does not exist yet"))),
+        ProjectionState::Stopped(reason) => ("stopped", Some(reason.clone())),
+    };
+    let partition = |at: &ProjectionPartition| ProjectionPartitionAnswer {
+        partition: at.partition.0,
+        next: at.next.0,
+        tail: at.tail.0,
+        lag: at.tail.0.saturating_sub(at.next.0),
+    };
+    let rebuild = |rebuild: &RebuildStatus| RebuildAnswer { lag: rebuild.lag, failed: rebuild.failed };
+    ProjectionAnswer {
+        name: status.name.clone(),
+        kind: if status.definition.write.is_empty() { "changelog" } else { "transactional" }.to_owned(),
+        topic: status.definition.topic.to_string(),
+        collections: status.collections.clone(),
+        definition: serde_json::json!(status.definition),
+        state: state.to_owned(),
+        reason,
+        stale: status.stale,
+        lag: status.lag,
+        partitions: status.partitions.iter().map(partition).collect(),
+        errors: status.errors,
+        last_error: status.last_error.clone(),
+        rebuild: status.rebuild.as_ref().map(rebuild),
+    }
+}
+
+fn admin(name: &str) -> Ask<'_> {
+    Ask { action: Action::Admin, topic: name, group: None }
+}
+
+/// The projections that a caller may see: those whose topics are his to set up.
+pub(crate) async fn visible_to(caller: &Caller, hub: &Hub) -> Result<Vec<ProjectionAnswer>, ApiError> {
+    let all = hub.projections().list().await?;
+    let visible = all.iter().filter(|status| caller.may(admin(status.definition.topic.as_str())));
+    Ok(visible.map(shown).collect())
+}
+
+/// Whoever changes a projection changes what its collections hold.
+fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
+    caller.check(admin(status.definition.topic.as_str()))?;
+    status.collections.iter().try_for_each(|name| caller.check(admin(name)))
+}
+
+/// `GET /v1/projections`.
+pub(crate) async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let projections = visible_to(&caller, app.hub()?).await?;
+    Ok(json_of(StatusCode::OK, &ProjectionsAnswer { projections }))
+}
+
+/// `GET /v1/projections/{name}`.
+pub(crate) async fn show(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let status = app.hub()?.projections().get(names.get("name")).await?;
+    caller.check(admin(status.definition.topic.as_str()))?;
+    Ok(json_of(StatusCode::OK, &shown(&status)))
+}
+
+/// `PUT /v1/projections/{name}`.
+pub(crate) async fn put(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = json_body(&app, request).await?;
+    let (projections, name) = (app.hub()?.projections(), names.get("name"));
+    let definition = parse(name, &body)?;
+    check_definition(&caller, &definition)?;
+    match projections.get(name).await {
+        Ok(before) => check_change(&caller, &before)?,
+        Err(ProjectionError::NotFound(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let (status, made) = projections.put(name, definition).await?;
+    let code = if made { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json_of(code, &shown(&status)))
+}
+
+fn parse(name: &str, body: &[u8]) -> Result<Definition, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    if let Some(given) = fields.take("name") {
+        let given: String = serde_json::from_str(given.get())
+            .map_err(|_| ApiError::bad_request("name: it must be a string"))?;
+        if given != name {
+            let message = format!("name: it is {name:?} in the path and {given:?} in the body");
+            return Err(ApiError::bad_request(message));
+        }
+    }
+    fields.read()
+}
+
+/// What a definition reads, writes and publishes must be the caller's to set up.
+fn check_definition(caller: &Caller, definition: &Definition) -> Result<(), ApiError> {
+    caller.check(admin(definition.topic.as_str()))?;
+    let written = definition.write.iter();
+    let collections = definition.collection.iter().chain(written.clone().map(|write| &write.collection));
+    for name in collections {
+        caller.check(admin(name))?;
+    }
+    let changefeeds =
+        definition.changefeed.iter().chain(written.filter_map(|write| write.changefeed.as_ref()));
+    for topic in changefeeds.map(TopicName::as_str) {
+        caller.check(Ask { action: Action::Publish, topic, group: None })?;
+    }
+    Ok(())
+}
+
+/// `DELETE /v1/projections/{name}`.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let (projections, name) = (app.hub()?.projections(), names.get("name"));
+    check_change(&caller, &projections.get(name).await?)?;
+    projections.delete(name).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `POST /v1/projections/{name}/rebuild`.
+pub(crate) async fn rebuild(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = json_body(&app, request).await?;
+    let RebuildRequest { partial } = parse_optional(&body)?;
+    let (projections, name) = (app.hub()?.projections(), names.get("name"));
+    check_change(&caller, &projections.get(name).await?)?;
+    let status = projections.rebuild(name, partial.unwrap_or(false)).await?;
+    Ok(json_of(StatusCode::ACCEPTED, &shown(&status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::{Auth, AuthOptions, Rules, Secret, StaticToken};
+    use prombus_core::{Offset, Partition};
+    use serde_json::json;
+
+    fn caller(scopes: &[&str]) -> Caller {
+        let mut rules = Rules::default();
+        scopes.iter().for_each(|scope| rules.add_scope(scope).unwrap());
+        let tokens = vec![StaticToken { token: Secret::new("t"), rules }];
+        Auth::open(AuthOptions::Tokens(tokens)).unwrap().caller(Some("t")).unwrap()
+    }
+
+    fn definition() -> Definition {
+        let text = json!({"topic": "t", "write": [
+            {"collection": "a", "key": "k", "set": "event.payload"},
+            {"collection": "b", "key": "k", "inc": {"n": "1"}, "changefeed": "b.changed"},
+        ]});
+        parse("p", text.to_string().as_bytes()).unwrap()
+    }
+
+    fn status(state: ProjectionState) -> ProjectionStatus {
+        let at = |partition, next, tail| ProjectionPartition {
+            partition: Partition(partition),
+            next: Offset(next),
+            tail: Offset(tail),
+        };
+        ProjectionStatus {
+            name: "p".into(),
+            definition: definition(),
+            collections: vec!["a".into(), "b".into()],
+            state,
+            stale: true,
+            lag: 5,
+            partitions: vec![at(0, 2, 7), at(1, 3, 3)],
+            errors: 2,
+            last_error: Some("no such key".into()),
+            rebuild: Some(RebuildStatus { lag: 4, failed: 1 }),
+        }
+    }
+
+    #[test]
+    fn how_a_projection_is_shown() {
+        let answer = json!(shown(&status(ProjectionState::Running)));
+        let expected = json!({
+            "name": "p", "kind": "transactional", "topic": "t", "collections": ["a", "b"],
+            "definition": json!(definition()), "state": "running", "stale": true, "lag": 5,
+            "partitions": [{"partition": 0, "next": 2, "tail": 7, "lag": 5}, {"partition": 1, "next": 3, "tail": 3, "lag": 0}],
+            "errors": 2, "last_error": "no such key", "rebuild": {"lag": 4, "failed": 1},
+        });
+        assert_eq!(answer, expected);
+        let topic = TopicName::parse("t").unwrap();
+        let waiting = shown(&status(ProjectionState::Waiting(topic)));
+        assert_eq!(
+            (waiting.state.as_str(), waiting.reason.as_deref()),
+            ("waiting", Some("topic t does not exist yet"))
+        );
+        let stopped = ProjectionStatus {
+            definition: parse("p", br#"{"topic":"t","collection":"c"}"#).unwrap(),
+            last_error: None,
+            rebuild: None,
+            ..status(ProjectionState::Stopped("it is gone".into()))
+        };
+        let stopped = json!(shown(&stopped));
+        assert_eq!((&stopped["kind"], &stopped["state"]), (&json!("changelog"), &json!("stopped")));
+        assert_eq!((&stopped["reason"], &stopped["rebuild"]), (&json!("it is gone"), &json!(null)));
+        assert!(stopped.get("last_error").is_none() && stopped.get("rebuild").is_some());
+    }
+
+    #[test]
+    fn a_name_is_the_paths() {
+        assert!(parse("p", br#"{"name":"p","topic":"t","collection":"c"}"#).is_ok());
+        for bad in [r#"{"name":"q","topic":"t"}"#, r#"{"name":1,"topic":"t"}"#] {
+            let error = parse("p", bad.as_bytes()).unwrap_err();
+            assert!(error.message().starts_with("name: "), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_sets_one_up_needs_its_topic_its_collections_and_its_changefeeds() {
+        let may = |scopes: &[&str]| check_definition(&caller(scopes), &definition()).is_ok();
+        assert!(may(&["admin:*", "publish:b.changed"]) && may(&["*:**"]));
+        assert!(!may(&["admin:t", "admin:a", "publish:**"]), "and not one collection only");
+        assert!(!may(&["admin:a", "admin:b", "publish:**"]), "nor without the topic");
+        assert!(!may(&["admin:**"]), "nor without the topic that it publishes to");
+        let change =
+            |scopes: &[&str]| check_change(&caller(scopes), &status(ProjectionState::Running)).is_ok();
+        assert!(change(&["admin:*"]) && !change(&["admin:t", "admin:a"]) && !change(&["admin:a", "admin:b"]));
+    }
+}
