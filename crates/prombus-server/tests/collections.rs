@@ -6,7 +6,7 @@ mod common;
 
 use common::{Answer, Served, as_one_who, document, guarded, send, start, start_with};
 use prombus_core::{DocumentWrite, Owner};
-use prombus_wire::{CollectionAnswer, Collections, DocumentsPage, IndexAnswer, OwnerAnswer};
+use prombus_wire::{CollectionAnswer, CollectionIndex, CollectionOwner, Collections, DocumentsPage};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ async fn counts_and_owners() {
     let of_projection = DocumentWrite { owner: Owner::projection("p"), ..document("d", "k", 1, &json!({})) };
     hub.write(vec![document("c", "k", 1, &json!({"a": 1})), of_projection]).await;
     let c: CollectionAnswer = serde_json::from_str(&hub.get(C).await.is(200).text).unwrap();
-    assert_eq!((c.documents, c.owner), (1, OwnerAnswer::Commits));
+    assert_eq!((c.count, c.owner), (1, CollectionOwner::Commits));
     assert!(c.bytes > 0);
     let d = hub.get("/v1/collections/d").await.is(200).json();
     assert_eq!(d["owner"], json!({"projection": "p"}));
@@ -73,7 +73,7 @@ async fn bad_settings() {
     hub.get(C).await.is_error(404, "not_found");
     let answer = hub.put(C, r#"{"indexes":[{"fields":["a"]}]}"#).await;
     let made: CollectionAnswer = serde_json::from_str(&answer.is(201).text).unwrap();
-    assert_eq!(made.indexes, [IndexAnswer { fields: vec!["a".into()], unique: false }]);
+    assert_eq!(made.indexes, [CollectionIndex { fields: vec!["a".into()], unique: false }]);
 }
 
 #[tokio::test]
