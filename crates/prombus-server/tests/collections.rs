@@ -44,7 +44,7 @@ async fn counts_and_owners() {
     hub.write(vec![document("c", "k", 1, &json!({"a": 1})), of_projection]).await;
     let c: CollectionAnswer = serde_json::from_str(&hub.get(C).await.is(200).text).unwrap();
     assert_eq!((c.count, c.owner), (1, CollectionOwner::Commits));
-    assert!(c.bytes > 0);
+    assert!(c.size > 0);
     let d = hub.get("/v1/collections/d").await.is(200).json();
     assert_eq!(d["owner"], json!({"projection": "p"}));
     hub.put("/v1/collections/d", "{}").await.is_error(409, "not_owner");

@@ -227,7 +227,7 @@ mod tests {
         let topic = TopicName::parse("t").unwrap();
         let waiting = shown(&status(ProjectionState::Waiting(topic)));
         assert_eq!(
-            (waiting.state.as_str(), waiting.reason.as_deref()),
+            (waiting.state, waiting.reason.as_deref()),
             (prombus_wire::ProjectionState::Waiting, Some("topic t does not exist yet"))
         );
         let stopped = ProjectionStatus {
