@@ -129,9 +129,7 @@ async fn a_commit_over_http_does_everything_or_nothing() {
     let client = client(&hub);
     with_projection(&client).await;
     client.publish("orders", &numbered(7)).await.unwrap();
-    let pull = PullRequest { wait_ms: Some(10_000), ..Default::default() };
-    let mut pull = pull;
-    pull.options.from = Some("earliest".into());
+    let pull = PullRequest { wait_ms: Some(10_000), from: Some("earliest".into()), ..PullRequest::default() };
     let delivery = &client.pull("orders", "g", &pull).await.unwrap().deliveries[0];
     let commit = Commit::new()
         .commit_id("once")
