@@ -259,6 +259,10 @@ fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Re
         };
         table.iter().map(compile).collect::<Result<Vec<_>, _>>()
     };
+    if let Some(SetDefinition::Whole(source)) = &write.set {
+        // A mistake in it is told before one in what it goes with.
+        Expression::compile(&at("set"), source)?;
+    }
     let what = match (&write.set, &write.merge, &write.inc) {
         (None, None, inc) if inc.is_empty() => {
             if write.delete.is_none() {
