@@ -35,6 +35,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// Whether it settles leases.
+    pub fn settles(&self) -> bool {
+        !self.request.acks.is_empty()
+    }
+
     /// What `request`, which was parsed from `body`, asks for, where that is no more than `max_bytes`.
     pub fn parse(
         request: prombus_wire::CommitRequest<'_>,

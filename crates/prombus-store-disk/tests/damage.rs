@@ -124,7 +124,8 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
 #[tokio::test]
 async fn a_full_disk_refuses_events_until_there_is_room() {
     let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
+    let options = DiskOptions { rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
     store.commit(Arc::new(create("other", Durability::Sync))).await.unwrap();
     disk.limit(Some(disk.used() + 6_000));
@@ -187,4 +188,79 @@ async fn a_missing_part_is_noticed() {
         assert!(matches!(open(&disk), Err(OpenError::Damaged { .. })), "{}", path.display());
         assert!(!check(&disk).is_empty(), "{}", path.display());
     }
+}
+
+/// Rows that cannot be put into tables stay in memory up to a limit, documents are refused beyond it, and everything
+/// goes on by itself when there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_that_takes_no_tables_is_no_damage() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    // The journal has room of its own; there is none for anything else.
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    disk.limit(Some(disk.used()));
+    let mut done = Vec::new();
+    let full = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+        assert!(n < 100, "changed rows pile up in memory");
+    };
+    assert_eq!(full, CommitError::DiskFull);
+    assert!(store.status().failed.is_none());
+    assert_eq!(items(&store).await, items_after(&done), "reads go on");
+    disk.limit(None);
+    let n = done.len() as u64;
+    // It is tried again after a while.
+    loop {
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error, CommitError::DiskFull),
+        }
+        tokio::task::yield_now().await;
+    }
+    done.push(n);
+    assert_eq!(items(&store).await, items_after(&done));
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, items_after(&done));
+}
+
+/// A table that is damaged is told, when the folder is opened or when the row is read; a wrong document is never given.
+#[tokio::test]
+async fn a_damaged_table_is_never_taken_for_documents() {
+    let disk = filled(14).await;
+    let store = open(&disk).unwrap();
+    let expected = items(&store).await;
+    store.close().await;
+    drop(store);
+    let is_table = |path: &std::path::Path| path.extension().is_some_and(|extension| extension == "table");
+    let (mut refused, mut read) = (0, 0);
+    for (path, len) in disk.files().into_iter().filter(|(path, _)| is_table(path)) {
+        for byte in (0..len).step_by(701) {
+            disk.flip(&path, byte * 8 + byte % 8);
+            match open(&disk) {
+                Err(OpenError::DamagedState { .. }) => refused += 1,
+                Err(other) => panic!("byte {byte} of {}: {other}", path.display()),
+                // The table is one that only an older checkpoint needs, or the page is not read at the start.
+                Ok(store) => {
+                    let all = ScanRequest { collection: "items".into(), after: None, limit: 100 };
+                    match store.scan(all).await {
+                        Err(error) => assert!(matches!(error, ReadError::Corrupt(_)), "{error}"),
+                        Ok(_) => assert_eq!(items(&store).await, expected),
+                    }
+                    read += 1;
+                }
+            }
+            disk.flip(&path, byte * 8 + byte % 8);
+        }
+    }
+    assert!(refused > 0 && read > 0, "{refused} opens refused, {read} not");
 }
