@@ -65,6 +65,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_wire::{ProjectionState, RebuildAnswer};
     use serde_json::json;
 
     #[test]
