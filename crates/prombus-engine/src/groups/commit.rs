@@ -2,6 +2,7 @@
 
 use super::group::Group;
 use super::state::{LaneMove, Pledge};
+use super::stored::lane_key;
 use super::{Groups, LeaseToken};
 use crate::bus::{Bus, BusError};
 use crate::commits::{CommitRefused, LeaseOf};
@@ -73,24 +74,40 @@ async fn commit_with(
         commit.cursors.extend(pledge.moves.iter().map(|step: &LaneMove| group.cursor_move(step)));
     }
     let answer = bus.commit(Arc::new(commit)).await;
+    let mut spent = None;
     for ((group, leases), pledge) in shares.iter().zip(pledges) {
-        let mut state = group.state.lock();
-        match &answer {
-            Ok(_) => state.redeem(pledge, group.now()),
-            Err(_) => state.unpledge(pledge),
+        {
+            let mut state = group.state.lock();
+            match &answer {
+                Ok(_) => state.redeem(pledge, group.now()),
+                Err(_) => state.unpledge(pledge),
+            }
         }
-        drop(state);
-        if let Err(BusError::Commit(error @ CommitError::CursorMoved { .. })) = &answer
-            && let Some(lease) = leases.first()
+        if let Err(BusError::Commit(error)) = &answer
+            && has_lost(group, error)
         {
             // Someone else has the group now, and its leases with it.
             group.fail(error.clone().into());
-            return Err(CommitRefused::LeaseExpired(*lease));
+            spent = spent.or(leases.first().copied());
         }
         group.keep();
     }
     drop(turns);
-    Ok(answer?)
+    match spent {
+        Some(lease) => Err(CommitRefused::LeaseExpired(lease)),
+        None => Ok(answer?),
+    }
+}
+
+/// Whether an error says that a group is no longer what it was when it gave its leases.
+fn has_lost(group: &Group, error: &CommitError) -> bool {
+    match error {
+        CommitError::CursorMoved { reader, .. } => {
+            *reader == lane_key(&group.topic.name, &group.name, 0).reader
+        }
+        CommitError::StaleLayout(topic) | CommitError::TopicNotFound(topic) => *topic == group.topic.name,
+        _ => false,
+    }
 }
 
 /// Pledges the leases of all groups, or of none.

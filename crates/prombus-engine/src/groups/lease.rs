@@ -178,19 +178,22 @@ impl Leases {
             return None;
         }
         let lease = self.open.remove(&token.number)?;
-        let settled = self.settled(verb);
-        settled.insert(token.number);
-        if settled.len() > REMEMBERED {
-            let oldest = token.number.saturating_sub(REMEMBERED);
-            settled.remove_range(..oldest);
-        }
+        self.remember(token.number, verb);
         Some(lease)
+    }
+
+    fn remember(&mut self, number: u64, verb: Verb) {
+        let settled = self.settled(verb);
+        settled.insert(number);
+        if settled.len() > REMEMBERED {
+            settled.remove_range(..number.saturating_sub(REMEMBERED));
+        }
     }
 
     /// A lease that a commit has settled.
     pub fn note_acked(&mut self, token: LeaseToken) {
         if token.session == self.session {
-            self.acked.insert(token.number);
+            self.remember(token.number, Verb::Ack);
         }
     }
 

@@ -253,6 +253,8 @@ impl Groups {
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
         group.fail(gone());
         group.until_unkept().await;
+        // A commit that settles leases of it ends first: it must not meet a group that is made anew.
+        let _writing = group.writing.lock().await;
         let mut outcome = Err(CommitError::Busy.into());
         for _ in 0..MAX_TRIES {
             let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };

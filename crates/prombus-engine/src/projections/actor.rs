@@ -10,7 +10,13 @@ use prombus_core::{
     Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, Sequence, TopicName, TopicNumber,
 };
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// How long to wait before collections that could not be put in place are tried again.
+const SWITCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a projection is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,95 +77,152 @@ pub(super) struct Actor {
     pub stored: watch::Sender<Record>,
 }
 
+/// What an actor works on.
+struct Work {
+    live: Runner,
+    rebuild: Option<Runner>,
+    /// Whether it has stopped for good.
+    stopped: bool,
+    /// When it goes on, where it waits for better times.
+    resume: Option<Instant>,
+}
+
 impl Actor {
     /// Works until it is told to stop.
     pub async fn run(mut self) {
-        let mut live = self.runner(false);
-        let mut rebuild = self.setup.record.rebuilding.then(|| self.runner(true));
-        let mut stopped = false;
+        let rebuild = self.setup.record.rebuilding.then(|| self.runner(true));
+        let mut work = Work { live: self.runner(false), rebuild, stopped: false, resume: None };
         let mut seen = Sequence(0);
         loop {
-            while let Ok(command) = self.commands.try_recv() {
-                if !self.obey(command, &mut live, &mut rebuild, &mut stopped).await {
-                    return;
-                }
-            }
-            let step = if stopped { Ok(Step::Idle) } else { live.step().await };
-            let mut worked = self.note(&step, &live, &mut stopped);
-            if let Some(runner) = &mut rebuild {
-                match runner.step().await {
-                    Ok(Step::Worked) => worked = true,
-                    Ok(Step::Idle | Step::NoTopic) if is_behind(runner, &live) => worked = true,
-                    Ok(Step::Idle | Step::NoTopic) => {
-                        // Nothing of the present collections is under way when others take their place.
-                        let landed = live.land().await;
-                        match landed {
-                            Ok(_) if is_behind(runner, &live) => worked = true,
-                            Ok(_) => match self.switch(runner, &live).await {
-                                Ok(()) => {
-                                    (rebuild, stopped, worked) = (None, false, true);
-                                    live = self.runner(false);
-                                }
-                                Err(error) => {
-                                    tracing::warn!(projection = self.name, %error, "the rebuild has to wait");
-                                    // The commit was refused for what another one did; look again.
-                                    live = self.runner(false);
-                                    worked = true;
-                                    tokio::task::yield_now().await;
-                                }
-                            },
-                            Err(Stop(reason)) => self.stop(reason, &mut stopped),
+            loop {
+                match self.commands.try_recv() {
+                    Ok(command) => {
+                        if !self.obey(command, &mut work).await {
+                            return;
                         }
                     }
-                    Err(Stop(reason)) => {
-                        tracing::warn!(projection = self.name, reason, "a rebuild was given up");
-                        self.give_up_rebuild().await;
-                        rebuild = None;
-                    }
+                    Err(TryRecvError::Empty) => break,
+                    // The hub is gone.
+                    Err(TryRecvError::Disconnected) => return,
                 }
             }
-            self.note_rebuild(rebuild.as_ref());
-            if worked {
+            if self.advance(&mut work).await {
                 continue;
             }
+            let resume = work.resume;
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
                     let Some(command) = command else { return };
-                    if !self.obey(command, &mut live, &mut rebuild, &mut stopped).await {
+                    if !self.obey(command, &mut work).await {
                         return;
                     }
                 }
-                now = self.hub.log.changed(seen) => seen = now,
+                // Nobody tells when a store is well again, or has room.
+                () = tokio::time::sleep_until(resume.unwrap_or_else(Instant::now)), if resume.is_some() => {}
+                now = self.hub.log.changed(seen), if resume.is_none() => seen = now,
             }
         }
+    }
+
+    /// Goes on by a page, both with the collections and with what is made anew. Whether there may be more to do.
+    async fn advance(&mut self, work: &mut Work) -> bool {
+        if work.resume.is_some_and(|at| at > Instant::now()) {
+            return false;
+        }
+        work.resume = None;
+        let mut worked = false;
+        if !work.stopped {
+            match work.live.step().await {
+                Ok(step) => {
+                    self.note(step, &work.live);
+                    worked = step == Step::Worked;
+                }
+                Err(stop) => self.stop(stop, work),
+            }
+        }
+        if work.rebuild.is_some() {
+            worked |= self.advance_rebuild(work).await;
+        }
+        self.note_rebuild(work.rebuild.as_ref());
+        worked && work.resume.is_none()
+    }
+
+    async fn advance_rebuild(&mut self, work: &mut Work) -> bool {
+        let Some(runner) = &mut work.rebuild else { return false };
+        match runner.step().await {
+            Ok(Step::Worked) => return true,
+            Ok(Step::Idle | Step::NoTopic) if is_behind(runner, &work.live) => return true,
+            Ok(Step::Idle | Step::NoTopic) => {}
+            Err(Stop { reason, pause: Some(pause) }) => {
+                self.wait(&reason, pause, work);
+                return false;
+            }
+            Err(Stop { reason, pause: None }) => {
+                tracing::warn!(projection = self.name, reason, "a rebuild was given up");
+                work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
+                self.give_up_rebuild().await;
+                work.rebuild = None;
+                return true;
+            }
+        }
+        // Nothing of the present collections is under way when others take their place.
+        if let Err(stop) = work.live.land().await {
+            self.stop(stop, work);
+            return false;
+        }
+        match &work.rebuild {
+            Some(runner) if is_behind(runner, &work.live) => return true,
+            Some(runner) => {
+                if let Err(error) = self.switch(runner).await {
+                    self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
+                    return false;
+                }
+            }
+            None => return false,
+        }
+        let failures = std::mem::take(&mut work.live.failures);
+        *work = Work { live: self.runner(false), rebuild: None, stopped: false, resume: None };
+        work.live.failures = failures;
+        true
     }
 
     fn runner(&self, rebuild: bool) -> Runner {
         Runner::new(self.hub.clone(), &self.name, self.setup.topic(), self.setup.projector.clone(), rebuild)
     }
 
-    fn stop(&self, reason: String, stopped: &mut bool) {
-        tracing::warn!(projection = self.name, reason, "a projection has stopped");
-        self.shared.now.lock().state = ProjectionState::Stopped(reason);
-        *stopped = true;
+    /// It cannot go on: for good, or for now.
+    fn stop(&self, stop: Stop, work: &mut Work) {
+        let Stop { reason, pause } = stop;
+        match pause {
+            Some(pause) => self.wait(&reason, pause, work),
+            None => {
+                tracing::warn!(projection = self.name, reason, "a projection has stopped");
+                self.shared.now.lock().state = ProjectionState::Stopped(reason);
+                work.stopped = true;
+            }
+        }
     }
 
-    /// Tells others what a step has done. Whether there may be more to do.
-    fn note(&self, step: &Result<Step, Stop>, live: &Runner, stopped: &mut bool) -> bool {
-        if *stopped {
-            return false;
+    /// It goes on after a pause. Until then this is what it says.
+    fn wait(&self, reason: &str, pause: Duration, work: &mut Work) {
+        let mut now = self.shared.now.lock();
+        if now.last_error.as_deref() != Some(reason) {
+            tracing::warn!(projection = self.name, reason, "a projection has to wait");
+            now.last_error = Some(reason.to_owned());
         }
-        match step {
-            Err(Stop(reason)) => self.stop(reason.clone(), stopped),
-            Ok(step) => {
-                let mut now = self.shared.now.lock();
-                now.state = match step {
-                    Step::NoTopic => ProjectionState::Waiting(live.topic_name.clone()),
-                    Step::Worked | Step::Idle => ProjectionState::Running,
-                };
-                (now.errors, now.last_error) = (live.failures.count, live.failures.last.clone());
-            }
+        work.resume = Some(Instant::now() + pause);
+    }
+
+    /// Tells others what a step has done.
+    fn note(&self, step: Step, live: &Runner) {
+        {
+            let mut now = self.shared.now.lock();
+            now.state = match step {
+                Step::NoTopic => ProjectionState::Waiting(live.topic_name.clone()),
+                Step::Worked | Step::Idle => ProjectionState::Running,
+            };
+            (now.errors, now.last_error) = (live.failures.count, live.failures.last.clone());
         }
         let positions = positions_of(live);
         self.shared.positions.send_if_modified(|known| {
@@ -167,7 +230,6 @@ impl Actor {
             *known = positions;
             changed
         });
-        matches!(step, Ok(Step::Worked))
     }
 
     fn note_rebuild(&self, rebuild: Option<&Runner>) {
@@ -175,18 +237,13 @@ impl Actor {
     }
 
     /// Does what it is told. `false`: that was to end.
-    async fn obey(
-        &mut self,
-        command: Command,
-        live: &mut Runner,
-        rebuild: &mut Option<Runner>,
-        stopped: &mut bool,
-    ) -> bool {
+    async fn obey(&mut self, command: Command, work: &mut Work) -> bool {
         // What is under way is finished by the rules that it was begun with.
-        if let Err(Stop(reason)) = live.land().await {
-            self.stop(reason, stopped);
+        if let Err(stop) = work.live.land().await {
+            self.stop(stop, work);
         }
-        if let Some(runner) = rebuild {
+        if let Some(runner) = &mut work.rebuild {
+            // Should it have failed, the next step finds that out.
             let _ = runner.land().await;
         }
         match command {
@@ -194,8 +251,8 @@ impl Actor {
             Command::Rebuild(answer) => {
                 let begun = self.begin_rebuild().await;
                 if begun.is_ok() {
-                    *rebuild = Some(self.runner(true));
-                    self.note_rebuild(rebuild.as_ref());
+                    work.rebuild = Some(self.runner(true));
+                    self.note_rebuild(work.rebuild.as_ref());
                 }
                 // Whoever no longer waits does not want to know.
                 let _ = answer.send(begun);
@@ -260,7 +317,7 @@ impl Actor {
     }
 
     /// Puts what was made anew in the place of what is there, and goes on from where it is: in one commit.
-    async fn switch(&mut self, rebuild: &Runner, live: &Runner) -> Result<(), ProjectionError> {
+    async fn switch(&mut self, rebuild: &Runner) -> Result<(), ProjectionError> {
         let mut config = Vec::new();
         for (name, settings) in &self.setup.collections {
             config.push(ConfigChange::SwapCollection { from: shadow(name), to: name.clone() });
@@ -273,11 +330,14 @@ impl Actor {
                 });
             }
         }
+        config.extend(self.left_behind().await?);
         let mut cursors = self.without_rebuild_cursors().await?;
         for (partition, lane) in (0..).zip(&rebuild.lanes) {
-            let expect_version = live.lanes.get(partition as usize).map_or(0, |lane| lane.version);
+            let key = cursor_key(self.setup.topic(), &self.name, false, partition);
+            // Nobody else moves it, and nothing is under way.
+            let expect_version = self.hub.log.cursor(&key).await?.map_or(0, |cursor| cursor.version);
             cursors.push(CursorMove {
-                key: cursor_key(self.setup.topic(), &self.name, false, partition),
+                key,
                 incarnation: rebuild.topic().map(|topic| topic.number),
                 expect_version,
                 epoch: Epoch(0),
@@ -285,15 +345,27 @@ impl Actor {
             });
         }
         let made = self.setup.record.definition.clone();
-        let record = Record { made: made.clone(), definition: made, rebuilding: false };
+        let record = Record { made, mixed: false, rebuilding: false, ..self.setup.record.clone() };
         self.store(record, Commit { config, cursors, ..Commit::default() }).await
+    }
+
+    /// What removes the collections that an earlier definition wrote and this one does not.
+    async fn left_behind(&self) -> Result<Vec<ConfigChange>, ProjectionError> {
+        let owned = super::stored::owned_by(&*self.hub.documents, &self.name).await?;
+        let is_ours = |name: &Arc<str>| {
+            self.setup.collections.iter().any(|(known, _)| *known == *name || shadow(known) == *name)
+        };
+        let left = owned.into_iter().filter(|name| !is_ours(name));
+        Ok(left.map(|name| ConfigChange::DropCollection { name }).collect())
     }
 }
 
-/// Whether a rebuild has not seen what the present collections have.
+/// Whether a rebuild has not seen what the present collections have. What those have seen of a topic that is gone does
+/// not count.
 fn is_behind(rebuild: &Runner, live: &Runner) -> bool {
-    rebuild.lanes.len() < live.lanes.len()
-        || rebuild.lanes.iter().zip(&live.lanes).any(|(rebuilt, live)| rebuilt.next < live.next)
+    let same = matches!((rebuild.topic(), live.topic()), (Some(rebuilt), Some(live)) if rebuilt.number == live.number);
+    let fewer = rebuild.lanes.len() < live.lanes.len();
+    same && (fewer || rebuild.lanes.iter().zip(&live.lanes).any(|(rebuilt, live)| rebuilt.next < live.next))
 }
 
 fn positions_of(runner: &Runner) -> Positions {

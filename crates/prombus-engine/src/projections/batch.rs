@@ -2,9 +2,14 @@
 
 use super::Plan;
 use super::stored::shadow;
-use super::tx::{Pending, Project, Scope, Tx};
+use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
 use prombus_core::{Append, DocumentWrite, Documents, Event, Owner};
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// The first pause before a projection in Rust is asked again; it doubles.
@@ -44,6 +49,8 @@ pub(super) struct Applied {
     pub writes_end: usize,
     /// Where its events end.
     pub publishes_end: usize,
+    /// How often the store has refused what it did.
+    pub refusals: u32,
     /// Why it was not applied, after how many attempts.
     pub failure: Option<(String, u32)>,
 }
@@ -59,12 +66,19 @@ pub(super) struct Batch {
 impl Batch {
     fn push(&mut self, event: Event, failure: Option<(String, u32)>) {
         let (writes_end, publishes_end) = (self.writes.len(), self.publishes.len());
-        self.applied.push(Applied { event, writes_end, publishes_end, failure });
+        self.applied.push(Applied { event, writes_end, publishes_end, refusals: 0, failure });
     }
 
     /// Which event a write is of.
     pub fn event_of(&self, write: usize) -> usize {
         self.applied.partition_point(|applied| applied.writes_end <= write)
+    }
+
+    /// Which event has published something.
+    pub fn publisher_of(&self, publish: usize) -> Option<usize> {
+        // What follows are dead letters.
+        let is_ours = publish < self.publishes.len();
+        is_ours.then(|| self.applied.partition_point(|applied| applied.publishes_end <= publish))
     }
 
     /// The batch taken apart behind its first `count` events.
@@ -86,25 +100,56 @@ impl Batch {
         (self, rest)
     }
 
-    /// Takes back what the first event did, because it failed for the last time.
-    pub fn fail_first(&mut self, reason: String, attempts: u32) {
-        let Some(first) = self.applied.first_mut() else { return };
+    /// The store has refused what the first event did. After so many retries that is taken back, and the event has
+    /// failed. `false`: it had failed already.
+    pub fn blame_first(&mut self, reason: &str, retries: u32) -> bool {
+        let Some(first) = self.applied.first_mut().filter(|first| first.failure.is_none()) else {
+            return false;
+        };
+        first.refusals += 1;
+        if first.refusals <= retries {
+            return true;
+        }
         let (writes, publishes) = (first.writes_end, first.publishes_end);
-        first.failure = Some((reason, attempts));
+        first.failure = Some((reason.to_owned(), first.refusals));
         self.writes.drain(..writes);
         self.publishes.drain(..publishes);
         for applied in &mut self.applied {
             applied.writes_end -= writes;
             applied.publishes_end -= publishes;
         }
+        true
     }
+}
+
+/// What a panic says.
+fn told(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", text.unwrap_or("nobody knows why"))
+}
+
+/// What a definition makes of an event. One that it cannot take must not end the projection.
+fn planned(plan: &Plan, event: &Event) -> Result<Vec<DocumentWrite>, String> {
+    let applied = catch_unwind(AssertUnwindSafe(|| plan.apply(event)));
+    applied.unwrap_or_else(|panic| Err(told(&*panic)))
+}
+
+/// What a projection in Rust comes to; a panic in it is a failure like others.
+async fn caught(work: impl Future<Output = Result<(), ProjectFailure>>) -> Result<(), ProjectFailure> {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(ProjectFailure(told(&*panic)))))
+    })
+    .await
 }
 
 /// Applies events by a definition. Trying again would give the same, so what fails has failed as often as it may.
 pub(super) fn by_plan(plan: &Plan, events: Vec<Event>, rebuild: bool) -> Batch {
     let mut batch = Batch::default();
     for event in events {
-        let failure = match plan.apply(&event) {
+        let failure = match planned(plan, &event) {
             Ok(writes) => {
                 batch.writes.extend(writes.into_iter().map(|write| match rebuild {
                     true => DocumentWrite { collection: shadow(&write.collection), ..write },
@@ -140,7 +185,7 @@ pub(super) async fn by_code(
         let mut attempts = 0;
         let failure = loop {
             let mut tx = Tx { scope: &scope, pending: &mut pending, event: &event };
-            let Err(error) = code.project.apply(&event, &mut tx).await else { break None };
+            let Err(error) = caught(code.project.apply(&event, &mut tx)).await else { break None };
             pending.go_back(writes, publishes);
             attempts += 1;
             if attempts > code.retries {
@@ -156,6 +201,7 @@ pub(super) async fn by_code(
         event,
         writes_end,
         publishes_end,
+        refusals: 0,
         failure,
     });
     Batch { applied: applied.collect(), writes: pending.writes, publishes: pending.publishes }

@@ -25,11 +25,12 @@ enum Kind {
 /// An event, and what expressions have already needed to know of it.
 pub struct Facts<'a> {
     event: &'a Event,
-    payload: OnceCell<Option<Value>>,
+    payload: OnceCell<Result<Value, String>>,
     operand: OnceCell<Option<Operand>>,
 }
 
-const TOO_BIG: &str = "the payload has a number that is neither a 64-bit integer nor a double";
+const TOO_BIG: &str =
+    "the payload cannot be used: a number is neither a 64-bit integer nor a double, or it is nested too deep";
 
 impl<'a> Facts<'a> {
     /// Of an event.
@@ -44,7 +45,9 @@ impl<'a> Facts<'a> {
 
     /// The payload.
     pub fn payload(&self) -> Result<&Value, String> {
-        self.payload.get_or_init(|| self.event.payload.to_value().ok()).as_ref().ok_or_else(|| TOO_BIG.into())
+        let read =
+            || self.event.payload.to_value().map_err(|error| format!("the payload cannot be used: {error}"));
+        self.payload.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
     fn operand(&self) -> Result<&Operand, String> {
@@ -129,4 +132,102 @@ fn to_json(value: Cel) -> Result<Value, String> {
         }
         other => return Err(format!("{:?} cannot be part of a document", other.type_of())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_core::{Json, Offset, Partition, TopicName, document};
+    use proptest::prelude::*;
+
+    fn event(key: Option<&str>, ts: u64, payload: &Value) -> Event {
+        Event {
+            id: uuid::Uuid::nil(),
+            ts,
+            recorded_ts: ts,
+            topic: TopicName::parse("t").unwrap(),
+            key: key.map(Into::into),
+            partition: Partition(0),
+            offset: Offset(0),
+            sid: None,
+            headers: None,
+            payload: Json::from_value(payload),
+            caused_by: None,
+            tags: None,
+        }
+    }
+
+    /// What CEL itself makes of an expression, as a document holds it.
+    fn by_cel(source: &str, event: &Event) -> Option<Value> {
+        let value = Filter::compile(source).unwrap().value_of(&Operand::of(event)?).ok()?;
+        let mut value = to_json(value).ok()?;
+        document::normalize(&mut value);
+        Some(value)
+    }
+
+    fn by_expression(source: &str, event: &Event) -> Option<Value> {
+        let mut value = Expression::compile("x", source).unwrap().value(&Facts::of(event)).ok()?;
+        document::normalize(&mut value);
+        Some(value)
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let number = prop_oneof![
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(|double| Number::from_f64(double).map_or(Value::Null, Value::Number)),
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::Bool),
+            number,
+            "\\PC{0,8}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+                prop::collection::btree_map("[abc]", inner, 0..4)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// The short ways give what the long one does.
+        #[test]
+        fn a_path_is_what_cel_says_it_is(
+            payload in json(),
+            path in prop::collection::vec("[abc]", 0..4),
+            key in proptest::option::of("\\PC{0,8}"),
+            ts in 0..i64::MAX as u64,
+        ) {
+            let event = event(key.as_deref(), ts, &payload);
+            let path: String = path.iter().map(|name| format!(".{name}")).collect();
+            for source in [format!("event.payload{path}"), "event.key".into(), "event.ts".into()] {
+                prop_assert_eq!(by_expression(&source, &event), by_cel(&source, &event), "{}", source);
+            }
+        }
+
+        #[test]
+        fn a_constant_is_what_cel_says_it_is(int: i64, double: f64, text in "[-0-9.e+xu]{1,6}") {
+            let event = event(None, 0, &Value::Null);
+            for source in [int.to_string(), format!("{double:?}"), text, "true".into(), "false".into()] {
+                if Filter::compile(&source).is_ok() {
+                    prop_assert_eq!(by_expression(&source, &event), by_cel(&source, &event), "{}", source);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_fails_or_is_no_boolean_does_not_hold() {
+        let event = event(None, 0, &serde_json::json!({"yes": true, "no": false, "text": "true", "one": 1}));
+        let holds = |source| Expression::compile("x", source).unwrap().holds(&Facts::of(&event));
+        assert!(holds("event.payload.yes") && holds("!event.payload.no") && holds("true"));
+        for source in
+            ["event.payload.no", "event.payload.text", "event.payload.one", "event.payload.none", "event.key"]
+        {
+            assert!(!holds(source), "{source}");
+        }
+    }
 }

@@ -197,8 +197,9 @@ impl Settings {
             return Err(bad(format!("collection {name} has two changefeeds")));
         }
         config.changefeed = config.changefeed.take().or(self.changefeed);
-        config.indexes.extend(self.indexes);
-        config.indexes.dedup();
+        // Several writes to a collection may each say the same of it.
+        let before = config.indexes.clone();
+        config.indexes.extend(self.indexes.into_iter().filter(|index| !before.contains(index)));
         check_indexes(&config.indexes).map_err(bad)?;
         Ok(name)
     }

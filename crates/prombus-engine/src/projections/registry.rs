@@ -14,12 +14,13 @@ use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{
     Clock, Commit, CommitError, ConfigChange, CursorMove, Documents, EventLog, Offset, Owner, Partition,
-    TopicName,
+    ReadError, TopicName,
 };
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{MutexGuard, mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinHandle};
 
 /// The most projections of a hub.
 const MAX_PROJECTIONS: usize = 1_000;
@@ -35,16 +36,30 @@ struct Handle {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
     record: watch::Receiver<Record>,
-    collections: Vec<Arc<str>>,
+    /// What it is, apart from the record.
+    setup: Setup,
+    is_stored: bool,
     task: JoinHandle<()>,
+}
+
+impl Handle {
+    fn writes(&self, collection: &str) -> bool {
+        self.setup.collections.iter().any(|(name, _)| **name == *collection)
+    }
+}
+
+/// A projection that runs no more, and could again.
+struct Ended {
+    setup: Setup,
+    is_stored: bool,
 }
 
 /// The projections of a hub.
 pub struct Projections {
     hub: Arc<Surroundings>,
     running: Mutex<BTreeMap<String, Handle>>,
-    /// Held while projections are made, changed or deleted.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while projections are made, changed or deleted; whether that is over for good.
+    changing: tokio::sync::Mutex<bool>,
 }
 
 /// A projection in Rust, and what it reads and writes.
@@ -70,7 +85,7 @@ impl Projections {
 
     /// Starts the projections that are stored. Those that run already go on.
     pub async fn start(&self) -> Result<(), ProjectionError> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.turn().await?;
         for (name, record) in stored::load(&*self.hub.documents).await? {
             if self.running.lock().contains_key(&name) {
                 continue;
@@ -84,8 +99,18 @@ impl Projections {
         Ok(())
     }
 
+    /// The right to change projections, until it is dropped.
+    async fn turn(&self) -> Result<MutexGuard<'_, bool>, ProjectionError> {
+        let changing = self.changing.lock().await;
+        match *changing {
+            true => Err(ReadError::Unavailable("the hub is closing".into()).into()),
+            false => Ok(changing),
+        }
+    }
+
     /// Ends all projections, each after what it has under way.
     pub(crate) async fn close(&self) {
+        *self.changing.lock().await = true;
         let running = std::mem::take(&mut *self.running.lock());
         for handle in running.values() {
             // One that has ended already needs no telling.
@@ -102,65 +127,106 @@ impl Projections {
         let shared =
             Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
         let (stored, record) = watch::channel(setup.record.clone());
-        let collections = setup.collections.iter().map(|(name, _)| name.clone()).collect();
         let actor = Actor {
             hub: self.hub.clone(),
             name: name.to_owned(),
-            setup,
+            setup: setup.clone(),
             shared: shared.clone(),
             commands: receiver,
             is_stored,
             stored,
         };
         let task = tokio::spawn(actor.run());
-        self.running.lock().insert(name.to_owned(), Handle { commands, shared, record, collections, task });
+        let handle = Handle { commands, shared, record, setup, is_stored, task };
+        self.running.lock().insert(name.to_owned(), handle);
     }
 
     /// Makes a projection, or changes it. Says whether it was made.
     pub async fn put(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         definition: Definition,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
         let plan = Plan::compile(name, &definition)?;
-        let _changing = self.changing.lock().await;
+        let (this, name) = (self.clone(), name.to_owned());
+        to_its_end(async move { this.put_compiled(&name, definition, plan).await }).await
+    }
+
+    async fn put_compiled(
+        &self,
+        name: &str,
+        definition: Definition,
+        plan: Plan,
+    ) -> Result<(ProjectionStatus, bool), ProjectionError> {
+        let _changing = self.turn().await?;
         let before = self.record(name);
         if before.as_ref().is_some_and(|before| before.definition == definition) {
             return Ok((self.status(name).await?, false));
+        }
+        if self.running.lock().get(name).is_some_and(|handle| !handle.is_stored) {
+            let message = format!("projection {name:?} is part of the program and cannot be defined anew");
+            return Err(ProjectionError::Bad(message));
         }
         if before.is_none() && self.running.lock().len() >= MAX_PROJECTIONS {
             let message = format!("there are {MAX_PROJECTIONS} projections, as many as may be");
             return Err(ProjectionError::Bad(message));
         }
         // Nothing is under way by the old definition when the new one is stored.
-        let nothing_done = self.end(name).await;
-        let made = match &before {
-            Some(before) if !nothing_done || before.definition.topic != definition.topic => {
-                before.made.clone()
-            }
-            _ => definition.clone(),
-        };
-        let record = Record { definition, made, rebuilding: false };
-        let stored = self.store(name, before.as_ref(), (&record, &plan)).await;
-        match (stored, before) {
-            (Ok(()), before) => {
+        let ended = self.end(name).await;
+        match self.redefine(name, ended.as_ref().map(|ended| &ended.setup.record), (definition, &plan)).await
+        {
+            Ok(record) => {
                 self.run(name, setup_of(record, plan), true);
                 Ok((self.status(name).await?, before.is_none()))
             }
-            (Err(error), Some(before)) => {
-                let plan = Plan::compile(name, &before.definition)?;
-                self.run(name, setup_of(before, plan), true);
+            Err(error) => {
+                if let Some(Ended { setup, is_stored }) = ended {
+                    self.run(name, setup, is_stored);
+                }
                 Err(error)
             }
-            (Err(error), None) => Err(error),
         }
+    }
+
+    /// Stores what a projection is from now on.
+    async fn redefine(
+        &self,
+        name: &str,
+        before: Option<&Record>,
+        (definition, plan): (Definition, &Plan),
+    ) -> Result<Record, ProjectionError> {
+        let record = match before {
+            None => Record::new(definition),
+            Some(before) => {
+                let moves = self.moves(&before.definition.topic, name).await?;
+                match moves == 0 && self.is_empty(name).await? {
+                    true => Record::new(definition),
+                    false => before.redefined(definition, moves),
+                }
+            }
+        };
+        self.store(name, before, (&record, plan)).await?;
+        Ok(record)
+    }
+
+    /// How often the cursors of a projection have moved; 0 while it has done nothing.
+    async fn moves(&self, topic: &TopicName, name: &str) -> Result<u64, ProjectionError> {
+        let moves = self.without_cursors(topic, name, false).await?;
+        Ok(moves.iter().map(|cursor| cursor.expect_version).sum())
+    }
+
+    /// Whether no collection of a projection has a document.
+    async fn is_empty(&self, name: &str) -> Result<bool, ProjectionError> {
+        let all = self.hub.documents.collections().await?;
+        let mut owned = all.iter().filter(|state| state.config.owner.as_projection() == Some(name));
+        Ok(owned.all(|state| state.documents == 0))
     }
 
     /// Runs a projection in Rust for as long as this hub does, from where it was when it last ran.
     pub async fn run_code(&self, name: &str, code: CodeSetup) -> Result<(), ProjectionError> {
         check_name(name)?;
-        let _changing = self.changing.lock().await;
+        let _changing = self.turn().await?;
         if self.running.lock().contains_key(name) {
             return Err(ProjectionError::Bad(format!("there is a projection {name:?} already")));
         }
@@ -173,15 +239,18 @@ impl Projections {
             check_indexes(&indexes).map_err(ProjectionError::Bad)?;
             collections.push((collection, CollectionConfig { owner: owner.clone(), indexes, changefeed }));
         }
-        self.commit_collections(&collections, Commit::default()).await?;
-        let definition = Definition::in_code(code.topic);
+        // A rebuild does not outlive the program that it was begun by.
+        let shadows = collections.iter().map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) });
+        let cursors = self.without_cursors(&code.topic, name, true).await?;
+        let commit = Commit { config: shadows.collect(), cursors, ..Commit::default() };
+        self.commit_collections(&collections, commit).await?;
         let projector = Projector::Code(Arc::new(Code {
             project: code.project,
             owner,
             collections: collections.iter().map(|(name, _)| name.clone()).collect(),
             retries: DEFAULT_RETRIES,
         }));
-        let record = Record { made: definition.clone(), definition, rebuilding: false };
+        let record = Record::new(Definition::in_code(code.topic));
         self.run(name, Setup { record, projector, collections }, false);
         Ok(())
     }
@@ -190,12 +259,14 @@ impl Projections {
         self.running.lock().get(name).map(|handle| handle.record.borrow().clone())
     }
 
-    /// Ends a projection, if it runs. Whether it had done nothing yet.
-    async fn end(&self, name: &str) -> bool {
-        let Some(handle) = self.running.lock().remove(name) else { return true };
+    /// Ends a projection, if it runs, after what it has under way.
+    async fn end(&self, name: &str) -> Option<Ended> {
+        let handle = self.running.lock().remove(name)?;
+        // One that has ended already needs no telling.
         let _ = handle.commands.send(Command::Stop).await;
         let _ = handle.task.await;
-        handle.shared.positions.borrow().next.iter().all(|next| *next == 0)
+        let record = handle.record.borrow().clone();
+        Some(Ended { setup: Setup { record, ..handle.setup }, is_stored: handle.is_stored })
     }
 
     /// Stores what a projection is, and makes its collections.
@@ -304,7 +375,8 @@ impl Projections {
                 now.state = ProjectionState::Stopped("it has ended; the log says why".into());
             }
             let positions = handle.shared.positions.borrow().clone();
-            (handle.record.borrow().clone(), now, positions, handle.collections.clone())
+            let collections = handle.setup.collections.iter().map(|(name, _)| name.to_string());
+            (handle.record.borrow().clone(), now, positions, collections.collect())
         };
         let partitions = self.partitions(&record.definition.topic, name, false, &positions).await?;
         let rebuild = match record.rebuilding {
@@ -317,7 +389,7 @@ impl Projections {
         };
         Ok(ProjectionStatus {
             name: name.to_owned(),
-            collections: collections.iter().map(ToString::to_string).collect(),
+            collections,
             state: now.state,
             stale: record.is_stale(),
             definition: record.definition,
@@ -357,30 +429,52 @@ impl Projections {
     }
 
     /// Ends a projection and removes its collections.
-    pub async fn delete(&self, name: &str) -> Result<(), ProjectionError> {
-        let _changing = self.changing.lock().await;
-        let record = self.record(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
-        let collections = {
-            let running = self.running.lock();
-            running.get(name).map(|handle| handle.collections.clone()).unwrap_or_default()
-        };
-        self.end(name).await;
-        let drops = collections.iter().flat_map(|name| [name.clone(), shadow(name)]);
-        let mut cursors = self.without_cursors(&record.definition.topic, name, false).await?;
-        cursors.extend(self.without_cursors(&record.definition.topic, name, true).await?);
-        let commit = Commit {
-            config: drops.map(|name| ConfigChange::DropCollection { name }).collect(),
-            documents: vec![stored::write(name, None)],
-            cursors,
-            ..Commit::default()
-        };
-        self.hub.bus.commit(Arc::new(commit)).await?;
-        Ok(())
+    pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), ProjectionError> {
+        let (this, name) = (self.clone(), name.to_owned());
+        to_its_end(async move { this.delete_now(&name).await }).await
+    }
+
+    async fn delete_now(&self, name: &str) -> Result<(), ProjectionError> {
+        let _changing = self.turn().await?;
+        let ended = self.end(name).await.ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
+        let forgotten = self.forget(name, &ended.setup.record.definition.topic).await;
+        if forgotten.is_err() {
+            self.run(name, ended.setup, ended.is_stored);
+        }
+        forgotten
+    }
+
+    /// Removes all that is stored of a projection that does not run.
+    async fn forget(&self, name: &str, topic: &TopicName) -> Result<(), ProjectionError> {
+        for _ in 0..MAX_TRIES {
+            // Those that an earlier definition wrote, too.
+            let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
+            let mut cursors = self.without_cursors(topic, name, false).await?;
+            cursors.extend(self.without_cursors(topic, name, true).await?);
+            let commit = Commit {
+                config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
+                documents: vec![stored::write(name, None)],
+                cursors,
+                ..Commit::default()
+            };
+            match self.hub.bus.commit(Arc::new(commit)).await {
+                // Others change the same things, or the topic was deleted meanwhile: look again.
+                Err(BusError::Commit(
+                    CommitError::Busy
+                    | CommitError::CursorMoved { .. }
+                    | CommitError::StaleLayout(_)
+                    | CommitError::TopicNotFound(_),
+                )) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(()),
+            }
+        }
+        Err(BusError::Commit(CommitError::Busy).into())
     }
 
     /// Starts to make the collections of a projection anew.
     pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionStatus, ProjectionError> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.turn().await?;
         let record = self.record(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
         if record.rebuilding {
             return Err(ProjectionError::Rebuilding(name.to_owned()));
@@ -408,8 +502,7 @@ impl Projections {
         let bad = |message: String| Err(ProjectionError::Bad(message));
         let found = {
             let running = self.running.lock();
-            let owner =
-                running.values().find(|handle| handle.collections.iter().any(|name| **name == *collection));
+            let owner = running.values().find(|handle| handle.writes(collection));
             owner.map(|handle| {
                 (handle.shared.positions.subscribe(), handle.record.borrow().definition.topic.clone())
             })
@@ -419,7 +512,8 @@ impl Projections {
                 "no projection writes collection {collection}, so it has no offset to wait for"
             ));
         };
-        let partitions = self.hub.log.topic(&topic).await?.map_or(1, |topic| topic.config.partitions);
+        let state = self.hub.log.topic(&topic).await?;
+        let partitions = state.as_ref().map_or(1, |state| state.config.partitions);
         let partition = match at.partition {
             Some(partition) if partition.0 < partitions => partition.0,
             Some(partition) => return bad(format!("topic {topic} has no partition {partition}")),
@@ -431,14 +525,25 @@ impl Projections {
                 ));
             }
         };
-        let has_seen =
-            |now: &Positions| now.next.get(partition as usize).is_some_and(|next| *next > at.offset.0);
+        let has_seen = |now: &Positions| {
+            // What it has seen of a topic that is gone does not count.
+            let is_same = state.as_ref().is_none_or(|state| now.topic == Some(state.number));
+            is_same && now.next.get(partition as usize).is_some_and(|next| *next > at.offset.0)
+        };
         match tokio::time::timeout(MAX_WAIT, positions.wait_for(has_seen)).await {
             Ok(Ok(_)) => Ok(true),
             // It has ended, or it takes too long.
             Ok(Err(_)) | Err(_) => Ok(false),
         }
     }
+}
+
+/// Does what must not end half way, even where nobody waits for it any more.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ProjectionError>> + Send + 'static,
+) -> Result<T, ProjectionError> {
+    let given_up = |error: JoinError| Err(ReadError::Unavailable(error.to_string()).into());
+    tokio::spawn(work).await.unwrap_or_else(given_up)
 }
 
 fn check_name(name: &str) -> Result<(), ProjectionError> {

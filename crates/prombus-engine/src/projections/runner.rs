@@ -21,8 +21,10 @@ use tokio::task::JoinHandle;
 const PAGE_EVENTS: usize = 2_000;
 /// And about so many bytes of them.
 const PAGE_BYTES: usize = 2 << 20;
-/// How long to wait for room on the disk.
+/// How long to wait for room on the disk, or for topics to be deleted.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait for a store that cannot be used.
+const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 /// How long to wait when others change the same things.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -36,11 +38,39 @@ pub(super) struct Surroundings {
 
 /// Why a projection cannot go on.
 #[derive(Debug)]
-pub(super) struct Stop(pub String);
+pub(super) struct Stop {
+    pub reason: String,
+    /// How long to wait until it may go on by itself; for good where absent.
+    pub pause: Option<Duration>,
+}
 
 impl From<ReadError> for Stop {
     fn from(error: ReadError) -> Self {
-        Self(error.to_string())
+        let pause = match &error {
+            ReadError::Unavailable(_) => Some(UNAVAILABLE_PAUSE),
+            // The topic was deleted a moment ago: the next look at it says what it is now.
+            ReadError::TopicNotFound(_) | ReadError::NoSuchPartition { .. } => Some(BUSY_PAUSE),
+            ReadError::Gone { .. } | ReadError::BadFind(_) | ReadError::Corrupt(_) => None,
+        };
+        Self { reason: error.to_string(), pause }
+    }
+}
+
+impl From<BusError> for Stop {
+    fn from(error: BusError) -> Self {
+        let pause = match &error {
+            BusError::Commit(CommitError::DiskFull) | BusError::TooManyTopics { .. } => Some(DISK_FULL_PAUSE),
+            BusError::Commit(CommitError::Unavailable(_)) => Some(UNAVAILABLE_PAUSE),
+            // Whoever is in the way is another hub, or someone who changes the topic.
+            BusError::Commit(
+                CommitError::Busy
+                | CommitError::CursorMoved { .. }
+                | CommitError::StaleLayout(_)
+                | CommitError::TopicNotFound(_),
+            ) => Some(BUSY_PAUSE),
+            _ => None,
+        };
+        Self { reason: error.to_string(), pause }
     }
 }
 
@@ -81,6 +111,14 @@ struct Flight {
     ends: BTreeMap<u32, u64>,
 }
 
+/// What is left to do of a batch that was refused.
+struct Pieces {
+    /// The next one last.
+    rest: Vec<Batch>,
+    /// Whether that is all of it.
+    whole: bool,
+}
+
 pub(super) struct Runner {
     hub: Arc<Surroundings>,
     name: String,
@@ -91,6 +129,8 @@ pub(super) struct Runner {
     topic: Option<TopicState>,
     pub lanes: Vec<Lane>,
     flight: Option<Flight>,
+    /// The partition that is read first; each one in turn, so that none is left behind for another.
+    turn: usize,
     pub failures: Failures,
 }
 
@@ -111,6 +151,7 @@ impl Runner {
             topic: None,
             lanes: Vec::new(),
             flight: None,
+            turn: 0,
             failures: Failures::default(),
         }
     }
@@ -126,7 +167,8 @@ impl Runner {
             return Ok(Step::NoTopic);
         }
         let (events, ends) = self.read().await?;
-        let batch = match events.is_empty() {
+        // Where events were removed there may be none in a page, and the cursor has to go past that.
+        let batch = match ends.is_empty() {
             true => None,
             false => Some(self.apply(events).await),
         };
@@ -185,7 +227,8 @@ impl Runner {
     /// Reads a page, from as many partitions as go into it, and says where it ends in each.
     async fn read(&mut self) -> Result<(Vec<Event>, BTreeMap<u32, u64>), Stop> {
         let (mut events, mut ends, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
-        for partition in 0..self.lanes.len() as u32 {
+        for n in 0..self.lanes.len() {
+            let partition = ((self.turn + n) % self.lanes.len()) as u32;
             if events.len() >= PAGE_EVENTS || bytes >= PAGE_BYTES || !self.is_open(partition) {
                 continue;
             }
@@ -206,11 +249,15 @@ impl Runner {
             };
             if page.next.0 > from {
                 ends.insert(partition, page.next.0);
-                self.lanes[partition as usize].read = page.next.0;
             }
             bytes += page.events.iter().map(|event| event.payload.len()).sum::<usize>();
             events.extend(page.events);
         }
+        // Only now, because what is read and then dropped for the error of another partition is not read.
+        for (partition, end) in &ends {
+            self.lanes[*partition as usize].read = *end;
+        }
+        self.turn = self.turn.wrapping_add(1);
         Ok((events, ends))
     }
 
@@ -269,9 +316,14 @@ impl Runner {
             }
             Err(error) => {
                 batch.writes = commit.documents.clone();
-                self.recover(batch, ends, error).await?;
+                let done = self.recover(batch, ends, error).await;
+                if matches!(&done, Err(stop) if stop.pause.is_some()) {
+                    // Look again at everything: someone else may have been here, or the commit has happened after all.
+                    self.topic = None;
+                    self.lanes.clear();
+                }
                 self.lanes.iter_mut().for_each(|lane| lane.read = lane.next);
-                Ok(false)
+                done.map(|()| false)
             }
         }
     }
@@ -288,60 +340,62 @@ impl Runner {
         }
     }
 
-    /// Does a batch that was refused as far as it can be done, one event at a time where it must be.
-    async fn recover(
-        &mut self,
-        mut batch: Batch,
-        mut ends: BTreeMap<u32, u64>,
-        mut error: BusError,
-    ) -> Result<(), Stop> {
-        let mut attempts = 1;
-        loop {
-            match error {
-                BusError::Commit(
-                    CommitError::BadWrite { index, .. } | CommitError::NotUnique { index, .. },
-                ) => {
-                    let at = batch.event_of(index);
-                    if at > 0 {
-                        let (mut good, rest) = batch.split(at);
-                        let good_ends = ends_of(&good);
-                        self.commit_now(&mut good, &good_ends)
-                            .await
-                            .map_err(|error| Stop(error.to_string()))?;
-                        (batch, attempts) = (rest, 1);
-                    } else if attempts > self.projector.retries() {
-                        batch.fail_first(error.to_string(), attempts);
-                        attempts = 0;
-                    }
-                    attempts += 1;
-                }
-                BusError::Commit(CommitError::DiskFull) => {
-                    // Nobody tells when there is room again.
-                    tokio::time::sleep(DISK_FULL_PAUSE).await;
-                }
-                BusError::Commit(CommitError::Busy) => {
-                    // Whoever is in the way is another hub, which tells nobody here when it is done.
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                BusError::Commit(
-                    CommitError::CursorMoved { .. }
-                    | CommitError::StaleLayout(_)
-                    | CommitError::TopicNotFound(_),
-                ) => {
-                    // Someone else was here: look again at everything.
-                    self.topic = None;
-                    self.lanes.clear();
-                    return Ok(());
-                }
-                error => return Err(Stop(error.to_string())),
-            }
-            // Partitions may have come between, and their ends are of the whole batch.
-            ends.retain(|partition, _| (*partition as usize) < self.lanes.len());
-            match self.commit_now(&mut batch, &ends).await {
-                Ok(()) => return Ok(()),
-                Err(again) => error = again,
+    /// Does a batch that was refused in pieces, so that only what is to blame is left out.
+    async fn recover(&mut self, batch: Batch, ends: BTreeMap<u32, u64>, error: BusError) -> Result<(), Stop> {
+        let mut pieces = Pieces { rest: Vec::new(), whole: true };
+        self.take_apart(batch, error, &mut pieces)?;
+        while let Some(mut piece) = pieces.rest.pop() {
+            // Behind its last event a page may go on over what was removed.
+            let is_last = pieces.whole && pieces.rest.is_empty();
+            let ends = if is_last { ends.clone() } else { ends_of(&piece) };
+            if let Err(error) = self.commit_now(&mut piece, &ends).await {
+                self.take_apart(piece, error, &mut pieces)?;
             }
         }
+        Ok(())
+    }
+
+    /// What to do instead of a batch that was refused.
+    fn take_apart(&self, batch: Batch, error: BusError, pieces: &mut Pieces) -> Result<(), Stop> {
+        let count = batch.applied.len();
+        if matches!(error, BusError::Commit(CommitError::TooLarge { .. })) && count > 1 {
+            let (first, rest) = batch.split(count / 2);
+            pieces.rest.extend([rest, first]);
+            return Ok(());
+        }
+        let Some(at) = self.culprit(&batch, &error) else { return Err(error.into()) };
+        let (before, rest) = batch.split(at);
+        let (mut alone, after) = rest.split(1);
+        if !alone.blame_first(&error.to_string(), self.projector.retries()) {
+            return Err(error.into());
+        }
+        match self.projector {
+            Projector::Plan(_) => pieces.rest.push(after),
+            // What it did after this event may rest on what it has read of it: that is done again.
+            Projector::Code(_) if !after.applied.is_empty() || !pieces.rest.is_empty() => {
+                (pieces.rest, pieces.whole) = (Vec::new(), false);
+            }
+            Projector::Code(_) => {}
+        }
+        pieces.rest.extend([alone, before]);
+        pieces.rest.retain(|piece| !piece.applied.is_empty());
+        Ok(())
+    }
+
+    /// Which event of a batch is to blame for an error, if one is.
+    fn culprit(&self, batch: &Batch, error: &BusError) -> Option<usize> {
+        match error {
+            BusError::Commit(CommitError::BadWrite { index, .. } | CommitError::NotUnique { index, .. }) => {
+                Some(batch.event_of(*index))
+            }
+            BusError::Commit(CommitError::TooLarge { .. }) => Some(0),
+            BusError::Commit(CommitError::TopicNotFound(topic)) if *topic != self.topic_name => {
+                let publish = batch.publishes.iter().position(|append| append.topic == *topic)?;
+                batch.publisher_of(publish)
+            }
+            error => batch.publisher_of(error.index()?),
+        }
+        .filter(|at| *at < batch.applied.len())
     }
 
     async fn commit_now(&mut self, batch: &mut Batch, ends: &BTreeMap<u32, u64>) -> Result<(), BusError> {
@@ -366,8 +420,9 @@ fn ends_of(batch: &Batch) -> BTreeMap<u32, u64> {
 }
 
 fn gone(partition: u32, from: u64, first: Offset) -> Stop {
-    Stop(format!(
+    let reason = format!(
         "offsets {from} to {} of partition {partition} were removed before they were seen; rebuild it with {{\"partial\": true}}",
         first.0.saturating_sub(1)
-    ))
+    );
+    Stop { reason, pause: None }
 }

@@ -22,6 +22,12 @@ pub(super) struct Record {
     pub definition: Definition,
     /// What its collections were made by; another one where the definition has changed since.
     pub made: Definition,
+    /// Whether other definitions than `made` have written to the collections, so that only a rebuild makes them whole.
+    #[serde(default)]
+    pub mixed: bool,
+    /// How often its cursors had moved when it was defined as it is.
+    #[serde(default)]
+    pub moves: u64,
     /// Whether its collections are being made anew.
     #[serde(default)]
     pub rebuilding: bool,
@@ -30,7 +36,19 @@ pub(super) struct Record {
 impl Record {
     /// Whether its collections were made by another definition, in part.
     pub fn is_stale(&self) -> bool {
-        essence(&self.definition) != essence(&self.made)
+        self.mixed || essence(&self.definition) != essence(&self.made)
+    }
+
+    /// A projection that has done nothing yet.
+    pub fn new(definition: Definition) -> Self {
+        Self { made: definition.clone(), definition, mixed: false, moves: 0, rebuilding: false }
+    }
+
+    /// The same projection with another definition, when its cursors have moved so often.
+    pub fn redefined(&self, definition: Definition, moves: u64) -> Self {
+        let mixed = self.mixed || (self.is_stale() && moves != self.moves);
+        let moves = if definition.topic == self.definition.topic { moves } else { 0 };
+        Self { definition, made: self.made.clone(), mixed, moves, rebuilding: false }
     }
 }
 
@@ -83,6 +101,13 @@ pub(super) async fn load(documents: &dyn Documents) -> Result<Vec<(String, Recor
             return Ok(all);
         }
     }
+}
+
+/// The collections that a projection owns, those that are made anew included.
+pub(super) async fn owned_by(documents: &dyn Documents, name: &str) -> Result<Vec<Arc<str>>, ReadError> {
+    let all = documents.collections().await?;
+    let owned = all.into_iter().filter(|state| state.config.owner.as_projection() == Some(name));
+    Ok(owned.map(|state| state.name).collect())
 }
 
 /// Where a projection, or its rebuild, is in a partition.

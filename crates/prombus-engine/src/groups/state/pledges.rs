@@ -95,10 +95,17 @@ impl State {
     /// The commit has not happened: the leases are as they were.
     pub fn unpledge(&mut self, pledge: Pledge) {
         for Pledged { token, lease, generation, .. } in pledge.leases {
-            if self.lanes[lease.partition].generation == generation {
+            let lane = &mut self.lanes[lease.partition];
+            if lane.generation == generation && lane.progress.is_open(lease.offset) {
                 self.leases.reopen(token, lease);
-            } else {
-                self.members.took_back(&lease.member);
+                continue;
+            }
+            self.members.took_back(&lease.member);
+            // Someone has settled the event meanwhile: there is nothing to give back.
+            if lane.generation == generation {
+                lane.in_flight -= 1;
+                lane.release(lease.key);
+                self.stirred = true;
             }
         }
     }

@@ -1,0 +1,72 @@
+//! What commits of consumers promise, one test a promise, on the memory store and on a disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
+
+mod commits;
+mod consumer;
+mod ids;
+mod moves;
+#[path = "../projections/stage.rs"]
+mod stage;
+#[path = "../projections/switch.rs"]
+mod switch;
+
+/// Makes a test of each behaviour, on each kind of store.
+macro_rules! behaviours {
+    ($($suite:ident: $($behaviour:ident)*;)*) => {
+        mod on_memory {
+            $($(behaviours! { @test $suite $behaviour memory })*)*
+        }
+        mod on_disk {
+            $($(behaviours! { @test $suite $behaviour disk })*)*
+        }
+        #[cfg(test)]
+        const LISTED: &[&str] = &[$($(stringify!($behaviour),)*)*];
+    };
+    (@test $suite:ident $behaviour:ident $kind:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $behaviour() {
+            let run = async { crate::$suite::$behaviour(crate::stage::Stage::$kind().await).await };
+            prombus_testkit::guarded(stringify!($behaviour), run).await;
+        }
+    };
+}
+
+behaviours! {
+    commits:
+        a_commit_settles_leases_of_several_groups_and_topics
+        a_commit_that_fails_does_nothing_and_leases_hold
+        a_spent_lease_spoils_the_whole_commit
+        a_lease_does_not_expire_while_it_is_committed
+        a_lease_that_ended_during_a_refused_commit_is_over
+        of_commits_of_the_same_lease_one_happens
+        others_are_acked_while_a_commit_is_under_way
+        many_commits_and_acks_at_once_lose_nothing
+        a_caller_that_goes_away_does_not_end_its_commit;
+    moves:
+        a_cursor_that_is_set_decides
+        an_event_that_is_skipped_is_settled_either_way
+        a_group_that_is_deleted_takes_its_leases_with_it
+        a_topic_that_is_deleted_takes_its_leases_with_it
+        a_group_that_was_taken_away_does_not_spoil_others
+        a_partition_that_moves_takes_its_leases_along;
+    ids:
+        a_commit_with_an_id_happens_once
+        the_same_commit_at_once_happens_once
+        a_commit_that_failed_can_be_made_again
+        a_lost_answer_is_found_again
+        an_id_is_forgotten_after_a_day
+        a_commit_without_acks_needs_no_group;
+}
+
+/// A behaviour that is written and not listed would never run.
+#[test]
+fn every_behaviour_is_listed() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commits");
+    for file in std::fs::read_dir(folder).expect("the folder of this test") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+            let (name, rest) = line.split_once('(').expect("a function has arguments");
+            assert!(!rest.starts_with("s: Stage)") || LISTED.contains(&name), "{name} is not listed");
+        }
+    }
+}

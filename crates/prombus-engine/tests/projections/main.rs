@@ -1,0 +1,121 @@
+//! What projections promise, one test a promise, on the memory store and on a disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
+
+mod code;
+mod definitions;
+mod exactly_once;
+mod plans;
+mod rebuilds;
+mod stage;
+mod switch;
+mod topics;
+
+/// Makes a test of each behaviour, on each kind of store.
+macro_rules! behaviours {
+    ($($suite:ident: $($behaviour:ident)*;)*) => {
+        mod on_memory {
+            $($(behaviours! { @test $suite $behaviour memory })*)*
+        }
+        mod on_disk {
+            $($(behaviours! { @test $suite $behaviour disk })*)*
+        }
+        #[cfg(test)]
+        const LISTED: &[&str] = &[$($(stringify!($behaviour),)*)*];
+    };
+    (@test $suite:ident $behaviour:ident $kind:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $behaviour() {
+            let run = async { crate::$suite::$behaviour(crate::stage::Stage::$kind().await).await };
+            prombus_testkit::guarded(stringify!($behaviour), run).await;
+        }
+    };
+}
+
+behaviours! {
+    exactly_once:
+        a_counter_is_exact_over_partitions
+        a_counter_is_exact_after_crashes
+        a_commit_that_is_refused_for_now_is_made_later
+        an_answer_that_is_lost_counts_nothing_twice
+        a_full_disk_does_not_keep_the_hub_from_ending
+        removed_events_hold_nothing_up
+        only_the_event_that_fails_is_left_out
+        the_first_and_last_of_a_page_may_fail
+        many_events_of_a_page_may_fail
+        a_page_that_is_taken_apart_waits_for_better_times
+        a_page_that_is_too_large_is_made_in_pieces
+        what_must_be_unique_is
+        two_projections_of_a_topic_do_not_disturb_each_other;
+    topics:
+        a_projection_waits_for_its_topic
+        order_per_key_survives_growth
+        a_topic_that_is_made_again_is_another_one
+        a_topic_that_is_made_again_at_once_is_noticed
+        a_new_projection_starts_at_what_is_kept
+        one_that_is_behind_what_is_kept_stops_and_says_so
+        a_stopped_projection_is_rebuilt_from_a_topic_that_was_made_again
+        whoever_waits_for_an_offset_hears_of_it
+        a_busy_partition_does_not_keep_others_waiting;
+    definitions:
+        the_same_definition_again_changes_nothing
+        a_changed_definition_is_for_new_events
+        a_definition_that_changed_while_the_hub_was_down_is_noticed
+        what_has_done_nothing_is_never_stale
+        going_back_is_not_stale_where_nothing_came_between
+        indexes_changefeeds_and_retries_change_at_once
+        another_topic_is_read_from_its_start
+        a_collection_has_one_owner
+        a_deleted_projection_leaves_nothing
+        a_rebuild_removes_what_is_no_longer_written
+        a_change_that_cannot_be_stored_leaves_all_as_it_was
+        a_change_ends_even_if_nobody_waits_for_it
+        changes_at_once_come_one_after_another
+        a_closed_hub_takes_no_projections;
+    rebuilds:
+        a_rebuild_gives_the_same_to_the_byte
+        events_keep_coming_during_a_rebuild
+        the_old_collection_is_whole_until_the_switch
+        a_rebuild_goes_on_after_a_restart
+        a_put_ends_a_rebuild
+        a_changefeed_is_silent_during_a_rebuild
+        an_empty_topic_can_be_rebuilt_from;
+    code:
+        reads_see_what_earlier_events_wrote
+        a_rebuild_of_code_gives_the_same
+        a_failure_takes_back_that_event_only
+        what_came_after_a_refused_event_is_done_again
+        what_is_published_is_there_with_the_documents
+        code_and_definitions_keep_apart;
+}
+
+/// On a clock that goes ahead when there is nothing else to do.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_offset_for_ever() {
+    let s = stage::Stage::memory().await;
+    let topic = s.topic("t", 1).await;
+    s.put("p", stage::changelog("t", "c")).await;
+    s.publish(&topic, [("a", serde_json::json!({}))]).await;
+    s.caught_up("p").await;
+    let start = tokio::time::Instant::now();
+    let at = |offset| prombus_engine::projections::MinOffset {
+        partition: None,
+        offset: prombus_core::Offset(offset),
+    };
+    assert!(!s.hub.projections().until_seen("c", at(1)).await.expect("an answer"));
+    assert_eq!(start.elapsed().as_secs(), prombus_engine::projections::MAX_WAIT.as_secs());
+    assert!(s.hub.projections().until_seen("c", at(0)).await.expect("an answer"));
+}
+
+/// A behaviour that is written and not listed would never run.
+#[test]
+fn every_behaviour_is_listed() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projections");
+    for file in std::fs::read_dir(folder).expect("the folder of this test") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+            let (name, rest) = line.split_once('(').expect("a function has arguments");
+            let is_behaviour = rest.starts_with("s: Stage)") || rest.starts_with("mut s: Stage)");
+            assert!(!is_behaviour || LISTED.contains(&name), "{name} is not listed");
+        }
+    }
+}

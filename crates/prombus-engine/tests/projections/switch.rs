@@ -1,0 +1,224 @@
+//! A store that can be told to refuse commits, to hold them up, or to have lost events, and that is gone when its hub
+//! has ended.
+#![allow(dead_code, reason = "several tests share it, and not each needs all of it")]
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use prombus_core::*;
+use prombus_engine::Store;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// Which commits something is about.
+pub type Which = fn(&Commit) -> bool;
+
+/// How commits are refused.
+pub struct Refusal {
+    pub which: Which,
+    /// So many pass before.
+    pub after: usize,
+    /// So many are refused.
+    pub times: usize,
+    pub error: CommitError,
+    /// Whether they happen all the same, as when an answer is lost.
+    pub happens: bool,
+}
+
+/// A store with a will of its own.
+pub struct Switch {
+    /// Gone when the hub has ended, whoever still holds something of it.
+    store: Mutex<Option<Store>>,
+    refusal: Mutex<Option<Refusal>>,
+    /// Which commits wait.
+    held: watch::Sender<Option<Which>>,
+    /// How many do.
+    waiting: watch::Sender<usize>,
+    /// Events that are removed, by partition and offset.
+    holes: Mutex<BTreeSet<(u32, u64)>>,
+    /// Whether the end of the hub is the end of the store.
+    closes: bool,
+}
+
+impl Switch {
+    /// Around a store.
+    pub fn new(store: Store, closes: bool) -> Arc<Self> {
+        Arc::new(Self {
+            store: Mutex::new(Some(store)),
+            refusal: Mutex::new(None),
+            held: watch::Sender::new(None),
+            waiting: watch::Sender::new(0),
+            holes: Mutex::default(),
+            closes,
+        })
+    }
+
+    /// The hub has ended: whoever still holds something of it has no store any more.
+    pub fn end(&self) {
+        self.store.lock().take();
+    }
+
+    pub fn refuse(&self, refusal: Refusal) {
+        *self.refusal.lock() = Some(refusal);
+    }
+
+    /// How many commits are still to be refused.
+    pub fn refusals_left(&self) -> usize {
+        self.refusal.lock().as_ref().map_or(0, |refusal| refusal.times)
+    }
+
+    /// From here on these commits wait.
+    pub fn hold(&self, which: Which) {
+        self.held.send_replace(Some(which));
+    }
+
+    /// Waits until so many commits wait.
+    pub async fn until_held(&self, count: usize) {
+        self.waiting.subscribe().wait_for(|waiting| *waiting >= count).await.expect("the switch is there");
+    }
+
+    /// Lets all commits go on.
+    pub fn release(&self) {
+        self.held.send_replace(None);
+    }
+
+    /// Hides an event from those who read pages, as compaction does.
+    pub fn remove(&self, partition: u32, offset: u64) {
+        self.holes.lock().insert((partition, offset));
+    }
+
+    fn store(&self) -> Result<Store, ReadError> {
+        let gone = || ReadError::Unavailable("the hub has ended".into());
+        self.store.lock().clone().ok_or_else(gone)
+    }
+
+    fn log(&self) -> Result<Arc<dyn EventLog>, ReadError> {
+        Ok(self.store()?.log)
+    }
+
+    /// What to answer instead, and whether to do it first.
+    fn refused(&self, commit: &Commit) -> Option<(CommitError, bool)> {
+        let mut refusal = self.refusal.lock();
+        let refusal = refusal.as_mut().filter(|refusal| (refusal.which)(commit))?;
+        if refusal.after > 0 {
+            refusal.after -= 1;
+            return None;
+        }
+        refusal.times = refusal.times.checked_sub(1)?;
+        Some((refusal.error.clone(), refusal.happens))
+    }
+
+    async fn wait_while_held(&self, commit: &Commit) {
+        let mut held = self.held.subscribe();
+        let is_held = |which: &Option<Which>| which.is_some_and(|which| which(commit));
+        if is_held(&held.borrow()) {
+            self.waiting.send_modify(|waiting| *waiting += 1);
+            let _ = held.wait_for(|which| !is_held(which)).await;
+            self.waiting.send_modify(|waiting| *waiting -= 1);
+        }
+    }
+}
+
+#[async_trait]
+impl EventLog for Switch {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        self.wait_while_held(&commit).await;
+        let log = self.log().map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        match self.refused(&commit) {
+            None => log.commit(commit).await,
+            Some((error, happens)) => {
+                if happens {
+                    log.commit(commit).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        let partition = request.partition.0;
+        let mut page = self.log()?.read(request).await?;
+        let holes = self.holes.lock();
+        page.events.retain(|event| !holes.contains(&(partition, event.offset.0)));
+        Ok(page)
+    }
+
+    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+        self.log()?.bounds(topic, partition).await
+    }
+
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
+        self.log()?.offset_at(request).await
+    }
+
+    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+        self.log()?.by_id(topic, id).await
+    }
+
+    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+        self.log()?.latest_by_key(topic, key).await
+    }
+
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.log()?.history(request).await
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        match self.log() {
+            Ok(log) => log.changed(after).await,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        self.log()?.topic(name).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        self.log()?.topics().await
+    }
+
+    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        self.log()?.cursor(key).await
+    }
+
+    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
+        self.log()?.readers(topic).await
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.log().expect("the hub is there").status()
+    }
+
+    async fn close(&self) {
+        if let Ok(log) = self.log()
+            && self.closes
+        {
+            log.close().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Documents for Switch {
+    async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
+        self.store()?.documents.document(collection, key).await
+    }
+
+    async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
+        self.store()?.documents.scan(request).await
+    }
+
+    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        self.store()?.documents.find(request).await
+    }
+
+    async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
+        self.store()?.documents.collection(name).await
+    }
+
+    async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
+        self.store()?.documents.collections().await
+    }
+}
