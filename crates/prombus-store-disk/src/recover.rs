@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_TEXT: &str = "prombus data folder, format ";
-const FORMAT: u32 = 1;
+/// Format 2 has collections and tables; folders of format 1 become such when they are opened.
+const FORMAT: u32 = 2;
 
 /// Why a data folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -151,16 +152,9 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
         if journal.iter().any(|name| name.ends_with(".part")) {
             return Err(not_ours("it has a journal, and no file FORMAT that says which one"));
         }
-        let tmp = dir.join("FORMAT.tmp");
-        let made = disk.create(&tmp).and_then(|file| {
-            file.write_at(format!("{FORMAT_TEXT}{FORMAT}\n").as_bytes(), 0)?;
-            file.sync()?;
-            disk.rename(&tmp, &path)?;
-            disk.sync_dir(dir)?;
-            // The folder itself is new, too.
-            disk.sync_dir(dir.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new(".")))
-        });
-        return made.map_err(at_file(&path));
+        // The folder itself is new, too.
+        let parent = dir.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        return mark(disk, dir).and_then(|()| disk.sync_dir(parent)).map_err(at_file(&path));
     }
     let file = disk.open_to_read(&path).map_err(at_file(&path))?;
     let mut text = vec![0; 256];
@@ -168,6 +162,8 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
     let text = String::from_utf8_lossy(&text[..len]).into_owned();
     match text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok()) {
         Some(FORMAT) => Ok(()),
+        Some(1) if make => mark(disk, dir).map_err(at_file(&path)),
+        Some(1) => Ok(()),
         Some(found) if found > FORMAT => Err(OpenError::Newer { dir: dir.to_owned(), found }),
         _ => Err(not_ours("its file FORMAT does not say so")),
     }
@@ -215,6 +211,16 @@ fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+/// Says of a folder that it has the present format.
+fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let tmp = dir.join("FORMAT.tmp");
+    let file = disk.create(&tmp)?;
+    file.write_at(format!("{FORMAT_TEXT}{FORMAT}\n").as_bytes(), 0)?;
+    file.sync()?;
+    disk.rename(&tmp, &dir.join(FORMAT_FILE))?;
+    disk.sync_dir(dir)
 }
 
 /// The numbers of the parts; one that is missing in between is damage.

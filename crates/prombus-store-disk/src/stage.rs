@@ -242,7 +242,11 @@ impl Stage {
                 if !self.view.collections.contains_key(from) {
                     return Err(CommitError::CollectionNotFound(from.to_string()));
                 }
-                self.change(Change::CollectionSwap(from.clone(), to.clone()))
+                // Otherwise it has that name already.
+                if from != to {
+                    self.change(Change::CollectionSwap(from.clone(), to.clone()))?;
+                }
+                Ok(())
             }
         }
     }

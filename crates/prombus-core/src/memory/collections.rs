@@ -128,6 +128,8 @@ impl Staged {
                 self.dropped.extend(self.state(old, &name).map(|state| state.number));
                 self.states.insert(name, None);
             }
+            // It has that name already.
+            ConfigChange::SwapCollection { from, to } if from == to => {}
             ConfigChange::SwapCollection { from, to } => {
                 let Some(state) = self.state(old, &from) else {
                     return Err(CommitError::CollectionNotFound(from.to_string()));
