@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Long enough for what must happen, on any machine.
-pub const LONG: Duration = Duration::from_secs(50);
+pub const LONG: Duration = Duration::from_secs(25);
 
 /// A hub on a store.
 pub struct Stage {
