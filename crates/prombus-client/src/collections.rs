@@ -1,46 +1,9 @@
 //! Collections: what there is, who writes it, and the settings of those that commits write.
 
 use crate::{Client, ClientError};
+use prombus_wire::{CollectionAnswer, CollectionIndex, Collections};
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
-
-/// A collection as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CollectionAnswer {
-    /// Its name.
-    pub name: String,
-    /// How many documents it has.
-    pub documents: u64,
-    /// What they take.
-    pub bytes: u64,
-    /// Who writes it.
-    pub owner: CollectionOwner,
-    /// Its indexes.
-    pub indexes: Vec<CollectionIndex>,
-    /// The topic that its changes are published to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changefeed: Option<String>,
-}
-
-/// Who writes a collection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CollectionOwner {
-    /// Commits.
-    Commits,
-    /// The projection of this name.
-    Projection(String),
-}
-
-/// An index of a collection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CollectionIndex {
-    /// The fields, in order.
-    pub fields: Vec<String>,
-    /// Whether no two documents may have the same values in them.
-    #[serde(default)]
-    pub unique: bool,
-}
+use serde::Serialize;
 
 /// The settings of a collection that commits write. They are set as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -78,11 +41,6 @@ impl CollectionSettings {
     }
 }
 
-#[derive(Deserialize)]
-struct Collections {
-    collections: Vec<CollectionAnswer>,
-}
-
 impl Client {
     /// All collections, by name.
     pub async fn collections(&self) -> Result<Vec<CollectionAnswer>, ClientError> {
@@ -110,15 +68,16 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_wire::CollectionOwner;
     use serde_json::json;
 
     #[test]
     fn both_kinds_of_owners_are_understood() {
-        let text = json!({"name": "c", "documents": 1, "bytes": 2, "owner": "commits", "indexes": []});
+        let text = json!({"name": "c", "count": 1, "size": 2, "owner": "commits", "indexes": []});
         let answer: CollectionAnswer = serde_json::from_value(text.clone()).unwrap();
         assert_eq!((&answer.owner, &answer.changefeed), (&CollectionOwner::Commits, &None));
         assert_eq!(serde_json::to_value(&answer).unwrap(), text);
-        let text = json!({"name": "c", "documents": 1, "bytes": 2, "owner": {"projection": "p"},
+        let text = json!({"name": "c", "count": 1, "size": 2, "owner": {"projection": "p"},
             "indexes": [{"fields": ["a"], "unique": false}], "changefeed": "t"});
         let answer: CollectionAnswer = serde_json::from_value(text.clone()).unwrap();
         assert_eq!(answer.owner, CollectionOwner::Projection("p".into()));

@@ -34,7 +34,7 @@ mod tls;
 mod topics;
 mod typed;
 
-pub use collections::{CollectionAnswer, CollectionIndex, CollectionOwner, CollectionSettings};
+pub use collections::CollectionSettings;
 pub use commit::{Ack, Commit, CommitError, Committed, CommittedEvent};
 pub use dlq::DeadLetterQuery;
 pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
@@ -48,12 +48,13 @@ pub use live::{
 };
 pub use options::{ClientOptions, Token};
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
-pub use projections::{ProjectionAnswer, ProjectionPartition, ProjectionState, RebuildAnswer};
 pub use prombus_wire::{
-    AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, EventRecord,
-    EventsPage, ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer,
-    NackRequest, PartitionBounds, Published, PublishedBatch, PullRequest, Pulled, ReplayAnswer,
-    ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
+    AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
+    CursorRequest, DeliveryContext, DeliveryRecord, EventRecord, EventsPage, ExtendRequest, GroupAnswer,
+    GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer, NackRequest, PartitionBounds,
+    ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled,
+    RebuildAnswer, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer,
+    Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]

@@ -1,91 +1,9 @@
 //! Projections: looking at them, defining, rebuilding and deleting them.
 
 use crate::{Client, ClientError};
+use prombus_wire::{ProjectionAnswer, ProjectionsAnswer};
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-/// How a projection is doing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProjectionAnswer {
-    /// Its name.
-    pub name: String,
-    /// `changelog` or `transactional`.
-    pub kind: String,
-    /// The topic whose events it takes.
-    pub topic: String,
-    /// The collections that it writes.
-    pub collections: Vec<String>,
-    /// What it is, as it was put.
-    pub definition: Value,
-    /// What it does now.
-    pub state: ProjectionState,
-    /// Why it waits or has stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Whether its collections were made by another definition in part: a rebuild makes them anew.
-    pub stale: bool,
-    /// How many events it is behind, over all partitions.
-    pub lag: u64,
-    /// Where it is.
-    pub partitions: Vec<ProjectionPartition>,
-    /// How many events went to the dead letters since the hub was started.
-    pub errors: u64,
-    /// What the last of them failed with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
-    /// How far a rebuild is, while there is one.
-    pub rebuild: Option<RebuildAnswer>,
-}
-
-/// What a projection does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProjectionState {
-    /// It runs.
-    Running,
-    /// It waits for its topic to be made.
-    Waiting,
-    /// It has stopped until it is rebuilt or defined anew.
-    Stopped,
-}
-
-impl std::fmt::Display for ProjectionState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Stopped => "stopped",
-        })
-    }
-}
-
-/// Where a projection is in a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProjectionPartition {
-    /// The partition.
-    pub partition: u32,
-    /// The first offset that it has not seen.
-    pub next: u64,
-    /// The first offset that does not exist yet.
-    pub tail: u64,
-    /// How many events it is behind.
-    pub lag: u64,
-}
-
-/// How far a rebuild is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RebuildAnswer {
-    /// How many events are to be done yet.
-    pub lag: u64,
-    /// How many events failed in it.
-    pub failed: u64,
-}
-
-#[derive(Deserialize)]
-struct Projections {
-    projections: Vec<ProjectionAnswer>,
-}
+use serde::Serialize;
 
 #[derive(Serialize)]
 struct RebuildRequest {
@@ -96,7 +14,7 @@ impl Client {
     /// All projections, by name.
     pub async fn projections(&self) -> Result<Vec<ProjectionAnswer>, ClientError> {
         let response = self.call(self.request(Method::GET, &["v1", "projections"])).await?;
-        Ok(self.answer::<Projections>(response).await?.projections)
+        Ok(self.answer::<ProjectionsAnswer>(response).await?.projections)
     }
 
     /// One projection, if it exists.
@@ -147,6 +65,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_wire::{ProjectionState, RebuildAnswer};
     use serde_json::json;
 
     #[test]

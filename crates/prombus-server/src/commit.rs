@@ -14,6 +14,7 @@ use prombus_engine::groups::{LeaseToken, MAX_BATCH};
 use prombus_engine::{BusError, Hub, Outgoing};
 use prombus_wire::{CommitEventRequest, Object, WriteRequest};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -34,6 +35,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// Whether it settles leases.
+    pub fn settles(&self) -> bool {
+        !self.request.acks.is_empty()
+    }
+
     /// What `request`, which was parsed from `body`, asks for, where that is no more than `max_bytes`.
     pub fn parse(
         request: prombus_wire::CommitRequest<'_>,
@@ -87,11 +93,17 @@ impl Asked {
         if let Some(lease) = not_a_lease {
             return Err(ApiError::lease_expired(&lease));
         }
-        let leases = request.acks.clone();
+        let (leases, may_be_known) = (request.acks.clone(), request.commit_id.is_some());
         let taken = Taken::admit(by, &request.publish)?;
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
         let answer = hub.commit(request).await.inspect_err(|_| taken.put_back(by))?;
-        count(by.app, &answer);
+        let told = Told::of(&answer);
+        if may_be_known {
+            // What is told may be the answer to a commit of somebody else, who had other rights.
+            told.names()
+                .try_for_each(|topic| by.caller.check(Ask { action: Action::Publish, topic, group: None }))?;
+        }
+        told.count(by.app);
         let settled = settled.into_iter().zip(leases);
         Ok(Committed { answer, settled: settled.filter_map(|(of, lease)| Some((of?, lease))).collect() })
     }
@@ -248,23 +260,37 @@ impl Taken {
     }
 }
 
-/// Counts what a commit has published.
-fn count(app: &Shared, answer: &Json) {
-    #[derive(Deserialize)]
-    struct Answer {
-        events: Vec<Event>,
+/// What the answer to a commit tells of.
+#[derive(Default, Deserialize)]
+struct Told {
+    events: Vec<ToldEvent>,
+    versions: BTreeMap<String, IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct ToldEvent {
+    topic: TopicName,
+    duplicate: bool,
+}
+
+impl Told {
+    fn of(answer: &Json) -> Self {
+        serde_json::from_slice(answer.as_bytes()).unwrap_or_default()
     }
-    #[derive(Deserialize)]
-    struct Event {
-        topic: TopicName,
-        duplicate: bool,
+
+    /// The topics and collections.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.events.iter().map(|event| event.topic.as_str()).chain(self.versions.keys().map(String::as_str))
     }
-    let answer: Answer = serde_json::from_slice(answer.as_bytes()).unwrap_or(Answer { events: Vec::new() });
-    let mut counts: BTreeMap<&TopicName, u64> = BTreeMap::new();
-    for event in answer.events.iter().filter(|event| !event.duplicate) {
-        *counts.entry(&event.topic).or_default() += 1;
+
+    /// Counts what was published.
+    fn count(&self, app: &Shared) {
+        let mut counts: BTreeMap<&TopicName, u64> = BTreeMap::new();
+        for event in self.events.iter().filter(|event| !event.duplicate) {
+            *counts.entry(&event.topic).or_default() += 1;
+        }
+        counts.into_iter().for_each(|(topic, new)| app.metrics.add_published(topic, new));
     }
-    counts.into_iter().for_each(|(topic, new)| app.metrics.add_published(topic, new));
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use parking_lot::RwLock;
 use prombus_core::histogram::BOUNDS_US;
 use prombus_core::{Histogram, Receipt, StoreStatus, TopicName};
 use prombus_engine::groups::{Group, GroupStatus, GroupTimes};
+use prombus_engine::projections::ProjectionStatus;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,7 +111,7 @@ const GROUP_FAMILIES: [(&str, &str, &str); 9] = [
     ("events_acked_total", "counter", "Events that consumers acked."),
     ("events_nacked_total", "counter", "Events that consumers nacked."),
     ("events_redelivered_total", "counter", "Deliveries that were not the first of their event."),
-    ("events_dead_lettered_total", "counter", "Events that became dead letters."),
+    (DEAD_LETTERED, "counter", "Events that became dead letters."),
     ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
     ("events_inflight", "gauge", "Open leases."),
     ("group_lag_events", "gauge", "Events that are not settled."),
@@ -146,18 +147,14 @@ pub(crate) fn sockets_text(open: u64) -> String {
     text.0
 }
 
-/// What is told of projections: how many events each is behind.
-pub(crate) fn projections_text<'a>(lags: impl Iterator<Item = (&'a str, u64)>) -> String {
-    let mut text = Text(String::new());
-    text.family("projection_lag_events", "gauge", "Events that a projection has not seen yet.");
-    for (name, lag) in lags {
-        text.sample("projection_lag_events", &[("projection", name)], lag);
-    }
-    text.0
-}
+const DEAD_LETTERED: &str = "events_dead_lettered_total";
 
-/// What is told of groups.
-pub(crate) fn groups_text(groups: &[GroupSample], times: &GroupTimes) -> String {
+/// What is told of groups and projections.
+pub(crate) fn readers_text(
+    groups: &[GroupSample],
+    times: &GroupTimes,
+    projections: &[ProjectionStatus],
+) -> String {
     let mut text = Text(String::new());
     for (at, (name, kind, help)) in GROUP_FAMILIES.into_iter().enumerate() {
         text.family(name, kind, help);
@@ -165,6 +162,16 @@ pub(crate) fn groups_text(groups: &[GroupSample], times: &GroupTimes) -> String 
             let labels = [("topic", sample.topic.as_str()), ("group", sample.group.as_str())];
             text.sample(name, &labels, sample.values[at]);
         }
+        if name == DEAD_LETTERED {
+            for status in projections {
+                let labels = [("topic", status.definition.topic.as_str()), ("projection", &status.name)];
+                text.sample(name, &labels, status.errors);
+            }
+        }
+    }
+    text.family("projection_lag_events", "gauge", "Events that a projection has not seen yet.");
+    for status in projections {
+        text.sample("projection_lag_events", &[("projection", &status.name)], status.lag);
     }
     for (name, help, histogram) in [
         ("subscribe_poll_duration_ms", "How long pulls took, waiting included.", &times.pulls),

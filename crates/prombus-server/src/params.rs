@@ -78,7 +78,20 @@ impl Params {
     }
 }
 
+/// Whether each percent sign is followed by two digits: what else it may mean is anyone's guess.
+pub(crate) fn is_well_escaped(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let two_digits =
+        |at: usize| bytes.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    memchr::memchr_iter(b'%', bytes).all(two_digits)
+}
+
 fn decode(text: &str) -> Result<String, ApiError> {
+    if !is_well_escaped(text) {
+        return Err(ApiError::bad_request(
+            "the query has a % without two hexadecimal digits; write %25 for a %",
+        ));
+    }
     let spaced: Vec<u8> = text.bytes().map(|b| if b == b'+' { b' ' } else { b }).collect();
     match percent_decode(&spaced).decode_utf8() {
         Ok(text) => Ok(text.into_owned()),
@@ -115,7 +128,9 @@ mod tests {
         assert_eq!(p.one("x").unwrap().unwrap(), "1=2");
         assert_eq!(p.one("y").unwrap(), None);
         assert!(p.done("").is_ok());
-        assert!(Params::parse(Some("key=%ff")).is_err());
+        for bad in ["key=%ff", "key=%", "key=%4", "key=%zz", "%=1", "a=100%&b=1"] {
+            assert!(Params::parse(Some(bad)).is_err(), "{bad}");
+        }
         assert!(Params::parse(None).unwrap().done("").is_ok());
     }
 

@@ -1,6 +1,7 @@
 //! What a path names.
 
 use crate::error::ApiError;
+use crate::params::is_well_escaped;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use prombus_core::TopicName;
@@ -13,6 +14,11 @@ impl<S: Send + Sync> FromRequestParts<S> for PathNames {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        if !is_well_escaped(parts.uri.path()) {
+            return Err(ApiError::bad_request(
+                "the path has a % without two hexadecimal digits; write %25 for a %",
+            ));
+        }
         match RawPathParams::from_request_parts(parts, state).await {
             Ok(params) => Ok(Self(params)),
             Err(_) => Err(ApiError::bad_request("the path is not valid UTF-8 after percent-decoding")),

@@ -7,14 +7,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
+/// Says whether a row with this key is still of use to anyone.
+pub type Keep = dyn Fn(&[u8]) -> bool + Send;
+
 /// Tables to merge.
 pub struct MergeJob {
     /// Neighbours, the oldest first.
     pub tables: Vec<Arc<Table>>,
     /// Whether the oldest of all is among them.
     pub from_oldest: bool,
-    /// Whether a row is still of use to anyone.
-    pub keep: Box<dyn Fn(&[u8]) -> bool + Send>,
+    /// What of their rows is kept.
+    pub keep: Box<Keep>,
 }
 
 /// What became of them.

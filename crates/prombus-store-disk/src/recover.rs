@@ -130,11 +130,10 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
     let lock = lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
     check_format(disk, dir, true)?;
     remove_unfinished(disk, dir)?;
-    let mut recovery = Recovery::start(disk, dir)?;
+    let mut recovery = Recovery::start(disk, dir, opening.rows_in_memory)?;
     let numbers = list_parts(disk, dir)?;
     for number in &numbers {
         recovery.take_part(*number, Some(number) == numbers.last())?;
-        recovery.put_rows_away(opening.rows_in_memory);
     }
     recovery.finish(opening.reserve, lock)
 }
@@ -238,6 +237,7 @@ pub fn list_parts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u32>, OpenError> {
 struct Recovery<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
+    rows_in_memory: usize,
     replay: Replay,
     epoch: u64,
     kept: Kept,
@@ -249,7 +249,7 @@ struct Recovery<'a> {
 }
 
 impl<'a> Recovery<'a> {
-    fn start(disk: &'a dyn Disk, dir: &'a Path) -> Result<Self, OpenError> {
+    fn start(disk: &'a dyn Disk, dir: &'a Path, rows_in_memory: usize) -> Result<Self, OpenError> {
         let mut places = checkpoint::list(disk, dir).map_err(at_file(dir))?;
         let newest = places.pop();
         let read = |pos: Pos| {
@@ -277,14 +277,14 @@ impl<'a> Recovery<'a> {
         let next_table = remove_unnamed(disk, dir, &kept, all_known)?;
         let replay = Replay { view, from: newest.unwrap_or_default() };
         let (parts, unsealed, end) = (Vec::new(), Vec::new(), Pos::default());
-        Ok(Self { disk, dir, replay, epoch, kept, next_table, parts, unsealed, end })
+        Ok(Self { disk, dir, rows_in_memory, replay, epoch, kept, next_table, parts, unsealed, end })
     }
 
     /// Puts the rows that were changed into a table where they take too much memory. No checkpoint names it until
     /// the next one is written, so nothing comes of it when the machine goes down before.
-    fn put_rows_away(&mut self, rows_in_memory: usize) {
+    fn put_rows_away(&mut self) {
         let view = &mut self.replay.view;
-        if view.rows.active_bytes() <= rows_in_memory || !view.rows.freeze() {
+        if view.rows.active_bytes() <= self.rows_in_memory || !view.rows.freeze() {
             return;
         }
         let target = Target { disk: self.disk, dir: self.dir, number: self.next_table };
@@ -293,7 +293,8 @@ impl<'a> Recovery<'a> {
         match rows::write_frozen(target, &view.rows, &is_alive) {
             Ok(table) => drop(view.rows.replace_frozen(Arc::new(view.rows.tables().with_newer(table)))),
             Err(error) => {
-                // Without room, the hub still opens as long as memory lasts.
+                // Without room, the hub still opens as long as memory lasts. Once tried is enough.
+                self.rows_in_memory = usize::MAX;
                 tracing::warn!(%error, "rows stay in memory, because no table can be written");
                 view.rows.thaw();
             }
@@ -371,6 +372,7 @@ impl<'a> Recovery<'a> {
                     OpenError::DamagedState { file: checkpoint::folder(self.dir), what: error.to_string() }
                 }
             })?;
+            self.put_rows_away();
             self.epoch = self.epoch.max(batch.head.epoch);
             facts.end = batch.head.pos.at + batch.head.len;
             facts.last_recorded_ts = batch.head.recorded_ts;

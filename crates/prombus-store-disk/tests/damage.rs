@@ -24,8 +24,12 @@ async fn filled(commits: u64) -> SimDisk {
 
 #[tokio::test]
 async fn check_finds_a_flipped_bit_in_every_byte() {
-    let disk = filled(14).await;
+    let disk = filled(7).await;
     assert_eq!(check(&disk), [""; 0]);
+    for kind in ["part", "index", "state", "table"] {
+        let is_kind = |(path, _): &(std::path::PathBuf, usize)| path.extension().is_some_and(|e| e == kind);
+        assert!(disk.files().iter().any(is_kind), "there is no {kind}");
+    }
     let mut flips = 0;
     for (path, len) in disk.files() {
         for byte in 0..len {
@@ -124,7 +128,8 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
 #[tokio::test]
 async fn a_full_disk_refuses_events_until_there_is_room() {
     let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
+    let options = DiskOptions { rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
     store.commit(Arc::new(create("other", Durability::Sync))).await.unwrap();
     disk.limit(Some(disk.used() + 6_000));
@@ -187,4 +192,89 @@ async fn a_missing_part_is_noticed() {
         assert!(matches!(open(&disk), Err(OpenError::Damaged { .. })), "{}", path.display());
         assert!(!check(&disk).is_empty(), "{}", path.display());
     }
+}
+
+/// Rows that cannot be put into tables stay in memory up to a limit, documents are refused beyond it, and everything
+/// goes on by itself when there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_that_takes_no_tables_is_no_damage() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    // The journal has room of its own; there is none for anything else.
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    disk.limit(Some(disk.used()));
+    let mut done = Vec::new();
+    let full = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+        assert!(n < 100, "changed rows pile up in memory");
+    };
+    assert_eq!(full, CommitError::DiskFull);
+    assert!(store.status().failed.is_none());
+    assert_eq!(items(&store).await, items_after(&done), "reads go on");
+    disk.limit(None);
+    let n = done.len() as u64;
+    // It is tried again after a while.
+    loop {
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error, CommitError::DiskFull),
+        }
+        tokio::task::yield_now().await;
+    }
+    done.push(n);
+    assert_eq!(items(&store).await, items_after(&done));
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, items_after(&done));
+}
+
+/// A table that is damaged is told, when the folder is opened or when the row is read; a wrong document is never given.
+#[tokio::test]
+async fn a_damaged_table_is_never_taken_for_documents() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    // Enough for tables of many pages, most of which are not read when they are opened.
+    let write = |n: u64| {
+        let body = Json::parse(format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(500)).into()).unwrap();
+        DocumentWrite::new("items", format!("item-{n:03}"), WriteOp::Set(body))
+    };
+    let commit = Commit { documents: (0..60).map(write).collect(), ..Commit::default() };
+    store.commit(Arc::new(commit)).await.unwrap();
+    let expected = items(&store).await;
+    assert_eq!(expected.len(), 60);
+    store.close().await;
+    drop(store);
+    let is_table = |path: &std::path::Path| path.extension().is_some_and(|extension| extension == "table");
+    let (mut refused, mut told) = (0, 0);
+    for (path, len) in disk.files().into_iter().filter(|(path, _)| is_table(path)) {
+        for byte in (0..len).step_by(701) {
+            disk.flip(&path, byte * 8 + byte % 8);
+            match open(&disk) {
+                Err(OpenError::DamagedState { .. }) => refused += 1,
+                Err(other) => panic!("byte {byte} of {}: {other}", path.display()),
+                // The page is not read at the start.
+                Ok(store) => {
+                    let all = ScanRequest { collection: "items".into(), after: None, limit: 100 };
+                    match store.scan(all).await {
+                        Err(error) => {
+                            assert!(matches!(error, ReadError::Corrupt(_)), "{error}");
+                            told += 1;
+                        }
+                        Ok(_) => assert_eq!(items(&store).await, expected),
+                    }
+                }
+            }
+            disk.flip(&path, byte * 8 + byte % 8);
+        }
+    }
+    assert!(refused > 0 && told > 0, "{refused} opens were refused, and {told} reads");
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`log`]: what can also be said over HTTP (one topic a commit; the hub chooses partitions).
 //! - [`log_exact`]: the rest of the log: commits of several parts, layouts, trims, waiting, closing, the clock.
-//! - [`state`]: documents, cursors, and commits that mix them with events.
+//! - [`state`]: documents, collections, cursors, and commits that mix them with events.
 //! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
 //! - [`sim_disk`]: a disk that loses whatever was not promised.
 //!
@@ -38,5 +38,5 @@ pub use given::Given;
 pub use harness::{Harness, HarnessError};
 pub use http::HttpLog;
 pub use sim_disk::SimDisk;
-pub use subject::Subject;
+pub use subject::{Reopen, Subject};
 pub use tasks::guarded;

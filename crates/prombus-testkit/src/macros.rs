@@ -144,7 +144,7 @@ macro_rules! log_exact_conformance {
     };
 }
 
-/// Tests documents and cursors: see [`state`](crate::state).
+/// Tests documents, collections and cursors: see [`state`](crate::state).
 #[macro_export]
 macro_rules! state_conformance {
     ($factory:expr) => {
@@ -183,6 +183,39 @@ macro_rules! state_conformance {
             a_scan_is_in_the_order_of_keys
             a_scan_starts_after_any_key
             a_scan_gives_documents_as_they_are
+            a_text_means_the_type_of_what_is_stored
+            what_is_not_equal_may_be_absent
+            all_conditions_must_hold
+            all_values_have_one_order
+            a_search_goes_in_pages
+            a_search_sees_what_is_there
+            an_index_changes_no_answer
+            a_unique_index_refuses_the_same_values
+            a_unique_index_sees_the_earlier_writes_of_a_commit
+            a_unique_index_frees_what_is_gone
+            what_lacks_a_field_is_not_compared
+            a_unique_index_over_equal_values_is_refused
+            an_index_can_become_unique
+            a_collection_belongs_to_its_first_writer
+            a_collection_changes_only_from_its_revision
+            a_dropped_collection_is_gone
+            a_collection_knows_its_size
+            collections_are_listed_by_name
+            keys_and_fields_are_any_text
+            a_refused_collection_takes_all_with_it
+            a_swapped_collection_has_the_other_name
+            only_what_is_there_can_be_swapped
+            a_collection_swapped_with_itself_stays
+            writes_of_a_commit_follow_its_swap
+            counted_versions_are_shown
+            only_a_newer_version_is_written
+            update_sets_and_adds
+            a_receipt_can_be_kept
+            an_etag_tells_documents_apart
+            a_changefeed_tells_of_puts_and_deletes
+            a_changefeed_tells_only_of_changes
+            a_changefeed_goes_to_the_topic_that_is_there
+            a_change_and_its_telling_are_one
         }
     };
 }

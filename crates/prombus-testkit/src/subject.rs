@@ -28,14 +28,36 @@ pub struct Subject {
     pub documents: Option<Arc<dyn Documents>>,
     /// The clock that the store goes by; the `log_exact` suite needs it.
     pub clock: Option<Arc<ManualClock>>,
-    /// What must live as long as the store: a folder, a server.
+    /// What must live as long as the store: a folder, a server. A [`Reopen`] can open it again.
     pub keep: Box<dyn Any + Send + Sync>,
+}
+
+/// Kept by a [`Subject`] whose store can be opened again once it was closed.
+pub struct Reopen {
+    /// What must live as long as the store.
+    pub keep: Box<dyn Any + Send + Sync>,
+    /// Opens the same store.
+    pub open: Box<dyn Fn() -> Subject + Send + Sync>,
 }
 
 impl Subject {
     /// A store that goes by `clock` and needs nothing kept alive.
     pub fn new<S: EventLog + Documents + 'static>(store: Arc<S>, clock: Arc<ManualClock>) -> Self {
         Self { log: store.clone(), documents: Some(store), clock: Some(clock), keep: Box::new(()) }
+    }
+
+    /// The store after it was closed and opened again; a store that cannot be goes on as it is.
+    #[must_use]
+    pub async fn reopened(self) -> Self {
+        let Self { log, documents, clock, keep } = self;
+        let keep: Box<Reopen> = match keep.downcast() {
+            Ok(reopen) => reopen,
+            Err(keep) => return Self { log, documents, clock, keep },
+        };
+        log.close().await;
+        drop((log, documents));
+        let opened = (keep.open)();
+        Self { keep, clock, ..opened }
     }
 
     /// The clock. Panics where the test cannot hold it.

@@ -10,13 +10,13 @@ pub struct CollectionAnswer {
     /// Its name.
     pub name: String,
     /// How many documents it has.
-    pub documents: u64,
+    pub count: u64,
     /// What they take, in bytes.
-    pub bytes: u64,
+    pub size: u64,
     /// Who writes it.
-    pub owner: OwnerAnswer,
+    pub owner: CollectionOwner,
     /// Its indexes.
-    pub indexes: Vec<IndexAnswer>,
+    pub indexes: Vec<CollectionIndex>,
     /// The topic that its changes are published to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changefeed: Option<String>,
@@ -25,7 +25,7 @@ pub struct CollectionAnswer {
 /// Who writes a collection: `"commits"` or `{"projection": name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum OwnerAnswer {
+pub enum CollectionOwner {
     /// Commits do.
     Commits,
     /// This projection does.
@@ -34,10 +34,11 @@ pub enum OwnerAnswer {
 
 /// An index of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IndexAnswer {
+pub struct CollectionIndex {
     /// Its fields, in order.
     pub fields: Vec<String>,
     /// Whether no two documents have the same values in all of them.
+    #[serde(default)]
     pub unique: bool,
 }
 
@@ -112,8 +113,8 @@ pub struct ProjectionAnswer {
     pub collections: Vec<String>,
     /// What it is, as it was put.
     pub definition: Value,
-    /// `running`, `waiting` or `stopped`.
-    pub state: String,
+    /// What it does.
+    pub state: ProjectionState,
     /// Why it waits or has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -122,7 +123,7 @@ pub struct ProjectionAnswer {
     /// How many events it is behind.
     pub lag: u64,
     /// Where it is.
-    pub partitions: Vec<ProjectionPartitionAnswer>,
+    pub partitions: Vec<ProjectionPartition>,
     /// How many events it has failed on since the hub was started.
     pub errors: u64,
     /// What the last of them failed with.
@@ -132,9 +133,31 @@ pub struct ProjectionAnswer {
     pub rebuild: Option<RebuildAnswer>,
 }
 
+/// What a projection does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProjectionState {
+    /// It runs.
+    Running,
+    /// It waits for its topic to be made.
+    Waiting,
+    /// It has stopped until it is rebuilt or defined anew.
+    Stopped,
+}
+
+impl std::fmt::Display for ProjectionState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
 /// Where a projection is in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProjectionPartitionAnswer {
+pub struct ProjectionPartition {
     /// The partition.
     pub partition: u32,
     /// The first offset that it has not seen.
@@ -178,8 +201,8 @@ mod tests {
 
     #[test]
     fn owners_are_a_word_or_an_object() {
-        assert_eq!(json!(OwnerAnswer::Commits), json!("commits"));
-        assert_eq!(json!(OwnerAnswer::Projection("p".into())), json!({"projection": "p"}));
+        assert_eq!(json!(CollectionOwner::Commits), json!("commits"));
+        assert_eq!(json!(CollectionOwner::Projection("p".into())), json!({"projection": "p"}));
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub use answer::{
     Topics,
 };
 pub use collection::{
-    CollectionAnswer, CollectionRequest, Collections, DocumentsPage, FullIndexRequest, IndexAnswer,
-    IndexRequest, OwnerAnswer, ProjectionAnswer, ProjectionPartitionAnswer, ProjectionsAnswer, RebuildAnswer,
-    RebuildRequest,
+    CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,
+    FullIndexRequest, IndexRequest, ProjectionAnswer, ProjectionPartition, ProjectionState,
+    ProjectionsAnswer, RebuildAnswer, RebuildRequest,
 };
 pub use commit::{CommitAnswer, CommitEventRequest, CommitRequest, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};

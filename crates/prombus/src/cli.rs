@@ -26,6 +26,8 @@ Examples:
 pub enum Command {
     /// Run a hub
     Serve(serve::ServeArgs),
+    /// Run a hub in memory with sample heartbeats, the process projector and its collections
+    Dev(serve::dev::DevArgs),
     /// Publish an event, or one for each line of stdin
     Pub(commands::publish::PubArgs),
     /// Consume a topic for a group: each event is a line on stdout

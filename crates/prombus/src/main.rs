@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Dev(args) => serve::dev::run(&args),
         Command::Pub(args) => commands::publish::run(&hub, args),
         Command::Sub(args) => commands::sub::run(&hub, args),
         Command::Topics(args) => commands::topics::run(&hub, args),

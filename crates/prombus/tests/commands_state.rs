@@ -131,10 +131,7 @@ fn collections_are_listed_shown_and_set() {
     assert_eq!((&orders["owner"], &orders["indexes"]), (&json!("commits"), &indexes));
     assert_eq!(orders["changefeed"], "orders.changed");
     let processes = json(&hub.run(&["collections", "show", "processes"]).ok());
-    assert_eq!(
-        (&processes["owner"], &processes["documents"]),
-        (&json!({"projection": "processes"}), &json!(4))
-    );
+    assert_eq!((&processes["owner"], &processes["count"]), (&json!({"projection": "processes"}), &json!(4)));
 
     let set = json(&hub.run(&["collections", "set", "shop.orders", "--index", "customer,state"]).ok());
     assert_eq!(set["indexes"], json!([{"fields": ["customer", "state"], "unique": false}]));

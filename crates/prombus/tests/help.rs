@@ -16,6 +16,7 @@ fn prombus(args: &[&str]) -> Said {
 /// Every command by its words.
 const COMMANDS: &[&[&str]] = &[
     &["serve"],
+    &["dev"],
     &["pub"],
     &["sub"],
     &["topics"],

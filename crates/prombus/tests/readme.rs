@@ -108,3 +108,40 @@ fn the_tokens_of_the_guide_work_when_pasted() {
     assert!(said.contains("401 Unauthorized") && said.contains(r#""error":"unauthorized""#), "{said}");
     assert_eq!(said.matches(r#""topic":"orders.eu""#).count(), 2, "published and exported: {said}");
 }
+
+#[test]
+fn the_tour_of_live_state_works_when_pasted() {
+    let folder = project();
+    let data = folder.path().join("data");
+    let [before, after] = blocks("docs/guide.md", "Live state: a tour").try_into().unwrap();
+    assert!(before.contains("pkill -KILL -x prombus"), "the tour has a crash in between");
+    let args = ["--data", data.to_str().unwrap()];
+    let hub = Hub::with(&args);
+    let said = paste(&before, &hub, folder.path());
+    let etags = |said: &str| -> Vec<String> {
+        said.lines().filter(|line| line.starts_with("etag: ")).map(str::to_owned).collect()
+    };
+    assert!(said.contains("HTTP/1.1 200 OK") && said.contains(r#""_key":"web2:api:18""#), "{said}");
+    assert!(said.contains(r#""count":2,"items":[{"_key":"web2:api:18""#), "two are busy: {said}");
+    assert!(said.contains(r#""seen":2"#), "web1 was seen twice: {said}");
+    assert!(said.contains("HTTP/1.1 304 Not Modified"), "{said}");
+    let before = etags(&said);
+    assert!(before.len() == 2 && before[0] == before[1], "one tag for one document: {said}");
+    drop(hub);
+
+    let hub = Hub::with(&args);
+    let said = paste(&after, &hub, folder.path());
+    assert!(said.contains(r#""count":2,"items""#) && said.contains(r#""seen":2"#), "{said}");
+    assert_eq!(etags(&said), before[..1], "the tag is the same after a crash: {said}");
+    assert!(said.contains(r#""count":1,"items":[{"_key":"web1:api:17""#), "one process is gone: {said}");
+}
+
+#[test]
+fn the_commit_of_the_guide_works_when_pasted() {
+    let folder = project();
+    let hub = Hub::start();
+    let [block] = blocks("docs/guide.md", "Commits").try_into().unwrap();
+    let said = paste(&block, &hub, folder.path());
+    assert!(said.contains(r#""versions":{"bills":{"o-17":1},"totals":{"all":1}}"#), "{said}");
+    assert!(said.contains(r#""cents":1990"#), "{said}");
+}

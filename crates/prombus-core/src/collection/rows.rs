@@ -108,7 +108,7 @@ pub fn unique_rows(state: &CollectionState, index: &Index, document: &Document) 
 }
 
 /// The key of the document that a row of an index is about.
-pub fn key_of_index_row<'a>(row: &'a [u8], values_end: usize) -> Option<&'a str> {
+pub fn key_of_index_row(row: &[u8], values_end: usize) -> Option<&str> {
     std::str::from_utf8(row.get(values_end + size_of::<u64>()..)?).ok()
 }
 

@@ -132,7 +132,8 @@ impl Staged {
                 let Some(state) = self.state(old, &from) else {
                     return Err(CommitError::CollectionNotFound(from.to_string()));
                 };
-                self.dropped.extend(self.state(old, &to).map(|state| state.number));
+                let replaced = self.state(old, &to).filter(|replaced| replaced.number != state.number);
+                self.dropped.extend(replaced.map(|replaced| replaced.number));
                 self.states.insert(from, None);
                 self.states.insert(to.clone(), Some(CollectionState { name: to, ..state }));
             }

@@ -167,6 +167,13 @@ impl Check {
         if is_operator || Context::default().add_function(name, || true).is_err() {
             return Ok(());
         }
-        Err(self.bad(at, format!("function {name:?} is not known")))
+        let mut bad = self.bad(at, format!("function {name:?} is not known"));
+        // The parser's place for a call is where its arguments begin; its name stands right before.
+        let line = self.info.source.lines().nth(bad.line - 1).unwrap_or_default();
+        let before: String = line.chars().take(bad.column - 1).collect();
+        if before.ends_with(name.as_str()) {
+            bad.column -= name.chars().count();
+        }
+        Err(bad)
     }
 }

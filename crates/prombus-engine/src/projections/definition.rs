@@ -20,7 +20,7 @@ pub struct Definition {
     /// The collection that a changelog writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collection: Option<String>,
-    /// The document's key, as CEL over `event`; the event's own key where it is absent.
+    /// The document's key, as CEL over `event`; a changelog needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The fields of the payload that are kept; those that the payload lacks are left out.

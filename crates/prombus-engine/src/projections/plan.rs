@@ -32,7 +32,7 @@ enum Rule {
 #[derive(Clone)]
 struct Changelog {
     collection: Arc<str>,
-    key: Option<Expression>,
+    key: Expression,
     content: Content,
     tombstone: Option<Expression>,
     version: Option<Expression>,
@@ -221,9 +221,12 @@ fn changelog(definition: &Definition, collection: Arc<str>) -> Result<Changelog,
         (None, Some(map)) => Content::Map(Expression::compile("map", map)?),
         (None, None) => Content::Payload,
     };
+    let Some(key) = &definition.key else {
+        return Err(bad("a changelog needs a key, such as \"event.key\""));
+    };
     Ok(Changelog {
         collection,
-        key: optional("key", &definition.key)?,
+        key: Expression::compile("key", key)?,
         content,
         tombstone: optional("tombstone", &definition.tombstone)?,
         version: optional("version", &definition.version)?,
@@ -257,6 +260,10 @@ fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Re
         };
         table.iter().map(compile).collect::<Result<Vec<_>, _>>()
     };
+    if let Some(SetDefinition::Whole(source)) = &write.set {
+        // A mistake in it is told before one in what it goes with.
+        Expression::compile(&at("set"), source)?;
+    }
     let what = match (&write.set, &write.merge, &write.inc) {
         (None, None, inc) if inc.is_empty() => {
             if write.delete.is_none() {
@@ -306,17 +313,11 @@ fn text_of(object: Map<String, Value>) -> Json {
 
 impl Changelog {
     fn apply(&self, facts: &Facts<'_>) -> Result<(String, WriteOp, Versioning), String> {
-        let event_key = || match &facts.event().key {
-            Some(key) => Ok(key.to_string()),
-            None => Err("the event has no key".to_owned()),
-        };
         if facts.event().payload.is_null() {
-            return Ok((event_key()?, WriteOp::Delete, Versioning::None));
+            let key = facts.event().key.as_ref().ok_or("the event has neither key nor payload")?;
+            return Ok((key.to_string(), WriteOp::Delete, Versioning::None));
         }
-        let key = match &self.key {
-            Some(key) => key_of(key, facts)?,
-            None => event_key()?,
-        };
+        let key = key_of(&self.key, facts)?;
         let is_marked = facts.payload()?.get("_deleted") == Some(&Value::Bool(true));
         let gone = is_marked || self.tombstone.as_ref().is_some_and(|tombstone| tombstone.holds(facts));
         let versioning = match &self.version {

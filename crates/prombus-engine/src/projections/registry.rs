@@ -379,11 +379,12 @@ impl Projections {
             (handle.record.borrow().clone(), now, positions, collections.collect())
         };
         let partitions = self.partitions(&record.definition.topic, name, false, &positions).await?;
-        let rebuild = match &now.rebuild {
-            None => None,
-            Some((positions, failed)) => {
-                let behind = self.partitions(&record.definition.topic, name, true, positions).await?;
-                Some(RebuildStatus { lag: lag_of(&behind), failed: *failed })
+        let rebuild = match record.rebuilding {
+            false => None,
+            true => {
+                let (positions, failed) = now.rebuild.unwrap_or_default();
+                let behind = self.partitions(&record.definition.topic, name, true, &positions).await?;
+                Some(RebuildStatus { lag: lag_of(&behind), failed })
             }
         };
         Ok(ProjectionStatus {

@@ -15,23 +15,23 @@ use prombus_core::collection::Index;
 use prombus_core::{CollectionState, FieldPath, TopicName};
 use prombus_engine::collections::CollectionSettings;
 use prombus_wire::{
-    CollectionAnswer, CollectionRequest, Collections, FullIndexRequest, IndexAnswer, IndexRequest,
-    OwnerAnswer,
+    CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, FullIndexRequest,
+    IndexRequest,
 };
 
 /// A collection as it is answered.
 fn shown(state: &CollectionState) -> CollectionAnswer {
     let config = &state.config;
     let owner = config.owner.as_projection();
-    let index = |index: &Index| IndexAnswer {
+    let index = |index: &Index| CollectionIndex {
         fields: index.fields.iter().map(FieldPath::to_string).collect(),
         unique: index.unique,
     };
     CollectionAnswer {
         name: state.name.to_string(),
-        documents: state.documents,
-        bytes: state.bytes,
-        owner: owner.map_or(OwnerAnswer::Commits, |name| OwnerAnswer::Projection(name.to_owned())),
+        count: state.documents,
+        size: state.bytes,
+        owner: owner.map_or(CollectionOwner::Commits, |name| CollectionOwner::Projection(name.to_owned())),
         indexes: config.indexes.iter().map(index).collect(),
         changefeed: config.changefeed.as_ref().map(TopicName::to_string),
     }

@@ -87,6 +87,11 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
 /// `field`, or `field[op]`.
 fn condition_of(name: &str, value: &str) -> Result<Condition, ApiError> {
     let operation = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+    if operation.is_none() && name.contains(['[', ']']) {
+        let message =
+            format!("{name:?} has brackets and no operation at its end; for a field of that name, add [eq]");
+        return Err(ApiError::bad_request(message));
+    }
     let (field, operation) = operation.unwrap_or((name, "eq"));
     let operand = || Operand::text(value);
     let test = match operation {
@@ -208,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_field_may_come_twice_and_end_in_brackets() {
-        let find = find("n[gt]=1&n[lt]=9&x[y][eq]=1&%5B=2&x[gt=3").unwrap();
+        let find = find("n[gt]=1&n[lt]=9&x[y][eq]=1&%5B[eq]=2&x[gt[eq]=3").unwrap();
         let fields: Vec<&str> = find.conditions.iter().map(|condition| condition.field.as_str()).collect();
         assert_eq!(fields, ["n", "n", "x[y]", "[", "x[gt"]);
     }
@@ -229,6 +234,9 @@ mod tests {
             "sort=a&sort=b",
             "sort=a..b",
             "a[near]=1",
+            "a[gt]%20=1",
+            "a[gt=1",
+            "a]=1",
             "a[]=1",
             "[eq]=1",
             "=1",

@@ -88,11 +88,8 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
         let groups = all_groups(hub).await.unwrap_or_default();
         let samples: Vec<GroupSample> =
             groups.iter().map(|(group, status)| GroupSample::new(group, status)).collect();
-        text.push_str(&crate::metrics::groups_text(&samples, hub.groups().times()));
-        // So are projections, as one.
         let projections = hub.projections().list().await.unwrap_or_default();
-        let lags = projections.iter().map(|status| (status.name.as_str(), status.lag));
-        text.push_str(&crate::metrics::projections_text(lags));
+        text.push_str(&crate::metrics::readers_text(&samples, hub.groups().times(), &projections));
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

@@ -17,18 +17,18 @@ use prombus_engine::Hub;
 use prombus_engine::projections::{
     Definition, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
 };
-use prombus_wire::{
-    ProjectionAnswer, ProjectionPartitionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRequest,
-};
+use prombus_wire::{ProjectionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRequest};
 
 /// A projection as it is answered.
 pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
     let (state, reason) = match &status.state {
-        ProjectionState::Running => ("running", None),
-        ProjectionState::Waiting(topic) => ("waiting", Some(format!("topic {topic} does not exist yet"))),
-        ProjectionState::Stopped(reason) => ("stopped", Some(reason.clone())),
+        ProjectionState::Running => (prombus_wire::ProjectionState::Running, None),
+        ProjectionState::Waiting(topic) => {
+            (prombus_wire::ProjectionState::Waiting, Some(format!("topic {topic} does not exist yet")))
+        }
+        ProjectionState::Stopped(reason) => (prombus_wire::ProjectionState::Stopped, Some(reason.clone())),
     };
-    let partition = |at: &ProjectionPartition| ProjectionPartitionAnswer {
+    let partition = |at: &ProjectionPartition| prombus_wire::ProjectionPartition {
         partition: at.partition.0,
         next: at.next.0,
         tail: at.tail.0,
@@ -41,7 +41,7 @@ pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
         topic: status.definition.topic.to_string(),
         collections: status.collections.clone(),
         definition: serde_json::json!(status.definition),
-        state: state.to_owned(),
+        state,
         reason,
         stale: status.stale,
         lag: status.lag,
@@ -227,8 +227,8 @@ mod tests {
         let topic = TopicName::parse("t").unwrap();
         let waiting = shown(&status(ProjectionState::Waiting(topic)));
         assert_eq!(
-            (waiting.state.as_str(), waiting.reason.as_deref()),
-            ("waiting", Some("topic t does not exist yet"))
+            (waiting.state, waiting.reason.as_deref()),
+            (prombus_wire::ProjectionState::Waiting, Some("topic t does not exist yet"))
         );
         let stopped = ProjectionStatus {
             definition: parse("p", br#"{"topic":"t","collection":"c"}"#).unwrap(),

@@ -92,6 +92,8 @@ pub(super) struct Calls {
     publishing: Publishing,
     live: HashMap<Key, Live>,
     groups: HashMap<Key, Arc<GroupCall>>,
+    /// Commits wait here for their turn, in the order in which they came.
+    commits: Arc<tokio::sync::RwLock<()>>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
     /// About how many bytes of publishes and commits are not.
@@ -108,6 +110,7 @@ impl Calls {
             hub,
             running,
             publishing,
+            commits: Arc::default(),
             live: HashMap::new(),
             groups: HashMap::new(),
             unanswered: 0,
@@ -250,7 +253,15 @@ impl Calls {
         self.publishing.submit();
         let (app, rate, bytes) = (self.app.clone(), self.rate.clone(), asked.bytes);
         self.unanswered_bytes += bytes;
+        let turn = self.commits.clone();
         let work = async move {
+            // Commits go one after another where leases are settled, and together where none are.
+            let (_alone, _together);
+            if asked.settles() {
+                _alone = turn.write().await;
+            } else {
+                _together = turn.read().await;
+            }
             let result = asked.carry_out(By { app: &app, rate: &rate, caller: &caller }).await;
             Done::Committed { corr, bytes, result }
         };

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use prombus_core::memory::MemoryStore;
-use prombus_core::{Clock, SystemClock};
+use prombus_core::{Clock, Commit, DocumentWrite, EventLog, Json, SystemClock, WriteOp};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
-use prombus_server::{Gateway, GatewayOptions};
+use prombus_server::{AuthOptions, Gateway, GatewayOptions, Rules, Secret, StaticToken};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -161,6 +161,17 @@ impl Served {
         }
     }
 
+    /// Writes documents behind the gateway's back.
+    pub async fn write(&self, documents: Vec<DocumentWrite>) {
+        self.store.commit(Arc::new(Commit { documents, ..Commit::default() })).await.unwrap();
+    }
+
+    /// Gets with headers.
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let request = self.request(Method::GET, path);
+        send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
+    }
+
     /// Tells the gateway to stop, and waits until it has.
     pub async fn stop(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
@@ -183,4 +194,27 @@ pub async fn send(request: RequestBuilder) -> Answer {
 /// The payloads of a page.
 pub fn payloads(page: &Value) -> Vec<i64> {
     page["events"].as_array().unwrap().iter().map(|event| event["payload"].as_i64().unwrap()).collect()
+}
+
+/// A document as commits write it.
+pub fn document(collection: &str, key: &str, ts: u64, body: &Value) -> DocumentWrite {
+    DocumentWrite { ts, ..DocumentWrite::new(collection, key, WriteOp::Set(Json::from_value(body))) }
+}
+
+/// A gateway whose callers are known by tokens; each is called what it may do, and `all` may do everything.
+pub fn guarded(scopes: &[&str]) -> Setup {
+    let token = |name: &str, scope: &str| {
+        let mut rules = Rules::default();
+        scope.split(' ').for_each(|scope| rules.add_scope(scope).unwrap());
+        StaticToken { token: Secret::new(name), rules }
+    };
+    let known = scopes.iter().map(|scope| token(scope, scope)).chain([token("all", "*:**")]);
+    let mut setup = Setup::default();
+    setup.gateway.auth = AuthOptions::Tokens(known.collect());
+    setup
+}
+
+/// The request with that token.
+pub fn as_one_who(may: &str, request: RequestBuilder) -> RequestBuilder {
+    request.header("authorization", format!("Bearer {may}"))
 }

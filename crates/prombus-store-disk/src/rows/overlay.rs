@@ -62,17 +62,45 @@ impl Key {
     }
 }
 
+fn cost(key: &Bytes, value: Option<&Bytes>) -> usize {
+    CHANGE_COST + key.len() + value.map_or(0, Bytes::len)
+}
+
 #[derive(Debug, Default)]
 struct Changes {
     rows: BTreeMap<Key, History>,
-    /// The row of each change, so that the last ones can be taken back.
+    /// How many changes cannot be taken back any more.
+    settled: u64,
+    /// The row of each change after them.
     keys: Vec<Bytes>,
 }
 
 impl Changes {
+    /// The number of the last change.
+    fn last(&self) -> u64 {
+        self.settled + self.keys.len() as u64
+    }
+
+    /// Makes a change that nobody else sees, instead of what was there; says what that took in memory.
+    fn settle(&mut self, key: Bytes, value: Option<Bytes>) -> usize {
+        self.settled += 1;
+        let version = (self.settled, value);
+        match self.rows.entry(Key::new(key)) {
+            Entry::Vacant(entry) => {
+                entry.insert(History { newest: version, older: Vec::new() });
+                0
+            }
+            Entry::Occupied(mut entry) => {
+                let before = entry.insert(History { newest: version, older: Vec::new() });
+                let versions = before.older.iter().chain([&before.newest]);
+                versions.map(|(_, value)| cost(&entry.key().bytes, value.as_ref())).sum()
+            }
+        }
+    }
+
     fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         self.keys.push(key.clone());
-        let version = (self.keys.len() as u64, value);
+        let version = (self.last(), value);
         match self.rows.entry(Key::new(key)) {
             Entry::Vacant(entry) => drop(entry.insert(History { newest: version, older: Vec::new() })),
             Entry::Occupied(mut entry) => {
@@ -84,7 +112,7 @@ impl Changes {
 
     /// Takes back everything after change `last`.
     fn go_back(&mut self, last: u64) {
-        while self.keys.len() as u64 > last
+        while self.last() > last
             && let Some(key) = self.keys.pop().map(Key::new)
         {
             let Some(history) = self.rows.get_mut(&key) else { continue };
@@ -119,14 +147,22 @@ impl Overlay {
 
     /// Puts rows, or notes that they are removed.
     pub fn change(&mut self, rows: Vec<Row>) {
+        self.bytes += rows.iter().map(|(key, value)| cost(key, value.as_ref())).sum::<usize>();
+        // While the journal is applied again there are no views, and what rows were before is of no use to anyone.
+        if let Some(changes) = Arc::get_mut(&mut self.changes) {
+            let changes = changes.get_mut();
+            changes.go_back(self.seen);
+            (changes.settled, changes.keys) = (self.seen, Vec::new());
+            let replaced: usize = rows.into_iter().map(|(key, value)| changes.settle(key, value)).sum();
+            self.bytes = self.bytes.saturating_sub(replaced);
+            self.seen = changes.last();
+            return;
+        }
         let mut changes = self.changes.write();
         // What was taken back is still there.
         changes.go_back(self.seen);
-        for (key, value) in rows {
-            self.bytes += CHANGE_COST + key.len() + value.as_ref().map_or(0, Bytes::len);
-            changes.set(key, value);
-        }
-        self.seen = changes.keys.len() as u64;
+        rows.into_iter().for_each(|(key, value)| changes.set(key, value));
+        self.seen = changes.last();
     }
 
     /// What is known of a row: nothing, that it is removed, or its value.

@@ -1,6 +1,6 @@
 //! Documents: what writes make of them, and their versions.
 
-use super::{commit, inc, set, write};
+use super::{body, commit, inc, set, write, wrote};
 use crate::Subject;
 use crate::build::json;
 use crate::subject::{must, refusal};
@@ -8,15 +8,6 @@ use crate::tasks::together;
 use prombus_core::document::WriteError;
 use prombus_core::{CommitError, Document, DocumentWrite, Durability, WriteOp};
 use std::sync::Arc;
-
-async fn wrote(s: &Subject, writes: Vec<DocumentWrite>) -> Vec<u64> {
-    must(commit(s, writes).await, "a write that nothing speaks against happens").versions
-}
-
-async fn body(s: &Subject, key: &str) -> Option<String> {
-    let document = s.document("c", key).await?;
-    Some(String::from_utf8_lossy(document.body.as_bytes()).into_owned())
-}
 
 /// `set` makes or replaces a document, whose text is carried byte for byte, with the writer's time.
 pub async fn set_replaces_the_document(s: Subject) {

@@ -118,7 +118,7 @@ async fn set(client: &Client, collection: &str, change: Change) -> Result<(), Fa
     write(&[client.put_collection(collection, &settings).await?])
 }
 
-const COLUMNS: [&str; 6] = ["collection", "documents", "bytes", "owner", "indexes", "changefeed"];
+const COLUMNS: [&str; 6] = ["collection", "count", "size", "owner", "indexes", "changefeed"];
 
 fn write(collections: &[CollectionAnswer]) -> Result<(), Failure> {
     let record = |collection: &CollectionAnswer| {
@@ -132,8 +132,8 @@ fn write(collections: &[CollectionAnswer]) -> Result<(), Failure> {
         };
         let cells = vec![
             collection.name.clone(),
-            collection.documents.to_string(),
-            collection.bytes.to_string(),
+            collection.count.to_string(),
+            collection.size.to_string(),
             owner,
             collection.indexes.iter().map(index).collect::<Vec<_>>().join(" "),
             collection.changefeed.clone().unwrap_or_default(),

@@ -21,8 +21,11 @@ const DRAIN: Duration = Duration::from_secs(6);
 /// How long the store may take to close; together with [`DRAIN`] less than the ten seconds that are promised.
 const CLOSE: Duration = Duration::from_secs(3);
 
-/// Runs a hub from its first moment to its last.
-pub async fn serve(settings: Settings) -> Result<(), Failure> {
+/// Runs a hub from its first moment to its last, and what is to run beside it, once it is ready.
+pub async fn serve<F: Future<Output = ()> + Send + 'static>(
+    settings: Settings,
+    beside: impl FnOnce(SocketAddr) -> F,
+) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     raise_file_limit();
     let mut front = Front::open(&settings).await?;
@@ -37,10 +40,12 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
     let store = store::describe(&settings.store);
     let scheme = if settings.gateway.tls.is_some() { "https" } else { "http" };
     tracing::info!(url = %format_args!("{scheme}://{}", front.address), %store, "ready");
+    let beside = tokio::spawn(beside(front.address));
     let signal = tokio::select! {
         signal = signals.next() => signal,
         ended = &mut front.serving => return Err(stopped_serving(ended)),
     };
+    beside.abort();
     tracing::info!("{signal}: ending");
     tokio::select! {
         () = end(front, &hub) => tracing::info!("ended"),

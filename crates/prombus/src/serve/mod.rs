@@ -1,6 +1,7 @@
 //! `prombus serve`: the hub, from its settings to its end.
 
 pub mod address;
+pub mod dev;
 mod lifecycle;
 pub mod logging;
 mod settings;
@@ -63,11 +64,15 @@ pub struct ServeArgs {
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::resolve(args, &Surroundings::real())?;
     logging::start(settings.log_format);
+    block_on(lifecycle::serve(settings, |_| async {}))
+}
+
+fn block_on(life: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
-    let outcome = runtime.block_on(lifecycle::serve(settings));
+    let outcome = runtime.block_on(life);
     runtime.shutdown_timeout(THREADS_GRACE);
     outcome
 }

@@ -103,7 +103,7 @@ fn gateway_options(
         max_connections: limits.connections.unwrap_or(default.max_connections),
         connection_events_per_s: limits.connection_events_per_s.unwrap_or(0),
         topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
-        snapshot_max_age: default.snapshot_max_age,
+        snapshot_max_age: file.snapshots.max_age_s.map_or(default.snapshot_max_age, Duration::from_secs),
         auth: file.auth.options(around.variable).map_err(at_file)?,
         allow_origins: file.server.allow_origins.clone().unwrap_or_default(),
         tls: choose_tls(flags, around, file)?,

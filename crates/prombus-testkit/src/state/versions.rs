@@ -1,0 +1,137 @@
+//! What readers see of versions, writes of several fields at once, receipts that are kept, and etags.
+
+use super::{all, body, commit, delete, found, keys_of, set, when, write, wrote};
+use crate::Subject;
+use crate::build::{event, json, partitions};
+use crate::subject::{must, refusal};
+use prombus_core::document::WriteError;
+use prombus_core::{Commit, CommitError, Document, DocumentWrite, Json, Versioning, WriteOp};
+use serde_json::{Map, Value, json};
+
+async fn revision(s: &Subject, key: &str) -> Option<i64> {
+    s.document("c", key).await.and_then(|document| document.revision)
+}
+
+fn text(json: &Json) -> String {
+    String::from_utf8_lossy(json.as_bytes()).into_owned()
+}
+
+/// `_v` counts writes where that is asked for, and is not there where it is not.
+pub async fn counted_versions_are_shown(s: Subject) {
+    let counted = |write| DocumentWrite { versioning: Versioning::Count, ts: 5, ..write };
+    wrote(&s, vec![counted(set("a", "{}")), counted(set("a", r#"{"x":1}"#)), set("b", "{}")]).await;
+    let s = s.reopened().await;
+    assert_eq!((revision(&s, "a").await, revision(&s, "b").await), (Some(2), None));
+    let shown = s.document("c", "a").await.map(|document| text(&document.to_json()));
+    assert_eq!(shown.as_deref(), Some(r#"{"_key":"a","_ts":5,"_v":2,"x":1}"#), "readers see it");
+    wrote(&s, vec![delete("a"), counted(set("a", "{}"))]).await;
+    assert_eq!(revision(&s, "a").await, Some(1), "a deleted document starts over");
+}
+
+/// A write with a version of its own happens only where that is greater, and the receipt says what is there.
+pub async fn only_a_newer_version_is_written(s: Subject) {
+    let newer =
+        |revision, op| DocumentWrite { versioning: Versioning::Newer(revision), ..write("c", "a", op) };
+    let put = |n: i64| newer(n, WriteOp::Set(json(&format!("{{\"n\":{n}}}"))));
+    assert_eq!(wrote(&s, vec![put(-5)]).await, [1], "the first one is always newer");
+    assert_eq!(wrote(&s, vec![put(10)]).await, [2]);
+    let s = s.reopened().await;
+    for old in [10, 9, -5, i64::MIN] {
+        assert_eq!(wrote(&s, vec![put(old)]).await, [2], "the receipt has the version that is there");
+        assert_eq!(wrote(&s, vec![newer(old, WriteOp::Delete)]).await, [2], "an old delete is left out too");
+        assert_eq!(
+            (body(&s, "a").await.as_deref(), revision(&s, "a").await),
+            (Some(r#"{"n":10}"#), Some(10))
+        );
+    }
+    assert_eq!(wrote(&s, vec![put(12), put(11), put(i64::MAX)]).await, [3, 3, 4], "within a commit as well");
+    assert_eq!(revision(&s, "a").await, Some(i64::MAX));
+    let conflict = DocumentWrite { if_version: Some(9), ..put(1) };
+    let refused = refusal(commit(&s, vec![conflict]).await);
+    let expected = CommitError::VersionConflict { collection: "c".into(), key: "a".into(), actual: 4 };
+    assert_eq!(refused, expected, "a demanded version is looked at first");
+    assert_eq!(keys_of(&s, when(all("c"), "_v", super::is("9223372036854775807"))).await, ["a"]);
+}
+
+/// An update sets some fields, adds to others, and leaves the rest.
+pub async fn update_sets_and_adds(s: Subject) {
+    let fields = |value: Value| match value {
+        Value::Object(fields) => fields,
+        other => panic!("{other} is no object"),
+    };
+    let update =
+        |set: Value, inc: Value| write("c", "a", WriteOp::Update { set: fields(set), inc: fields(inc) });
+    wrote(&s, vec![update(json!({"x": {"y": 1}}), json!({"n": 2}))]).await;
+    assert_eq!(
+        body(&s, "a").await.as_deref(),
+        Some(r#"{"n":2,"x":{"y":1}}"#),
+        "an update can make a document"
+    );
+    assert_eq!(wrote(&s, vec![update(json!({"x": null, "z": "é"}), json!({"n": 0.5, "m": -1}))]).await, [2]);
+    let s = s.reopened().await;
+    let updated = r#"{"m":-1,"n":2.5,"x":null,"z":"é"}"#;
+    assert_eq!(body(&s, "a").await.as_deref(), Some(updated), "values are replaced, and null is one");
+    let refused = refusal(commit(&s, vec![update(json!({}), json!({"z": 1}))]).await);
+    let error = WriteError::NotANumber("z".into());
+    assert_eq!(refused, CommitError::BadWrite { index: 0, key: "a".into(), error });
+    assert_eq!(
+        wrote(&s, vec![write("c", "a", WriteOp::Update { set: Map::new(), inc: Map::new() })]).await,
+        [3]
+    );
+    assert_eq!(
+        body(&s, "a").await.as_deref(),
+        Some(updated),
+        "an empty update changes nothing but the version"
+    );
+}
+
+/// A kept receipt has the events and the versions of its own commit.
+pub async fn a_receipt_can_be_kept(s: Subject) {
+    let topic = s.create("receipts", partitions(1)).await;
+    wrote(&s, vec![set("b", "{}")]).await;
+    let events = s.place(&topic, [event("1").ts(7), event("2").ts(8)]).await;
+    let documents =
+        vec![set("a", "{}"), set("b", "{}"), delete("none"), write("c~receipts", "id", WriteOp::Receipt)];
+    let receipt = must(s.commit(Commit { events, documents, ..Commit::default() }).await, "it happens");
+    assert_eq!(receipt.versions, [1, 2, 0, 1]);
+    let s = s.reopened().await;
+    let kept = s.document("c~receipts", "id").await.and_then(|document| document.body.to_value().ok());
+    let event = |n: usize| {
+        let done = &receipt.events[n];
+        json!({"id": done.id, "topic": topic, "partition": done.partition, "offset": done.offset, "ts": done.ts,
+               "durability": "sync", "duplicate": false})
+    };
+    let versions = json!({"c": {"a": 1, "b": 2, "none": 0}});
+    assert_eq!(kept, Some(json!({"events": [event(0), event(1)], "versions": versions})));
+}
+
+/// An etag is another one whenever readers see another document, and only then.
+pub async fn an_etag_tells_documents_apart(s: Subject) {
+    let versions = [
+        DocumentWrite { ts: 1, ..set("a", r#"{"n":1}"#) },
+        DocumentWrite { ts: 1, ..set("a", r#"{"n":2}"#) },
+        DocumentWrite { ts: 2, ..set("a", r#"{"n":1}"#) },
+        DocumentWrite { ts: 1, versioning: Versioning::Newer(0), ..set("a", r#"{"n":1}"#) },
+        DocumentWrite { ts: 1, versioning: Versioning::Newer(1), ..set("a", r#"{"n":1}"#) },
+        DocumentWrite { ts: 1, ..set("b", r#"{"n":1}"#) },
+    ];
+    let mut seen: Vec<(String, u128)> = Vec::new();
+    for round in 0..2 {
+        for write in &versions {
+            wrote(&s, vec![delete(&write.key), write.clone()]).await;
+            let Some(Document { etag, .. }) = s.document("c", &write.key).await else {
+                panic!("a document that was written is there")
+            };
+            let found = found(&s, when(all("c"), "_key", super::is(&write.key))).await.documents;
+            assert_eq!(found.first().map(|document| document.etag), Some(etag), "a search gives the same");
+            let shown = found.first().map(|document| text(&document.to_json())).unwrap_or_default();
+            for (other, other_etag) in &seen {
+                assert_eq!(*other == shown, *other_etag == etag, "{other} and {shown} (round {round})");
+            }
+            seen.push((shown, etag));
+        }
+    }
+    let before = s.document("c", "b").await;
+    let s = s.reopened().await;
+    assert_eq!(s.document("c", "b").await, before, "it stays what it was");
+}

@@ -1,0 +1,69 @@
+//! `prombus dev`: a hub in memory with the process example on it.
+
+use super::lifecycle;
+use super::settings::{Settings, Surroundings};
+use super::{LogFormat, ServeArgs, logging};
+use crate::failure::Failure;
+use clap::Args;
+use prombus_client::{Client, ClientError};
+use prombus_process::{Projector, ProjectorOptions, beat_forever, set_up};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus dev
+  prombus dev --listen 127.0.0.1:0
+  prombus dev --no-sample
+
+Then, elsewhere:
+  prombus list processes status=alive
+  prombus get host_stats web1
+  curl -i localhost:7070/v1/collections/processes/snap/web1:api:1000";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DevArgs {
+    /// Where to listen; port 0 takes any free port
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
+    listen: String,
+    /// Have no sample processes beat: only those of your own do
+    #[arg(long)]
+    no_sample: bool,
+}
+
+/// Runs a hub that forgets everything, until it is told to end.
+pub fn run(args: &DevArgs) -> Result<(), Failure> {
+    let flags = ServeArgs {
+        listen: Some(args.listen.clone()),
+        store: Some("memory".to_owned()),
+        ..ServeArgs::default()
+    };
+    // What is set for a real hub does not matter here.
+    let nothing = Surroundings { variable: |_| None, folder: PathBuf::from("/nonexistent") };
+    let settings = Settings::resolve(&flags, &nothing)?;
+    logging::start(LogFormat::Text);
+    let sample = !args.no_sample;
+    super::block_on(lifecycle::serve(settings, move |address| example(address, sample)))
+}
+
+/// The process example, until it is dropped.
+async fn example(address: SocketAddr, sample: bool) {
+    let run = async {
+        let client = Client::new(&format!("http://{address}"), None)?;
+        set_up(&client).await?;
+        tracing::info!("the process example runs: see http://{address}/v1/collections/processes/list");
+        let projector = Projector::new(client.clone(), ProjectorOptions::default());
+        let beats = async {
+            if sample {
+                beat_forever(&client).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::join!(projector.run(std::future::pending()), beats);
+        Ok::<(), ClientError>(())
+    };
+    if let Err(error) = run.await {
+        tracing::error!(%error, "the process example cannot run");
+    }
+}
