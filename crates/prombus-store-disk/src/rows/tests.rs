@@ -201,7 +201,7 @@ fn a_view_is_left_alone_by_what_happens_after_it() {
     assert_eq!((list(&before), list(&rows)), (vec![a.clone()], vec![b.clone()]));
     // A commit that fails is taken back, and another one comes.
     rows = before.clone();
-    assert_eq!(list(&rows), [a.clone()]);
+    assert_eq!(list(&rows), vec![a.clone()]);
     let other = Bytes::from_static(b"\x01c");
     rows.change(vec![(other.clone(), one())]);
     let bytes = rows.active_bytes();
