@@ -241,5 +241,5 @@ pub fn counter(topic: &str, collection: &str) -> Value {
 
 /// A changelog of payloads under the keys of their events.
 pub fn changelog(topic: &str, collection: &str) -> Value {
-    json!({"topic": topic, "collection": collection})
+    json!({"topic": topic, "collection": collection, "key": "event.key"})
 }
