@@ -323,6 +323,19 @@ mod tests {
         assert!(leases.endings.len() <= SPARE_DEADLINES + 3, "{}", leases.endings.len());
     }
 
+    #[test]
+    fn what_commits_have_settled_does_not_pile_up() {
+        let mut leases = Leases::new();
+        for number in 0..REMEMBERED + 10 {
+            leases.note_acked(LeaseToken { session: leases.session, number });
+        }
+        let was = |leases: &mut Leases, number| {
+            leases.was(LeaseToken { session: leases.session, number }, Verb::Ack)
+        };
+        assert!(leases.acked.len() <= REMEMBERED + 1, "{}", leases.acked.len());
+        assert!(!was(&mut leases, 0) && was(&mut leases, REMEMBERED + 9));
+    }
+
     proptest! {
         #[test]
         fn tokens_survive_their_text(session: u64, number: u64) {

@@ -67,14 +67,7 @@ impl Expression {
                 ["ts"] => Kind::Ts,
                 _ => Kind::Any(filter),
             },
-            // Numbers and texts are themselves.
-            None => match serde_json::from_str::<Value>(source) {
-                Ok(number @ Value::Number(_)) if number.is_i64() || source.contains('.') => {
-                    Kind::Constant(number)
-                }
-                Ok(constant @ Value::Bool(_)) => Kind::Constant(constant),
-                _ => Kind::Any(filter),
-            },
+            None => constant(source.trim()).map_or(Kind::Any(filter), Kind::Constant),
         };
         Ok(Self(kind))
     }
@@ -105,6 +98,17 @@ impl Expression {
     /// Whether it is true of an event; one that fails, or is no boolean, is not.
     pub fn holds(&self, facts: &Facts<'_>) -> bool {
         self.value(facts) == Ok(Value::Bool(true))
+    }
+}
+
+/// What an expression is that is nothing but a number or a boolean.
+fn constant(source: &str) -> Option<Value> {
+    match serde_json::from_str::<Value>(source).ok()? {
+        Value::Number(int) if int.is_i64() => Some(Value::Number(int)),
+        // To the last digit, as CEL reads it.
+        Value::Number(_) if source.contains('.') => Number::from_f64(source.parse().ok()?).map(Value::Number),
+        bool @ Value::Bool(_) => Some(bool),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::stage::*;
 use prombus_core::{CommitError, EventLog, Offset, Partition, TopicName};
 use prombus_engine::commits::CommitAnswer;
 use prombus_engine::commits::CommitRefused;
-use prombus_engine::groups::{Group, GroupName, LeaseToken, Mode, OptionsPatch};
+use prombus_engine::groups::{Group, GroupCall, LeaseToken, Mode, OptionsPatch};
 use prombus_engine::query::From;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
@@ -96,12 +96,19 @@ pub async fn an_event_that_is_skipped_is_settled_either_way(s: Stage) {
 pub async fn a_group_that_is_deleted_takes_its_leases_with_it(s: Stage) {
     let (t, group, lease) = started(&s).await;
     let committing = held(&s, &[lease]).await;
-    let (groups, topic) = (s.hub.groups().clone(), t.clone());
-    let name = GroupName::parse("g").expect("a name");
-    let deleting = tokio::spawn(async move { groups.delete(&topic, &name).await });
+    let (hub, topic, name) = (s.hub.clone(), t.clone(), group.name().clone());
+    let remaking = tokio::spawn(async move {
+        hub.groups().delete(&topic, &name).await.expect("it can be deleted");
+        let call = GroupCall { from: From::Earliest, options: OptionsPatch::default() };
+        hub.group(&topic, &name, &call).await.expect("it can be made again").0
+    });
+    // As far as it comes while the commit is under way.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
     s.log.release();
     let answer = committing.await.expect("no panic");
-    deleting.await.expect("no panic").expect("it can be deleted");
+    let again = remaking.await.expect("no panic");
     // Whichever came first: the commit is whole, or nothing of it is.
     match &answer {
         Ok(_) => assert_eq!(outcome(&s).await, (1, 1)),
@@ -110,12 +117,10 @@ pub async fn a_group_that_is_deleted_takes_its_leases_with_it(s: Stage) {
             assert_eq!(outcome(&s).await, (0, 0));
         }
     }
-    drop(group);
-    let group = group_with(&s, &t, "g", OptionsPatch::default()).await;
-    let all = take_all(&group, "m", 1).await;
+    let all = take_all(&again, "m", 1).await;
     assert_eq!(numbers(&all), [0], "a new group has nothing to do with the one before");
     assert!(s.hub.commit(request(&leases(&all))).await.is_ok());
-    assert_eq!(numbers(&take_all(&group, "m", 1).await), [1]);
+    assert_eq!(numbers(&take_all(&again, "m", 1).await), [1]);
 }
 
 pub async fn a_topic_that_is_deleted_takes_its_leases_with_it(s: Stage) {

@@ -27,8 +27,12 @@ async fn publish(s: &Stage, topic: &TopicName, numbers: std::ops::Range<u64>) {
 }
 
 async fn all_projections(s: &Stage) -> [&'static str; 3] {
-    s.put("plain", json!({"topic": "t", "collection": "plain", "indexes": [["host", "n"]]})).await;
-    let versioned = json!({"topic": "t", "collection": "versioned", "version": "event.payload.rev",
+    s.put(
+        "plain",
+        json!({"topic": "t", "collection": "plain", "key": "event.key", "indexes": [["host", "n"]]}),
+    )
+    .await;
+    let versioned = json!({"topic": "t", "collection": "versioned", "key": "event.key", "version": "event.payload.rev",
         "tombstone": "event.payload.gone", "map": "{'n': event.payload.n, 'all': event.payload}"});
     s.put("versioned", versioned).await;
     let write = json!([
@@ -121,10 +125,10 @@ pub async fn events_keep_coming_during_a_rebuild(s: Stage) {
 
 pub async fn the_old_collection_is_whole_until_the_switch(s: Stage) {
     let topic = s.topic("t", 1).await;
-    s.put("p", json!({"topic": "t", "collection": "c", "fields": ["a"]})).await;
+    s.put("p", json!({"topic": "t", "collection": "c", "key": "event.key", "fields": ["a"]})).await;
     s.publish(&topic, [("x", json!({"a": 1, "b": 1})), ("y", json!({"a": 1, "b": 1}))]).await;
     s.caught_up("p").await;
-    s.put("p", json!({"topic": "t", "collection": "c", "fields": ["b"]})).await;
+    s.put("p", json!({"topic": "t", "collection": "c", "key": "event.key", "fields": ["b"]})).await;
     let before = s.all("c").await;
     s.log.hold(switches);
     s.hub.projections().rebuild("p", false).await.expect("it can be begun");
@@ -166,13 +170,14 @@ pub async fn a_rebuild_goes_on_after_a_restart(s: Stage) {
 
 pub async fn a_put_ends_a_rebuild(s: Stage) {
     let topic = s.topic("t", 1).await;
-    s.put("p", json!({"topic": "t", "collection": "c", "fields": ["a"]})).await;
+    s.put("p", json!({"topic": "t", "collection": "c", "key": "event.key", "fields": ["a"]})).await;
     s.publish(&topic, [("x", json!({"a": 1, "b": 1}))]).await;
     s.caught_up("p").await;
     s.refuse(switches, usize::MAX, CommitError::Busy);
     s.hub.projections().rebuild("p", false).await.expect("it can be begun");
     s.until("p", "it cannot be put in place", |status| status.last_error.is_some()).await;
-    let status = s.put("p", json!({"topic": "t", "collection": "c", "fields": ["b"]})).await;
+    let status =
+        s.put("p", json!({"topic": "t", "collection": "c", "key": "event.key", "fields": ["b"]})).await;
     assert_eq!((status.rebuild, status.stale), (None, true));
     assert!(collections(&s).await.iter().all(|name| !name.ends_with("~rebuild")));
     let readers = prombus_core::EventLog::readers(&*s.log, &topic).await.expect("readers");
@@ -184,7 +189,7 @@ pub async fn a_put_ends_a_rebuild(s: Stage) {
 
 pub async fn a_changefeed_is_silent_during_a_rebuild(s: Stage) {
     let topic = s.topic("t", 1).await;
-    let definition = json!({"topic": "t", "collection": "c", "changefeed": "c.changed", "indexes": [["a"]]});
+    let definition = json!({"topic": "t", "collection": "c", "key": "event.key", "changefeed": "c.changed", "indexes": [["a"]]});
     s.put("p", definition).await;
     s.publish(&topic, (0..5).map(|n| ("x", json!({"a": n})))).await;
     s.caught_up("p").await;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Long enough for what must happen, on any machine.
-pub const LONG: Duration = Duration::from_secs(50);
+pub const LONG: Duration = Duration::from_secs(25);
 
 /// A hub on a store.
 pub struct Stage {
@@ -241,5 +241,5 @@ pub fn counter(topic: &str, collection: &str) -> Value {
 
 /// A changelog of payloads under the keys of their events.
 pub fn changelog(topic: &str, collection: &str) -> Value {
-    json!({"topic": topic, "collection": collection})
+    json!({"topic": topic, "collection": collection, "key": "event.key"})
 }
