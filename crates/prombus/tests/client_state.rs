@@ -21,7 +21,7 @@ fn client(hub: &Hub) -> Client {
 
 /// A projection of topic `t` into collection `c`, by the key of the event.
 async fn with_projection(client: &Client) {
-    let definition = json!({"topic": "t", "collection": "c", "indexes": [["n"]]});
+    let definition = json!({"topic": "t", "collection": "c", "key": "event.key", "indexes": [["n"]]});
     client.put_projection("p", &definition).await.unwrap();
 }
 

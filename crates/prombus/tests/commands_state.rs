@@ -241,7 +241,7 @@ fn a_projection_that_makes_no_sense_stops_the_start_and_is_named() {
         assert!(matches!(said.code, Some(1 | 2)), "{said:?}");
         assert!(said.stderr.contains(hint), "{definition}: {}", said.stderr);
     }
-    let both = "[collections.c]\n[[projection]]\nname = \"p\"\ntopic = \"t\"\ncollection = \"c\"\n";
+    let both = "[collections.c]\n[[projection]]\nname = \"p\"\ntopic = \"t\"\ncollection = \"c\"\nkey = \"event.key\"\n";
     let stderr = started_with(both).fails_with(1);
     assert!(
         stderr.contains("projection p of the configuration") && stderr.contains("collection c"),

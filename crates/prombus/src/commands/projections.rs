@@ -70,7 +70,7 @@ enum ProjectionsCommand {
 const PUT_EXAMPLES: &str = "\
 Examples:
   prombus projections put processes.toml
-  echo '{\"topic\":\"process.state\",\"collection\":\"processes\"}' | prombus projections put - --name processes";
+  echo '{\"topic\":\"process.state\",\"collection\":\"processes\",\"key\":\"event.key\"}' | prombus projections put - --name processes";
 
 pub fn run(hub: &HubArgs, args: ProjectionsArgs) -> Result<(), Failure> {
     let client = hub.client()?;
