@@ -16,6 +16,7 @@ mod process;
 mod raw;
 mod reads;
 mod redis;
+mod state;
 mod stats;
 mod table;
 mod topics;
@@ -31,7 +32,7 @@ pub struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups: engine, topics, reads, http, groups, redis, ws, open
+    /// Only these groups: engine, topics, reads, http, groups, redis, ws, state, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -90,6 +91,7 @@ fn all_groups() -> Vec<Box<dyn Group>> {
         Box::new(groups::Groups),
         Box::new(redis::Redis),
         Box::new(ws::Ws),
+        Box::new(state::State),
         Box::new(open::Open::default()),
     ]
 }

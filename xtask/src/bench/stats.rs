@@ -7,6 +7,8 @@ pub enum Unit {
     PerSecond(&'static str),
     /// Seconds; less is better.
     Seconds,
+    /// Thousandths of a second; less is better.
+    Milliseconds,
     /// Millionths of a second; less is better.
     Microseconds,
     /// MiB; less is better.
@@ -20,7 +22,7 @@ impl Unit {
     pub fn show(self, value: f64) -> String {
         match self {
             Self::PerSecond(_) => show_count(value),
-            Self::Seconds => format!("{value:.2}"),
+            Self::Seconds | Self::Milliseconds => format!("{value:.2}"),
             Self::Mebibytes | Self::Microseconds => format!("{value:.0}"),
             Self::Percent => format!("{value:.1}"),
         }
@@ -31,6 +33,7 @@ impl Unit {
         match self {
             Self::PerSecond(what) => format!("{what}/s"),
             Self::Seconds => "s".to_owned(),
+            Self::Milliseconds => "ms".to_owned(),
             Self::Microseconds => "µs".to_owned(),
             Self::Mebibytes => "MiB".to_owned(),
             Self::Percent => "% of a core".to_owned(),

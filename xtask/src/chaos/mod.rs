@@ -1,7 +1,8 @@
 //! `cargo xtask chaos`: a real hub is killed under load again and again, always on the same folder, and what
 //! it answered is held against what is there.
 //!
-//! Each round does so twice: once with publishes and reads, and once with consumer groups, each on a folder of its own.
+//! Each round does so three times: with publishes and reads, with consumer groups, and with collections, each on a
+//! folder of its own.
 //!
 //! Nothing of the hub's own code is used to judge it: requests and answers are recorded here, and events are
 //! read back over HTTP.
@@ -18,6 +19,7 @@ mod plan;
 mod reader;
 mod request;
 mod round;
+mod state;
 mod verdict;
 
 use crate::repo;
@@ -25,6 +27,7 @@ use groups::Groups;
 use hub::Site;
 use plan::{Plan, Setting};
 use round::Chaos;
+use state::State;
 use std::time::Instant;
 
 /// How many threads the load has.
@@ -47,18 +50,20 @@ pub struct Args {
     /// Size of the parts of the journal; without it, another one each round
     #[arg(long, value_name = "BYTES")]
     pub store_part_bytes: Option<u64>,
-    /// Only one half of each round
+    /// Only one part of each round
     #[arg(long)]
-    pub only: Option<Half>,
+    pub only: Option<Part>,
 }
 
-/// One half of each round.
+/// One part of each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Half {
+pub enum Part {
     /// Publishes and reads
     Log,
     /// Consumer groups
     Groups,
+    /// Collections, projections and commits
+    State,
 }
 
 impl Default for Args {
@@ -92,14 +97,13 @@ async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String>
     let start = Instant::now();
     let part_bytes = Plan::new(setting, 0).part_bytes;
     let groups_site = Site { folder: site.folder.join("groups"), ..site.clone() };
-    let mut log = match args.only {
-        Some(Half::Groups) => None,
-        _ => Some(Chaos::begin(site, part_bytes).await?),
-    };
-    let mut groups = match args.only {
-        Some(Half::Log) => None,
-        _ => Some(Groups::begin(groups_site, part_bytes).await?),
-    };
+    let state_site = Site { folder: site.folder.join("state"), ..site.clone() };
+    let wanted = |part| args.only.is_none_or(|only| only == part);
+    let mut log = if wanted(Part::Log) { Some(Chaos::begin(site, part_bytes).await?) } else { None };
+    let mut groups =
+        if wanted(Part::Groups) { Some(Groups::begin(groups_site, part_bytes).await?) } else { None };
+    let mut state =
+        if wanted(Part::State) { Some(State::begin(state_site, part_bytes).await?) } else { None };
     for round in 1..=args.rounds {
         let plan = Plan::new(setting, round);
         let is_last = round == args.rounds;
@@ -114,10 +118,14 @@ async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String>
         if let Some(so_far) = groups.take() {
             groups = Some(so_far.round(&plan, is_last).await.map_err(|why| failed("groups", why))?);
         }
+        if let Some(so_far) = state.take() {
+            state = Some(so_far.round(&plan, is_last).await.map_err(|why| failed("state", why))?);
+        }
         if round.is_multiple_of(PROGRESS_EVERY) || is_last {
             let took = start.elapsed();
             log.iter().for_each(|log| eprintln!("{}", log.summary(round, took)));
             groups.iter().for_each(|groups| eprintln!("{}", groups.summary(round, took)));
+            state.iter().for_each(|state| eprintln!("{}", state.summary(round, took)));
         }
     }
     Ok(())

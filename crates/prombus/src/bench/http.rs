@@ -10,6 +10,8 @@ const BUFFER_BYTES: usize = 1 << 18;
 const MAX_FRAMING_BYTES: usize = 256;
 /// How much of a refusal is shown.
 const MAX_SHOWN_BYTES: usize = 500;
+/// The status of an answer that says that there is nothing new.
+const NOT_MODIFIED: u16 = 304;
 
 /// What can go wrong with a request.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,12 @@ pub enum HttpError {
     Refused { status: u16, body: String },
     #[error("topic {0} has no events; publish some first: prombus bench --mode publish")]
     Empty(String),
+    #[error(
+        "collection {0} has no documents; publish events that its projection takes, or commit some first"
+    )]
+    NoDocuments(String),
+    #[error("the hub answered {status} where it should answer {expected}")]
+    Unexpected { status: u16, expected: u16 },
 }
 
 /// A connection and what was read from it but not looked at.
@@ -61,15 +69,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Self { stream, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0 }
     }
 
-    /// Sends `request`, and hands the body of its answer to `take` in pieces. Anything but success is an error.
+    /// Sends `request`, and hands the body of its answer to `take` in pieces. Anything but success is an error, and
+    /// so is a redirection, but for the answer that there is nothing new.
     /// When `take` wants no more, the rest is left unread and the connection is of no further use.
-    pub async fn call(
+    pub async fn call(&mut self, request: &[u8], take: impl FnMut(&[u8]) -> More) -> Result<u16, HttpError> {
+        self.call_with_head(request, |_| (), take).await
+    }
+
+    /// The same; the lines of the head are handed to `line` first.
+    pub async fn call_with_head(
         &mut self,
         request: &[u8],
+        line: impl FnMut(&[u8]),
         mut take: impl FnMut(&[u8]) -> More,
     ) -> Result<u16, HttpError> {
         self.stream.write_all(request).await?;
-        let (status, framing) = self.read_head().await?;
+        let (status, framing) = self.read_head(line).await?;
+        if status == NOT_MODIFIED {
+            // It has no body, whatever its head says of the length of one.
+            return Ok(status);
+        }
         if (200..300).contains(&status) {
             self.read_body(framing, &mut take).await?;
             return Ok(status);
@@ -85,11 +104,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Err(HttpError::Refused { status, body: String::from_utf8_lossy(&body).into_owned() })
     }
 
-    async fn read_head(&mut self) -> Result<(u16, Framing), HttpError> {
+    async fn read_head(&mut self, line: impl FnMut(&[u8])) -> Result<(u16, Framing), HttpError> {
         loop {
             let unread = &self.buffer[self.start..self.end];
             if let Some(end) = memchr::memmem::find(unread, b"\r\n\r\n") {
                 let head = parse_head(&unread[..end + 2])?;
+                unread[..end].split(|byte| *byte == b'\n').for_each(line);
                 self.start += end + 4;
                 return Ok(head);
             }
@@ -256,6 +276,12 @@ mod tests {
     async fn refusals_are_errors_and_the_connection_goes_on() {
         let answer = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\n\r\nslow";
         assert_eq!(bodies(answer, 5).await, vec![Err("the hub answered 429: slow".to_owned()); 2]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nothing_is_new_has_no_body() {
+        let answer = b"HTTP/1.1 304 Not Modified\r\netag: \"7\"\r\ncontent-length: 5\r\n\r\n";
+        assert_eq!(bodies(answer, 3).await, vec![Ok((304, String::new())); 2]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! are templates of which only a few bytes change, and answers of which only the status is looked at.
 
 mod consume;
+mod get;
 mod http;
 mod latency;
 mod publish;
@@ -35,15 +36,16 @@ Examples:
   prombus bench --events 1000000 --batch 100 --connections 16
   prombus bench --mode export --events 1000000 --connections 1 --json
   prombus bench --mode consume --events 1000000 --batch 1000 --connections 4
-  prombus bench --mode publish --topics 100 --own-ids --keys 10000";
+  prombus bench --mode publish --topics 100 --own-ids --keys 10000
+  prombus bench --mode get --collection processes --connections 64 --conditional";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
-    /// What to do: publish arrays, read pages, stream exports, or pull and ack what was published
+    /// What to do: publish arrays, read pages, stream exports, pull and ack what was published, or get documents
     #[arg(long, value_enum, default_value_t = Mode::Publish)]
     mode: Mode,
-    /// How many events in all
+    /// How many events, or documents, in all
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
     /// How many events in a request, or in a page
@@ -70,6 +72,12 @@ pub struct BenchArgs {
     /// Name of the group that consumes
     #[arg(long, value_name = "NAME", default_value = "bench")]
     group: String,
+    /// The collection whose documents are asked for by key
+    #[arg(long, value_name = "NAME", required_if_eq("mode", "get"))]
+    collection: Option<String>,
+    /// Name the ETag of each document, so that the hub answers that there is nothing new
+    #[arg(long)]
+    conditional: bool,
     /// Report one line of JSON, on a terminal too
     #[arg(long)]
     json: bool,
@@ -86,6 +94,8 @@ pub enum Mode {
     Export,
     /// Pull from a group and ack
     Consume,
+    /// Get documents of a collection by key
+    Get,
 }
 
 pub fn run(hub: &HubArgs, args: &BenchArgs) -> Result<(), Failure> {
@@ -144,7 +154,7 @@ impl Target {
 struct Shared<'a> {
     target: &'a Target,
     args: &'a BenchArgs,
-    /// How many events were given out or seen.
+    /// How many events were given out or seen, or documents asked for.
     events: Cell<u64>,
     /// How many bytes of bodies went over the wire.
     bytes: Cell<u64>,
@@ -161,6 +171,13 @@ impl Shared<'_> {
 }
 
 async fn measure(target: &Target, args: &BenchArgs) -> Result<Report, Failure> {
+    let broken = |error: HttpError| Failure::Failed(format!("the load broke off: {error}"));
+    let documents = match &args.collection {
+        Some(name) if args.mode == Mode::Get => {
+            Some(get::prepare(target, name, args.conditional).await.map_err(broken)?)
+        }
+        _ => None,
+    };
     let latencies = Rc::new(Latencies::default());
     let progress = progress::bar(args.events, "events");
     let shared = Shared {
@@ -179,10 +196,16 @@ async fn measure(target: &Target, args: &BenchArgs) -> Result<Report, Failure> {
             on_each_connection(args.connections, |number| consume::member(&shared, number)).await
         }
         Mode::Export => on_each_connection(args.connections, |number| read::exports(&shared, number)).await,
+        Mode::Get => match &documents {
+            Some(documents) => {
+                on_each_connection(args.connections, |_| get::connection(&shared, documents)).await
+            }
+            None => Ok(()),
+        },
     };
     let elapsed = started.elapsed();
     progress.finish_and_clear();
-    outcome.map_err(|error| Failure::Failed(format!("the load broke off: {error}")))?;
+    outcome.map_err(broken)?;
     Ok(Report::new(
         args,
         report::Measured { events: shared.events.get(), bytes: shared.bytes.get(), elapsed, latencies },

@@ -1,0 +1,79 @@
+//! Writers whose commits have ids: each has a document of its own, and repeats a commit until it is answered, in the
+//! next life of the hub if need be.
+
+use super::calls::{Caller, Stage};
+use super::setup::SINGLES;
+use fastrand::Rng;
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// So many commits a writer makes in a round, at most.
+const COMMITS: u64 = 150;
+/// One commit in so many is repeated although it was answered.
+const AGAIN_ONE_IN: u32 = 5;
+
+#[derive(Deserialize)]
+struct Committed {
+    versions: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// A writer.
+pub struct Writer {
+    /// Its name, which is the key of its document.
+    pub name: String,
+    /// How many of its commits were answered, and thus the version of its document.
+    pub done: u64,
+    /// Where its randomness comes from.
+    pub rng: Rng,
+}
+
+/// The id of a commit.
+pub fn commit_id(writer: &str, number: u64) -> String {
+    format!("{writer}-{number}")
+}
+
+impl Writer {
+    /// Commits until it is enough, or the hub is gone. The first may have happened in an earlier life of the hub.
+    pub async fn run(mut self, stage: Stage) -> Result<Self, String> {
+        let caller = Caller::new(stage)?;
+        for _ in 0..COMMITS {
+            if !self.commit(&caller).await? {
+                break;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Repeats the commit that was not answered, or makes one more.
+    pub async fn settle(mut self, stage: Stage) -> Result<Self, String> {
+        let caller = Caller::new(stage)?;
+        self.commit(&caller).await.map(|_| self)
+    }
+
+    /// `false`: the hub is gone.
+    async fn commit(&mut self, caller: &Caller) -> Result<bool, String> {
+        let (name, id) = (&self.name, commit_id(&self.name, self.done));
+        let body = json!({"commit_id": id,
+            "writes": [
+                {"collection": "singles", "key": name, "inc": {"n": 1}, "if_version": self.done},
+                {"collection": "ids", "key": id, "set": {"by": name}, "if_version": 0},
+            ],
+            "publish": [{"topic": SINGLES, "key": name, "payload": {"by": id}}]});
+        let Some(answer) = caller.post("/v1/commit", &body).await? else { return Ok(false) };
+        let Committed { versions } = answer.parse().map_err(|why| format!("commit {id} was {why}"))?;
+        let version =
+            |collection: &str, key: &str| versions.get(collection).and_then(|of| of.get(key)).copied();
+        if (version("singles", name), version("ids", &id)) != (Some(self.done + 1), Some(1)) {
+            return Err(format!("commit {id} should write version {}: {versions:?}", self.done + 1));
+        }
+        self.done += 1;
+        if self.rng.u32(..AGAIN_ONE_IN) == 0 {
+            let Some(again) = caller.post("/v1/commit", &body).await? else { return Ok(false) };
+            if again != answer {
+                return Err(format!("commit {id} was answered with {answer:?}, and again with {again:?}"));
+            }
+        }
+        Ok(true)
+    }
+}
