@@ -28,6 +28,7 @@ use hub::Site;
 use plan::{Plan, Setting};
 use round::Chaos;
 use state::State;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// How many threads the load has.
@@ -53,6 +54,9 @@ pub struct Args {
     /// Only one part of each round
     #[arg(long)]
     pub only: Option<Part>,
+    /// A prombus binary to use, instead of building one
+    #[arg(long, value_name = "FILE")]
+    pub bin: Option<PathBuf>,
 }
 
 /// One part of each round.
@@ -68,13 +72,16 @@ pub enum Part {
 
 impl Default for Args {
     fn default() -> Self {
-        Self { rounds: 20, seed: None, connections: 8, store_part_bytes: None, only: None }
+        Self { rounds: 20, seed: None, connections: 8, store_part_bytes: None, only: None, bin: None }
     }
 }
 
 /// Runs all rounds.
 pub fn run(args: Args) -> Result<(), String> {
-    let binary = repo::build_hub()?;
+    let binary = match &args.bin {
+        Some(named) => named.canonicalize().map_err(|error| format!("{}: {error}", named.display()))?,
+        None => repo::build_hub()?,
+    };
     let folder = tempfile::Builder::new()
         .prefix("chaos-")
         .tempdir_in(repo::target_dir())

@@ -54,10 +54,10 @@ impl Producer {
         if rng.u32(..BAD_ONE_IN) == 0 {
             return json!({"key": key, "payload": {"p": name, "n": n}});
         }
-        let newest = i64::from(*round) * REVISIONS + n.cast_signed() + rng.i64(..AHEAD);
-        let rev = if rng.u32(..OLD_ONE_IN) == 0 { rng.i64(..newest) } else { newest };
+        let newest = i64::from(*round) * REVISIONS + n.cast_signed() + rng.i64(0..AHEAD);
+        let rev = if rng.u32(..OLD_ONE_IN) == 0 { rng.i64(0..newest) } else { newest };
         let gone = rng.u32(..GONE_ONE_IN) == 0;
-        let payload = json!({"p": name, "n": n, "v": rng.i64(..VALUES), "rev": rev, "gone": gone});
+        let payload = json!({"p": name, "n": n, "v": rng.i64(0..VALUES), "rev": rev, "gone": gone});
         json!({"key": key, "payload": payload})
     }
 
