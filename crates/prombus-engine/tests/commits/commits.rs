@@ -254,7 +254,7 @@ pub async fn many_commits_and_acks_at_once_lose_nothing(s: Stage) {
                 }
                 let mut acks = leases(&one);
                 acks.extend(leases(&two));
-                if acks.len() % 3 == 0 {
+                if acks.len().is_multiple_of(3) {
                     for group in &groups {
                         let mine: Vec<_> =
                             acks.iter().copied().filter(|lease| of(group, &one, &two, *lease)).collect();

@@ -151,7 +151,7 @@ pub async fn a_failure_takes_back_that_event_only(s: Stage) {
     let payload = |n: u64| match bad.iter().find(|(_, at)| *at == n) {
         Some((what, _)) => json!({"n": n, "do": what, "tell": true}),
         None if n == 4 => json!({"n": n, "do": "fail twice"}),
-        None => json!({"n": n, "tell": n % 2 == 0}),
+        None => json!({"n": n, "tell": n.is_multiple_of(2)}),
     };
     let (topic, tries) = obey(&s, (0..12).map(payload)).await;
     let status = s.caught_up("p").await;

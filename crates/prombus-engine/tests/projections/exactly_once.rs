@@ -12,7 +12,7 @@ fn payload(n: u64) -> (String, Value) {
 }
 
 async fn publish(s: &Stage, topic: &prombus_core::TopicName, numbers: std::ops::Range<u64>) {
-    let events = numbers.map(|n| payload(n)).map(|(key, payload)| outgoing(Some(&key), &payload)).collect();
+    let events = numbers.map(payload).map(|(key, payload)| outgoing(Some(&key), &payload)).collect();
     s.hub.publish(topic, events).await.expect("events can be published");
 }
 
