@@ -9,16 +9,30 @@ pub const NAMES: u64 = 50;
 /// How many states a process may be in.
 pub const STATES: u64 = 10;
 
+/// The name of a host.
+pub fn host(number: u64) -> String {
+    format!("host{:03}.example", number % HOSTS)
+}
+
+/// The name of a process.
+pub fn name(number: u64) -> String {
+    format!("worker{:02}-main", number % NAMES)
+}
+
+/// What a process may be.
+pub fn status(number: u64) -> String {
+    format!("state{}", number % STATES)
+}
+
 /// The state of the process with this number, as it was told for the `beat`th time.
 pub fn process(number: u64, beat: u64) -> String {
-    let (host, name) = (number % HOSTS, number / HOSTS % NAMES);
-    let (pid, status) = (1_000_000 + number, (number + beat) % STATES);
+    let (host, name, status) = (host(number), name(number / HOSTS), status(number + beat));
+    let (pid, seen) = (1_000_000 + number, 1_754_683_200_000 + beat);
+    let (cpu, mem) = (1_000 + (number + beat) % 9_000, 100 + number % 900);
     format!(
-        r#"{{"processId":"host{host:03}:worker{name:02}:{pid}","name":"worker{name:02}","host":"host{host:03}","pid":{pid},"sid":"0198c0de-7b1c-7000-8000-{number:012}","cpu_pct":{}.{},"mem_mb":{},"status":"state{status}","last_seen_ts":{}}}"#,
-        10 + (number + beat) % 90,
-        1 + beat % 9,
-        100 + number % 900,
-        1_754_683_200_000 + beat,
+        r#"{{"processId":"{host}:{name}:{pid}","name":"{name}","host":"{host}","pid":{pid},"sid":"0198c0de-7b1c-7000-8000-{number:012}","cpu_pct":{}.{:02}1,"mem_mb":{mem}.25,"status":"{status}","last_seen_ts":{seen}}}"#,
+        cpu / 100,
+        cpu % 100,
     )
 }
 
@@ -42,7 +56,7 @@ mod tests {
     fn events_are_as_large_as_is_said() {
         for (number, beat) in [(0, 0), (99_999, 9), (999_999, 123_456)] {
             let text = process(number, beat);
-            assert!((220..=260).contains(&text.len()), "{} {text}", text.len());
+            assert!((240..=260).contains(&text.len()), "{} {text}", text.len());
             serde_json::from_str::<serde_json::Value>(&text).unwrap();
         }
         let events: serde_json::Value = serde_json::from_str(&array([(1, 2), (3, 4)].into_iter())).unwrap();

@@ -36,8 +36,10 @@ const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 3;
 /// How many writers there are.
 const WRITERS: usize = 2;
-/// One round in so many has a rebuild under way when the hub ends.
+/// One round in so many has a rebuild.
 const REBUILD_ONE_IN: u32 = 2;
+/// A rebuild that the end of the hub is to interrupt starts so short before it, at most.
+const SHORT_BEFORE: Duration = Duration::from_millis(80);
 
 /// All rounds so far.
 pub struct State {
@@ -55,6 +57,7 @@ struct Counts {
     commits: usize,
     repeated: usize,
     rebuilds: u32,
+    interrupted: u32,
 }
 
 type Task<T> = JoinHandle<Result<T, String>>;
@@ -80,10 +83,10 @@ impl State {
 
     /// How it goes.
     pub fn summary(&self, rounds: u32, took: Duration) -> String {
-        let Counts { events, letters, changes, commits, repeated, rebuilds } = self.counts;
+        let Counts { events, letters, changes, commits, repeated, rebuilds, interrupted } = self.counts;
         format!(
             "state: {rounds} rounds, {events} events, {letters} dead letters, {changes} changes, {commits} commits, \
-             {repeated} of them repeated after a crash; {rebuilds} rebuilds; {took:.0?}"
+             {repeated} of them repeated after a crash; {rebuilds} rebuilds, {interrupted} of them interrupted; {took:.0?}"
         )
     }
 
@@ -94,6 +97,7 @@ impl State {
             self.site.start_in_vain(plan.part_bytes, *pause).await?;
         }
         self.hub = self.site.start(plan.part_bytes).await?;
+        self.counts.interrupted += rest::rebuilding(&Api::new(&self.hub.base)?).await?;
         let log = self.hub.log();
         let every = if self.counts.events < LITTLE { JUDGE_EVERY.0 } else { JUDGE_EVERY.1 };
         let judged = if plan.round.is_multiple_of(every) || is_last {
@@ -135,7 +139,10 @@ impl State {
         let mut moment = rng(plan, "rebuild");
         let rebuild = (moment.u32(..REBUILD_ONE_IN) == 0).then(|| {
             let name = PROJECTIONS[moment.usize(..PROJECTIONS.len())];
-            tokio::spawn(rebuild_later(stage.clone(), name, plan.end_after.mul_f64(moment.f64())))
+            let at_any_time = plan.end_after.mul_f64(moment.f64());
+            let shortly = plan.end_after.saturating_sub(SHORT_BEFORE.mul_f64(moment.f64()));
+            let after = if moment.bool() { at_any_time } else { shortly };
+            tokio::spawn(rebuild_later(stage.clone(), name, after))
         });
         Cast {
             producers: (0..PRODUCERS).map(|n| tokio::spawn(producer(n).run(stage.clone()))).collect(),

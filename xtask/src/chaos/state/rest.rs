@@ -114,6 +114,16 @@ async fn get<T: DeserializeOwned>(api: &Api, path: &str) -> Result<T, String> {
         .map_err(|error| format!("GET {path}: {error}: {}", String::from_utf8_lossy(&text)))
 }
 
+/// How many projections are being rebuilt.
+pub async fn rebuilding(api: &Api) -> Result<u32, String> {
+    let mut count = 0;
+    for name in PROJECTIONS {
+        let status: Projection = get(api, &format!("/v1/projections/{name}")).await?;
+        count += u32::from(status.rebuild.is_some());
+    }
+    Ok(count)
+}
+
 /// Waits until all projections have seen everything and none is being rebuilt.
 async fn until_caught_up(api: &Api) -> Result<(), String> {
     let start = Instant::now();
