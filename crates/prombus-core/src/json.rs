@@ -4,6 +4,7 @@
 //! in between turns the text into values and back.
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::fmt;
 
@@ -72,7 +73,10 @@ impl Json {
 
     /// The text as a tree of values; big numbers lose digits here, which is why nothing on the event's way does it.
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        let mut text = serde_json::Deserializer::from_slice(&self.0);
+        // The parser's own limit is a little lower than ours, which holds for every text here.
+        text.disable_recursion_limit();
+        serde_json::Value::deserialize(&mut text)
     }
 
     fn compact(valid: Bytes) -> Result<Self, JsonError> {
@@ -185,6 +189,15 @@ mod tests {
         assert!(Json::parse(nested(MAX_DEPTH)).is_ok());
         assert!(matches!(Json::parse(nested(MAX_DEPTH + 1)), Err(JsonError::TooDeep)));
         assert!(matches!(Json::parse(nested(200_000)), Err(JsonError::TooDeep | JsonError::Syntax(_))));
+    }
+
+    #[test]
+    fn the_deepest_text_is_a_value_and_doubles_keep_their_digits() {
+        let nested = Bytes::from([vec![b'['; MAX_DEPTH], vec![b']'; MAX_DEPTH]].concat());
+        assert!(Json::parse(nested).unwrap().to_value().is_ok());
+        let double = "1.9425545817716919e295";
+        let value = Json::parse(Bytes::from_static(double.as_bytes())).unwrap().to_value().unwrap();
+        assert_eq!(value.to_string().replace("e+", "e"), double);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod compile;
 use cel::common::ast::Expr;
 use cel::objects::{Key, Map};
 use cel::{Context, ExecutionError, IdedExpr, Value};
-use prombus_core::{Event, Offset, Partition};
+use prombus_core::{Event, Json, Offset, Partition};
 use serde_json::Value as JsonValue;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -155,8 +155,9 @@ impl Operand {
     pub fn of(event: &Event) -> Option<Self> {
         let mut text = Vec::with_capacity(event.payload.len() + 256);
         event.write_json(&mut text);
-        let json: JsonValue = serde_json::from_slice(&text).ok()?;
-        Some(Self { value: to_cel(json), bytes: text.len() as u64 })
+        let bytes = text.len() as u64;
+        let json = Json::from_stored(text.into()).to_value().ok()?;
+        Some(Self { value: to_cel(json), bytes })
     }
 }
 
