@@ -71,10 +71,11 @@ impl Collections {
         self.documents.document(name, key).await
     }
 
-    /// The documents that meet conditions. Where no index fits, that may take long: other tasks go on meanwhile.
+    /// The documents that meet conditions. Where no index fits, all are looked at: on a thread of its own, so that
+    /// other tasks go on meanwhile.
     pub async fn find(&self, request: Find) -> Result<Found, ReadError> {
-        let documents = self.documents.clone();
-        let found = tokio::spawn(async move { documents.find(request).await });
+        let (documents, runtime) = (self.documents.clone(), tokio::runtime::Handle::current());
+        let found = tokio::task::spawn_blocking(move || runtime.block_on(documents.find(request)));
         found.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
     }
 

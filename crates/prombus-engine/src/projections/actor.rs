@@ -7,7 +7,8 @@ use super::{ProjectionError, ProjectionState};
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
 use prombus_core::{
-    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, Sequence, TopicName, TopicNumber,
+    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, ReadError, Sequence, TopicName,
+    TopicNumber,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -273,18 +274,8 @@ impl Actor {
     }
 
     /// What removes the cursors of a rebuild.
-    async fn without_rebuild_cursors(&self) -> Result<Vec<CursorMove>, ProjectionError> {
-        let Some(topic) = self.hub.log.topic(self.setup.topic()).await? else { return Ok(Vec::new()) };
-        let mut moves = Vec::new();
-        for partition in 0..topic.config.partitions {
-            let key = cursor_key(&topic.name, &self.name, true, partition);
-            if let Some(cursor) = self.hub.log.cursor(&key).await? {
-                let (expect_version, epoch) = (cursor.version, cursor.epoch);
-                let incarnation = Some(topic.number);
-                moves.push(CursorMove { key, incarnation, expect_version, epoch, to: None });
-            }
-        }
-        Ok(moves)
+    async fn without_rebuild_cursors(&self) -> Result<Vec<CursorMove>, ReadError> {
+        stored::without_cursors(&*self.hub.log, self.setup.topic(), &self.name, true).await
     }
 
     /// Empty shadows of all collections, and nothing done yet.

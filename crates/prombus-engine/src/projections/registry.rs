@@ -13,8 +13,8 @@ use crate::collections::{CollectionSettings, check_indexes};
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{
-    Clock, Commit, CommitError, ConfigChange, CursorMove, Documents, EventLog, Offset, Owner, Partition,
-    ReadError, TopicName,
+    Clock, Commit, CommitError, ConfigChange, Documents, EventLog, Offset, Owner, Partition, ReadError,
+    TopicName,
 };
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -212,7 +212,7 @@ impl Projections {
 
     /// How often the cursors of a projection have moved; 0 while it has done nothing.
     async fn moves(&self, topic: &TopicName, name: &str) -> Result<u64, ProjectionError> {
-        let moves = self.without_cursors(topic, name, false).await?;
+        let moves = stored::without_cursors(&*self.hub.log, topic, name, false).await?;
         Ok(moves.iter().map(|cursor| cursor.expect_version).sum())
     }
 
@@ -241,7 +241,7 @@ impl Projections {
         }
         // A rebuild does not outlive the program that it was begun by.
         let shadows = collections.iter().map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) });
-        let cursors = self.without_cursors(&code.topic, name, true).await?;
+        let cursors = stored::without_cursors(&*self.hub.log, &code.topic, name, true).await?;
         let commit = Commit { config: shadows.collect(), cursors, ..Commit::default() };
         self.commit_collections(&collections, commit).await?;
         let projector = Projector::Code(Arc::new(Code {
@@ -281,9 +281,9 @@ impl Projections {
             let shadows = collections_of(&before.definition);
             commit.config.extend(shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) }));
             let topic = &before.definition.topic;
-            commit.cursors.extend(self.without_cursors(topic, name, true).await?);
+            commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
             if *topic != record.definition.topic {
-                commit.cursors.extend(self.without_cursors(topic, name, false).await?);
+                commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, false).await?);
             }
         }
         self.commit_collections(&plan.collections, commit).await
@@ -319,31 +319,6 @@ impl Projections {
             }
         }
         Err(BusError::Commit(CommitError::Busy).into())
-    }
-
-    /// What removes the cursors of a projection, or of its rebuild.
-    async fn without_cursors(
-        &self,
-        topic: &TopicName,
-        name: &str,
-        rebuild: bool,
-    ) -> Result<Vec<CursorMove>, ProjectionError> {
-        let Some(topic) = self.hub.log.topic(topic).await? else { return Ok(Vec::new()) };
-        let mut moves = Vec::new();
-        for partition in 0..topic.config.partitions {
-            let key = cursor_key(&topic.name, name, rebuild, partition);
-            if let Some(cursor) = self.hub.log.cursor(&key).await? {
-                let (expect_version, epoch) = (cursor.version, cursor.epoch);
-                moves.push(CursorMove {
-                    key,
-                    incarnation: Some(topic.number),
-                    expect_version,
-                    epoch,
-                    to: None,
-                });
-            }
-        }
-        Ok(moves)
     }
 
     /// How all projections are doing, by name.
@@ -449,8 +424,8 @@ impl Projections {
         for _ in 0..MAX_TRIES {
             // Those that an earlier definition wrote, too.
             let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
-            let mut cursors = self.without_cursors(topic, name, false).await?;
-            cursors.extend(self.without_cursors(topic, name, true).await?);
+            let mut cursors = stored::without_cursors(&*self.hub.log, topic, name, false).await?;
+            cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
             let commit = Commit {
                 config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
                 documents: vec![stored::write(name, None)],

@@ -3,7 +3,8 @@
 use super::definition::Definition;
 use prombus_core::collection;
 use prombus_core::{
-    CursorKey, DocumentWrite, Documents, Json, Partition, ReadError, ScanRequest, TopicName, WriteOp,
+    CursorKey, CursorMove, DocumentWrite, Documents, EventLog, Json, Partition, ReadError, ScanRequest,
+    TopicName, WriteOp,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -119,4 +120,23 @@ pub(super) fn cursor_key(topic: &TopicName, name: &str, rebuild: bool, partition
 /// The collection that stands in for another one while it is made anew.
 pub(super) fn shadow(collection: &str) -> Arc<str> {
     collection::internal_name(collection, "rebuild")
+}
+
+/// What removes the cursors of a projection, or of its rebuild.
+pub(super) async fn without_cursors(
+    log: &dyn EventLog,
+    topic: &TopicName,
+    name: &str,
+    rebuild: bool,
+) -> Result<Vec<CursorMove>, ReadError> {
+    let Some(topic) = log.topic(topic).await? else { return Ok(Vec::new()) };
+    let mut moves = Vec::new();
+    for partition in 0..topic.config.partitions {
+        let key = cursor_key(&topic.name, name, rebuild, partition);
+        if let Some(cursor) = log.cursor(&key).await? {
+            let (expect_version, epoch) = (cursor.version, cursor.epoch);
+            moves.push(CursorMove { key, incarnation: Some(topic.number), expect_version, epoch, to: None });
+        }
+    }
+    Ok(moves)
 }
