@@ -86,7 +86,7 @@ impl State {
         let Counts { events, letters, changes, commits, repeated, rebuilds, interrupted } = self.counts;
         format!(
             "state: {rounds} rounds, {events} events, {letters} dead letters, {changes} changes, {commits} commits, \
-             {repeated} of them repeated after a crash; {rebuilds} rebuilds, {interrupted} of them interrupted; {took:.0?}"
+             {repeated} of them repeated after a crash; {rebuilds} rebuilds, {interrupted} times one was under way after a crash; {took:.0?}"
         )
     }
 

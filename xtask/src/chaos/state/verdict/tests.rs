@@ -90,19 +90,16 @@ fn right() -> (Found, Ledger) {
         out: (0..7).map(|n| told(if n < 3 { "c.0" } else { "c.2" }, Some(n))).collect(),
         singles: vec![told("w0-1", None), told("w0-0", None)],
     };
+    let published = (0..8).map(|n| (("p".to_owned(), n), n != 6 && n != 7)).collect();
     let commits = [
         ("c.0".to_owned(), commit(&[0, 1, 2], Fate::Done)),
         ("c.1".to_owned(), commit(&[3, 4], Fate::Refused)),
         ("c.2".to_owned(), commit(&[3, 4, 5, 6], Fate::Unknown)),
         ("c.3".to_owned(), commit(&[3], Fate::Unknown)),
-    ];
-    let ledger = Ledger {
-        published: (0..8).map(|n| (("p".to_owned(), n), n != 6 && n != 7)).collect(),
-        commits: commits.into(),
-        singles: [("w0".to_owned(), 2), ("w1".to_owned(), 0)].into(),
-        ..Ledger::default()
-    };
-    (found, ledger)
+    ]
+    .into();
+    let singles = [("w0".to_owned(), 2), ("w1".to_owned(), 0)].into();
+    (found, Ledger { published, commits, singles, ..Ledger::default() })
 }
 
 /// What is said of the right history after a change.
@@ -129,16 +126,9 @@ fn empty() -> BTreeMap<String, Documents> {
 
 #[test]
 fn publishes_that_are_lost_doubled_or_nobodys_are_refused() {
-    let lost = after(|_, ledger| {
-        ledger.published.insert(("p".to_owned(), 7), true);
-    });
+    let lost = after(|_, ledger| ledger.published.extend([(("p".to_owned(), 7), true)]));
     assert!(lost.unwrap_err().contains("gone"));
-    assert!(
-        after(|_, ledger| {
-            ledger.published.remove(&("p".to_owned(), 2));
-        })
-        .is_err()
-    );
+    assert!(after(|_, ledger| ledger.published.retain(|(_, n), _| *n != 2)).is_err());
     assert!(after(|found, _| found.events.push(event(6))).unwrap_err().contains("twice"));
 }
 
@@ -242,35 +232,15 @@ fn commits_that_happened_in_part_or_twice_are_refused() {
         drop(ledger.commits.insert("c.2".to_owned(), commit(&[3, 4, 5, 6, 9], Fate::Unknown)))
     });
     assert!(half.is_err(), "half of a commit happened");
-    assert!(
-        after(|_, ledger| {
-            ledger.commits.remove("c.2");
-        })
-        .is_err(),
-        "a commit that nobody made"
-    );
+    assert!(after(|_, ledger| drop(ledger.commits.remove("c.2"))).is_err(), "a commit that nobody made");
 }
 
 #[test]
 fn commits_with_an_id_that_are_lost_or_doubled_are_refused() {
     assert!(after(|found, _| drop(found.singles.pop())).is_err());
     assert!(after(|found, _| found.singles.push(told("w0-1", None))).is_err());
-    assert!(
-        after(|_, ledger| {
-            ledger.singles.insert("w0".to_owned(), 3);
-        })
-        .is_err()
-    );
-    assert!(
-        after(|_, ledger| {
-            ledger.singles.insert("w0".to_owned(), 1);
-        })
-        .is_err()
-    );
-    assert!(
-        after(|_, ledger| {
-            ledger.singles.insert("w1".to_owned(), 1);
-        })
-        .is_err()
-    );
+    for (writer, done) in [("w0", 3), ("w0", 1), ("w1", 1)] {
+        let wrong = after(|_, ledger| ledger.singles.extend([(writer.to_owned(), done)]));
+        assert!(wrong.is_err(), "{writer} {done}");
+    }
 }
