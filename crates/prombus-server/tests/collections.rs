@@ -26,7 +26,7 @@ async fn a_collection_is_made_changed_and_shown() {
     let settings = r#"{"indexes":[["a","b.c"],{"fields":["d"],"unique":true}],"changefeed":"c.changed"}"#;
     let made = hub.put(C, settings).await;
     let expected = json!({
-        "name": "c", "documents": 0, "bytes": 0, "owner": "commits", "changefeed": "c.changed",
+        "name": "c", "count": 0, "size": 0, "owner": "commits", "changefeed": "c.changed",
         "indexes": [{"fields": ["a", "b.c"], "unique": false}, {"fields": ["d"], "unique": true}],
     });
     assert_eq!(made.is(201).json(), expected);
