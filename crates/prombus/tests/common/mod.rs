@@ -104,8 +104,20 @@ impl Hub {
         Self::spawn(command, args, folder)
     }
 
+    /// A hub in memory with the process example.
+    pub fn dev(args: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = binary(folder.path());
+        command.args(["dev", "--listen", "127.0.0.1:0"]).args(args);
+        Self::started(command, folder)
+    }
+
     fn spawn(mut command: Command, args: &[&str], folder: tempfile::TempDir) -> Self {
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        Self::started(command, folder)
+    }
+
+    fn started(mut command: Command, folder: tempfile::TempDir) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, log) = mpsc::channel();
