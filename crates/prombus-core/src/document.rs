@@ -3,9 +3,10 @@
 use crate::collection::{FieldPath, Owner};
 use crate::commit::{Commit, Receipt};
 use crate::json::{self, Json};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -75,54 +76,69 @@ impl Document {
 
     /// Those fields of the body that the paths start at.
     pub fn fields<'a>(&self, paths: impl Iterator<Item = &'a FieldPath>) -> Map<String, Value> {
-        let wanted: Vec<&str> = paths.map(|path| path.segments()[0].as_str()).collect();
-        if wanted.is_empty() {
-            return Map::new();
+        let names: Vec<&str> = paths.map(|path| path.segments()[0].as_str()).collect();
+        let texts = self.raw_fields(&names);
+        let value = |(name, text): (&&str, Option<&RawValue>)| {
+            // Read on its own, because a value within the deepest document is as deep as can be read.
+            Some(((*name).to_owned(), serde_json::from_str(text?.get()).ok()?))
+        };
+        names.iter().zip(texts).filter_map(value).collect()
+    }
+
+    /// The texts of the fields of the body with these names.
+    pub fn raw_fields<N: AsRef<str>>(&self, names: &[N]) -> Vec<Option<&RawValue>> {
+        if names.is_empty() {
+            return Vec::new();
         }
         let mut text = serde_json::Deserializer::from_slice(self.body.as_bytes());
-        Wanted(&wanted).deserialize(&mut text).unwrap_or_default()
+        Wanted(names).deserialize(&mut text).unwrap_or_else(|_| vec![None; names.len()])
+    }
+
+    /// The value of a field that the hub sets, or that it is not there; `None` where this is no such field.
+    pub fn reserved(&self, path: &FieldPath) -> Option<Option<Value>> {
+        match path.segments() {
+            [name] if name == "_key" => Some(Some(Value::from(self.key.as_str()))),
+            [name] if name == "_ts" => Some(Some(Value::from(self.ts))),
+            [name] if name == "_v" => Some(self.revision.map(Value::from)),
+            _ => None,
+        }
     }
 
     /// The value at a path, given the [`Document::fields`] that it starts at.
     pub fn value(&self, fields: &Map<String, Value>, path: &FieldPath) -> Option<Value> {
-        let first = path.segments()[0].as_str();
-        if path.segments().len() == 1 {
-            match first {
-                "_key" => return Some(Value::from(self.key.as_str())),
-                "_ts" => return Some(Value::from(self.ts)),
-                "_v" => return self.revision.map(Value::from),
-                _ => {}
-            }
+        match self.reserved(path) {
+            Some(value) => value,
+            None => path.below(fields.get(path.segments()[0].as_str())?).cloned(),
         }
-        path.below(fields.get(first)?).cloned()
     }
 }
 
-/// Reads an object and keeps only some of its fields.
-struct Wanted<'a>(&'a [&'a str]);
+/// Reads an object and keeps the texts of some of its fields.
+struct Wanted<'a, N>(&'a [N]);
 
-impl<'de> DeserializeSeed<'de> for Wanted<'_> {
-    type Value = Map<String, Value>;
+impl<'de, N: AsRef<str>> DeserializeSeed<'de> for Wanted<'_, N> {
+    type Value = Vec<Option<&'de RawValue>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Wanted<'_> {
-    type Value = Map<String, Value>;
+impl<'de, N: AsRef<str>> Visitor<'de> for Wanted<'_, N> {
+    type Value = Vec<Option<&'de RawValue>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut kept = Map::new();
-        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            if self.0.contains(&&*name) {
-                // Read on its own, because a value within the deepest document is as deep as can be read.
-                let value = map.next_value::<&RawValue>()?;
-                kept.insert(name.into_owned(), serde_json::from_str(value.get()).map_err(A::Error::custom)?);
+        let mut kept = vec![None; self.0.len()];
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            if self.0.iter().any(|wanted| wanted.as_ref() == name) {
+                let text = map.next_value::<&RawValue>()?;
+                // Of a name that is there twice, the last one counts.
+                let places = self.0.iter().zip(&mut kept).filter(|(wanted, _)| wanted.as_ref() == name);
+                places.for_each(|(_, place)| *place = Some(text));
             } else {
                 map.next_value::<IgnoredAny>()?;
             }

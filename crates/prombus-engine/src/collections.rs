@@ -101,7 +101,7 @@ impl Collections {
             }
             let CollectionSettings { indexes, changefeed } = settings.clone();
             let config = CollectionConfig { owner: Owner::COMMITS, indexes, changefeed };
-            if let Some(state) = now.as_ref().filter(|state| state.config == config) {
+            if let Some(state) = now.as_ref().filter(|state| *state.config == config) {
                 return Ok((state.clone(), false));
             }
             let expect_revision = now.map_or(0, |state| state.revision);

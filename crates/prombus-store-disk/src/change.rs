@@ -8,6 +8,7 @@ use prombus_core::{
     CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Partition, TopicName, TopicNumber,
     TopicState,
 };
+use std::sync::Arc;
 use uuid::Uuid;
 
 const TOPIC: u8 = 2;
@@ -48,7 +49,7 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
             number(out, u64::from(state.number));
             number(out, state.revision);
             text(out, state.name.as_bytes());
-            text(out, &serde_json::to_vec(&state.config).unwrap_or_default());
+            text(out, &serde_json::to_vec(&*state.config).unwrap_or_default());
             number(out, state.documents);
             number(out, state.bytes);
         }),
@@ -123,7 +124,7 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
         COLLECTION => {
             let (number, revision) = (rest.number()?.try_into().ok()?, rest.number()?);
             let name = rest.string()?.into();
-            let config = serde_json::from_slice(rest.text()?).ok()?;
+            let config = Arc::new(serde_json::from_slice(rest.text()?).ok()?);
             let (documents, bytes) = (rest.number()?, rest.number()?);
             Change::Collection(CollectionState { name, number, revision, config, documents, bytes })
         }

@@ -29,7 +29,7 @@ pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
     }
     // An early checkpoint knows only collections with documents, and numbers them as it likes.
     let is_known = |state: &&CollectionState| {
-        !stored.with_documents || state.documents > 0 || state.config != CollectionConfig::default()
+        !stored.with_documents || state.documents > 0 || *state.config != CollectionConfig::default()
     };
     let mut expected = replayed.collections.values().map(|state| &**state).filter(is_known);
     for state in collections.values() {

@@ -31,18 +31,18 @@ impl Writer {
         }
         if let Some(Handover { tables, has_frozen }) = self.handover.take() {
             let rows = &mut self.stage.view.rows;
-            let mut frozen = None;
+            let mut forgotten = None;
             if has_frozen {
-                frozen = rows.replace_frozen(tables);
+                forgotten = Some(rows.replace_frozen(tables));
                 self.is_checkpointing = false;
                 self.stuck = None;
             } else {
                 rows.replace_tables(tables);
             }
             self.show_between();
-            if let Some(frozen) = frozen {
-                // Letting go of many rows takes a while: not here, where there is another place for it.
-                let _ = self.chores.0.try_send(Chore::LetGo(frozen));
+            if let Some(forgotten) = forgotten {
+                // Letting go of many documents takes a while: not here, where there is another place for it.
+                let _ = self.chores.0.try_send(Chore::LetGo(forgotten));
             }
         }
         self.checkpoint_if_due();

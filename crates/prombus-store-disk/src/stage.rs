@@ -231,7 +231,8 @@ impl Stage {
                 let after = match before {
                     None => CollectionState::new(name.clone(), self.view.next_collection, config),
                     Some(before) => {
-                        CollectionState { revision: before.revision + 1, config, ..(**before).clone() }
+                        let (revision, config) = (before.revision + 1, Arc::new(config));
+                        CollectionState { revision, config, ..(**before).clone() }
                     }
                 };
                 self.change(Change::Collection(after))
@@ -493,16 +494,15 @@ impl Stage {
         if is_new && write.owner != Owner::COMMITS {
             self.log(&Change::Collection((*state).clone()));
         }
-        let old = collection::get(&self.view.rows, &state, &write.key)
+        let old = collection::look_up(&self.view.rows, &state, &write.key)
             .map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        let new = match collection::outcome(&self.view.rows, &state, written, old.as_ref())? {
+        let new = match collection::outcome(&self.view.rows, &state, written, old.document.as_ref())? {
             Outcome::Left(version) => return Ok(version),
             Outcome::Gone => None,
             Outcome::Put(new) => Some(new),
         };
-        let changes = collection::replace(Arc::make_mut(&mut state), old.as_ref(), new.as_ref());
-        self.view.rows.change(changes);
-        if old.is_some() || new.is_some() {
+        if let Some(change) = collection::replace(Arc::make_mut(&mut state), old, new.as_ref()) {
+            self.view.rows.change(change);
             told.extend(collection::change_event(&state, write, new.as_ref()));
         }
         self.view.collections.insert(write.collection.clone(), state);

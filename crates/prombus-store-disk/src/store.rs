@@ -54,7 +54,7 @@ impl DiskOptions {
         Self {
             dir: dir.into(),
             part_bytes: 128 << 20,
-            rows_in_memory: 32 << 20,
+            rows_in_memory: 64 << 20,
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
         }

@@ -114,9 +114,11 @@ impl View {
             }
             Change::Collection(after) => {
                 self.next_collection = self.next_collection.max(after.number + 1);
-                if let Some(before) = self.collections.get(&after.name) {
+                if let Some(before) = self.collections.get(&after.name)
+                    && before.config.indexes != after.config.indexes
+                {
                     let changes = collection::backfill(&self.rows, before, &after)?;
-                    self.rows.change(changes);
+                    self.rows.change_indexes(changes);
                 }
                 self.collections.insert(after.name.clone(), Arc::new(after));
             }
@@ -172,10 +174,11 @@ impl View {
         new: Option<&Document>,
     ) -> Result<(), CommitError> {
         let mut state = (*self.collection(name, &Owner::COMMITS)).clone();
-        let old = collection::get(&self.rows, &state, key)
+        let old = collection::look_up(&self.rows, &state, key)
             .map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        let changes = collection::replace(&mut state, old.as_ref(), new);
-        self.rows.change(changes);
+        if let Some(change) = collection::replace(&mut state, old, new) {
+            self.rows.change(change);
+        }
         self.collections.insert(name.clone(), Arc::new(state));
         Ok(())
     }

@@ -21,6 +21,10 @@ use cli::{Cli, Command};
 use failure::Failure;
 use std::process::ExitCode;
 
+/// Most of what the hub allocates in one thread is freed in another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {

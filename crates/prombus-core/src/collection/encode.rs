@@ -129,8 +129,9 @@ fn text_end(bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::super::plain;
     use super::*;
-    use crate::collection::rows::{index_rows, key_of_index_row};
-    use crate::collection::{CollectionConfig, CollectionState, FieldPath, Index};
+    use crate::collection::indexer::{Indexer, Keys};
+    use crate::collection::rows::key_of_index_row;
+    use crate::collection::{FieldPath, INDEX_PREFIX, Index};
     use crate::document::Document;
     use crate::json::Json;
     use proptest::prelude::*;
@@ -297,11 +298,11 @@ mod tests {
                 unique: false,
             };
             let indexes = vec![index(&["a"]), index(&["b", "a", "c"])];
-            let config = CollectionConfig { indexes, ..CollectionConfig::default() };
-            let rows = index_rows(&CollectionState::new("c".into(), 7, config), &document);
-            prop_assert_eq!(rows.len(), 3);
+            let mut rows = Keys::default();
+            Indexer::new(7, &indexes).keys(&document, &mut rows);
+            prop_assert_eq!(rows.iter().count(), 3);
             for (row, fields) in rows.iter().zip([0, 1, 3]) {
-                let mut at = 13;
+                let mut at = INDEX_PREFIX;
                 for _ in 0..fields {
                     at += first_end(&row[at..]).unwrap();
                 }

@@ -3,18 +3,21 @@
 //! A store keeps collections as rows of bytes in order: one row for each document, and one for each index of it. What
 //! a write does to the rows, and how a query goes over them, is the same for every store and is here.
 
+mod change;
 mod encode;
 mod field;
 mod find;
+mod indexer;
 #[cfg(test)]
 mod plain;
 mod rows;
 mod write;
 
+pub use change::{DocumentChange, IndexChanges, RowChange, backfill};
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
-pub use rows::{RowRange, Rows, RowsIter, collection_of_row};
-pub use write::{Outcome, RowChange, Written, backfill, change_event, get, outcome, replace, scan};
+pub use rows::{DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row};
+pub use write::{Outcome, Slot, Written, change_event, get, look_up, outcome, replace, scan};
 
 use crate::topic::TopicName;
 use serde::{Deserialize, Serialize};
@@ -109,8 +112,8 @@ pub struct CollectionState {
     pub number: u32,
     /// Counts the changes of its settings, from 1.
     pub revision: u64,
-    /// Its settings.
-    pub config: CollectionConfig,
+    /// Its settings, shared by whatever still needs them as they were.
+    pub config: Arc<CollectionConfig>,
     /// How many documents it has.
     pub documents: u64,
     /// What its documents take, in bytes.
@@ -120,6 +123,6 @@ pub struct CollectionState {
 impl CollectionState {
     /// A new and empty collection.
     pub fn new(name: Arc<str>, number: u32, config: CollectionConfig) -> Self {
-        Self { name, number, revision: 1, config, documents: 0, bytes: 0 }
+        Self { name, number, revision: 1, config: Arc::new(config), documents: 0, bytes: 0 }
     }
 }

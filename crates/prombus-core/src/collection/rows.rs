@@ -11,8 +11,8 @@ use serde_json::Value;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The first byte of rows of documents.
-const DOCUMENT: u8 = 1;
+/// The first byte of rows of documents. Those of indexes come after them.
+pub const DOCUMENT: u8 = 1;
 /// The first byte of rows of indexes.
 const INDEX: u8 = 2;
 
@@ -67,6 +67,9 @@ pub fn collection_of_row(row: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(row.get(1..5)?.try_into().ok()?))
 }
 
+/// How long that is that the keys of all rows of an index start with.
+pub const INDEX_PREFIX: usize = 1 + 4 + 8;
+
 /// What the keys of all rows of an index start with. `None` is the index by time that every collection has.
 pub fn index_prefix(collection: u32, index: Option<&Index>) -> Vec<u8> {
     let mut key = prefix(INDEX, collection);
@@ -78,22 +81,6 @@ pub fn index_prefix(collection: u32, index: Option<&Index>) -> Vec<u8> {
     }
     key.extend_from_slice(&xxh3_64(&fields).to_be_bytes());
     key
-}
-
-/// The keys of a document's rows in all indexes of its collection.
-pub fn index_rows(state: &CollectionState, document: &Document) -> Vec<Bytes> {
-    let fields = state.config.indexes.iter().flat_map(|index| &index.fields);
-    let body = document.fields(fields);
-    let row = |index: Option<&Index>| {
-        let mut row = index_prefix(state.number, index);
-        for field in index.iter().flat_map(|index| &index.fields) {
-            encode::value(&mut row, document.value(&body, field).as_ref());
-        }
-        row.extend_from_slice(&document.ts.to_be_bytes());
-        row.extend_from_slice(document.key.as_bytes());
-        Bytes::from(row)
-    };
-    std::iter::once(None).chain(state.config.indexes.iter().map(Some)).map(row).collect()
 }
 
 /// The rows of a unique index that a document's values would clash with; `None` where it lacks one of the fields.

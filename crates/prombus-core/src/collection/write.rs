@@ -1,7 +1,7 @@
 //! What a write makes of a document, and what that does to the rows.
 
 use super::rows::{self, Rows};
-use super::{CollectionState, Index, RowRange};
+use super::{CollectionState, DocumentChange, Index, RowRange};
 use crate::commit::{Commit, Receipt};
 use crate::document::{self, Document, DocumentWrite, Versioning, WriteError};
 use crate::error::{CommitError, ReadError};
@@ -9,10 +9,6 @@ use crate::event::NewEvent;
 use crate::json::Json;
 use crate::topic::TopicName;
 use bytes::Bytes;
-use std::collections::HashMap;
-
-/// A row to put, or to remove where there is no value.
-pub type RowChange = (Bytes, Option<Bytes>);
 
 /// A write, and what it is part of.
 #[derive(Debug, Clone, Copy)]
@@ -36,20 +32,37 @@ pub enum Outcome {
     Left(u64),
 }
 
-fn unavailable(error: ReadError) -> CommitError {
+pub(super) fn unavailable(error: ReadError) -> CommitError {
     CommitError::Unavailable(error.to_string())
+}
+
+/// A document's place in the rows, and what is there.
+#[derive(Debug)]
+pub struct Slot {
+    key: Bytes,
+    row: Option<Bytes>,
+    /// The document.
+    pub document: Option<Document>,
+}
+
+/// Looks a document up.
+pub fn look_up(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Slot, ReadError> {
+    let row_key = rows::document_row(state.number, key);
+    let row = rows.get(&row_key)?;
+    let document = match &row {
+        None => None,
+        Some(row) => {
+            let document = rows::document_of_row(&row_key, row);
+            let damaged = || ReadError::Corrupt(format!("document {key:?} of {} cannot be read", state.name));
+            Some(document.ok_or_else(damaged)?)
+        }
+    };
+    Ok(Slot { key: row_key, row, document })
 }
 
 /// The document with this key.
 pub fn get(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Option<Document>, ReadError> {
-    let row_key = rows::document_row(state.number, key);
-    match rows.get(&row_key)? {
-        None => Ok(None),
-        Some(row) => match rows::document_of_row(&row_key, &row) {
-            Some(document) => Ok(Some(document)),
-            None => Err(ReadError::Corrupt(format!("document {key:?} of {} cannot be read", state.name))),
-        },
-    }
+    look_up(rows, state, key).map(|slot| slot.document)
 }
 
 /// What a write makes of its document, given the rows with everything that was written before it. `old` is the
@@ -120,37 +133,16 @@ fn check_unique(
     Ok(())
 }
 
-/// The rows that change when `old` becomes `new`; counts and size of the collection are brought up to date.
-pub fn replace(
-    state: &mut CollectionState,
-    old: Option<&Document>,
-    new: Option<&Document>,
-) -> Vec<RowChange> {
-    let mut changes: Vec<RowChange> = Vec::with_capacity(2 * (state.config.indexes.len() + 2));
-    let of = |document: Option<&Document>| document.map(|document| rows::index_rows(state, document));
-    let (before, after) = (of(old).unwrap_or_default(), of(new).unwrap_or_default());
-    // Both lists have the same order, so a row that stays is in the same place.
-    for (n, row) in before.iter().enumerate() {
-        if after.get(n) != Some(row) {
-            changes.push((row.clone(), None));
-        }
-    }
-    for (n, row) in after.into_iter().enumerate() {
-        if before.get(n) != Some(&row) {
-            changes.push((row, Some(Bytes::new())));
-        }
-    }
+/// What is to change when what is in a slot becomes `new`; counts and size of the collection are brought up to date.
+pub fn replace(state: &mut CollectionState, old: Slot, new: Option<&Document>) -> Option<DocumentChange> {
+    let Slot { key, row, document } = old;
     let size = |document: Option<&Document>| document.map_or(0, |d| (d.key.len() + d.body.len()) as u64);
-    state.bytes = (state.bytes + size(new)).saturating_sub(size(old));
-    state.documents = (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(old.is_some()));
-    match (old, new) {
-        (_, Some(new)) => {
-            changes.push((rows::document_row(state.number, &new.key), Some(rows::row_of_document(new))));
-        }
-        (Some(old), None) => changes.push((rows::document_row(state.number, &old.key), None)),
-        (None, None) => {}
-    }
-    changes
+    state.bytes = (state.bytes + size(new)).saturating_sub(size(document.as_ref()));
+    state.documents =
+        (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(document.is_some()));
+    let change =
+        DocumentChange { key, old: row, new: new.map(rows::row_of_document), config: state.config.clone() };
+    (change.old.is_some() || change.new.is_some()).then_some(change)
 }
 
 /// The event that tells of a change, where the collection has a changefeed: the document under its key, or a tombstone.
@@ -168,38 +160,7 @@ pub fn change_event(
     Some((topic, event))
 }
 
-/// The rows that change when the settings of a collection become those of `after`: indexes that are new are made for
-/// all documents, and those that are gone are removed.
-pub fn backfill(
-    rows: &dyn Rows,
-    before: &CollectionState,
-    after: &CollectionState,
-) -> Result<Vec<RowChange>, CommitError> {
-    let mut changes = Vec::new();
-    if before.config.indexes == after.config.indexes {
-        return Ok(changes);
-    }
-    let is_new = |index: &&Index| index.unique && !before.config.indexes.contains(index);
-    let unique: Vec<&Index> = after.config.indexes.iter().filter(is_new).collect();
-    let mut seen: HashMap<Bytes, String> = HashMap::new();
-    for row in rows.range(rows::prefixed(rows::document_prefix(before.number)), false) {
-        let (key, row) = row.map_err(unavailable)?;
-        let Some(document) = rows::document_of_row(&key, &row) else { continue };
-        let (old, new) = (rows::index_rows(before, &document), rows::index_rows(after, &document));
-        changes.extend(old.iter().filter(|row| !new.contains(row)).map(|row| (row.clone(), None)));
-        changes
-            .extend(new.iter().filter(|row| !old.contains(row)).map(|row| (row.clone(), Some(Bytes::new()))));
-        for index in &unique {
-            let Some(range) = rows::unique_rows(after, index, &document) else { continue };
-            if let Some(other) = seen.insert(range.start, document.key.clone()) {
-                return Err(not_unique(after, index, 0, (document.key, other)));
-            }
-        }
-    }
-    Ok(changes)
-}
-
-fn not_unique(
+pub(super) fn not_unique(
     state: &CollectionState,
     unique: &Index,
     index: usize,

@@ -1,7 +1,7 @@
 //! The collections of the memory adapter, and what a commit makes of them.
 
 use crate::collection::{
-    self, CollectionConfig, CollectionState, Outcome, Owner, RowChange, RowRange, Rows, RowsIter, Written,
+    self, CollectionConfig, CollectionState, Outcome, Owner, RowRange, Rows, RowsIter, Written,
 };
 use crate::commit::{Commit, ConfigChange, Receipt};
 use crate::document::Document;
@@ -100,10 +100,6 @@ impl Staged {
         state
     }
 
-    fn change(&mut self, changes: Vec<RowChange>) {
-        self.rows.extend(changes);
-    }
-
     /// Changes a collection as a whole.
     pub fn configure(&mut self, old: &Collections, change: ConfigChange) -> Result<(), CommitError> {
         match change {
@@ -115,10 +111,13 @@ impl Staged {
                 let after = match before {
                     None => self.make(&name, config),
                     Some(before) => {
-                        let after =
-                            CollectionState { revision: before.revision + 1, config, ..before.clone() };
+                        let after = CollectionState {
+                            revision: before.revision + 1,
+                            config: Arc::new(config),
+                            ..before.clone()
+                        };
                         let changes = collection::backfill(&Over(old, &self.rows), &before, &after)?;
-                        self.change(changes);
+                        self.rows.extend(changes);
                         after
                     }
                 };
@@ -158,20 +157,18 @@ impl Staged {
             None => self.make(&write.collection, owned_by(&write.owner)),
         };
         let rows = Over(old, &self.rows);
-        let before = collection::get(&rows, &state, &write.key)
+        let slot = collection::look_up(&rows, &state, &write.key)
             .map_err(|error| CommitError::Unavailable(error.to_string()))?;
         let outcome =
-            collection::outcome(&rows, &state, Written { commit, index, receipt }, before.as_ref())?;
+            collection::outcome(&rows, &state, Written { commit, index, receipt }, slot.document.as_ref())?;
         let after: Option<Document> = match outcome {
             Outcome::Left(version) => return Ok((version, None)),
             Outcome::Gone => None,
             Outcome::Put(new) => Some(new),
         };
-        let changes = collection::replace(&mut state, before.as_ref(), after.as_ref());
-        self.change(changes);
-        let told = (before.is_some() || after.is_some())
-            .then(|| collection::change_event(&state, write, after.as_ref()))
-            .flatten();
+        let change = collection::replace(&mut state, slot, after.as_ref());
+        let told = change.as_ref().and_then(|_| collection::change_event(&state, write, after.as_ref()));
+        self.rows.extend(change.iter().flat_map(|change| change.rows()));
         self.states.insert(write.collection.clone(), Some(state));
         Ok((after.map_or(0, |new| new.version), told))
     }

@@ -306,7 +306,7 @@ impl Projections {
                     };
                     return Err(ProjectionError::NotOwner { collection: name.to_string(), owner });
                 }
-                if now.as_ref().is_none_or(|now| now.config != *config) {
+                if now.as_ref().is_none_or(|now| *now.config != *config) {
                     let (name, config) = (name.clone(), config.clone());
                     let expect_revision = now.map_or(0, |now| now.revision);
                     commit.config.push(ConfigChange::PutCollection { name, expect_revision, config });

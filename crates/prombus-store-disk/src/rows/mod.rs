@@ -2,12 +2,15 @@
 //!
 //! What changed lately is in memory (the active overlay), what is being written to a table is still in memory beside
 //! it (the frozen overlay), and everything else is in immutable tables on disk. A newer one has the say over an
-//! older one, and a row that is removed is noted until nothing older is left.
+//! older one, and a row that is removed is noted until nothing older is left. What was last written to a table stays
+//! in memory a while longer (the kept overlay), because documents that changed lately are those that change next.
 
 mod block;
+mod index;
 mod merge;
 mod merged;
 mod overlay;
+mod run;
 mod table;
 mod tables;
 mod write;
@@ -22,9 +25,9 @@ pub use tables::Tables;
 pub use write::{Target, write_frozen};
 
 use bytes::Bytes;
-use merged::{Merged, Source};
+use merged::Merged;
 use prombus_core::ReadError;
-use prombus_core::collection::{self, RowRange, RowsIter};
+use prombus_core::collection::{self, DocumentChange, RowChange, RowRange, RowsIter};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,41 +39,44 @@ pub type Row = (Bytes, Option<Bytes>);
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     tables: Arc<Tables>,
+    kept: Overlay,
     frozen: Option<Overlay>,
     active: Overlay,
 }
 
 impl Rows {
-    /// The row with this key.
+    /// The row of the document with this key.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Bytes>> {
-        let overlays = [Some(&self.active), self.frozen.as_ref()];
+        let overlays = [Some(&self.active), self.frozen.as_ref(), Some(&self.kept)];
         match overlays.into_iter().flatten().find_map(|overlay| overlay.get(key)) {
             Some(known) => Ok(known),
             None => Ok(self.tables.get(key)?.flatten()),
         }
     }
 
-    /// The rows of a range, from its end to its start where `reverse` is set.
+    /// The rows of a range, from its end to its start where `reverse` is set: of documents or of indexes.
     pub fn range(
         &self,
         range: Range<Bytes>,
         reverse: bool,
     ) -> impl Iterator<Item = io::Result<(Bytes, Bytes)>> + use<'_> {
-        let overlays = [Some(&self.active), self.frozen.as_ref()].into_iter().flatten();
-        let overlays = overlays.filter(|overlay| !overlay.is_empty());
-        let overlays = overlays.map(|overlay| Box::new(overlay.range(&range, reverse).map(Ok)) as Source<'_>);
-        let sources = overlays.chain(self.tables.ranges(&range, reverse)).collect();
+        let mut sources = self.active.ranges(&range, reverse);
+        sources.extend(self.frozen.iter().flat_map(|frozen| frozen.ranges(&range, reverse)));
+        sources.extend(self.tables.ranges(&range, reverse));
         Merged::new(sources, reverse).filter_map(|row| match row {
             Ok((key, value)) => value.map(|value| Ok((key, value))),
             Err(error) => Some(Err(error)),
         })
     }
 
-    /// Puts rows, or removes those that have no value. Of all clones only one is ever changed; the others are views.
-    pub fn change(&mut self, rows: Vec<Row>) {
-        if !rows.is_empty() {
-            self.active.change(rows);
-        }
+    /// Changes a document.
+    pub fn change(&mut self, change: DocumentChange) {
+        self.active.change(change);
+    }
+
+    /// Changes rows of indexes alone, because indexes came or went.
+    pub fn change_indexes(&mut self, rows: Vec<RowChange>) {
+        self.active.change_indexes(rows);
     }
 
     /// What the rows that are in no table take in memory, without those that are being written to one.
@@ -105,11 +111,11 @@ impl Rows {
         }
     }
 
-    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold. Gives
-    /// that back, because it takes a while to let go of it.
-    pub fn replace_frozen(&mut self, tables: Arc<Tables>) -> Option<Overlay> {
+    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold. That
+    /// is kept; gives back what was kept before, because it takes a while to let go of it.
+    pub fn replace_frozen(&mut self, tables: Arc<Tables>) -> Overlay {
         self.tables = tables;
-        self.frozen.take()
+        std::mem::replace(&mut self.kept, self.frozen.take().unwrap_or_default())
     }
 
     /// Puts tables in the place of those that are there, with the same rows.

@@ -11,6 +11,7 @@ use crate::checkpoint;
 use crate::disk::Disk;
 use crate::paged::{CONTENT, PAGE, PagedFile, damaged};
 use bytes::Bytes;
+use prombus_core::collection::DOCUMENT;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,6 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const MAGIC: [u8; 8] = *b"PROMBUST";
 /// The version of the format.
 pub const VERSION: u32 = 1;
-/// Rows that are looked up one by one, those of documents, start with this byte; only they are in the filter.
-const LOOKED_UP: u8 = 1;
 
 /// The file of a table.
 pub fn path(dir: &Path, number: u64) -> PathBuf {
@@ -33,14 +32,9 @@ pub fn number_of(name: &str) -> Option<u64> {
     name.strip_suffix(".table")?.parse().ok()
 }
 
-/// Whether a key is in the filter.
-pub fn is_filtered(key: &[u8]) -> bool {
-    key.first() == Some(&LOOKED_UP)
-}
-
 /// The hash of a key that is in the filter.
 pub fn filter_hash(key: &[u8]) -> Option<u64> {
-    is_filtered(key).then(|| xxh3_64(key))
+    (key.first() == Some(&DOCUMENT)).then(|| xxh3_64(key))
 }
 
 /// What the header says, as numbers in a row.
@@ -217,7 +211,11 @@ impl Table {
         }
         match self.index.count(|first| first <= key) {
             0 => Ok(None),
-            blocks => block::find(&self.block(blocks - 1)?, key),
+            blocks => {
+                let found = block::find(&self.block(blocks - 1)?, key)?;
+                // By itself: a document may be kept for long, and the block would be with it.
+                Ok(found.map(|value| value.map(|value| Bytes::copy_from_slice(&value))))
+            }
         }
     }
 

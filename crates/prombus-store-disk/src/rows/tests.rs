@@ -1,61 +1,93 @@
 //! Rows against a plain ordered map, through freezes, tables and merges.
 
-use super::write::write;
+use super::write::{write, write_frozen};
 use super::*;
 use crate::disk::RealDisk;
+use prombus_core::collection::{CollectionConfig, CollectionState, FieldPath, Index};
+use prombus_core::{Document, Json};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 type Model = BTreeMap<Bytes, Bytes>;
 
+const COLLECTIONS: u32 = 3;
+
 #[derive(Debug, Clone)]
 enum Step {
-    Put(Bytes, Bytes),
-    Remove(Bytes),
+    Put(u32, String, Value),
+    Remove(u32, String),
     /// What these do is taken back.
-    Fail(Vec<(Bytes, Option<Bytes>)>),
+    Fail(Vec<(u32, String, Option<Value>)>),
+    /// A collection has other indexes from now on.
+    Index(u32, usize),
+    /// Somebody looks from here, and again at the end.
+    Look,
     Freeze,
     WriteTable,
     Merge(usize, usize),
-    /// Everything from a key on, with this second byte, is of no use any more.
-    Forget(u8),
-    Range(Bytes, Bytes, bool),
+    /// A collection is of no use any more.
+    Forget(u32),
+    Range(u32, bool),
 }
 
-/// Few keys, so that they meet; of both kinds, and some that are the start of others.
-fn key() -> impl Strategy<Value = Bytes> {
-    (1u8..3, 0u8..4, prop::collection::vec(0u8..3, 0..4)).prop_map(|(kind, collection, rest)| {
-        let mut key = vec![kind, collection];
-        key.extend(rest);
-        key.into()
-    })
+/// Few keys, so that they meet; some are the start of others.
+fn key() -> impl Strategy<Value = String> {
+    "[ab]{0,3}"
 }
 
-fn value() -> impl Strategy<Value = Bytes> {
+fn body() -> impl Strategy<Value = Value> {
     let sizes = prop_oneof![8 => 0usize..40, 2 => 2_000usize..5_000, 1 => 9_000usize..20_000];
-    (any::<u8>(), sizes).prop_map(|(byte, len)| vec![byte; len].into())
+    let field = prop_oneof![
+        (0..4).prop_map(Value::from),
+        "[a-c]{0,2}".prop_map(Value::from),
+        Just(Value::from("a\\\"\u{e9}")),
+        Just(json!({"c": [1, "x"]})),
+    ];
+    (field.clone(), prop::option::of(field), sizes)
+        .prop_map(|(a, b, len)| json!({"a": a, "b": b, "rest": "x".repeat(len)}))
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let number = || 0..COLLECTIONS;
+    let change = (number(), key(), prop::option::of(body()));
     prop_oneof![
-        20 => (key(), value()).prop_map(|(key, value)| Step::Put(key, value)),
-        8 => key().prop_map(Step::Remove),
-        3 => prop::collection::vec((key(), prop::option::of(value())), 0..9).prop_map(Step::Fail),
+        20 => (number(), key(), body()).prop_map(|(number, key, body)| Step::Put(number, key, body)),
+        8 => (number(), key()).prop_map(|(number, key)| Step::Remove(number, key)),
+        3 => prop::collection::vec(change, 0..9).prop_map(Step::Fail),
+        1 => (number(), 0usize..3).prop_map(|(number, indexes)| Step::Index(number, indexes)),
+        2 => Just(Step::Look),
         3 => Just(Step::Freeze),
         3 => Just(Step::WriteTable),
         2 => (0usize..6, 2usize..5).prop_map(|(from, count)| Step::Merge(from, count)),
-        1 => (0u8..4).prop_map(Step::Forget),
-        6 => (key(), key(), any::<bool>()).prop_map(|(a, b, reverse)| Step::Range(a, b, reverse)),
+        1 => number().prop_map(Step::Forget),
+        6 => (number(), any::<bool>()).prop_map(|(number, reverse)| Step::Range(number, reverse)),
     ]
+}
+
+fn indexes(which: usize) -> CollectionConfig {
+    let index = |fields: &[&str]| Index {
+        fields: fields.iter().map(|field| FieldPath::parse(field).unwrap()).collect(),
+        unique: false,
+    };
+    let indexes = match which {
+        0 => vec![],
+        1 => vec![index(&["a"]), index(&["b", "a"])],
+        _ => vec![index(&["b.c.1"]), index(&["_ts", "a"])],
+    };
+    CollectionConfig { indexes, ..CollectionConfig::default() }
 }
 
 struct World<'a> {
     dir: &'a Path,
     next: u64,
+    states: Vec<CollectionState>,
     rows: Rows,
     model: Model,
+    /// What was seen, and what should be.
+    views: Vec<(Rows, Model)>,
 }
 
 impl World<'_> {
@@ -64,40 +96,72 @@ impl World<'_> {
         Target { disk: &RealDisk, dir: self.dir, number: self.next }
     }
 
-    fn step(&mut self, step: Step) {
-        match step {
-            Step::Put(key, value) => {
-                self.rows.change(vec![(key.clone(), Some(value.clone()))]);
-                self.model.insert(key, value);
-            }
-            Step::Remove(key) => {
-                self.rows.change(vec![(key.clone(), None)]);
-                self.model.remove(&key);
-            }
-            Step::Fail(changes) => {
-                let before = self.rows.clone();
-                self.rows.change(changes);
-                self.rows = before;
-            }
-            Step::Freeze => {
-                let frozen = self.rows.frozen().is_some();
-                let something = self.rows.active_bytes() > 0;
-                assert_eq!(self.rows.freeze(), !frozen && something);
-            }
-            Step::WriteTable => self.write_table(),
-            Step::Merge(from, count) => self.merge(from, count, &|_| true),
-            Step::Forget(collection) => self.forget(collection),
-            Step::Range(a, b, reverse) => self.compare(a..b, reverse),
+    fn set(&mut self, number: u32, key: &str, body: Option<Value>) {
+        let state = &mut self.states[number as usize];
+        let slot = collection::look_up(&self.rows, state, key).unwrap();
+        let version = slot.document.as_ref().map_or(1, |old| old.version + 1);
+        let new =
+            body.map(|body| Document::new(key.into(), version, None, version % 3, Json::from_value(&body)));
+        let Some(change) = collection::replace(state, slot, new.as_ref()) else { return };
+        self.put(change.rows());
+        self.rows.change(change);
+    }
+
+    /// What the model makes of changed rows.
+    fn put(&mut self, rows: Vec<RowChange>) {
+        for (key, value) in rows {
+            match value {
+                Some(value) => self.model.insert(key, value),
+                None => self.model.remove(&key),
+            };
         }
     }
 
-    fn write_table(&mut self) {
-        let Some(frozen) = self.rows.frozen().cloned() else { return };
-        let table = write(self.target(), frozen.filtered(), frozen.iter().map(Ok)).unwrap();
-        assert!(table.is_some(), "what is frozen is not empty");
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Put(number, key, body) => self.set(number, &key, Some(body)),
+            Step::Remove(number, key) => self.set(number, &key, None),
+            Step::Fail(changes) => {
+                let before = (self.rows.clone(), self.model.clone(), self.states.clone());
+                for (number, key, body) in changes {
+                    self.set(number, &key, body);
+                }
+                (self.rows, self.model, self.states) = before;
+            }
+            Step::Index(number, which) => {
+                let before = self.states[number as usize].clone();
+                let after = CollectionState { config: indexes(which).into(), ..before.clone() };
+                let changes = collection::backfill(&self.rows, &before, &after).unwrap();
+                self.put(changes.clone());
+                self.rows.change_indexes(changes);
+                self.states[number as usize] = after;
+            }
+            Step::Look => self.views.push((self.rows.clone(), self.model.clone())),
+            Step::Freeze => {
+                let frozen = self.rows.frozen().is_some();
+                let something = !self.rows.active.is_empty();
+                assert_eq!(self.rows.freeze(), !frozen && something);
+            }
+            Step::WriteTable => self.write_table(&|_| true),
+            Step::Merge(from, count) => self.merge(from, count, &|_| true),
+            Step::Forget(number) => self.forget(number),
+            Step::Range(number, reverse) => {
+                for kind in [1, 2] {
+                    compare(&self.rows, &self.model, all_of(kind, number), reverse);
+                }
+            }
+        }
+    }
+
+    fn write_table(&mut self, keep: &dyn Fn(&[u8]) -> bool) {
+        if self.rows.frozen().is_none() {
+            return;
+        }
+        let rows = self.rows.clone();
+        let table = write_frozen(self.target(), &rows, keep).unwrap();
         let tables = self.rows.tables().with_newer(table);
-        let frozen = self.rows.replace_frozen(Arc::new(tables));
-        assert!(frozen.is_some());
+        self.rows.replace_frozen(Arc::new(tables));
+        assert!(self.rows.frozen().is_none());
     }
 
     fn merge(&mut self, from: usize, count: usize, keep: &dyn Fn(&[u8]) -> bool) {
@@ -110,46 +174,35 @@ impl World<'_> {
         self.rows.replace_tables(Arc::new(tables.with_merged(run, merged).unwrap()));
     }
 
-    /// The rows of a collection that is gone, which nobody asks for any more, go with the next merge.
-    fn forget(&mut self, collection: u8) {
-        self.model.retain(|key, _| key[1] != collection);
-        self.write_table();
+    /// The rows of a collection that is gone, which nobody asks for any more, go with the next merge. Another one
+    /// with that number never comes, so its documents must not be looked up again either.
+    fn forget(&mut self, number: u32) {
+        let is_kept = move |key: &[u8]| collection::collection_of_row(key) != Some(number);
+        self.write_table(&is_kept);
         self.rows.freeze();
-        self.write_table();
-        self.merge(0, self.rows.tables().list().len(), &|key| key[1] != collection);
-        assert!(
-            self.rows
-                .range(vec![1, collection].into()..vec![1, collection + 1].into(), false)
-                .next()
-                .is_none()
-        );
-    }
-
-    fn compare(&self, range: Range<Bytes>, reverse: bool) {
-        let found: Vec<(Bytes, Bytes)> =
-            self.rows.range(range.clone(), reverse).map(Result::unwrap).collect();
-        let mut expected: Vec<(Bytes, Bytes)> = if range.start < range.end {
-            self.model.range(range).map(|(key, value)| (key.clone(), value.clone())).collect()
-        } else {
-            Vec::new()
-        };
-        if reverse {
-            expected.reverse();
-        }
-        assert!(found == expected, "{} rows, not {}", found.len(), expected.len());
+        self.write_table(&is_kept);
+        self.merge(0, self.rows.tables().list().len(), &is_kept);
+        self.rows.kept = Overlay::default();
+        self.model.retain(|key, _| is_kept(key));
+        let CollectionState { name, config, .. } = self.states[number as usize].clone();
+        self.states[number as usize] = CollectionState::new(name, number, (*config).clone());
     }
 
     fn compare_all(&self) {
-        for reverse in [false, true] {
-            self.compare(Bytes::new()..Bytes::from_static(&[9]), reverse);
-        }
-        for kind in 1..3 {
-            for collection in 0..4 {
-                for last in 0..3 {
-                    for key in [vec![kind, collection], vec![kind, collection, last, 1]] {
-                        let found = self.rows.get(&key).unwrap();
-                        assert!(found == self.model.get(&key[..]).cloned());
-                    }
+        let now = (self.rows.clone(), self.model.clone());
+        for (rows, model) in self.views.iter().chain([&now]) {
+            for (number, reverse) in (0..COLLECTIONS).flat_map(|number| [(number, false), (number, true)]) {
+                compare(rows, model, all_of(1, number), reverse);
+                compare(rows, model, all_of(2, number), reverse);
+            }
+            for state in &self.states {
+                for key in ["", "a", "b", "ab", "aab", "bbb"] {
+                    let found = collection::get(rows, state, key).unwrap();
+                    let row = all_of(1, state.number).start;
+                    let expected = model.get(&Bytes::from([&row, key.as_bytes()].concat()));
+                    assert_eq!(found.is_some(), expected.is_some());
+                    let is_it = |(found, row): (Document, &Bytes)| row.ends_with(found.body.as_bytes());
+                    assert!(found.zip(expected).is_none_or(is_it));
                 }
             }
         }
@@ -162,14 +215,38 @@ impl World<'_> {
     }
 }
 
+/// All rows of a kind of a collection.
+fn all_of(kind: u8, number: u32) -> Range<Bytes> {
+    let bound = |number: u32| Bytes::from([&[kind][..], &number.to_be_bytes()].concat());
+    bound(number)..bound(number + 1)
+}
+
+fn compare(rows: &Rows, model: &Model, range: Range<Bytes>, reverse: bool) {
+    let found: Vec<(Bytes, Bytes)> = rows.range(range.clone(), reverse).map(Result::unwrap).collect();
+    let mut expected: Vec<(Bytes, Bytes)> =
+        model.range(range).map(|(key, value)| (key.clone(), value.clone())).collect();
+    if reverse {
+        expected.reverse();
+    }
+    assert!(found == expected, "{} rows, not {}", found.len(), expected.len());
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn rows_are_an_ordered_map(steps in prop::collection::vec(step(), 0..250)) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("state")).unwrap();
-        let mut world = World { dir: dir.path(), next: 0, rows: Rows::default(), model: Model::new() };
+        let state = |number: u32| CollectionState::new("c".into(), number, indexes(number as usize));
+        let mut world = World {
+            dir: dir.path(),
+            next: 0,
+            states: (0..COLLECTIONS).map(state).collect(),
+            rows: Rows::default(),
+            model: Model::new(),
+            views: Vec::new(),
+        };
         for step in steps {
             world.step(step);
         }
@@ -186,30 +263,6 @@ fn one_table(dir: &Path, rows: u32) -> Arc<Table> {
     };
     let target = Target { disk: &RealDisk, dir, number: 1 };
     write(target, rows as usize, (0..rows).map(row)).unwrap().unwrap()
-}
-
-#[test]
-fn a_view_is_left_alone_by_what_happens_after_it() {
-    let one = || Some(Bytes::from_static(b"1"));
-    let (a, b) = (Bytes::from_static(b"\x01a"), Bytes::from_static(b"\x01b"));
-    let all = || Bytes::from_static(b"\x01")..Bytes::from_static(b"\x02");
-    let list = |rows: &Rows| rows.range(all(), true).map(|row| row.unwrap().0).collect::<Vec<_>>();
-    let mut rows = Rows::default();
-    rows.change(vec![(a.clone(), one())]);
-    let before = rows.clone();
-    rows.change(vec![(a.clone(), None), (b.clone(), one())]);
-    assert_eq!((list(&before), list(&rows)), (vec![a.clone()], vec![b.clone()]));
-    // A commit that fails is taken back, and another one comes.
-    rows = before.clone();
-    assert_eq!(list(&rows), vec![a.clone()]);
-    let other = Bytes::from_static(b"\x01c");
-    rows.change(vec![(other.clone(), one())]);
-    let bytes = rows.active_bytes();
-    rows.freeze();
-    assert_eq!(rows.get(&b).unwrap(), None);
-    assert_eq!((list(&before), list(&rows)), (vec![a.clone()], vec![other, a.clone()]));
-    assert_eq!((rows.active_bytes(), rows.frozen().unwrap().bytes()), (0, bytes));
-    assert_eq!(before.get(&a).unwrap(), one());
 }
 
 #[test]

@@ -55,8 +55,11 @@ pub fn write_frozen(
 ) -> io::Result<Option<Arc<Table>>> {
     let Some(frozen) = rows.frozen() else { return Ok(None) };
     let is_oldest = rows.tables().list().is_empty();
-    let kept = frozen.iter().filter(|(key, value)| (value.is_some() || !is_oldest) && keep(key));
-    write(target, frozen.filtered(), kept.map(Ok))
+    let run = frozen.clone().merged();
+    let index = run.index_once();
+    let kept = run.documents().chain(index.iter());
+    let kept = kept.filter(|(key, value)| (value.is_some() || !is_oldest) && keep(key));
+    write(target, run.len(), kept.map(Ok))
 }
 
 /// Writes all rows to `tmp`; whether there were any.

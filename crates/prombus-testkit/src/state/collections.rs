@@ -10,6 +10,7 @@ use crate::subject::{must, refusal};
 use prombus_core::{
     CollectionConfig, Commit, CommitError, ConfigChange, DocumentWrite, Owner, ScanRequest, WriteOp,
 };
+use std::sync::Arc;
 
 fn owned(owner: &Owner) -> CollectionConfig {
     CollectionConfig { owner: owner.clone(), ..CollectionConfig::default() }
@@ -26,8 +27,8 @@ pub async fn a_collection_belongs_to_its_first_writer(s: Subject) {
     wrote(&s, vec![by(&projection, "mine"), by(&Owner::COMMITS, "free")]).await;
     let s = s.reopened().await;
     let mine = collection(&s, "mine").await.map(|state| (state.revision, state.config));
-    assert_eq!(mine, Some((1, owned(&projection))), "it belongs to the writer");
-    assert_eq!(collection(&s, "free").await.map(|state| state.config), Some(CollectionConfig::default()));
+    assert_eq!(mine, Some((1, owned(&projection).into())), "it belongs to the writer");
+    assert_eq!(collection(&s, "free").await.map(|state| state.config), Some(Arc::default()));
     let others = [
         (Owner::COMMITS, "mine", Some("p")),
         (Owner::projection("q"), "mine", Some("p")),
@@ -55,7 +56,7 @@ pub async fn a_collection_changes_only_from_its_revision(s: Subject) {
     assert_eq!(refusal(s.configure(put("c", 1, config())).await), changed, "there is none yet");
     must(s.configure(put("c", 0, config())).await, "0 means that there is none");
     let made = collection(&s, "c").await;
-    assert_eq!(made.as_ref().map(|state| (state.revision, &state.config)), Some((1, &config())));
+    assert_eq!(made.as_ref().map(|state| (state.revision, &*state.config)), Some((1, &config())));
     for stale in [0, 2] {
         assert_eq!(refusal(s.configure(put("c", stale, indexed(Vec::new()))).await), changed);
         assert_eq!(collection(&s, "c").await, made, "a refused change changes nothing");
@@ -66,7 +67,11 @@ pub async fn a_collection_changes_only_from_its_revision(s: Subject) {
     must(s.configure(put("c", 1, with_feed.clone())).await, "writes do not change the revision");
     let s = s.reopened().await;
     let state = collection(&s, "c").await.map(|state| (state.revision, state.config, state.documents));
-    assert_eq!(state, Some((2, with_feed, 1)), "the settings are the new ones, and the documents stay");
+    assert_eq!(
+        state,
+        Some((2, with_feed.into(), 1)),
+        "the settings are the new ones, and the documents stay"
+    );
 }
 
 /// A dropped collection is gone with its documents, and one that is made again is empty and another.
@@ -88,7 +93,7 @@ pub async fn a_dropped_collection_is_gone(s: Subject) {
         "so are its indexes"
     );
     let again = collection(&s, "c").await.map(|state| (state.revision, state.documents, state.config));
-    assert_eq!(again, Some((1, 2, CollectionConfig::default())), "it starts over");
+    assert_eq!(again, Some((1, 2, Arc::default())), "it starts over");
     assert_ne!(collection(&s, "c").await.map(|state| state.number), number, "no number is used twice");
     let anew = Commit { config: vec![drop()], documents: vec![set("e", "{}")], ..Commit::default() };
     must(s.commit(anew).await, "a commit can drop a collection and write it anew");

@@ -49,10 +49,11 @@ fn state(indexes: &[(&[&str], bool)]) -> CollectionState {
 fn stored(state: &mut CollectionState, documents: &[Document]) -> Counted {
     let mut rows = Counted::default();
     for document in documents {
-        for (key, row) in write::replace(state, None, Some(document)) {
-            rows.rows.insert(key, row.unwrap());
-        }
+        let slot = write::look_up(&rows, state, &document.key).unwrap();
+        let change = write::replace(state, slot, Some(document)).unwrap();
+        rows.rows.extend(change.rows().into_iter().map(|(key, row)| (key, row.unwrap())));
     }
+    rows.read.set(0);
     rows
 }
 

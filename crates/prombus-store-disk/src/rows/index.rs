@@ -1,0 +1,165 @@
+//! Changed rows of indexes, packed and in order.
+
+use super::Row;
+use bytes::Bytes;
+use prombus_core::collection::INDEX_PREFIX;
+use std::ops::Range;
+
+/// So many bytes of a key are compared without going where it lies: enough for a short value and a time.
+const HEAD: usize = 24;
+
+/// Rows of indexes, each put or removed. They have no values, so their keys are all there is.
+#[derive(Debug, Default)]
+pub struct IndexRows {
+    /// The keys, one behind the other.
+    keys: Bytes,
+    /// Where each key ends, doubled, and one more where the row is put.
+    ends: Vec<u64>,
+}
+
+/// Rows in no order yet.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    keys: Vec<u8>,
+    /// By what their keys start with, because all rows of an index start with the same.
+    groups: Vec<(Vec<u8>, Vec<Place>)>,
+}
+
+/// Where a key lies, and the bytes of it that come after what its group starts with.
+#[derive(Debug)]
+struct Place {
+    head: [u8; HEAD],
+    len: u32,
+    is_put: bool,
+    start: usize,
+}
+
+impl Place {
+    fn key<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
+        &keys[self.start..self.start + self.len as usize]
+    }
+}
+
+impl Gathered {
+    /// Adds a row, which is not there yet.
+    pub fn push(&mut self, key: &[u8], is_put: bool) {
+        let (group, rest) = key.split_at(key.len().min(INDEX_PREFIX));
+        let known = self.groups.iter().position(|(known, _)| known == group);
+        let at = known.unwrap_or_else(|| {
+            self.groups.push((group.to_vec(), Vec::new()));
+            self.groups.len() - 1
+        });
+        // A key that ends within the head goes on with zeros there, and the whole decides where heads are the same.
+        let mut head = [0; HEAD];
+        let len = rest.len().min(HEAD);
+        head[..len].copy_from_slice(&rest[..len]);
+        self.groups[at].1.push(Place { head, len: key.len() as u32, is_put, start: self.keys.len() });
+        self.keys.extend_from_slice(key);
+    }
+
+    /// Puts them in order.
+    pub fn in_order(self) -> IndexRows {
+        let Self { keys, mut groups } = self;
+        groups.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut packed = Packer::with_capacity(groups.iter().map(|group| group.1.len()).sum(), keys.len());
+        for (_, mut places) in groups {
+            let order =
+                |a: &Place, b: &Place| a.head.cmp(&b.head).then_with(|| a.key(&keys).cmp(b.key(&keys)));
+            places.sort_unstable_by(order);
+            places.iter().for_each(|place| packed.push(place.key(&keys), place.is_put));
+        }
+        packed.finish()
+    }
+}
+
+impl IndexRows {
+    /// The rows of all of `sources`, the newest first; of a row that is in more than one, the newest has the say.
+    pub fn merge(sources: &[&Self]) -> Self {
+        let (rows, bytes) = sources
+            .iter()
+            .fold((0, 0), |(rows, bytes), source| (rows + source.ends.len(), bytes + source.keys.len()));
+        let mut packed = Packer::with_capacity(rows, bytes);
+        let mut next = vec![0; sources.len()];
+        let head =
+            |next: &[usize], n: usize| (next[n] < sources[n].ends.len()).then(|| sources[n].key(next[n]));
+        loop {
+            let mut least: Option<(usize, &[u8])> = None;
+            for n in 0..sources.len() {
+                if let Some(key) = head(&next, n)
+                    && least.is_none_or(|(_, least)| key < least)
+                {
+                    least = Some((n, key));
+                }
+            }
+            let Some((newest, key)) = least else { return packed.finish() };
+            packed.push(key, sources[newest].is_put(next[newest]));
+            for n in newest..sources.len() {
+                if head(&next, n) == Some(key) {
+                    next[n] += 1;
+                }
+            }
+        }
+    }
+
+    fn place(&self, at: usize) -> Range<usize> {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] >> 1 };
+        start as usize..(self.ends[at] >> 1) as usize
+    }
+
+    fn key(&self, at: usize) -> &[u8] {
+        &self.keys[self.place(at)]
+    }
+
+    fn is_put(&self, at: usize) -> bool {
+        self.ends[at] & 1 == 1
+    }
+
+    fn row(&self, at: usize) -> Row {
+        (self.keys.slice(self.place(at)), self.is_put(at).then(Bytes::new))
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.keys.len() + size_of_val(&self.ends[..])
+    }
+
+    /// All rows in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Row> + '_ {
+        (0..self.ends.len()).map(|at| self.row(at))
+    }
+
+    /// The rows of a range in order.
+    pub fn range(&self, range: &Range<Bytes>) -> impl DoubleEndedIterator<Item = Row> + use<'_> {
+        let before = |bound: &[u8]| {
+            let (mut low, mut high) = (0, self.ends.len());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if self.key(middle) < bound { low = middle + 1 } else { high = middle }
+            }
+            low
+        };
+        let start = before(&range.start);
+        (start..before(&range.end).max(start)).map(|at| self.row(at))
+    }
+}
+
+/// Packs rows that come in order.
+struct Packer {
+    keys: Vec<u8>,
+    ends: Vec<u64>,
+}
+
+impl Packer {
+    fn with_capacity(rows: usize, bytes: usize) -> Self {
+        Self { keys: Vec::with_capacity(bytes), ends: Vec::with_capacity(rows) }
+    }
+
+    fn push(&mut self, key: &[u8], is_put: bool) {
+        self.keys.extend_from_slice(key);
+        self.ends.push(2 * self.keys.len() as u64 + u64::from(is_put));
+    }
+
+    fn finish(self) -> IndexRows {
+        IndexRows { keys: self.keys.into(), ends: self.ends }
+    }
+}
