@@ -2,12 +2,9 @@
 
 use crate::collection::{FieldPath, Owner};
 use crate::commit::{Commit, Receipt};
+use crate::fields::{Fields, plain_string};
 use crate::json::{self, Json};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
-use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
@@ -76,22 +73,17 @@ impl Document {
 
     /// Those fields of the body that the paths start at.
     pub fn fields<'a>(&self, paths: impl Iterator<Item = &'a FieldPath>) -> Map<String, Value> {
-        let names: Vec<&str> = paths.map(|path| path.segments()[0].as_str()).collect();
-        let texts = self.raw_fields(&names);
-        let value = |(name, text): (&&str, Option<&RawValue>)| {
-            // Read on its own, because a value within the deepest document is as deep as can be read.
-            Some(((*name).to_owned(), serde_json::from_str(text?.get()).ok()?))
-        };
-        names.iter().zip(texts).filter_map(value).collect()
-    }
-
-    /// The texts of the fields of the body with these names.
-    pub fn raw_fields<N: AsRef<str>>(&self, names: &[N]) -> Vec<Option<&RawValue>> {
-        if names.is_empty() {
-            return Vec::new();
+        let mut paths = paths.peekable();
+        if paths.peek().is_none() {
+            return Map::new();
         }
-        let mut text = serde_json::Deserializer::from_slice(self.body.as_bytes());
-        Wanted(names).deserialize(&mut text).unwrap_or_else(|_| vec![None; names.len()])
+        let Some(fields) = Fields::of(&self.body) else { return Map::new() };
+        let value = |path: &FieldPath| {
+            let name = &path.segments()[0];
+            // Read on its own, because a value within the deepest document is as deep as can be read.
+            Some((name.clone(), serde_json::from_str(fields.get(name)?).ok()?))
+        };
+        paths.filter_map(value).collect()
     }
 
     /// The value of a field that the hub sets, or that it is not there; `None` where this is no such field.
@@ -110,40 +102,6 @@ impl Document {
             Some(value) => value,
             None => path.below(fields.get(path.segments()[0].as_str())?).cloned(),
         }
-    }
-}
-
-/// Reads an object and keeps the texts of some of its fields.
-struct Wanted<'a, N>(&'a [N]);
-
-impl<'de, N: AsRef<str>> DeserializeSeed<'de> for Wanted<'_, N> {
-    type Value = Vec<Option<&'de RawValue>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, N: AsRef<str>> Visitor<'de> for Wanted<'_, N> {
-    type Value = Vec<Option<&'de RawValue>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut kept = vec![None; self.0.len()];
-        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
-            if self.0.iter().any(|wanted| wanted.as_ref() == name) {
-                let text = map.next_value::<&RawValue>()?;
-                // Of a name that is there twice, the last one counts.
-                let places = self.0.iter().zip(&mut kept).filter(|(wanted, _)| wanted.as_ref() == name);
-                places.for_each(|(_, place)| *place = Some(text));
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(kept)
     }
 }
 
@@ -255,6 +213,44 @@ pub fn normal(object: Value) -> Result<Map<String, Value>, WriteError> {
     Ok(fields)
 }
 
+/// The text of an object with these fields, as [`normal`] makes it of them. They come in the order of their names.
+pub fn normal_text<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Json, serde_json::Error> {
+    let mut out = Vec::with_capacity(256);
+    out.push(b'{');
+    for (name, text) in fields.filter(|(name, _)| !RESERVED.contains(name)) {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        json::write_string(&mut out, name);
+        out.push(b':');
+        if is_normal(text) {
+            out.extend_from_slice(text.as_bytes());
+        } else {
+            let mut value = serde_json::from_str(text)?;
+            normalize(&mut value);
+            serde_json::to_writer(&mut out, &value)?;
+        }
+    }
+    out.push(b'}');
+    Ok(Json::from_stored(out.into()))
+}
+
+/// Whether the text of a value is for certain what the value is written as: most are.
+fn is_normal(text: &str) -> bool {
+    /// An integer of no more digits has 64 bits.
+    const DIGITS: usize = 18;
+    match text.as_bytes() {
+        [b'"', ..] => plain_string(text).is_some(),
+        [b'-', b'0', ..] => false,
+        [b'-', digits @ ..] | digits @ [b'0'..=b'9', ..] => {
+            digits.len() <= DIGITS && digits.iter().all(u8::is_ascii_digit)
+        }
+        [b'[' | b'{', ..] => false,
+        // What is left is true, false or null.
+        _ => true,
+    }
+}
+
 /// Makes numbers of a value 64-bit integers or doubles.
 pub fn normalize(value: &mut Value) {
     match value {
@@ -357,6 +353,7 @@ fn sum(a: &Value, b: &Value) -> Option<Number> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn json(text: &str) -> Json {
         Json::parse(text.to_owned().into()).unwrap()
@@ -411,6 +408,56 @@ mod tests {
         assert_eq!(document.value(&fields, &paths[1]), Some(Value::from(2)));
         assert!(document.value(&fields, &paths[0]).is_some_and(|value| value.is_array()));
         assert_eq!(document.value(&fields, &paths[2]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn texts_are_made_normal_as_values_are(
+            fields in prop::collection::vec(("[ab_\"\\\\\u{e9}]{0,2}|_ts|_key", raw()), 0..6)
+        ) {
+            let fields = fields.iter().map(|(name, text)| format!("{}:{text}", Value::from(name.as_str())));
+            let json = json(&format!("{{{}}}", fields.collect::<Vec<_>>().join(",")));
+            let by_text = normal_text(Fields::of(&json).unwrap().iter());
+            match json.to_value() {
+                Ok(value) => {
+                    let by_value = Json::from_value(&Value::Object(normal(value).unwrap()));
+                    prop_assert_eq!(by_text.unwrap(), by_value);
+                }
+                // A number that nothing can hold. It may be in a field that is left out.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Texts of values, in all the ways that they may be written.
+    fn raw() -> impl Strategy<Value = String> {
+        let number = "-?(0|[1-9][0-9]{0,20})([.][0-9]{1,4})?([eE][+-]?[0-9]{1,3})?";
+        let leaf = prop_oneof![
+            number.prop_map(String::from),
+            prop::sample::select(vec![
+                "null",
+                "true",
+                "false",
+                "-0",
+                "0",
+                "9223372036854775807",
+                "9223372036854775808",
+                "-9223372036854775808",
+                "18446744073709551616",
+                "1e2",
+                "[]",
+                "{}",
+            ])
+            .prop_map(String::from),
+            any::<String>().prop_map(|text| Value::from(text).to_string()),
+            "[a-z]{0,3}".prop_map(|text| format!(r#""{text}\u00e9\/""#)),
+        ];
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(|items| format!("[{}]", items.join(","))),
+                (inner.clone(), inner).prop_map(|(b, a)| format!(r#"{{"b":{b},"a":{a}}}"#)),
+            ]
+        })
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod commit;
 pub mod document;
 pub mod error;
 pub mod event;
+pub mod fields;
 pub mod hashing;
 pub mod histogram;
 pub mod id;

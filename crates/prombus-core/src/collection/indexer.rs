@@ -3,23 +3,20 @@
 use super::rows::index_prefix;
 use super::{FieldPath, Index, encode};
 use crate::document::Document;
-use serde_json::value::RawValue;
+use crate::fields::{Fields, plain_string};
 
 /// Makes the rows of documents of one collection.
 #[derive(Debug)]
 pub struct Indexer {
     /// The index by time that every collection has, and then the others.
     indexes: Vec<Lane>,
-    /// The names that fields of the body start with, each once.
-    names: Vec<String>,
 }
 
 /// One of the indexes.
 #[derive(Debug)]
 struct Lane {
     prefix: Vec<u8>,
-    /// Its fields, each with the place of its name.
-    fields: Vec<(FieldPath, usize)>,
+    fields: Vec<FieldPath>,
 }
 
 /// Keys of rows, one behind the other.
@@ -57,34 +54,23 @@ impl Keys {
 impl Indexer {
     /// For the collection with this number and these indexes.
     pub fn new(collection: u32, indexes: &[Index]) -> Self {
-        let mut names: Vec<String> = Vec::new();
-        let mut place = |field: &FieldPath| {
-            let name = &field.segments()[0];
-            names.iter().position(|known| known == name).unwrap_or_else(|| {
-                names.push(name.clone());
-                names.len() - 1
-            })
+        let lane = |index: Option<&Index>| Lane {
+            prefix: index_prefix(collection, index),
+            fields: index.map_or(Vec::new(), |index| index.fields.clone()),
         };
-        let mut lane = |index: Option<&Index>| {
-            let fields = index.iter().flat_map(|index| &index.fields);
-            Lane {
-                prefix: index_prefix(collection, index),
-                fields: fields.map(|field| (field.clone(), place(field))).collect(),
-            }
-        };
-        let indexes = std::iter::once(None).chain(indexes.iter().map(Some)).map(&mut lane).collect();
-        Self { indexes, names }
+        Self { indexes: std::iter::once(None).chain(indexes.iter().map(Some)).map(lane).collect() }
     }
 
     /// The keys of a document's rows in all indexes, in the place of those that were there. For each document they
     /// come in the same order.
     pub fn keys(&self, document: &Document, keys: &mut Keys) {
-        let body = document.raw_fields(&self.names);
+        let needs_body = self.indexes.len() > 1;
+        let body = needs_body.then(|| Fields::of(&document.body)).flatten();
         keys.clear();
         for Lane { prefix, fields } in &self.indexes {
             keys.bytes.extend_from_slice(prefix);
-            for (field, name) in fields {
-                field_value(&mut keys.bytes, document, field, body[*name]);
+            for field in fields {
+                field_value(&mut keys.bytes, document, field, body.as_ref());
             }
             keys.bytes.extend_from_slice(&document.ts.to_be_bytes());
             keys.bytes.extend_from_slice(document.key.as_bytes());
@@ -93,24 +79,18 @@ impl Indexer {
     }
 }
 
-/// Appends the value of a field, given the text of what its name stands for in the body.
-fn field_value(out: &mut Vec<u8>, document: &Document, field: &FieldPath, text: Option<&RawValue>) {
+/// Appends the value of a field, given the fields of the body.
+fn field_value(out: &mut Vec<u8>, document: &Document, field: &FieldPath, body: Option<&Fields<'_>>) {
     if let Some(value) = document.reserved(field) {
         return encode::value(out, value.as_ref());
     }
-    match text.map(RawValue::get) {
-        // Most values are short and plain texts.
-        Some(text) if field.segments().len() == 1 && is_plain_string(text) => {
-            encode::string(out, &text[1..text.len() - 1]);
-        }
-        text => {
+    let text = body.and_then(|body| body.get(&field.segments()[0]));
+    match text.and_then(plain_string).filter(|_| field.segments().len() == 1) {
+        // Most values are short and plain.
+        Some(string) => encode::string(out, string),
+        None => {
             let value = text.and_then(|text| serde_json::from_str(text).ok());
             encode::value(out, value.as_ref().and_then(|value| field.below(value)));
         }
     }
-}
-
-/// Whether a JSON text is a string that stands for itself.
-fn is_plain_string(text: &str) -> bool {
-    text.starts_with('"') && memchr::memchr(b'\\', text.as_bytes()).is_none()
 }

@@ -4,7 +4,9 @@ use super::ProjectionError;
 use crate::filter::{Filter, Operand};
 use cel::Value as Cel;
 use cel::objects::Key;
-use prombus_core::Event;
+use prombus_core::document::{self, WriteError};
+use prombus_core::fields::{Fields, plain_string};
+use prombus_core::{Event, Json};
 use serde_json::{Map, Number, Value};
 use std::cell::OnceCell;
 
@@ -26,7 +28,12 @@ enum Kind {
 pub struct Facts<'a> {
     event: &'a Event,
     payload: OnceCell<Result<Value, String>>,
+    fields: OnceCell<Option<Fields<'a>>>,
     operand: OnceCell<Option<Operand>>,
+}
+
+fn unusable(error: serde_json::Error) -> String {
+    format!("the payload cannot be used: {error}")
 }
 
 const TOO_BIG: &str =
@@ -35,7 +42,7 @@ const TOO_BIG: &str =
 impl<'a> Facts<'a> {
     /// Of an event.
     pub fn of(event: &'a Event) -> Self {
-        Self { event, payload: OnceCell::new(), operand: OnceCell::new() }
+        Self { event, payload: OnceCell::new(), fields: OnceCell::new(), operand: OnceCell::new() }
     }
 
     /// The event.
@@ -43,11 +50,23 @@ impl<'a> Facts<'a> {
         self.event
     }
 
-    /// The payload.
-    pub fn payload(&self) -> Result<&Value, String> {
-        let read =
-            || self.event.payload.to_value().map_err(|error| format!("the payload cannot be used: {error}"));
+    /// The fields of the payload, where it is an object.
+    pub fn fields(&self) -> Option<&Fields<'a>> {
+        self.fields.get_or_init(|| Fields::of(&self.event.payload)).as_ref()
+    }
+
+    fn payload(&self) -> Result<&Value, String> {
+        let read = || self.event.payload.to_value().map_err(unusable);
         self.payload.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    /// A document's body, made of the fields of the payload.
+    pub fn object(
+        &self,
+        make: impl FnOnce(&Fields<'a>) -> Result<Json, serde_json::Error>,
+    ) -> Result<Json, String> {
+        let fields = self.fields().ok_or_else(|| WriteError::NotAnObject.to_string())?;
+        make(fields).map_err(unusable)
     }
 
     fn operand(&self) -> Result<&Operand, String> {
@@ -76,7 +95,16 @@ impl Expression {
     pub fn value(&self, facts: &Facts<'_>) -> Result<Value, String> {
         match &self.0 {
             Kind::Constant(value) => Ok(value.clone()),
-            Kind::Payload(path) => self.below(facts.payload()?, path).cloned(),
+            Kind::Payload(path) => match &path[..] {
+                [] => facts.payload().cloned(),
+                [first, rest @ ..] => {
+                    let missing = || format!("event.payload.{}: no such field", path.join("."));
+                    let text = facts.fields().and_then(|fields| fields.get(first)).ok_or_else(missing)?;
+                    let value: Value = serde_json::from_str(text).map_err(unusable)?;
+                    let below = rest.iter().try_fold(&value, |value, name| value.get(name.as_str()));
+                    below.cloned().ok_or_else(missing)
+                }
+            },
             Kind::Key => match &facts.event.key {
                 Some(key) => Ok(Value::from(&**key)),
                 None => Err("event.key: the event has no key".into()),
@@ -89,10 +117,27 @@ impl Expression {
         }
     }
 
-    fn below<'v>(&self, payload: &'v Value, path: &[String]) -> Result<&'v Value, String> {
-        path.iter().try_fold(payload, |value, name| {
-            value.get(name.as_str()).ok_or_else(|| format!("event.payload.{}: no such field", path.join(".")))
-        })
+    /// What it is of an event, as the key of a document.
+    pub fn key(&self, facts: &Facts<'_>) -> Result<String, String> {
+        if let Kind::Payload(path) = &self.0
+            && let [name] = &path[..]
+            && let Some(plain) = facts.fields().and_then(|fields| fields.get(name)).and_then(plain_string)
+        {
+            return Ok(plain.to_owned());
+        }
+        match self.value(facts)? {
+            Value::String(key) => Ok(key),
+            other => Err(format!("the key must be a string, not {other}")),
+        }
+    }
+
+    /// What it is of an event, as the body of a document.
+    pub fn object(&self, facts: &Facts<'_>) -> Result<Json, String> {
+        if matches!(&self.0, Kind::Payload(path) if path.is_empty()) {
+            return facts.object(|fields| document::normal_text(fields.iter()));
+        }
+        let object = document::normal(self.value(facts)?).map_err(|error| error.to_string())?;
+        Ok(Json::from_value(&Value::Object(object)))
     }
 
     /// Whether it is true of an event; one that fails, or is no boolean, is not.
@@ -141,7 +186,7 @@ fn to_json(value: Cel) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prombus_core::{Json, Offset, Partition, TopicName, document};
+    use prombus_core::{Offset, Partition, TopicName};
     use proptest::prelude::*;
 
     fn event(key: Option<&str>, ts: u64, payload: &Value) -> Event {

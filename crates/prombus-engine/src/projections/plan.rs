@@ -5,8 +5,9 @@ use super::expression::{Expression, Facts};
 use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
-use prombus_core::{DocumentWrite, Event, Json, Owner, TopicName, Versioning, WriteOp, document};
+use prombus_core::{DocumentWrite, Event, Owner, TopicName, Versioning, WriteOp, document};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The most writes of a transactional projection.
@@ -216,7 +217,8 @@ fn changelog(definition: &Definition, collection: Arc<str>) -> Result<Changelog,
             if let Some(name) = fields.iter().find(|name| document::RESERVED.contains(&name.as_str())) {
                 return Err(bad(format!("fields: {name:?} is set by the hub itself")));
             }
-            Content::Fields(fields.clone())
+            // In the order in which a document has them.
+            Content::Fields(fields.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
         }
         (None, Some(map)) => Content::Map(Expression::compile("map", map)?),
         (None, None) => Content::Payload,
@@ -296,29 +298,14 @@ fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Re
     })
 }
 
-fn key_of(expression: &Expression, facts: &Facts<'_>) -> Result<String, String> {
-    match expression.value(facts)? {
-        Value::String(key) => Ok(key),
-        other => Err(format!("the key must be a string, not {other}")),
-    }
-}
-
-fn object_of(value: Value) -> Result<Map<String, Value>, String> {
-    document::normal(value).map_err(|error| error.to_string())
-}
-
-fn text_of(object: Map<String, Value>) -> Json {
-    Json::from_value(&Value::Object(object))
-}
-
 impl Changelog {
     fn apply(&self, facts: &Facts<'_>) -> Result<(String, WriteOp, Versioning), String> {
         if facts.event().payload.is_null() {
             let key = facts.event().key.as_ref().ok_or("the event has neither key nor payload")?;
             return Ok((key.to_string(), WriteOp::Delete, Versioning::None));
         }
-        let key = key_of(&self.key, facts)?;
-        let is_marked = facts.payload()?.get("_deleted") == Some(&Value::Bool(true));
+        let key = self.key.key(facts)?;
+        let is_marked = facts.fields().and_then(|fields| fields.get("_deleted")) == Some("true");
         let gone = is_marked || self.tombstone.as_ref().is_some_and(|tombstone| tombstone.holds(facts));
         let versioning = match &self.version {
             None => Versioning::None,
@@ -334,17 +321,14 @@ impl Changelog {
             return Ok((key, WriteOp::Delete, versioning));
         }
         let object = match &self.content {
-            Content::Payload => object_of(facts.payload()?.clone())?,
-            Content::Map(map) => object_of(map.value(facts)?)?,
-            Content::Fields(names) => {
-                let Value::Object(payload) = facts.payload()? else {
-                    return Err(document::WriteError::NotAnObject.to_string());
-                };
-                let kept = names.iter().filter_map(|name| Some((name.clone(), payload.get(name)?.clone())));
-                object_of(Value::Object(kept.collect()))?
-            }
+            Content::Map(map) => map.object(facts)?,
+            Content::Payload => facts.object(|fields| document::normal_text(fields.iter()))?,
+            Content::Fields(names) => facts.object(|fields| {
+                let kept = names.iter().filter_map(|name| Some((name.as_str(), fields.get(name)?)));
+                document::normal_text(kept)
+            })?,
         };
-        Ok((key, WriteOp::Set(text_of(object)), versioning))
+        Ok((key, WriteOp::Set(object), versioning))
     }
 }
 
@@ -357,7 +341,7 @@ impl Write {
         if !deleted && matches!(self.what, What::Delete) {
             return Ok(None);
         }
-        let key = key_of(&self.key, facts)?;
+        let key = self.key.key(facts)?;
         if deleted {
             return Ok(Some((key, WriteOp::Delete)));
         }
@@ -370,8 +354,8 @@ impl Write {
             table.iter().map(value).collect::<Result<Map<_, _>, String>>()
         };
         let op = match &self.what {
-            What::Set(whole) => WriteOp::Set(text_of(object_of(whole.value(facts)?)?)),
-            What::Merge(patch) => WriteOp::Merge(text_of(object_of(patch.value(facts)?)?)),
+            What::Set(whole) => WriteOp::Set(whole.object(facts)?),
+            What::Merge(patch) => WriteOp::Merge(patch.object(facts)?),
             What::Update { set, inc } => WriteOp::Update { set: fields(set)?, inc: fields(inc)? },
             What::Delete => return Ok(None),
         };

@@ -208,7 +208,7 @@ pub async fn a_changefeed_is_silent_during_a_rebuild(s: Stage) {
         assert_eq!(last.caused_by.as_ref().map(|ids| ids.to_value().expect("JSON")), cause);
     }
     let state = s.hub.collections().get("c").await.expect("readable").expect("there");
-    assert_eq!((state.config.indexes.len(), state.config.changefeed), (1, Some(feed)));
+    assert_eq!((state.config.indexes.len(), &state.config.changefeed), (1, &Some(feed)));
 }
 
 pub async fn an_empty_topic_can_be_rebuilt_from(s: Stage) {
