@@ -6,6 +6,7 @@
 use crate::housekeeper::Chore;
 use crate::writer::{Handover, Message, Writer};
 use prombus_core::{Commit, CommitError};
+use std::sync::atomic::Ordering;
 
 /// Rows may be changed up to so many times the limit while the last ones are being written to a table.
 const MOST_LIMITS: usize = 2;
@@ -16,8 +17,8 @@ impl Writer {
         match message {
             Message::Commit(job) => self.arrived.push_back(job),
             Message::Tables(new) => {
-                let has_frozen = new.has_frozen || self.handover.as_ref().is_some_and(|old| old.has_frozen);
-                self.handover = Some(Handover { has_frozen, ..new });
+                let kept = new.kept.or_else(|| self.handover.take().and_then(|old| old.kept));
+                self.handover = Some(Handover { kept, ..new });
             }
             Message::Stuck(why) => self.stuck = Some(why),
             Message::Stop => self.is_stopping = true,
@@ -29,11 +30,11 @@ impl Writer {
         if self.shared.failed().is_some() {
             return;
         }
-        if let Some(Handover { tables, has_frozen }) = self.handover.take() {
+        if let Some(Handover { tables, kept }) = self.handover.take() {
             let rows = &mut self.stage.view.rows;
             let mut forgotten = None;
-            if has_frozen {
-                forgotten = Some(rows.replace_frozen(tables));
+            if let Some(kept) = kept {
+                forgotten = Some(rows.replace_frozen(tables, kept));
                 self.is_checkpointing = false;
                 self.stuck = None;
             } else {
@@ -45,13 +46,32 @@ impl Writer {
                 let _ = self.chores.0.try_send(Chore::LetGo(forgotten));
             }
         }
+        if self.shared.lists_are_asked_for() {
+            self.prepare();
+        }
         self.checkpoint_if_due();
+    }
+
+    /// Has rows of indexes made, off the way, so that who asks for a list does not have to.
+    pub(crate) fn prepare(&self) {
+        let rows = &self.stage.view.rows;
+        if rows.is_prepared() || self.shared.is_preparing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if self.chores.0.try_send(Chore::Prepare(rows.clone())).is_err() {
+            self.shared.is_preparing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether changed rows take too much memory, so that something must be done between this batch and the next.
+    pub(crate) fn is_too_much(&self) -> bool {
+        let limits = if self.is_checkpointing { MOST_LIMITS } else { 1 };
+        self.stage.view.rows.active_bytes() > self.shared.options.rows_in_memory.saturating_mul(limits)
     }
 
     /// Asks for a checkpoint after a part was rolled, and when changed rows take too much memory.
     fn checkpoint_if_due(&mut self) {
-        let is_full = self.stage.view.rows.active_bytes() > self.shared.options.rows_in_memory;
-        if self.is_checkpointing || !(is_full || self.has_rolled) {
+        if self.is_checkpointing || !(self.is_too_much() || self.has_rolled) {
             return;
         }
         if self.dirty_since.is_some() && !self.flush() {
@@ -72,8 +92,7 @@ impl Writer {
     }
 
     fn is_over_full(&self) -> bool {
-        let limit = self.shared.options.rows_in_memory.saturating_mul(MOST_LIMITS);
-        self.is_checkpointing && self.stage.view.rows.active_bytes() > limit
+        self.is_checkpointing && self.is_too_much()
     }
 
     /// Waits as long as there are too many changed rows in memory, and someone works on it.

@@ -48,7 +48,9 @@ pub enum Chore {
     /// Put a merged table in the place of those that it was made of.
     Merged(Merged),
     /// Drop rows that are in a table now.
-    LetGo(Overlay),
+    LetGo([Overlay; 2]),
+    /// Make rows of indexes before somebody asks for them.
+    Prepare(Rows),
     /// The writer is gone.
     Stop,
 }
@@ -159,15 +161,21 @@ impl Housekeeper {
                     *table = Some(rows::write_frozen(self.shared.new_table(), &view.rows, &is_alive)?);
                 }
                 let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
+                let kept = view.rows.frozen().cloned().unwrap_or_default().for_lookups();
                 // What was frozen is in a table now, so nobody needs it in memory any more.
                 let view = View { rows: Rows::default(), ..view.clone() };
                 self.checkpoint(view, *epoch, tables)?;
-                self.hand_over(true);
+                self.hand_over(Some(kept));
                 Ok(())
             }
             Chore::Merged(merged) => self.take_merged(merged),
             Chore::LetGo(rows) => {
                 drop(std::mem::take(rows));
+                Ok(())
+            }
+            Chore::Prepare(rows) => {
+                rows.prepare();
+                self.shared.is_preparing.store(false, Ordering::Relaxed);
                 Ok(())
             }
             Chore::Stop => Ok(()),
@@ -180,7 +188,7 @@ impl Housekeeper {
             (Ok(table), Some((view, epoch))) => {
                 if let Some(tables) = self.tables.with_merged(&merged.tables, table.clone()) {
                     self.checkpoint(view, epoch, Arc::new(tables))?;
-                    self.hand_over(false);
+                    self.hand_over(None);
                 }
             }
             (Err(error), _) if is_full(error) => {
@@ -213,11 +221,12 @@ impl Housekeeper {
     }
 
     /// Gives the tables to the writer, and finds out whether some are to be merged.
-    fn hand_over(&mut self, has_frozen: bool) {
-        let handover = Handover { tables: self.tables.clone(), has_frozen };
+    fn hand_over(&mut self, kept: Option<Overlay>) {
+        let is_merged = kept.is_none();
+        let handover = Handover { tables: self.tables.clone(), kept };
         // A writer that is gone has no use for them.
         let _ = self.writer.send(Message::Tables(handover));
-        if !has_frozen {
+        if is_merged {
             self.is_merging = false;
         }
         self.merge();

@@ -7,7 +7,7 @@ use crate::kept::Kept;
 use crate::part::{self, PART_HEAD, Part, PartHead, index_path, part_path};
 use crate::position::Pos;
 use crate::replay::{BadBatch, Replay};
-use crate::rows::{self, Table, Tables, Target};
+use crate::rows::{self, Overlay, Table, Tables, Target};
 use crate::scan::{PartBytes, Tail};
 use crate::sidecar::{PartFacts, Sidecar};
 use crate::view::View;
@@ -297,7 +297,10 @@ impl<'a> Recovery<'a> {
         self.next_table += 1;
         let is_alive = view.is_alive();
         match rows::write_frozen(target, &view.rows, &is_alive) {
-            Ok(table) => drop(view.rows.replace_frozen(Arc::new(view.rows.tables().with_newer(table)))),
+            Ok(table) => {
+                let tables = Arc::new(view.rows.tables().with_newer(table));
+                drop(view.rows.replace_frozen(tables, Overlay::default()));
+            }
             Err(error) => {
                 // Without room, the hub still opens as long as memory lasts. Once tried is enough.
                 self.rows_in_memory = usize::MAX;

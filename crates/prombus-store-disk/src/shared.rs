@@ -10,7 +10,11 @@ use prombus_core::{Clock, Histogram};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// Who asks for a list will ask again within this time, mostly.
+const ASKED_LATELY: Duration = Duration::from_secs(10);
 
 /// The shared state of an open store.
 pub struct Shared {
@@ -32,6 +36,11 @@ pub struct Shared {
     next_table: AtomicU64,
     /// Whether the store closes, so that nothing long is begun or gone on with.
     pub closing: AtomicBool,
+    /// Whether rows of indexes are being made.
+    pub is_preparing: AtomicBool,
+    opened: Instant,
+    /// When a list was last asked for, in milliseconds after the store was opened; 0 for never.
+    asked_ms: AtomicU64,
     /// Keeps other processes out for as long as anyone works here.
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -64,8 +73,23 @@ impl Shared {
             failed: OnceLock::new(),
             next_table: AtomicU64::new(next_table),
             closing: AtomicBool::new(false),
+            is_preparing: AtomicBool::new(false),
+            opened: Instant::now(),
+            asked_ms: AtomicU64::new(0),
             _lock: lock,
         }
+    }
+
+    /// Notes that a list is asked for.
+    pub fn note_list(&self) {
+        let now = self.opened.elapsed().as_millis() as u64;
+        self.asked_ms.store(now.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether lists are asked for at this time.
+    pub fn lists_are_asked_for(&self) -> bool {
+        let asked = self.asked_ms.load(Ordering::Relaxed);
+        asked > 0 && self.opened.elapsed() < Duration::from_millis(asked) + ASKED_LATELY
     }
 
     /// The last visible state.

@@ -109,8 +109,12 @@ impl DiskStore {
         let housekeeper = Housekeeper::new(start).map_err(at_file(&dir))?;
         let first: Vec<Chore> =
             unsealed.into_iter().map(|(part, facts)| Chore::Seal { part, facts }).collect();
-        let housekeeper =
-            spawn("prombus-keeper", move || housekeeper.run(first, housekeeping)).map_err(at_file(&dir))?;
+        let alarm = Alarm { shared: shared.clone(), writer: queue.clone() };
+        let housekeeper = spawn("prombus-keeper", move || {
+            let _alarm = alarm;
+            housekeeper.run(first, housekeeping);
+        })
+        .map_err(at_file(&dir))?;
         let start = Start { shared: shared.clone(), queue: commits, chores, epoch, ids };
         let writer = Writer::new(start).map_err(at_file(&dir))?;
         let guard = Guard(shared.clone());
@@ -177,6 +181,23 @@ struct Guard(Arc<Shared>);
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.fail("the writer has stopped; restart the hub");
+    }
+}
+
+/// Says so when the housekeeper panics. Nothing is put away then, and a writer that waits for it must not wait for ever.
+struct Alarm {
+    shared: Arc<Shared>,
+    writer: mpsc::Sender<Message>,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            const REASON: &str = "the housekeeper has panicked; restart the hub";
+            self.shared.fail(REASON);
+            // A writer that is gone needs not be told.
+            let _ = self.writer.send(Message::Stuck(CommitError::Unavailable(REASON.into())));
+        }
     }
 }
 
@@ -297,6 +318,7 @@ impl Documents for DiskStore {
     }
 
     async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        self.shared.note_list();
         let view = self.shared.view();
         let Some(state) = view.collections.get(request.collection.as_str()) else {
             return Ok(Found::default());

@@ -118,7 +118,7 @@ impl View {
                     && before.config.indexes != after.config.indexes
                 {
                     let changes = collection::backfill(&self.rows, before, &after)?;
-                    self.rows.change_indexes(changes);
+                    self.rows.change_indexes(&changes);
                 }
                 self.collections.insert(after.name.clone(), Arc::new(after));
             }

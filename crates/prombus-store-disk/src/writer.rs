@@ -8,7 +8,7 @@ use crate::disk::is_full;
 use crate::housekeeper::{Chore, Chores};
 use crate::part::{self, PART_HEAD, Part, PartHead};
 use crate::position::Pos;
-use crate::rows::Tables;
+use crate::rows::{Overlay, Tables};
 use crate::shared::Shared;
 use crate::sidecar::PartFacts;
 use crate::stage::Stage;
@@ -57,8 +57,8 @@ pub enum Message {
 pub struct Handover {
     /// The tables.
     pub tables: Arc<Tables>,
-    /// Whether they have the rows that are frozen.
-    pub has_frozen: bool,
+    /// Where they have what was frozen: its documents, to be kept for lookups.
+    pub kept: Option<Overlay>,
 }
 
 /// The thread's state.
@@ -170,7 +170,11 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) if self.dirty_since.is_some() => {
                     self.flush();
                 }
-                Err(RecvTimeoutError::Timeout) => self.cover(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.cover();
+                    // Nothing happens: as good a moment as any.
+                    self.prepare();
+                }
             }
         }
     }
@@ -209,7 +213,8 @@ impl Writer {
                     break;
                 }
             }
-            if self.stage.buffer.len() >= BATCH_BYTES || waiting.len() >= BATCH_COMMITS {
+            let is_full = self.stage.buffer.len() >= BATCH_BYTES || waiting.len() >= BATCH_COMMITS;
+            if is_full || self.is_too_much() {
                 break;
             }
             next = self.next_now();

@@ -4,9 +4,13 @@
 mod support;
 
 use prombus_core::*;
+use prombus_store_disk::disk::{Disk, DiskFile};
 use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
+use std::any::Any;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use support::*;
 
@@ -233,6 +237,77 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
     store.close().await;
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, items_after(&done));
+}
+
+/// A disk on which whoever writes a table panics.
+struct NoTables(SimDisk);
+
+impl Disk for NoTables {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        assert!(!path.to_string_lossy().contains(".table"), "no tables here");
+        self.0.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.0.open(path)
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.0.open_to_read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.0.lock(path)
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.0.free_bytes(dir)
+    }
+}
+
+/// What cannot be put away any more is told, to those who wait and to those who come later, and nothing is lost.
+#[tokio::test]
+async fn a_housekeeper_that_panics_keeps_nobody_waiting() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(NoTables(disk.clone())), options).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    let mut done = Vec::new();
+    let error = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, CommitError::Unavailable(why) if why.contains("housekeeper")), "{error}");
+    assert!(store.status().failed.is_some());
+    assert_eq!(items(&store).await, items_after(&done), "reads go on");
+    store.close().await;
+    drop(store);
     let store = open(&disk).unwrap();
     assert_eq!(items(&store).await, items_after(&done));
 }

@@ -3,7 +3,7 @@
 use super::rows::index_prefix;
 use super::{FieldPath, Index, encode};
 use crate::document::Document;
-use crate::fields::{Fields, plain_string};
+use crate::fields::{Field, Fields};
 
 /// Makes the rows of documents of one collection.
 #[derive(Debug)]
@@ -84,13 +84,13 @@ fn field_value(out: &mut Vec<u8>, document: &Document, field: &FieldPath, body: 
     if let Some(value) = document.reserved(field) {
         return encode::value(out, value.as_ref());
     }
-    let text = body.and_then(|body| body.get(&field.segments()[0]));
-    match text.and_then(plain_string).filter(|_| field.segments().len() == 1) {
+    let known = body.and_then(|body| body.get(&field.segments()[0]));
+    match known.and_then(Field::plain_string).filter(|_| field.segments().len() == 1) {
         // Most values are short and plain.
         Some(string) => encode::string(out, string),
         None => {
-            let value = text.and_then(|text| serde_json::from_str(text).ok());
-            encode::value(out, value.as_ref().and_then(|value| field.below(value)));
+            let value = known.and_then(|known| known.value().ok());
+            encode::value(out, value.and_then(|value| field.below(value)));
         }
     }
 }

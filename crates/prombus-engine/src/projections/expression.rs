@@ -5,7 +5,7 @@ use crate::filter::{Filter, Operand};
 use cel::Value as Cel;
 use cel::objects::Key;
 use prombus_core::document::{self, WriteError};
-use prombus_core::fields::{Fields, plain_string};
+use prombus_core::fields::{Field, Fields};
 use prombus_core::{Event, Json};
 use serde_json::{Map, Number, Value};
 use std::cell::OnceCell;
@@ -27,8 +27,9 @@ enum Kind {
 /// An event, and what expressions have already needed to know of it.
 pub struct Facts<'a> {
     event: &'a Event,
+    /// The fields of the payload, where it is an object.
+    fields: Option<Fields<'a>>,
     payload: OnceCell<Result<Value, String>>,
-    fields: OnceCell<Option<Fields<'a>>>,
     operand: OnceCell<Option<Operand>>,
 }
 
@@ -40,9 +41,20 @@ const TOO_BIG: &str =
     "the payload cannot be used: a number is neither a 64-bit integer nor a double, or it is nested too deep";
 
 impl<'a> Facts<'a> {
-    /// Of an event.
-    pub fn of(event: &'a Event) -> Self {
-        Self { event, payload: OnceCell::new(), fields: OnceCell::new(), operand: OnceCell::new() }
+    /// Of an event, whose payload must have a value.
+    pub fn of(event: &'a Event) -> Result<Self, String> {
+        let fields = Fields::of(&event.payload);
+        let facts = Self { event, fields, payload: OnceCell::new(), operand: OnceCell::new() };
+        match &facts.fields {
+            Some(fields) => {
+                // Even of what no expression asks for: an event is usable as a whole, or not at all.
+                for field in fields.iter().filter(|field| !field.is_normal()) {
+                    field.value().map_err(unusable)?;
+                }
+            }
+            None => drop(facts.payload()?),
+        }
+        Ok(facts)
     }
 
     /// The event.
@@ -50,9 +62,14 @@ impl<'a> Facts<'a> {
         self.event
     }
 
-    /// The fields of the payload, where it is an object.
-    pub fn fields(&self) -> Option<&Fields<'a>> {
-        self.fields.get_or_init(|| Fields::of(&self.event.payload)).as_ref()
+    /// A field of the payload.
+    pub fn field(&self, name: &str) -> Option<&Field<'a>> {
+        self.fields.as_ref()?.get(name)
+    }
+
+    /// The fields of the payload, which must be an object.
+    pub fn fields(&self) -> Result<&Fields<'a>, String> {
+        self.fields.as_ref().ok_or_else(|| WriteError::NotAnObject.to_string())
     }
 
     fn payload(&self) -> Result<&Value, String> {
@@ -60,18 +77,14 @@ impl<'a> Facts<'a> {
         self.payload.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
-    /// A document's body, made of the fields of the payload.
-    pub fn object(
-        &self,
-        make: impl FnOnce(&Fields<'a>) -> Result<Json, serde_json::Error>,
-    ) -> Result<Json, String> {
-        let fields = self.fields().ok_or_else(|| WriteError::NotAnObject.to_string())?;
-        make(fields).map_err(unusable)
-    }
-
     fn operand(&self) -> Result<&Operand, String> {
         self.operand.get_or_init(|| Operand::of(self.event)).as_ref().ok_or_else(|| TOO_BIG.into())
     }
+}
+
+/// A document's body with these fields.
+pub fn body_of<'a, 'f: 'a>(fields: impl Iterator<Item = &'a Field<'f>>) -> Result<Json, String> {
+    document::normal_text(fields).map_err(unusable)
 }
 
 impl Expression {
@@ -99,9 +112,8 @@ impl Expression {
                 [] => facts.payload().cloned(),
                 [first, rest @ ..] => {
                     let missing = || format!("event.payload.{}: no such field", path.join("."));
-                    let text = facts.fields().and_then(|fields| fields.get(first)).ok_or_else(missing)?;
-                    let value: Value = serde_json::from_str(text).map_err(unusable)?;
-                    let below = rest.iter().try_fold(&value, |value, name| value.get(name.as_str()));
+                    let value = facts.field(first).ok_or_else(missing)?.value().map_err(unusable)?;
+                    let below = rest.iter().try_fold(value, |value, name| value.get(name.as_str()));
                     below.cloned().ok_or_else(missing)
                 }
             },
@@ -121,7 +133,7 @@ impl Expression {
     pub fn key(&self, facts: &Facts<'_>) -> Result<String, String> {
         if let Kind::Payload(path) = &self.0
             && let [name] = &path[..]
-            && let Some(plain) = facts.fields().and_then(|fields| fields.get(name)).and_then(plain_string)
+            && let Some(plain) = facts.field(name).and_then(Field::plain_string)
         {
             return Ok(plain.to_owned());
         }
@@ -134,7 +146,7 @@ impl Expression {
     /// What it is of an event, as the body of a document.
     pub fn object(&self, facts: &Facts<'_>) -> Result<Json, String> {
         if matches!(&self.0, Kind::Payload(path) if path.is_empty()) {
-            return facts.object(|fields| document::normal_text(fields.iter()));
+            return body_of(facts.fields()?.iter());
         }
         let object = document::normal(self.value(facts)?).map_err(|error| error.to_string())?;
         Ok(Json::from_value(&Value::Object(object)))
@@ -215,7 +227,7 @@ mod tests {
     }
 
     fn by_expression(source: &str, event: &Event) -> Option<Value> {
-        let mut value = Expression::compile("x", source).unwrap().value(&Facts::of(event)).ok()?;
+        let mut value = Expression::compile("x", source).unwrap().value(&Facts::of(event).ok()?).ok()?;
         document::normalize(&mut value);
         Some(value)
     }
@@ -268,10 +280,21 @@ mod tests {
         }
     }
 
+    /// Otherwise an expression that decides over life and death would not hold, and the others would go on.
+    #[test]
+    fn a_payload_is_usable_as_a_whole_or_not_at_all() {
+        for bad in [r#"{"k":1,"junk":1e400}"#, r#"{"k":1,"_ts":[1e400]}"#, r#"{"k":"\ud800"}"#, "[1e400]"] {
+            let mut event = event(None, 0, &Value::Null);
+            event.payload = Json::parse(bad.into()).unwrap();
+            let error = Facts::of(&event).err().unwrap_or_default();
+            assert!(error.starts_with("the payload cannot be used"), "{bad}: {error}");
+        }
+    }
+
     #[test]
     fn what_fails_or_is_no_boolean_does_not_hold() {
         let event = event(None, 0, &serde_json::json!({"yes": true, "no": false, "text": "true", "one": 1}));
-        let holds = |source| Expression::compile("x", source).unwrap().holds(&Facts::of(&event));
+        let holds = |source| Expression::compile("x", source).unwrap().holds(&Facts::of(&event).unwrap());
         assert!(holds("event.payload.yes") && holds("!event.payload.no") && holds("true"));
         for source in
             ["event.payload.no", "event.payload.text", "event.payload.one", "event.payload.none", "event.key"]

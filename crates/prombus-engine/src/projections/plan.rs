@@ -1,10 +1,11 @@
 //! A definition, compiled: from an event to the writes that it makes, as a pure function.
 
 use super::definition::{Definition, SetDefinition, WriteDefinition};
-use super::expression::{Expression, Facts};
+use super::expression::{Expression, Facts, body_of};
 use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
+use prombus_core::fields::Field;
 use prombus_core::{DocumentWrite, Event, Owner, TopicName, Versioning, WriteOp, document};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -113,7 +114,7 @@ impl Plan {
 
     /// The writes that an event makes, or why it makes none.
     pub fn apply(&self, event: &Event) -> Result<Vec<DocumentWrite>, String> {
-        let facts = Facts::of(event);
+        let facts = Facts::of(event)?;
         match &self.rule {
             Rule::Changelog(changelog) => {
                 let (key, op, versioning) = changelog.apply(&facts)?;
@@ -305,7 +306,7 @@ impl Changelog {
             return Ok((key.to_string(), WriteOp::Delete, Versioning::None));
         }
         let key = self.key.key(facts)?;
-        let is_marked = facts.fields().and_then(|fields| fields.get("_deleted")) == Some("true");
+        let is_marked = facts.field("_deleted").map(Field::text) == Some("true");
         let gone = is_marked || self.tombstone.as_ref().is_some_and(|tombstone| tombstone.holds(facts));
         let versioning = match &self.version {
             None => Versioning::None,
@@ -322,11 +323,11 @@ impl Changelog {
         }
         let object = match &self.content {
             Content::Map(map) => map.object(facts)?,
-            Content::Payload => facts.object(|fields| document::normal_text(fields.iter()))?,
-            Content::Fields(names) => facts.object(|fields| {
-                let kept = names.iter().filter_map(|name| Some((name.as_str(), fields.get(name)?)));
-                document::normal_text(kept)
-            })?,
+            Content::Payload => body_of(facts.fields()?.iter())?,
+            Content::Fields(names) => {
+                let fields = facts.fields()?;
+                body_of(names.iter().filter_map(|name| fields.get(name)))?
+            }
         };
         Ok((key, WriteOp::Set(object), versioning))
     }

@@ -2,8 +2,10 @@
 
 use super::Row;
 use bytes::Bytes;
+use hashbrown::HashMap;
 use prombus_core::collection::INDEX_PREFIX;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// So many bytes of a key are compared without going where it lies: enough for a short value and a time.
 const HEAD: usize = 24;
@@ -22,7 +24,7 @@ pub struct IndexRows {
 pub struct Gathered {
     keys: Vec<u8>,
     /// By what their keys start with, because all rows of an index start with the same.
-    groups: Vec<(Vec<u8>, Vec<Place>)>,
+    groups: HashMap<Vec<u8>, Vec<Place>>,
 }
 
 /// Where a key lies, and the bytes of it that come after what its group starts with.
@@ -41,31 +43,29 @@ impl Place {
 }
 
 impl Gathered {
-    /// Adds a row, which is not there yet.
+    /// Adds a row.
     pub fn push(&mut self, key: &[u8], is_put: bool) {
         let (group, rest) = key.split_at(key.len().min(INDEX_PREFIX));
-        let known = self.groups.iter().position(|(known, _)| known == group);
-        let at = known.unwrap_or_else(|| {
-            self.groups.push((group.to_vec(), Vec::new()));
-            self.groups.len() - 1
-        });
         // A key that ends within the head goes on with zeros there, and the whole decides where heads are the same.
         let mut head = [0; HEAD];
         let len = rest.len().min(HEAD);
         head[..len].copy_from_slice(&rest[..len]);
-        self.groups[at].1.push(Place { head, len: key.len() as u32, is_put, start: self.keys.len() });
+        let place = Place { head, len: key.len() as u32, is_put, start: self.keys.len() };
+        self.groups.entry_ref(group).or_default().push(place);
         self.keys.extend_from_slice(key);
     }
 
-    /// Puts them in order.
+    /// Puts them in order, each once.
     pub fn in_order(self) -> IndexRows {
-        let Self { keys, mut groups } = self;
+        let Self { keys, groups } = self;
+        let mut packed = Packer::with_capacity(groups.values().map(Vec::len).sum(), keys.len());
+        let mut groups: Vec<(Vec<u8>, Vec<Place>)> = groups.into_iter().collect();
         groups.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let mut packed = Packer::with_capacity(groups.iter().map(|group| group.1.len()).sum(), keys.len());
         for (_, mut places) in groups {
             let order =
                 |a: &Place, b: &Place| a.head.cmp(&b.head).then_with(|| a.key(&keys).cmp(b.key(&keys)));
             places.sort_unstable_by(order);
+            places.dedup_by(|a, b| a.key(&keys) == b.key(&keys));
             places.iter().for_each(|place| packed.push(place.key(&keys), place.is_put));
         }
         packed.finish()
@@ -74,7 +74,7 @@ impl Gathered {
 
 impl IndexRows {
     /// The rows of all of `sources`, the newest first; of a row that is in more than one, the newest has the say.
-    pub fn merge(sources: &[&Self]) -> Self {
+    pub fn merge(sources: &[Arc<Self>]) -> Self {
         let (rows, bytes) = sources
             .iter()
             .fold((0, 0), |(rows, bytes), source| (rows + source.ends.len(), bytes + source.keys.len()));
@@ -123,13 +123,18 @@ impl IndexRows {
         self.keys.len() + size_of_val(&self.ends[..])
     }
 
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// All rows in order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Row> + '_ {
-        (0..self.ends.len()).map(|at| self.row(at))
+    pub fn iter(self: Arc<Self>) -> impl DoubleEndedIterator<Item = Row> {
+        (0..self.ends.len()).map(move |at| self.row(at))
     }
 
     /// The rows of a range in order.
-    pub fn range(&self, range: &Range<Bytes>) -> impl DoubleEndedIterator<Item = Row> + use<'_> {
+    pub fn range(self: Arc<Self>, range: &Range<Bytes>) -> impl DoubleEndedIterator<Item = Row> + use<> {
         let before = |bound: &[u8]| {
             let (mut low, mut high) = (0, self.ends.len());
             while low < high {
@@ -139,7 +144,8 @@ impl IndexRows {
             low
         };
         let start = before(&range.start);
-        (start..before(&range.end).max(start)).map(|at| self.row(at))
+        let end = before(&range.end).max(start);
+        (start..end).map(move |at| self.row(at))
     }
 }
 

@@ -75,7 +75,7 @@ impl Rows {
     }
 
     /// Changes rows of indexes alone, because indexes came or went.
-    pub fn change_indexes(&mut self, rows: Vec<RowChange>) {
+    pub fn change_indexes(&mut self, rows: &[RowChange]) {
         self.active.change_indexes(rows);
     }
 
@@ -111,11 +111,22 @@ impl Rows {
         }
     }
 
-    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold. That
-    /// is kept; gives back what was kept before, because it takes a while to let go of it.
-    pub fn replace_frozen(&mut self, tables: Arc<Tables>) -> Overlay {
+    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold, and
+    /// keeps its documents as `kept` has them. Gives back what nobody needs any more, because it takes a while to let
+    /// go of it.
+    pub fn replace_frozen(&mut self, tables: Arc<Tables>, kept: Overlay) -> [Overlay; 2] {
         self.tables = tables;
-        std::mem::replace(&mut self.kept, self.frozen.take().unwrap_or_default())
+        [std::mem::replace(&mut self.kept, kept), self.frozen.take().unwrap_or_default()]
+    }
+
+    /// Makes the rows of indexes of what is in no table before somebody asks for them.
+    pub fn prepare(&self) {
+        self.active.prepare();
+    }
+
+    /// Whether there are none to make.
+    pub fn is_prepared(&self) -> bool {
+        self.active.is_prepared()
     }
 
     /// Puts tables in the place of those that are there, with the same rows.

@@ -2,19 +2,19 @@
 //!
 //! Every view needs them as of its own commit, and one writer changes them all the time. So they are kept in runs that
 //! never change, from the oldest to the newest, and what changed after the last run is in a small persistent map: a
-//! view shares all of it, and nobody waits for anybody. Runs are merged like tables are, so that there are never many.
+//! view shares all of it. Runs are merged like tables are, so that there are never many.
 
 use super::Row;
 use super::merged::Source;
 use super::run::{Changed, Run, hash};
 use bytes::Bytes;
 use imbl::OrdMap;
-use prombus_core::collection::{DOCUMENT, DocumentChange, IndexChanges, RowChange};
+use prombus_core::collection::{DOCUMENT, DocumentChange, IndexChanges, RowChange, collection_of_row};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// So many changed documents make a run; few of them in tests, so that there are many.
-const RUN: usize = if cfg!(test) { 4 } else { 256 };
+/// So many changed documents make a run. In debug builds it is few, so that tests see many runs.
+const RUN: usize = if cfg!(debug_assertions) { 4 } else { 256 };
 /// A run is merged into its elder as long as that is less than so many times as large.
 const RATIO: usize = 4;
 
@@ -64,7 +64,7 @@ impl Overlay {
     }
 
     /// Changes rows of indexes alone, because indexes came or went.
-    pub fn change_indexes(&mut self, rows: Vec<RowChange>) {
+    pub fn change_indexes(&mut self, rows: &[RowChange]) {
         self.end_run();
         self.push(Run::of_index_rows(rows));
     }
@@ -83,10 +83,10 @@ impl Overlay {
         let runs = Arc::make_mut(&mut self.runs);
         runs.push(Arc::new(run));
         let mut first = runs.len() - 1;
-        let mut size = runs[first].len();
-        while first > 0 && runs[first - 1].len() < RATIO * size {
+        let mut weight = runs[first].weight();
+        while first > 0 && runs[first - 1].weight() < RATIO * weight {
             first -= 1;
-            size += runs[first].len();
+            weight += runs[first].weight();
         }
         if first + 1 < runs.len() {
             let merged = Run::merge(&runs[first..]);
@@ -107,21 +107,21 @@ impl Overlay {
         self.runs.iter().rev().find_map(|run| run.get(hash, key))
     }
 
-    /// The rows of a range, removed ones too: those of each source in order, the newest source first. A range has rows
-    /// of documents or of indexes, and not of both.
+    /// The rows of a range, removed ones too: those of each source in order, the newest source first. A range is about
+    /// one collection, and has rows of its documents or of its indexes.
     pub fn ranges<'a>(&'a self, range: &Range<Bytes>, reverse: bool) -> Vec<Source<'a>> {
         if self.is_empty() || range.start >= range.end {
             return Vec::new();
         }
-        let is_of_documents = range.start.first() == Some(&DOCUMENT);
-        let recent = if is_of_documents { self.recent_documents(range) } else { self.recent_index(range) };
-        let mut sources = vec![directed(recent.into_iter(), reverse)];
-        for run in self.runs.iter().rev() {
-            sources.push(if is_of_documents {
-                directed(run.document_range(range), reverse)
-            } else {
-                directed(run.index().range(range), reverse)
-            });
+        let mut sources = Vec::with_capacity(1 + self.runs.len());
+        if range.start.first() == Some(&DOCUMENT) {
+            sources.push(directed(self.recent_documents(range).into_iter(), reverse));
+            let of_run = |run: &'a Arc<Run>| directed(run.document_range(range), reverse);
+            sources.extend(self.runs.iter().rev().map(of_run));
+        } else {
+            sources.push(directed(self.recent_index(range).into_iter(), reverse));
+            let indexes = self.runs.iter().rev().flat_map(|run| run.indexes());
+            sources.extend(indexes.map(|index| directed(index.range(range), reverse)));
         }
         sources
     }
@@ -133,7 +133,11 @@ impl Overlay {
     fn recent_index(&self, range: &Range<Bytes>) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         let mut changes = IndexChanges::default();
+        let collection = collection_of_row(&range.start);
         for recent in self.recent.values() {
+            if collection_of_row(&recent.changed.change().key) != collection {
+                continue;
+            }
             let all = recent.rows.get_or_init(|| {
                 let mut all: Vec<Row> = Vec::new();
                 let row = |key: &[u8], is_put: bool| (Bytes::copy_from_slice(key), is_put.then(Bytes::new));
@@ -146,13 +150,27 @@ impl Overlay {
         rows
     }
 
-    /// Everything in one run.
-    pub fn merged(mut self) -> Arc<Run> {
+    /// The same documents in one run, without rows of indexes: for lookups alone.
+    pub fn for_lookups(mut self) -> Self {
         self.end_run();
-        match &self.runs[..] {
-            [run] => run.clone(),
-            runs => Arc::new(Run::merge(runs)),
-        }
+        let run = Run::of_documents(&self.runs);
+        Self { runs: Arc::new(vec![Arc::new(run)]), ..Self::default() }
+    }
+
+    /// Everything in one run.
+    pub fn merged(mut self) -> Run {
+        self.end_run();
+        Run::merge(&self.runs)
+    }
+
+    /// Makes the rows of indexes of all runs before somebody asks for them.
+    pub fn prepare(&self) {
+        self.runs.iter().for_each(|run| run.prepare());
+    }
+
+    /// Whether the rows of indexes of all runs are there.
+    pub fn is_prepared(&self) -> bool {
+        self.runs.iter().all(|run| run.is_prepared())
     }
 }
 

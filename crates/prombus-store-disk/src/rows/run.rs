@@ -1,23 +1,32 @@
 //! A run: changed documents in memory, each once. It never changes, so every view that has it can share it.
 //!
 //! Documents are looked up far more often than they are listed. So a run only has them by hash at first; their order,
-//! and the rows of indexes that follow from them, are made when somebody asks for them.
+//! and the rows of indexes that follow from them, are made when somebody asks for them. A run that was merged of
+//! others finds rows of indexes with those, until they are merged too.
 
 use super::Row;
 use super::index::{Gathered, IndexRows};
 use bytes::Bytes;
 use hashbrown::HashTable;
+use parking_lot::Mutex;
 use prombus_core::collection::{DocumentChange, IndexChanges, RowChange};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
-use xxhash_rust::xxh3::xxh3_64;
+use std::sync::{Arc, LazyLock, OnceLock};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What a change takes beside the bytes of its rows, roughly: itself, its places, and the heads of its allocations.
 const CHANGE_COST: usize = 200;
+/// Rows of indexes are looked for in so many places of one run, and then they are merged.
+const FEW_PARTS: usize = 8;
+/// Whoever merges runs does not wait for that, up to so many places.
+const MOST_PARTS: usize = 64;
+/// Rows of indexes that are needed only once are made for so many documents at a time, because it takes memory.
+const PIECE: usize = 16 << 10;
 
-/// The hash that documents are found by.
+/// The hash that documents are found by. Nobody outside can tell which keys have the same.
 pub fn hash(key: &[u8]) -> u64 {
-    xxh3_64(key)
+    static SEED: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
+    xxh3_64_with_seed(key, *SEED)
 }
 
 /// A document that changed.
@@ -25,11 +34,14 @@ pub fn hash(key: &[u8]) -> u64 {
 pub struct Changed {
     hash: u64,
     change: DocumentChange,
+    /// What the row that was there before takes, where nobody else has it.
+    old_bytes: usize,
 }
 
 impl Changed {
     pub fn new(change: DocumentChange) -> Self {
-        Self { hash: hash(&change.key), change }
+        let old_bytes = change.old.as_ref().filter(|old| old.is_unique()).map_or(0, Bytes::len);
+        Self { hash: hash(&change.key), change, old_bytes }
     }
 
     pub fn change(&self) -> &DocumentChange {
@@ -43,16 +55,25 @@ impl Changed {
     /// This and a later change of the same document.
     #[must_use]
     pub fn and_then(&self, later: &DocumentChange) -> Self {
-        Self { hash: self.hash, change: self.change.and_then(later) }
+        Self { hash: self.hash, change: self.change.and_then(later), old_bytes: self.old_bytes }
     }
 
-    /// What it takes in memory, roughly. What was there before mostly belongs to an older run.
+    /// What it takes in memory, roughly.
     pub fn bytes(&self) -> usize {
-        CHANGE_COST + self.change.key.len() + self.change.new.as_ref().map_or(0, Bytes::len)
+        let new_bytes = self.change.new.as_ref().map_or(0, Bytes::len);
+        CHANGE_COST + self.change.key.len() + new_bytes + self.old_bytes
     }
 }
 
-/// Where a document is, and the half of its hash that the table does not go by.
+fn make_index(documents: &[Arc<Changed>]) -> Arc<IndexRows> {
+    let (mut changes, mut gathered) = (IndexChanges::default(), Gathered::default());
+    for changed in documents {
+        changes.tell(&changed.change, |key, is_put| gathered.push(key, is_put));
+    }
+    Arc::new(gathered.in_order())
+}
+
+/// The half of a document's hash that the table does not go by, and where the document is.
 type Place = (u32, u32);
 
 fn place(hash: u64, at: usize) -> Place {
@@ -66,8 +87,9 @@ pub struct Run {
     places: HashTable<Place>,
     in_order: OnceLock<Vec<u32>>,
     index: OnceLock<Arc<IndexRows>>,
-    /// Whether there are rows of indexes that do not follow from its documents.
-    has_other_rows: bool,
+    /// The runs that have the rows of indexes, the oldest first, as long as there is no index. They must not be made
+    /// of the documents where there are any: rows may be among them that do not follow from documents.
+    parts: Mutex<Vec<Arc<Run>>>,
     bytes: usize,
 }
 
@@ -75,18 +97,15 @@ impl Run {
     /// Of documents that are there once each.
     pub fn new(documents: Vec<Arc<Changed>>) -> Self {
         let mut run = Self::with_capacity(documents.len());
-        for changed in documents {
-            run.push(changed);
-        }
+        documents.into_iter().for_each(|changed| run.push(changed));
         run
     }
 
     /// Of rows of indexes alone.
-    pub fn of_index_rows(rows: Vec<RowChange>) -> Self {
+    pub fn of_index_rows(rows: &[RowChange]) -> Self {
         let mut gathered = Gathered::default();
         rows.iter().for_each(|(key, value)| gathered.push(key, value.is_some()));
-        let index = OnceLock::from(Arc::new(gathered.in_order()));
-        Self { index, has_other_rows: true, ..Self::default() }
+        Self { index: OnceLock::from(Arc::new(gathered.in_order())), ..Self::default() }
     }
 
     fn with_capacity(documents: usize) -> Self {
@@ -105,30 +124,53 @@ impl Run {
         self.places.insert_unique(hash, place(hash, at), |(_, at)| documents[*at as usize].hash);
     }
 
-    /// One run of several neighbours, the oldest first. Of a document that is in more than one, what it was before the
-    /// first is kept, and what it is after the last.
-    pub fn merge(runs: &[Arc<Self>]) -> Self {
-        let mut merged = Self::with_capacity(runs.iter().map(|run| run.len()).sum());
+    /// The documents of several neighbours, the oldest first. Of one that is in more than one of them, what it was
+    /// before the first is kept, and what it is after the last.
+    pub fn of_documents(runs: &[Arc<Self>]) -> Self {
+        let mut merged = Self::with_capacity(runs.iter().map(|run| run.documents.len()).sum());
         for run in runs.iter().rev() {
             for older in &run.documents {
                 match merged.find(older.hash, &older.change.key) {
                     None => merged.push(older.clone()),
                     Some(at) => {
-                        let both = older.and_then(&merged.documents[at].change);
-                        merged.documents[at] = Arc::new(both);
+                        let both = Arc::new(older.and_then(&merged.documents[at].change));
+                        merged.bytes = merged.bytes + both.bytes() - merged.documents[at].bytes();
+                        merged.documents[at] = both;
                     }
                 }
             }
         }
-        // Rows that do not follow from documents must be kept. Otherwise whoever asked for the rows of the largest run
-        // will ask again, and to merge them costs less than to make them anew.
-        merged.has_other_rows = runs.iter().any(|run| run.has_other_rows);
-        let largest = runs.iter().max_by_key(|run| run.len());
-        if merged.has_other_rows || largest.is_some_and(|run| run.index.get().is_some()) {
-            let rows: Vec<&IndexRows> = runs.iter().rev().map(|run| run.index()).collect();
-            merged.index = Arc::new(IndexRows::merge(&rows)).into();
+        merged
+    }
+
+    /// One run of several neighbours, the oldest first.
+    pub fn merge(runs: &[Arc<Self>]) -> Self {
+        let mut merged = Self::of_documents(runs);
+        if runs.iter().any(|run| run.has_rows_of_indexes()) {
+            *merged.parts.get_mut() = runs.iter().flat_map(Self::places_of_rows).collect();
+            if merged.parts.get_mut().len() > MOST_PARTS {
+                merged.prepare();
+            }
         }
         merged
+    }
+
+    fn has_rows_of_indexes(&self) -> bool {
+        self.index.get().is_some() || !self.parts.lock().is_empty()
+    }
+
+    /// The runs that have its rows of indexes, or make them of their documents; the oldest first.
+    fn places_of_rows(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        let parts = self.parts.lock().clone();
+        if self.index.get().is_some() || parts.is_empty() { vec![self.clone()] } else { parts }
+    }
+
+    /// How much work it is to merge it.
+    pub fn weight(&self) -> usize {
+        // Rows without documents must be merged too, and so must runs that are all but empty.
+        let rows =
+            if self.documents.is_empty() { self.index.get().map_or(0, |index| index.len()) } else { 0 };
+        1 + self.documents.len() + rows
     }
 
     /// How many documents it has.
@@ -138,7 +180,9 @@ impl Run {
 
     /// What it takes in memory, roughly.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.index.get().map_or(0, |index| index.bytes())
+        let own = self.index.get().map_or(0, |index| index.bytes());
+        let of_parts = |part: &Arc<Self>| part.index.get().map_or(0, |index| index.bytes());
+        self.bytes + own + self.parts.lock().iter().map(of_parts).sum::<usize>()
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
@@ -160,24 +204,6 @@ impl Run {
         })
     }
 
-    /// The rows of indexes. Whoever asked will ask again, so they are kept.
-    pub fn index(&self) -> &IndexRows {
-        self.index.get_or_init(|| self.make_index())
-    }
-
-    /// The rows of indexes, for one time.
-    pub fn index_once(&self) -> Arc<IndexRows> {
-        self.index.get().cloned().unwrap_or_else(|| self.make_index())
-    }
-
-    fn make_index(&self) -> Arc<IndexRows> {
-        let (mut changes, mut gathered) = (IndexChanges::default(), Gathered::default());
-        for changed in &self.documents {
-            changes.tell(&changed.change, |key, is_put| gathered.push(key, is_put));
-        }
-        Arc::new(gathered.in_order())
-    }
-
     /// The rows of all documents in order.
     pub fn documents(&self) -> impl DoubleEndedIterator<Item = Row> + '_ {
         self.rows(self.in_order())
@@ -194,5 +220,45 @@ impl Run {
 
     fn rows<'a>(&'a self, order: &'a [u32]) -> impl DoubleEndedIterator<Item = Row> + use<'a> {
         order.iter().map(|at| self.documents[*at as usize].row())
+    }
+
+    fn own_index(&self) -> Arc<IndexRows> {
+        self.index.get_or_init(|| make_index(&self.documents)).clone()
+    }
+
+    /// The rows of indexes, the newest first. Who asked will ask again, so those that had to be made are kept.
+    pub fn indexes(&self) -> Vec<Arc<IndexRows>> {
+        let parts = if self.index.get().is_some() { Vec::new() } else { self.parts.lock().clone() };
+        // Where the parts were merged a moment ago there is an index, and it is not made of documents.
+        if parts.is_empty() {
+            return vec![self.own_index()];
+        }
+        parts.iter().rev().map(|part| part.own_index()).collect()
+    }
+
+    /// The rows of indexes, the newest first, for one time.
+    pub fn indexes_once(&self) -> Vec<Arc<IndexRows>> {
+        if self.has_rows_of_indexes() {
+            return self.indexes();
+        }
+        self.documents.chunks(PIECE).map(make_index).collect()
+    }
+
+    /// Makes the rows of indexes before somebody asks for them.
+    pub fn prepare(&self) {
+        let rows = self.indexes();
+        if rows.len() > FEW_PARTS {
+            // Someone else may have done so meanwhile.
+            let _ = self.index.set(Arc::new(IndexRows::merge(&rows)));
+            drop(std::mem::take(&mut *self.parts.lock()));
+        }
+    }
+
+    /// Whether the rows of indexes are there.
+    pub fn is_prepared(&self) -> bool {
+        let parts = self.parts.lock();
+        let is_made = |part: &Arc<Self>| part.index.get().is_some();
+        self.index.get().is_some()
+            || (!parts.is_empty() && parts.len() <= FEW_PARTS && parts.iter().all(is_made))
     }
 }

@@ -3,7 +3,7 @@
 use super::write::{write, write_frozen};
 use super::*;
 use crate::disk::RealDisk;
-use prombus_core::collection::{CollectionConfig, CollectionState, FieldPath, Index};
+use prombus_core::collection::{CollectionConfig, CollectionState, FieldPath, INDEX_PREFIX, Index};
 use prombus_core::{Document, Json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -20,9 +20,11 @@ enum Step {
     Put(u32, String, Value),
     Remove(u32, String),
     /// What these do is taken back.
-    Fail(Vec<(u32, String, Option<Value>)>),
+    Fail(Vec<(u32, String, Option<Value>)>, u32, usize),
     /// A collection has other indexes from now on.
     Index(u32, usize),
+    /// Rows of indexes are made before somebody asks for them.
+    Prepare,
     /// Somebody looks from here, and again at the end.
     Look,
     Freeze,
@@ -30,7 +32,7 @@ enum Step {
     Merge(usize, usize),
     /// A collection is of no use any more.
     Forget(u32),
-    Range(u32, bool),
+    Range(u32, String, bool),
 }
 
 /// Few keys, so that they meet; some are the start of others.
@@ -56,14 +58,17 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (number(), key(), body()).prop_map(|(number, key, body)| Step::Put(number, key, body)),
         8 => (number(), key()).prop_map(|(number, key)| Step::Remove(number, key)),
-        3 => prop::collection::vec(change, 0..9).prop_map(Step::Fail),
+        3 => (prop::collection::vec(change, 0..9), number(), 0usize..3)
+            .prop_map(|(changes, number, indexes)| Step::Fail(changes, number, indexes)),
         1 => (number(), 0usize..3).prop_map(|(number, indexes)| Step::Index(number, indexes)),
         2 => Just(Step::Look),
+        2 => Just(Step::Prepare),
         3 => Just(Step::Freeze),
         3 => Just(Step::WriteTable),
         2 => (0usize..6, 2usize..5).prop_map(|(from, count)| Step::Merge(from, count)),
         1 => number().prop_map(Step::Forget),
-        6 => (number(), any::<bool>()).prop_map(|(number, reverse)| Step::Range(number, reverse)),
+        6 => (number(), key(), any::<bool>())
+            .prop_map(|(number, from, reverse)| Step::Range(number, from, reverse)),
     ]
 }
 
@@ -107,6 +112,28 @@ impl World<'_> {
         self.rows.change(change);
     }
 
+    fn index(&mut self, number: u32, which: usize) {
+        let before = self.states[number as usize].clone();
+        let after = CollectionState { config: indexes(which).into(), ..before.clone() };
+        let changes = collection::backfill(&self.rows, &before, &after).unwrap();
+        self.put(changes.clone());
+        self.rows.change_indexes(&changes);
+        self.states[number as usize] = after;
+    }
+
+    /// Ranges from somewhere within: documents from a key on, and what lies between any two rows of indexes.
+    fn compare_some(&self, number: u32, from: &str, reverse: bool) {
+        let Range { start, end } = all_of(1, number);
+        compare(&self.rows, &self.model, [&start, from.as_bytes()].concat().into()..end, reverse);
+        let all = all_of(2, number);
+        let keys: Vec<Bytes> = self.model.range(all.clone()).map(|(key, _)| key.clone()).collect();
+        let (first, last) = (keys.len() / 3, 2 * keys.len() / 3);
+        let bound = |at: usize| keys.get(at).cloned().unwrap_or_else(|| all.end.clone());
+        compare(&self.rows, &self.model, all.start.clone()..bound(last), reverse);
+        compare(&self.rows, &self.model, bound(first)..bound(last), reverse);
+        compare(&self.rows, &self.model, bound(last)..all.end, reverse);
+    }
+
     /// What the model makes of changed rows.
     fn put(&mut self, rows: Vec<RowChange>) {
         for (key, value) in rows {
@@ -121,20 +148,22 @@ impl World<'_> {
         match step {
             Step::Put(number, key, body) => self.set(number, &key, Some(body)),
             Step::Remove(number, key) => self.set(number, &key, None),
-            Step::Fail(changes) => {
+            Step::Fail(changes, number, which) => {
                 let before = (self.rows.clone(), self.model.clone(), self.states.clone());
-                for (number, key, body) in changes {
+                let half = changes.len() / 2;
+                for (n, (number, key, body)) in changes.into_iter().enumerate() {
+                    if n == half {
+                        self.index(number, which);
+                    }
                     self.set(number, &key, body);
                 }
+                self.index(number, which);
                 (self.rows, self.model, self.states) = before;
             }
-            Step::Index(number, which) => {
-                let before = self.states[number as usize].clone();
-                let after = CollectionState { config: indexes(which).into(), ..before.clone() };
-                let changes = collection::backfill(&self.rows, &before, &after).unwrap();
-                self.put(changes.clone());
-                self.rows.change_indexes(changes);
-                self.states[number as usize] = after;
+            Step::Index(number, which) => self.index(number, which),
+            Step::Prepare => {
+                self.rows.prepare();
+                assert!(self.rows.is_prepared());
             }
             Step::Look => self.views.push((self.rows.clone(), self.model.clone())),
             Step::Freeze => {
@@ -145,11 +174,7 @@ impl World<'_> {
             Step::WriteTable => self.write_table(&|_| true),
             Step::Merge(from, count) => self.merge(from, count, &|_| true),
             Step::Forget(number) => self.forget(number),
-            Step::Range(number, reverse) => {
-                for kind in [1, 2] {
-                    compare(&self.rows, &self.model, all_of(kind, number), reverse);
-                }
-            }
+            Step::Range(number, from, reverse) => self.compare_some(number, &from, reverse),
         }
     }
 
@@ -160,7 +185,8 @@ impl World<'_> {
         let rows = self.rows.clone();
         let table = write_frozen(self.target(), &rows, keep).unwrap();
         let tables = self.rows.tables().with_newer(table);
-        self.rows.replace_frozen(Arc::new(tables));
+        let kept = self.rows.frozen().cloned().unwrap_or_default().for_lookups();
+        self.rows.replace_frozen(Arc::new(tables), kept);
         assert!(self.rows.frozen().is_none());
     }
 
@@ -188,7 +214,34 @@ impl World<'_> {
         self.states[number as usize] = CollectionState::new(name, number, (*config).clone());
     }
 
+    /// The rows of indexes as they follow from the documents alone.
+    fn compare_indexes(&self) {
+        for state in &self.states {
+            let none = CollectionState { config: Arc::default(), ..state.clone() };
+            // What comes of no indexes when they become those of the collection; the one by time is always there.
+            let made = collection::backfill(&self.rows, &none, state).unwrap();
+            let by_time: Vec<Bytes> = {
+                let documents = collection::scan(&self.rows, state, None, usize::MAX).unwrap();
+                let tail = |document: &Document| {
+                    [&document.ts.to_be_bytes()[..], document.key.as_bytes()].concat().into()
+                };
+                documents.iter().map(tail).collect()
+            };
+            let found: Vec<Bytes> =
+                self.rows.range(all_of(2, state.number), false).map(|row| row.unwrap().0).collect();
+            assert_eq!(found.len(), made.len() + by_time.len());
+            for (row, value) in made {
+                assert!(value.is_some() && found.contains(&row));
+            }
+            for tail in by_time {
+                let is_it = |row: &&Bytes| row.len() == INDEX_PREFIX + tail.len() && row.ends_with(&tail);
+                assert!(found.iter().any(|row| is_it(&row)));
+            }
+        }
+    }
+
     fn compare_all(&self) {
+        self.compare_indexes();
         let now = (self.rows.clone(), self.model.clone());
         for (rows, model) in self.views.iter().chain([&now]) {
             for (number, reverse) in (0..COLLECTIONS).flat_map(|number| [(number, false), (number, true)]) {
@@ -263,6 +316,34 @@ fn one_table(dir: &Path, rows: u32) -> Arc<Table> {
     };
     let target = Target { disk: &RealDisk, dir, number: 1 };
     write(target, rows as usize, (0..rows).map(row)).unwrap().unwrap()
+}
+
+/// What documents take in memory is counted: as they are, and as they were where nobody else has that.
+#[test]
+fn what_is_in_memory_is_counted() {
+    const SIZE: usize = 100_000;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("state")).unwrap();
+    let states = vec![CollectionState::new("c".into(), 0, indexes(1))];
+    let (rows, model, views) = (Rows::default(), Model::new(), Vec::new());
+    let mut world = World { dir: dir.path(), next: 0, states, rows, model, views };
+    let large = || Some(json!({"a": 1, "rest": "x".repeat(SIZE)}));
+    let key = |n: usize| format!("k{n}");
+    let is_about = |bytes: usize, count: usize| (count * SIZE..count * SIZE + SIZE).contains(&bytes);
+    (0..10).for_each(|n| world.set(0, &key(n), large()));
+    assert!(is_about(world.rows.active_bytes(), 10), "{}", world.rows.active_bytes());
+    (0..10).for_each(|n| world.set(0, &key(n), Some(json!({"a": 2}))));
+    assert!(is_about(world.rows.active_bytes(), 0), "what is replaced here is gone");
+    (0..10).for_each(|n| world.set(0, &key(n), large()));
+    world.rows.freeze();
+    world.write_table(&|_| true);
+    assert_eq!(world.rows.active_bytes(), 0);
+    (0..4).for_each(|n| world.set(0, &key(n), None));
+    assert!(is_about(world.rows.active_bytes(), 0), "what was there is kept anyway");
+    world.rows.kept = Overlay::default();
+    (4..10).for_each(|n| world.set(0, &key(n), None));
+    assert!(is_about(world.rows.active_bytes(), 6), "what was there was read for this");
+    world.compare_all();
 }
 
 #[test]
