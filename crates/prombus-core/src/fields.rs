@@ -10,7 +10,10 @@ use std::fmt;
 
 /// The fields of an object in the order of their names. Of a name that is there twice, the last one counts.
 #[derive(Debug)]
-pub struct Fields<'a>(Vec<Field<'a>>);
+pub struct Fields<'a> {
+    fields: Vec<Field<'a>>,
+    has_repeats: bool,
+}
 
 /// A field, whose value is read at most once.
 #[derive(Debug)]
@@ -71,6 +74,7 @@ impl<'a> Fields<'a> {
         let mut fields: Vec<Field<'a>> =
             serde_json::Deserializer::from_slice(json.as_bytes()).deserialize_map(Object).ok()?;
         fields.sort_by(|a, b| a.name.cmp(&b.name));
+        let all = fields.len();
         // The sort is stable, so the last one of a name stands behind the others.
         fields.dedup_by(|later, earlier| {
             let is_same = later.name == earlier.name;
@@ -79,17 +83,23 @@ impl<'a> Fields<'a> {
             }
             is_same
         });
-        Some(Self(fields))
+        Some(Self { has_repeats: fields.len() < all, fields })
     }
 
     /// The field with this name.
     pub fn get(&self, name: &str) -> Option<&Field<'a>> {
-        self.0.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|at| &self.0[at])
+        let at = self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()?;
+        self.fields.get(at)
     }
 
     /// All fields.
     pub fn iter(&self) -> impl Iterator<Item = &Field<'a>> {
-        self.0.iter()
+        self.fields.iter()
+    }
+
+    /// Whether there was more than these: a name twice.
+    pub fn has_repeats(&self) -> bool {
+        self.has_repeats
     }
 }
 
@@ -153,6 +163,9 @@ mod tests {
         assert_eq!(text("d"), None);
         assert_eq!(fields.iter().map(Field::name).collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(fields.get("c").unwrap().value().unwrap(), "\"");
+        assert!(
+            fields.has_repeats() && !Fields::of(&Json::parse("{}".into()).unwrap()).unwrap().has_repeats()
+        );
         assert!(Fields::of(&Json::parse("[1]".into()).unwrap()).is_none());
     }
 

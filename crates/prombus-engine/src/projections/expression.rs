@@ -46,13 +46,13 @@ impl<'a> Facts<'a> {
         let fields = Fields::of(&event.payload);
         let facts = Self { event, fields, payload: OnceCell::new(), operand: OnceCell::new() };
         match &facts.fields {
-            Some(fields) => {
+            Some(fields) if !fields.has_repeats() => {
                 // Even of what no expression asks for: an event is usable as a whole, or not at all.
                 for field in fields.iter().filter(|field| !field.is_normal()) {
                     field.value().map_err(unusable)?;
                 }
             }
-            None => drop(facts.payload()?),
+            _ => drop(facts.payload()?),
         }
         Ok(facts)
     }
@@ -283,7 +283,13 @@ mod tests {
     /// Otherwise an expression that decides over life and death would not hold, and the others would go on.
     #[test]
     fn a_payload_is_usable_as_a_whole_or_not_at_all() {
-        for bad in [r#"{"k":1,"junk":1e400}"#, r#"{"k":1,"_ts":[1e400]}"#, r#"{"k":"\ud800"}"#, "[1e400]"] {
+        for bad in [
+            r#"{"k":1,"junk":1e400}"#,
+            r#"{"k":1,"_ts":[1e400]}"#,
+            r#"{"k":"\ud800"}"#,
+            r#"{"k":1e400,"k":1}"#,
+            "[1e400]",
+        ] {
             let mut event = event(None, 0, &Value::Null);
             event.payload = Json::parse(bad.into()).unwrap();
             let error = Facts::of(&event).err().unwrap_or_default();
