@@ -1,6 +1,7 @@
 //! Changed rows of indexes, packed and in order.
 
 use super::Row;
+use super::merged::Merged;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use prombus_core::collection::INDEX_PREFIX;
@@ -74,31 +75,17 @@ impl Gathered {
 
 impl IndexRows {
     /// The rows of all of `sources`, the newest first; of a row that is in more than one, the newest has the say.
-    pub fn merge(sources: &[Arc<Self>]) -> Self {
-        let (rows, bytes) = sources
-            .iter()
-            .fold((0, 0), |(rows, bytes), source| (rows + source.ends.len(), bytes + source.keys.len()));
+    pub fn merge(sources: Vec<Arc<Self>>) -> Self {
+        let size = |(rows, bytes): (usize, usize), source: &Arc<Self>| {
+            (rows + source.len(), bytes + source.keys.len())
+        };
+        let (rows, bytes) = sources.iter().fold((0, 0), size);
         let mut packed = Packer::with_capacity(rows, bytes);
-        let mut next = vec![0; sources.len()];
-        let head =
-            |next: &[usize], n: usize| (next[n] < sources[n].ends.len()).then(|| sources[n].key(next[n]));
-        loop {
-            let mut least: Option<(usize, &[u8])> = None;
-            for n in 0..sources.len() {
-                if let Some(key) = head(&next, n)
-                    && least.is_none_or(|(_, least)| key < least)
-                {
-                    least = Some((n, key));
-                }
-            }
-            let Some((newest, key)) = least else { return packed.finish() };
-            packed.push(key, sources[newest].is_put(next[newest]));
-            for n in newest..sources.len() {
-                if head(&next, n) == Some(key) {
-                    next[n] += 1;
-                }
-            }
+        // Nothing can go wrong with rows in memory.
+        for (key, value) in Merged::of_indexes(sources).flatten() {
+            packed.push(&key, value.is_some());
         }
+        packed.finish()
     }
 
     fn place(&self, at: usize) -> Range<usize> {
@@ -110,12 +97,9 @@ impl IndexRows {
         &self.keys[self.place(at)]
     }
 
-    fn is_put(&self, at: usize) -> bool {
-        self.ends[at] & 1 == 1
-    }
-
     fn row(&self, at: usize) -> Row {
-        (self.keys.slice(self.place(at)), self.is_put(at).then(Bytes::new))
+        let is_put = self.ends[at] & 1 == 1;
+        (self.keys.slice(self.place(at)), is_put.then(Bytes::new))
     }
 
     /// What it takes in memory.

@@ -1,7 +1,9 @@
 //! Several sources of rows as one: of a row that is in more than one, the newest source has the say.
 
 use super::Row;
+use super::index::IndexRows;
 use std::io;
+use std::sync::Arc;
 
 /// Rows in order, from one source.
 pub type Source<'a> = Box<dyn Iterator<Item = io::Result<Row>> + 'a>;
@@ -24,6 +26,12 @@ impl<'a> Merged<'a> {
         let mut merged = Self { sources, heads, reverse, failed: None };
         (0..merged.sources.len()).for_each(|source| merged.advance(source));
         merged
+    }
+
+    /// Merges rows of indexes, the newest first.
+    pub fn of_indexes(indexes: Vec<Arc<IndexRows>>) -> Self {
+        let sources = indexes.into_iter().map(|index| Box::new(index.iter().map(Ok)) as Source<'a>);
+        Self::new(sources.collect(), false)
     }
 
     fn advance(&mut self, source: usize) {

@@ -249,7 +249,7 @@ impl Run {
         let rows = self.indexes();
         if rows.len() > FEW_PARTS {
             // Someone else may have done so meanwhile.
-            let _ = self.index.set(Arc::new(IndexRows::merge(&rows)));
+            let _ = self.index.set(Arc::new(IndexRows::merge(rows)));
             drop(std::mem::take(&mut *self.parts.lock()));
         }
     }

@@ -1,6 +1,6 @@
 //! Writing a table, from front to back, from rows in order.
 
-use super::merged::{Merged, Source};
+use super::merged::Merged;
 use super::table::{self, Header, Table};
 use super::{Row, Rows, block};
 use crate::bloom::Bloom;
@@ -57,8 +57,7 @@ pub fn write_frozen(
     let Some(frozen) = rows.frozen() else { return Ok(None) };
     let is_oldest = rows.tables().list().is_empty();
     let run = frozen.clone().merged();
-    let indexes = run.indexes_once().into_iter().map(|index| Box::new(index.iter().map(Ok)) as Source<'_>);
-    let rows = run.documents().map(Ok).chain(Merged::new(indexes.collect(), false));
+    let rows = run.documents().map(Ok).chain(Merged::of_indexes(run.indexes_once()));
     let rows = rows.filter(|row| match row {
         Ok((key, value)) => (value.is_some() || !is_oldest) && keep(key),
         Err(_) => true,
