@@ -63,6 +63,14 @@ pub trait EventLog: Send + Sync {
     /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 
+    /// A time after `past` by which the topic is complete: every event that was recorded before it can be read now,
+    /// and every event to come is recorded at it or later. It never falls. Where recorded time is not past `past`
+    /// yet, it moves on, whatever the clock says.
+    ///
+    /// With this, events of several partitions can be put in one order that is the same for everyone: that of
+    /// recorded time, then partition, then offset.
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError>;
+
     /// Waits until more than `after` is visible, and says how much is. May wake for nothing; never misses.
     /// Sequences count what this open store has seen: they mean nothing to another one, or after a restart.
     async fn changed(&self, after: Sequence) -> Sequence;

@@ -64,6 +64,10 @@ impl EventLog for Layered {
         self.log.history(request).await
     }
 
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.log.horizon(topic, past).await
+    }
+
     async fn changed(&self, after: Sequence) -> Sequence {
         self.log.changed(after).await
     }

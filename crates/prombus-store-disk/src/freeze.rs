@@ -1,4 +1,5 @@
-//! When the writer sets changed rows apart for a table, takes over tables, and waits because memory is full.
+//! What the writer does between batches: it sets changed rows apart for a table, takes over tables, waits because
+//! memory is full, and lets recorded time move on.
 //!
 //! Rows are set apart only when everything that was written is flushed: a table must never hold what the journal
 //! might lose.
@@ -16,6 +17,7 @@ impl Writer {
     pub(crate) fn note(&mut self, message: Message) {
         match message {
             Message::Commit(job) => self.arrived.push_back(job),
+            Message::Horizon(horizon) => self.horizons.push(horizon),
             Message::Tables(new) => {
                 let kept = new.kept.or_else(|| self.handover.take().and_then(|old| old.kept));
                 self.handover = Some(Handover { kept, ..new });
@@ -25,11 +27,14 @@ impl Writer {
         }
     }
 
-    /// Between two batches: takes over tables, and sets rows apart where that is due.
+    /// Between two batches: takes over tables, sets rows apart where that is due, and lets recorded time move on.
     pub(crate) fn between_batches(&mut self) {
         if self.shared.failed().is_some() {
+            // Whoever waits learns that it is in vain.
+            self.horizons.clear();
             return;
         }
+        self.move_time_on();
         if let Some(Handover { tables, kept }) = self.handover.take() {
             let rows = &mut self.stage.view.rows;
             let mut forgotten = None;
@@ -50,6 +55,19 @@ impl Writer {
             self.prepare();
         }
         self.checkpoint_if_due();
+    }
+
+    /// Everything that was recorded so far is in the state that is shown, and what comes is recorded later.
+    fn move_time_on(&mut self) {
+        let Some(past) = self.horizons.iter().map(|horizon| horizon.past).max() else { return };
+        let recorded = &mut self.stage.view.last_recorded_ts;
+        *recorded = (*recorded).max(past.saturating_add(1));
+        self.show_between();
+        let now = self.stage.view.last_recorded_ts;
+        for horizon in self.horizons.drain(..) {
+            // Whoever no longer waits does not want to know.
+            let _ = horizon.answer.send(now);
+        }
     }
 
     /// Has rows of indexes made, off the way, so that who asks for a list does not have to.

@@ -5,7 +5,7 @@ use crate::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
 use crate::snapshot::Snapshot;
-use crate::writer::{Handle, Job, Message, Start, Writer};
+use crate::writer::{Handle, Horizon, Job, Message, Start, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::{
@@ -140,9 +140,19 @@ impl DiskStore {
         Snapshot { view, parts: self.shared.parts() }
     }
 
+    fn failure(&self) -> String {
+        self.shared.failed().unwrap_or_else(|| "the store is closed".to_owned())
+    }
+
     fn unavailable(&self) -> CommitError {
-        let failure = self.shared.failed().unwrap_or_else(|| "the store is closed".to_owned());
-        CommitError::Unavailable(failure)
+        CommitError::Unavailable(self.failure())
+    }
+
+    /// Tells the writer something. Where it is gone, who waits for an answer learns that from the lack of one.
+    fn tell(&self, message: Message) {
+        if let Some(queue) = &*self.queue.lock() {
+            let _ = queue.send(message);
+        }
     }
 
     /// Tells the writer, and through it the others, that nothing more comes.
@@ -219,11 +229,7 @@ impl EventLog for DiskStore {
         let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
-        let job = Message::Commit(Job { commit, answer, permit });
-        let sent = self.queue.lock().as_ref().is_some_and(|queue| queue.send(job).is_ok());
-        if !sent {
-            return Err(self.unavailable());
-        }
+        self.tell(Message::Commit(Job { commit, answer, permit }));
         answered.await.map_err(|_| self.unavailable())?
     }
 
@@ -249,6 +255,20 @@ impl EventLog for DiskStore {
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.snapshot().history(&request)
+    }
+
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        let view = self.shared.view();
+        if !view.topics.contains_key(topic) {
+            return Err(ReadError::TopicNotFound(topic.clone()));
+        }
+        if view.last_recorded_ts > past {
+            return Ok(view.last_recorded_ts);
+        }
+        let (answer, answered) = oneshot::channel();
+        let unavailable = |_| ReadError::Unavailable(self.failure());
+        self.tell(Message::Horizon(Horizon { past, answer }));
+        answered.await.map_err(unavailable)
     }
 
     async fn changed(&self, after: Sequence) -> Sequence {

@@ -45,12 +45,22 @@ pub struct Job {
 pub enum Message {
     /// Something to commit.
     Commit(Job),
+    /// Recorded time is to move on.
+    Horizon(Horizon),
     /// New tables.
     Tables(Handover),
     /// Tables cannot be written for the time being.
     Stuck(CommitError),
     /// Nothing comes after this.
     Stop,
+}
+
+/// A time that recorded time is to be past, and who waits for that.
+pub struct Horizon {
+    /// The time.
+    pub past: u64,
+    /// Who waits; told what recorded time is then.
+    pub answer: oneshot::Sender<u64>,
 }
 
 /// Tables to put in the place of those that are there.
@@ -80,6 +90,8 @@ pub struct Writer {
     carried: VecDeque<Job>,
     /// Commits that came while something else was waited for.
     pub(crate) arrived: VecDeque<Job>,
+    /// Who waits for recorded time to move on, which it does at the end of the batch.
+    pub(crate) horizons: Vec<Horizon>,
     /// Tables that wait for the end of the batch.
     pub(crate) handover: Option<Handover>,
     /// Whether a checkpoint was asked for that is not there yet. Only then are rows frozen.
@@ -126,6 +138,7 @@ impl Writer {
             dirty_since: None,
             carried: VecDeque::new(),
             arrived: VecDeque::new(),
+            horizons: Vec::new(),
             handover: None,
             is_checkpointing: false,
             has_rolled: false,

@@ -4,7 +4,7 @@
 
 use prombus_core::ManualClock;
 use prombus_store_disk::{DiskOptions, DiskStore};
-use prombus_testkit::Subject;
+use prombus_testkit::{Reopen, Subject};
 use std::sync::Arc;
 
 const USUAL: u64 = 8 << 20;
@@ -13,16 +13,16 @@ const TINY: u64 = 2 << 10;
 async fn store(part_bytes: u64) -> Subject {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
-    let rows_in_memory = part_bytes as usize / 4;
     let options = DiskOptions {
         part_bytes,
-        rows_in_memory,
+        rows_in_memory: part_bytes as usize / 4,
         clock: clock.clone(),
         seed: 1,
         ..DiskOptions::new(dir.path())
     };
-    let store = DiskStore::open(options).unwrap();
-    Subject { keep: Box::new(dir), ..Subject::new(store, clock) }
+    let open = move || Subject::new(DiskStore::open(options.clone()).unwrap(), clock.clone());
+    let opened = open();
+    Subject { keep: Box::new(Reopen { keep: Box::new(dir), open: Box::new(open) }), ..opened }
 }
 
 mod usual {

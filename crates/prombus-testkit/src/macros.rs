@@ -101,6 +101,10 @@ macro_rules! log_exact_conformance {
             the_clock_says_when_an_event_was_recorded
             ids_and_recorded_ts_survive_a_clock_that_steps_back
             made_ids_grow_however_many_commit
+            what_comes_after_a_horizon_is_not_before_it
+            a_horizon_outlives_the_store
+            a_horizon_is_of_a_topic_that_is_there
+            everything_before_a_horizon_can_be_read
             an_id_is_remembered_for_its_window
             after_its_window_an_id_means_nothing
             the_window_goes_by_recorded_time

@@ -187,6 +187,10 @@ impl EventLog for LiveLog {
         self.http.history(request).await
     }
 
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.http.horizon(topic, past).await
+    }
+
     async fn changed(&self, after: Sequence) -> Sequence {
         let mut commits = self.commits.subscribe();
         let now = commits.wait_for(|now| *now > after.0).await;

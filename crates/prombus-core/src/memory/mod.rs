@@ -157,6 +157,15 @@ impl EventLog for MemoryStore {
         })
     }
 
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        let mut state = self.state.write();
+        if !state.topics.contains_key(topic) {
+            return Err(ReadError::TopicNotFound(topic.clone()));
+        }
+        state.last_recorded_ts = state.last_recorded_ts.max(past.saturating_add(1));
+        Ok(state.last_recorded_ts)
+    }
+
     async fn changed(&self, after: Sequence) -> Sequence {
         let mut visible = self.visible.subscribe();
         match visible.wait_for(|now| *now > after.0).await {

@@ -323,7 +323,7 @@ impl Actor {
         }
         config.extend(self.left_behind().await?);
         let mut cursors = self.without_rebuild_cursors().await?;
-        for (partition, lane) in (0..).zip(&rebuild.lanes) {
+        for (partition, next) in (0..).zip(rebuild.done()) {
             let key = cursor_key(self.setup.topic(), &self.name, false, partition);
             // Nobody else moves it, and nothing is under way.
             let expect_version = self.hub.log.cursor(&key).await?.map_or(0, |cursor| cursor.version);
@@ -332,7 +332,7 @@ impl Actor {
                 incarnation: rebuild.topic().map(|topic| topic.number),
                 expect_version,
                 epoch: Epoch(0),
-                to: Some(CursorTarget { next: Offset(lane.next), detail: Default::default() }),
+                to: Some(CursorTarget { next: Offset(next), detail: Default::default() }),
             });
         }
         let made = self.setup.record.definition.clone();
@@ -355,13 +355,10 @@ impl Actor {
 /// not count.
 fn is_behind(rebuild: &Runner, live: &Runner) -> bool {
     let same = matches!((rebuild.topic(), live.topic()), (Some(rebuilt), Some(live)) if rebuilt.number == live.number);
-    let fewer = rebuild.lanes.len() < live.lanes.len();
-    same && (fewer || rebuild.lanes.iter().zip(&live.lanes).any(|(rebuilt, live)| rebuilt.next < live.next))
+    let (rebuilt, live) = (rebuild.done(), live.done());
+    same && (rebuilt.len() < live.len() || rebuilt.iter().zip(live).any(|(rebuilt, live)| *rebuilt < live))
 }
 
 fn positions_of(runner: &Runner) -> Positions {
-    Positions {
-        topic: runner.topic().map(|topic| topic.number),
-        next: runner.lanes.iter().map(|lane| lane.next).collect(),
-    }
+    Positions { topic: runner.topic().map(|topic| topic.number), next: runner.done() }
 }

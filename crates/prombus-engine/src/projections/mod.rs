@@ -4,6 +4,7 @@ mod actor;
 mod batch;
 mod definition;
 mod expression;
+mod lanes;
 mod plan;
 mod registry;
 mod runner;

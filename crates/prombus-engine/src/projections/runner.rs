@@ -1,26 +1,25 @@
-//! Brings collections up to date with a topic, a page at a time: documents and cursor in one commit.
+//! Brings collections up to date with a topic, a run of events at a time: documents and cursor in one commit.
 //!
 //! While one batch is committed, the next one is read and applied. A batch that is refused for what one of its events
 //! wrote is taken apart, until that event is alone and goes to the dead letters.
 
 use super::batch::{Batch, Projector, by_code, by_plan};
+use super::lanes::{Lane, Lanes, Run, Wanted};
 use super::stored::cursor_key;
 use crate::bus::{Bus, BusError};
 use crate::filter::off_the_runtime;
 use crate::groups::{Failure, letter_of};
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, Documents, Epoch, Event, EventLog, Offset,
-    Partition, ReadError, ReadRequest, Receipt, TopicName, TopicState,
+    Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// So many events are applied in one commit.
-const PAGE_EVENTS: usize = 2_000;
-/// And about so many bytes of them.
-const PAGE_BYTES: usize = 2 << 20;
+/// How long it takes until the clock has gone on.
+const TICK: Duration = Duration::from_millis(1);
 /// How long to wait for room on the disk, or for topics to be deleted.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for a store that cannot be used.
@@ -92,17 +91,6 @@ pub(super) struct Failures {
     pub last: Option<String>,
 }
 
-/// Where it is in a partition.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lane {
-    /// The version of its cursor.
-    pub version: u64,
-    /// The first offset that is not done.
-    pub next: u64,
-    /// The first offset that is not read.
-    read: u64,
-}
-
 /// A batch that is being committed.
 struct Flight {
     answer: JoinHandle<Result<Receipt, BusError>>,
@@ -127,10 +115,8 @@ pub(super) struct Runner {
     /// Whether it makes collections anew.
     rebuild: bool,
     topic: Option<TopicState>,
-    pub lanes: Vec<Lane>,
+    lanes: Lanes,
     flight: Option<Flight>,
-    /// The partition that is read first; each one in turn, so that none is left behind for another.
-    turn: usize,
     pub failures: Failures,
 }
 
@@ -149,9 +135,8 @@ impl Runner {
             topic_name: topic.clone(),
             rebuild,
             topic: None,
-            lanes: Vec::new(),
+            lanes: Lanes::default(),
             flight: None,
-            turn: 0,
             failures: Failures::default(),
         }
     }
@@ -161,13 +146,15 @@ impl Runner {
         self.topic.as_ref()
     }
 
-    /// Does a page, or finds that there is none.
+    /// The first offset that is not done, by partition.
+    pub fn done(&self) -> Vec<u64> {
+        self.lanes.0.iter().map(|lane| lane.next).collect()
+    }
+
+    /// Does a run of events, or finds that there is none.
     pub async fn step(&mut self) -> Result<Step, Stop> {
-        if !self.look_at_topic().await? {
-            return Ok(Step::NoTopic);
-        }
-        let (events, ends) = self.read().await?;
-        // Where events were removed there may be none in a page, and the cursor has to go past that.
+        let Some(Run { events, ends, .. }) = self.read().await? else { return Ok(Step::NoTopic) };
+        // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
             true => None,
             false => Some(self.apply(events).await),
@@ -196,69 +183,68 @@ impl Runner {
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else {
             self.flight = None;
             self.topic = None;
-            self.lanes.clear();
+            self.lanes.0.clear();
             return Ok(false);
         };
         if self.topic.as_ref().is_none_or(|known| known.number != topic.number) {
             self.flight = None;
-            self.lanes.clear();
+            self.lanes.0.clear();
         }
-        for partition in self.lanes.len() as u32..topic.config.partitions {
+        for partition in self.lanes.0.len() as u32..topic.config.partitions {
             let key = cursor_key(&self.topic_name, &self.name, self.rebuild, partition);
             let lane = match self.hub.log.cursor(&key).await? {
-                Some(cursor) => Lane { version: cursor.version, next: cursor.next.0, read: cursor.next.0 },
+                Some(cursor) => Lane::new(cursor.version, cursor.next.0),
                 None => {
-                    let first = self.hub.log.bounds(&self.topic_name, Partition(partition)).await?.first.0;
-                    Lane { version: 0, next: first, read: first }
+                    let bounds = self.hub.log.bounds(&self.topic_name, Partition(partition)).await?;
+                    Lane::new(0, bounds.first.0)
                 }
             };
-            self.lanes.push(lane);
+            self.lanes.0.push(lane);
         }
         self.topic = Some(topic);
         Ok(true)
     }
 
-    /// Whether a partition that came by growth may be read: what the others held then must be done.
-    fn is_open(&self, partition: u32) -> bool {
-        let before = self.topic.as_ref().map_or(&[][..], |topic| topic.before(Partition(partition)));
-        before.iter().zip(&self.lanes).all(|(end, lane)| lane.next >= end.0)
+    /// Reads what comes next in the topic. `None`: there is no such topic.
+    async fn read(&mut self) -> Result<Option<Run>, Stop> {
+        let mut past = 0;
+        loop {
+            // Before the topic is looked at: what a partition holds that it gets later was recorded later.
+            let horizon = match self.hub.log.horizon(&self.topic_name, past).await {
+                Err(ReadError::TopicNotFound(_)) => 0,
+                horizon => horizon?,
+            };
+            if !self.look_at_topic().await? {
+                return Ok(None);
+            }
+            let Some(run) = self.take(horizon).await? else { continue };
+            match self.lanes.first_ahead() {
+                // What is being committed is waited for first.
+                Some(recorded) if run.ends.is_empty() && self.flight.is_none() => past = recorded,
+                _ => return Ok(Some(run)),
+            }
+            // Other events of the same millisecond may still come, and belong before it.
+            if self.hub.clock.now_ms() <= past {
+                tokio::time::sleep(TICK).await;
+            }
+        }
     }
 
-    /// Reads a page, from as many partitions as go into it, and says where it ends in each.
-    async fn read(&mut self) -> Result<(Vec<Event>, BTreeMap<u32, u64>), Stop> {
-        let (mut events, mut ends, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
-        for n in 0..self.lanes.len() {
-            let partition = ((self.turn + n) % self.lanes.len()) as u32;
-            if events.len() >= PAGE_EVENTS || bytes >= PAGE_BYTES || !self.is_open(partition) {
-                continue;
-            }
-            let from = self.lanes[partition as usize].read;
-            let request = ReadRequest {
-                topic: self.topic_name.clone(),
-                partition: Partition(partition),
-                from: Offset(from),
-                limit: PAGE_EVENTS - events.len(),
-                max_bytes: PAGE_BYTES - bytes,
-            };
-            let page = match self.hub.log.read(request).await {
-                Ok(page) => page,
-                Err(ReadError::Gone { first }) => return Err(gone(partition, from, first)),
-                // The next look at the topic says what it is now.
-                Err(ReadError::TopicNotFound(_) | ReadError::NoSuchPartition { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if page.next.0 > from {
-                ends.insert(partition, page.next.0);
-            }
-            bytes += page.events.iter().map(|event| event.payload.len()).sum::<usize>();
-            events.extend(page.events);
+    /// Takes what was recorded before a time. `None`: the topic has grown meanwhile.
+    async fn take(&mut self, horizon: u64) -> Result<Option<Run>, Stop> {
+        // A partition that is alone has none to wait for.
+        let is_alone = self.lanes.0.len() == 1;
+        let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon });
+        while let Some(wanted) = taking.go_on() {
+            taking.read(page(&*self.hub.log, &self.topic_name, wanted).await?);
         }
-        // Only now, because what is read and then dropped for the error of another partition is not read.
-        for (partition, end) in &ends {
-            self.lanes[*partition as usize].read = *end;
+        if is_alone {
+            let topic = self.hub.log.topic(&self.topic_name).await?;
+            if topic.is_some_and(|topic| topic.config.partitions > 1) {
+                return Ok(None);
+            }
         }
-        self.turn = self.turn.wrapping_add(1);
-        Ok((events, ends))
+        Ok(Some(taking.done()))
     }
 
     async fn apply(&self, events: Vec<Event>) -> Batch {
@@ -279,7 +265,7 @@ impl Runner {
         let cursor = |(partition, next): (&u32, &u64)| CursorMove {
             key: cursor_key(&self.topic_name, &self.name, self.rebuild, *partition),
             incarnation,
-            expect_version: self.lanes[*partition as usize].version,
+            expect_version: self.lanes.0[*partition as usize].version,
             epoch: Epoch(0),
             to: Some(CursorTarget { next: Offset(*next), detail: Default::default() }),
         };
@@ -320,9 +306,9 @@ impl Runner {
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
                     self.topic = None;
-                    self.lanes.clear();
+                    self.lanes.0.clear();
                 }
-                self.lanes.iter_mut().for_each(|lane| lane.read = lane.next);
+                self.lanes.go_back();
                 done.map(|()| false)
             }
         }
@@ -330,7 +316,7 @@ impl Runner {
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {
         for (partition, next) in ends {
-            let lane = &mut self.lanes[*partition as usize];
+            let lane = &mut self.lanes.0[*partition as usize];
             lane.version += 1;
             lane.next = *next;
         }
@@ -417,6 +403,24 @@ impl Runner {
 /// Where the events of a batch end in each partition.
 fn ends_of(batch: &Batch) -> BTreeMap<u32, u64> {
     batch.applied.iter().map(|applied| (applied.event.partition.0, applied.event.offset.0 + 1)).collect()
+}
+
+/// What there is of a partition; nothing where it is gone, as the next look at the topic will tell.
+async fn page(log: &dyn EventLog, topic: &TopicName, wanted: Wanted) -> Result<Option<Page>, Stop> {
+    let Wanted { partition, from, limit, max_bytes } = wanted;
+    let request = ReadRequest {
+        topic: topic.clone(),
+        partition: Partition(partition),
+        from: Offset(from),
+        limit,
+        max_bytes,
+    };
+    match log.read(request).await {
+        Ok(page) => Ok(Some(page)),
+        Err(ReadError::Gone { first }) => Err(gone(partition, from, first)),
+        Err(ReadError::TopicNotFound(_) | ReadError::NoSuchPartition { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn gone(partition: u32, from: u64, first: Offset) -> Stop {

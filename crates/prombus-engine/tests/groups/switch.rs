@@ -75,6 +75,10 @@ impl EventLog for Switch {
         self.log()?.history(request).await
     }
 
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.log()?.horizon(topic, past).await
+    }
+
     async fn changed(&self, after: Sequence) -> Sequence {
         match self.log() {
             Ok(log) => log.changed(after).await,

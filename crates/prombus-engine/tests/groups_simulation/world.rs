@@ -165,6 +165,11 @@ impl EventLog for SlowStore {
         self.inner.history(request).await
     }
 
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.before_read().await?;
+        self.inner.horizon(topic, past).await
+    }
+
     async fn changed(&self, after: Sequence) -> Sequence {
         // Not by the store below: it wakes those who wait in an order that no seed decides.
         loop {

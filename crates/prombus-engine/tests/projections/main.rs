@@ -4,6 +4,7 @@
 mod code;
 mod definitions;
 mod exactly_once;
+mod order;
 mod plans;
 mod rebuilds;
 mod stage;
@@ -54,8 +55,14 @@ behaviours! {
         a_new_projection_starts_at_what_is_kept
         one_that_is_behind_what_is_kept_stops_and_says_so
         a_stopped_projection_is_rebuilt_from_a_topic_that_was_made_again
-        whoever_waits_for_an_offset_hears_of_it
-        a_busy_partition_does_not_keep_others_waiting;
+        whoever_waits_for_an_offset_hears_of_it;
+    order:
+        partitions_are_one_sequence_by_recorded_time
+        a_refused_commit_leaves_the_order_as_it_is
+        growth_leaves_the_order_as_it_is
+        growth_is_noticed_at_any_moment
+        a_clock_that_stands_holds_nothing_up
+        many_partitions_give_the_same_to_the_byte;
     definitions:
         the_same_definition_again_changes_nothing
         a_changed_definition_is_for_new_events

@@ -14,6 +14,13 @@ use uuid::Uuid;
 /// Which commits something is about.
 pub type Which = fn(&Commit) -> bool;
 
+/// A way to look at the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    Read,
+    Horizon,
+}
+
 /// How commits are refused.
 pub struct Refusal {
     pub which: Which,
@@ -33,7 +40,9 @@ pub struct Switch {
     refusal: Mutex<Option<Refusal>>,
     /// Which commits wait.
     held: watch::Sender<Option<Which>>,
-    /// How many do.
+    /// Who looks waits.
+    blind: watch::Sender<Option<Look>>,
+    /// How many wait.
     waiting: watch::Sender<usize>,
     /// Events that are removed, by partition and offset.
     holes: Mutex<BTreeSet<(u32, u64)>>,
@@ -48,6 +57,7 @@ impl Switch {
             store: Mutex::new(Some(store)),
             refusal: Mutex::new(None),
             held: watch::Sender::new(None),
+            blind: watch::Sender::new(None),
             waiting: watch::Sender::new(0),
             holes: Mutex::default(),
             closes,
@@ -73,14 +83,20 @@ impl Switch {
         self.held.send_replace(Some(which));
     }
 
-    /// Waits until so many commits wait.
+    /// From here on whoever looks in this way waits.
+    pub fn hold_looks(&self, look: Look) {
+        self.blind.send_replace(Some(look));
+    }
+
+    /// Waits until so many of them wait.
     pub async fn until_held(&self, count: usize) {
         self.waiting.subscribe().wait_for(|waiting| *waiting >= count).await.expect("the switch is there");
     }
 
-    /// Lets all commits go on.
+    /// Lets all of them go on.
     pub fn release(&self) {
         self.held.send_replace(None);
+        self.blind.send_replace(None);
     }
 
     /// Hides an event from those who read pages, as compaction does.
@@ -109,12 +125,11 @@ impl Switch {
         Some((refusal.error.clone(), refusal.happens))
     }
 
-    async fn wait_while_held(&self, commit: &Commit) {
-        let mut held = self.held.subscribe();
-        let is_held = |which: &Option<Which>| which.is_some_and(|which| which(commit));
+    async fn wait_while<T>(&self, held: &watch::Sender<T>, is_held: impl Fn(&T) -> bool) {
+        let mut held = held.subscribe();
         if is_held(&held.borrow()) {
             self.waiting.send_modify(|waiting| *waiting += 1);
-            let _ = held.wait_for(|which| !is_held(which)).await;
+            let _ = held.wait_for(|what| !is_held(what)).await;
             self.waiting.send_modify(|waiting| *waiting -= 1);
         }
     }
@@ -123,7 +138,7 @@ impl Switch {
 #[async_trait]
 impl EventLog for Switch {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
-        self.wait_while_held(&commit).await;
+        self.wait_while(&self.held, |which| which.is_some_and(|which| which(&commit))).await;
         let log = self.log().map_err(|error| CommitError::Unavailable(error.to_string()))?;
         match self.refused(&commit) {
             None => log.commit(commit).await,
@@ -137,6 +152,7 @@ impl EventLog for Switch {
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        self.wait_while(&self.blind, |look| *look == Some(Look::Read)).await;
         let partition = request.partition.0;
         let mut page = self.log()?.read(request).await?;
         let holes = self.holes.lock();
@@ -162,6 +178,11 @@ impl EventLog for Switch {
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.log()?.history(request).await
+    }
+
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.wait_while(&self.blind, |look| *look == Some(Look::Horizon)).await;
+        self.log()?.horizon(topic, past).await
     }
 
     async fn changed(&self, after: Sequence) -> Sequence {

@@ -167,24 +167,3 @@ pub async fn whoever_waits_for_an_offset_hears_of_it(s: Stage) {
     let unowned = s.hub.projections().until_seen("nothing", at(Some(0), 0)).await;
     assert!(matches!(unowned, Err(ProjectionError::Bad(_))), "{unowned:?}");
 }
-
-/// One partition has more than a page, and another one has one event.
-pub async fn a_busy_partition_does_not_keep_others_waiting(s: Stage) {
-    let topic = s.topic("t", 2).await;
-    let key_of = |partition: u32| {
-        let key = |n: u32| format!("k{n}");
-        (0..).map(key).find(|key| prombus_core::hashing::partition_of(key.as_bytes(), 2).0 == partition)
-    };
-    let (busy, quiet) = (key_of(0).expect("a key"), key_of(1).expect("a key"));
-    let events = (0..9_000).map(|_| outgoing(Some(&busy), &json!({"n": 1}))).collect();
-    s.hub.publish(&topic, events).await.expect("events can be published");
-    s.publish(&topic, [(quiet.as_str(), json!({"n": 2}))]).await;
-    // Only two pages can be committed.
-    let error = CommitError::DiskFull;
-    s.log.refuse(Refusal { which: moves_cursors, after: 2, times: usize::MAX, error, happens: false });
-    s.put("p", changelog("t", "c")).await;
-    s.until("p", "two pages are done", |status| status.last_error.is_some()).await;
-    assert_eq!(s.field("c", &quiet, "n").await, json!(2));
-    s.refuse(moves_cursors, 0, CommitError::DiskFull);
-    assert_eq!(s.caught_up("p").await.lag, 0);
-}

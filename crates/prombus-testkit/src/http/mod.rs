@@ -279,6 +279,10 @@ impl EventLog for HttpLog {
         Ok(events)
     }
 
+    async fn horizon(&self, _topic: &TopicName, _past: u64) -> Result<u64, ReadError> {
+        Err(ReadError::Unavailable("HTTP has no words for recorded time".into()))
+    }
+
     async fn changed(&self, after: Sequence) -> Sequence {
         let mut commits = self.commits.subscribe();
         match commits.wait_for(|now| *now > after.0).await {
