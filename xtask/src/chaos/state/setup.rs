@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// The topic that everything counts.
 pub const IN: &str = "state.in";
 /// How many partitions it has.
-pub const PARTITIONS: u32 = 2;
+pub const PARTITIONS: u32 = 3;
 /// The topic that consumers publish to, an event for each that they took.
 pub const OUT: &str = "state.out";
 /// The topic that commits with a `commit_id` publish to.
@@ -20,7 +20,7 @@ pub const GROUP: &str = "work";
 /// The projections.
 pub const PROJECTIONS: [&str; 2] = ["counting", "latest"];
 /// The collections that projections own.
-pub const PROJECTED: [&str; 4] = ["counts", "sums", "pairs", "latest"];
+pub const PROJECTED: [&str; 5] = ["counts", "sums", "pairs", "recent", "latest"];
 /// The fields of `latest`.
 pub const FIELDS: [&str; 4] = ["p", "n", "v", "rev"];
 /// Leases end after this, so that what a member keeps to itself comes back within a round.
@@ -28,7 +28,8 @@ const ACK_TIMEOUT_MS: u64 = 1_000;
 /// No event is given up: a hub that is killed again and again is not its fault.
 const MAX_ATTEMPTS: u32 = 1_000;
 
-/// Counts by key and by partition, and twice the same in a pair, all of it in one commit.
+/// Counts by key and by partition, twice the same in a pair, and what came last over all partitions, all of it in one
+/// commit.
 fn counting() -> Value {
     let add = json!({"seen": "1", "sum": "event.payload.v"});
     let of_partition = |name: &str| format!("\"{name}\" + string(event.partition)");
@@ -37,6 +38,8 @@ fn counting() -> Value {
         {"collection": "sums", "key": of_partition("p"), "inc": add},
         {"collection": "pairs", "key": of_partition("l"), "inc": {"n": "1"}},
         {"collection": "pairs", "key": of_partition("r"), "inc": {"n": "1"}},
+        {"collection": "recent", "key": "\"v\" + string(event.payload.v)", "inc": {"seen": "1"},
+         "set": {"n": "event.payload.n", "rev": "event.payload.rev", "p": "event.payload.p"}},
     ]})
 }
 

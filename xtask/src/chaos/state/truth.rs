@@ -22,6 +22,8 @@ pub struct Event {
     pub partition: u32,
     /// And where there.
     pub offset: u64,
+    /// When it was recorded, as producers leave that to the hub.
+    pub ts: u64,
     /// Its key.
     pub key: String,
     /// What it says.

@@ -13,6 +13,7 @@ pub fn judge(found: &Found, ledger: &Ledger) -> Result<(), String> {
     publishes(found, ledger)?;
     letters(found)?;
     counts(found)?;
+    recent(found)?;
     latest(found)?;
     consumed(found)?;
     commits(found, ledger)?;
@@ -104,6 +105,25 @@ fn counts(found: &Found) -> Result<(), String> {
     same_numbers("counts", &of("counts", &["seen", "sum", "last"])?, &by_key)?;
     same_numbers("sums", &of("sums", &["seen", "sum"])?, &by_partition)?;
     same_numbers("pairs", &of("pairs", &["n"])?, &pairs)
+}
+
+/// What is there of each value came last in the one order of all partitions.
+fn recent(found: &Found) -> Result<(), String> {
+    let mut events: Vec<&Event> = found.events.iter().filter(is_good).collect();
+    events.sort_by_key(|event| (event.ts, event.partition, event.offset));
+    let mut should: BTreeMap<String, (i64, &Payload)> = BTreeMap::new();
+    for Event { payload, .. } in events {
+        let (seen, last) = should.entry(format!("v{}", payload.v.unwrap_or(-1))).or_insert((0, payload));
+        (*seen, *last) = (*seen + 1, payload);
+    }
+    let documents = collection(found, "recent")?;
+    let keys = |keys: &mut dyn Iterator<Item = &String>| keys.cloned().collect::<BTreeSet<String>>();
+    same("the keys of recent", &keys(&mut documents.keys()), &keys(&mut should.keys()))?;
+    for (key, (seen, Payload { p, n, rev, .. })) in should {
+        let fields = serde_json::json!({"seen": seen, "n": n, "rev": rev, "p": p});
+        same(&format!("{key} of recent"), &Some(&documents[&key].fields), &fields.as_object())?;
+    }
+    Ok(())
 }
 
 /// A change of `latest`: the event, and its version where a document is left.

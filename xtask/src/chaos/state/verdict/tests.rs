@@ -42,7 +42,14 @@ fn change(key: &str, cause: Option<u128>, after: Option<(i64, Value)>) -> Change
 fn event(n: usize) -> Event {
     let (key, v, rev, gone) = EVENTS[n];
     let payload = Payload { p: "p".to_owned(), n: n as u64, v, rev: v.map(|_| rev), gone };
-    Event { id: id(n as u128), partition: 0, offset: n as u64, key: key.to_owned(), payload }
+    Event {
+        id: id(n as u128),
+        partition: 0,
+        offset: n as u64,
+        ts: n as u64 / 2,
+        key: key.to_owned(),
+        payload,
+    }
 }
 
 fn told(by: &str, of: Option<u128>) -> Told {
@@ -65,6 +72,16 @@ fn right() -> (Found, Ledger) {
         ),
         ("sums", documents([("p0", None, json!({"seen": 6, "sum": 20}))])),
         ("pairs", documents([("l0", None, json!({"n": 6})), ("r0", None, json!({"n": 6}))])),
+        (
+            "recent",
+            documents([
+                ("v1", None, json!({"seen": 2, "n": 5, "rev": 5, "p": "p"})),
+                ("v2", None, json!({"seen": 1, "n": 2, "rev": 1, "p": "p"})),
+                ("v4", None, json!({"seen": 1, "n": 6, "rev": 2, "p": "p"})),
+                ("v5", None, json!({"seen": 1, "n": 0, "rev": 1, "p": "p"})),
+                ("v7", None, json!({"seen": 1, "n": 1, "rev": 3, "p": "p"})),
+            ]),
+        ),
         ("latest", documents([(A, Some(1), kept(0)), (B, Some(2), kept(6))])),
         ("done", documents([(A, Some(3), json!({"n": 3})), (B, Some(4), json!({"n": 4}))])),
         ("totals", documents([("left", Some(2), json!({"n": 7})), ("right", Some(2), json!({"n": 7}))])),
@@ -121,7 +138,7 @@ fn what_is_right_is_taken() {
 }
 
 fn empty() -> BTreeMap<String, Documents> {
-    ["counts", "sums", "pairs", "latest"].map(|name| (name.to_owned(), Documents::new())).into()
+    ["counts", "sums", "pairs", "recent", "latest"].map(|name| (name.to_owned(), Documents::new())).into()
 }
 
 #[test]
@@ -141,6 +158,9 @@ fn counts_and_sums_that_are_off_by_one_are_refused() {
         ("sums", "p0", "seen"),
         ("sums", "p0", "sum"),
         ("pairs", "r0", "n"),
+        ("recent", "v1", "seen"),
+        ("recent", "v1", "n"),
+        ("recent", "v7", "rev"),
         ("done", A, "n"),
         ("totals", "left", "n"),
         ("singles", "w0", "n"),
@@ -154,9 +174,27 @@ fn counts_and_sums_that_are_off_by_one_are_refused() {
     }
 }
 
+/// Two partitions with an event each, of which the first comes last where it is later.
+#[test]
+fn what_came_last_goes_by_time_and_then_by_partition() {
+    let of = |partition: u32, ts: u64| Event { partition, ts, ..event(4 + partition as usize) };
+    for (times, last) in [((1, 2), 5), ((2, 1), 4), ((1, 1), 5)] {
+        for n in [4, 5] {
+            let document = json!({"seen": 2, "n": n, "rev": n, "p": "p"});
+            let recent = documents([("v1", None, document)]);
+            let found = Found {
+                events: vec![of(0, times.0), of(1, times.1)],
+                collections: [("recent".to_owned(), recent)].into(),
+                ..Found::default()
+            };
+            assert_eq!(super::recent(&found).is_ok(), n == last, "{times:?}");
+        }
+    }
+}
+
 #[test]
 fn documents_that_are_missing_or_too_many_are_refused() {
-    for collection in ["counts", "sums", "pairs", "latest", "done", "totals", "singles", "ids"] {
+    for collection in ["counts", "sums", "pairs", "recent", "latest", "done", "totals", "singles", "ids"] {
         let gone = after(|found, _| drop(found.collections.get_mut(collection).unwrap().pop_first()));
         assert!(gone.is_err(), "{collection}");
         let more = after(|found, _| {
