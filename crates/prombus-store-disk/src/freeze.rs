@@ -27,6 +27,11 @@ impl Writer {
         }
     }
 
+    /// Whether something was noted that can be done at once, so that nobody waits for the next message.
+    pub(crate) fn has_noted(&self) -> bool {
+        !self.horizons.is_empty() || (self.handover.is_some() && self.shared.failed().is_none())
+    }
+
     /// Between two batches: takes over tables, sets rows apart where that is due, and lets recorded time move on.
     pub(crate) fn between_batches(&mut self) {
         if self.shared.failed().is_some() {

@@ -168,6 +168,9 @@ impl Writer {
             if self.is_stopping {
                 return None;
             }
+            if self.has_noted() {
+                continue;
+            }
             let patience = match self.dirty_since {
                 _ if self.shared.failed().is_some() => None,
                 Some(since) => Some(FLUSH_WITHIN.saturating_sub(since.elapsed())),

@@ -103,6 +103,7 @@ macro_rules! log_exact_conformance {
             made_ids_grow_however_many_commit
             what_comes_after_a_horizon_is_not_before_it
             a_horizon_outlives_the_store
+            a_horizon_needs_no_commit
             a_horizon_is_of_a_topic_that_is_there
             everything_before_a_horizon_can_be_read
             an_id_is_remembered_for_its_window

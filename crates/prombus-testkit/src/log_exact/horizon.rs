@@ -66,6 +66,24 @@ pub async fn a_horizon_is_of_a_topic_that_is_there(s: Subject) {
     }
 }
 
+/// Whoever asks is answered, though nothing else happens and others ask at the same moment.
+pub async fn a_horizon_needs_no_commit(s: Subject) {
+    const ASKERS: usize = 4;
+    const ROUNDS: usize = 300;
+    let s = Arc::new(s);
+    let topic = s.create("horizon.quiet", partitions(PARTITIONS)).await;
+    together(ASKERS, |_| {
+        let (s, topic) = (s.clone(), topic.clone());
+        async move {
+            let mut past = 0;
+            for _ in 0..ROUNDS {
+                past = horizon(&s, &topic, past).await;
+            }
+        }
+    })
+    .await;
+}
+
 async fn places_before(s: &Subject, topic: &TopicName, horizon: u64) -> Vec<(Partition, u64)> {
     let mut all = Vec::new();
     for partition in 0..PARTITIONS {
