@@ -223,8 +223,8 @@ impl Runner {
                 Some(recorded) if run.ends.is_empty() && self.flight.is_none() => past = recorded,
                 _ => return Ok(Some(run)),
             }
-            // Other events of the same millisecond may still come, and belong before it.
             if self.hub.clock.now_ms() <= past {
+                // Other events of the same millisecond may still come and belong before it. It ends by the clock.
                 tokio::time::sleep(TICK).await;
             }
         }

@@ -122,7 +122,7 @@ pub async fn everything_before_a_horizon_can_be_read(s: Subject) {
                 let (first, second) = (n as u32 % PARTITIONS, (n as u32 + 1) % PARTITIONS);
                 s.published(&topic, [numbered(n).in_partition(first), numbered(n).in_partition(second)])
                     .await;
-                if n % 7 == 0 {
+                if n.is_multiple_of(7) {
                     s.clock().advance(1);
                 }
             }
