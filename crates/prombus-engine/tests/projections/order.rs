@@ -70,7 +70,7 @@ async fn assert_same_again(s: &Stage, topic: &TopicName, seen: &Mutex<Vec<Place>
     seen.lock().clear();
     s.rebuilt("p").await;
     assert_eq!(s.all("chain").await, before);
-    assert_eq!(*seen.lock(), in_order(s, topic).await);
+    assert_eq!(in_order(s, topic).await, *seen.lock());
 }
 
 pub async fn partitions_are_one_sequence_by_recorded_time(s: Stage) {
@@ -78,7 +78,7 @@ pub async fn partitions_are_one_sequence_by_recorded_time(s: Stage) {
     let seen = chain(&s).await;
     publish(&s, &topic, 0..120).await;
     assert_eq!(s.caught_up("p").await.lag, 0);
-    assert_eq!(*seen.lock(), in_order(&s, &topic).await);
+    assert_eq!(in_order(&s, &topic).await, *seen.lock());
     assert_same_again(&s, &topic, &seen).await;
 }
 
@@ -118,7 +118,7 @@ pub async fn growth_leaves_the_order_as_it_is(s: Stage) {
         tokio::join!(publishes, grows);
     }
     assert_eq!(s.caught_up("p").await.lag, 0);
-    assert_eq!(*seen.lock(), in_order(&s, &topic).await);
+    assert_eq!(in_order(&s, &topic).await, *seen.lock());
     assert_same_again(&s, &topic, &seen).await;
 }
 
@@ -146,7 +146,7 @@ pub async fn growth_is_noticed_at_any_moment(s: Stage) {
         }
         s.log.release();
         assert_eq!(s.caught_up("p").await.lag, 0);
-        assert_eq!(*seen.lock(), in_order(&s, &topic).await, "{look:?} with {partitions}");
+        assert_eq!(in_order(&s, &topic).await, *seen.lock(), "{look:?} with {partitions}");
     }
     assert_same_again(&s, &topic, &seen).await;
 }

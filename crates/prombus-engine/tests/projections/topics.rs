@@ -1,7 +1,6 @@
 //! Topics that come, grow, lose their history and go.
 
 use crate::stage::*;
-use crate::switch::Refusal;
 use prombus_core::{CommitError, Offset, Partition};
 use prombus_engine::projections::{MinOffset, ProjectionError, ProjectionState};
 use serde_json::json;
