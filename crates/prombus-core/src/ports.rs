@@ -64,8 +64,9 @@ pub trait EventLog: Send + Sync {
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 
     /// A time after `past` by which the topic is complete: every event that was recorded before it can be read now,
-    /// and every event to come is recorded at it or later. It never falls. Where recorded time is not past `past`
-    /// yet, it moves on, whatever the clock says.
+    /// and every event to come is recorded at it or later, in partitions to come too. It never falls while the store is
+    /// open, and what is committed after it keeps it for good. Where recorded time is not past `past` yet, it moves on,
+    /// whatever the clock says.
     ///
     /// With this, events of several partitions can be put in one order that is the same for everyone: that of
     /// recorded time, then partition, then offset.

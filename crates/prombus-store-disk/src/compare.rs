@@ -17,7 +17,7 @@ const PREFIX: usize = 5;
 pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
     let View { sequence, end, topics, spans, collections, rows, cursors, .. } = &stored.view;
     let counters = |view: &View| (view.next_topic, view.last_hub_id);
-    // Commits that changed nothing may have moved the last recorded time.
+    // Recorded time also moves without a commit, or with one that changed nothing.
     let is_same = (*sequence, *end) == (replayed.sequence, replayed.end)
         && counters(&stored.view) == counters(replayed)
         && *topics == replayed.topics

@@ -108,7 +108,7 @@ impl Writer {
         let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
     }
 
-    /// Shows the same state in another form.
+    /// Shows the same state in another form, or at a later time.
     fn show_between(&mut self) {
         self.shared.show(self.stage.view.clone());
         self.begin();

@@ -41,7 +41,7 @@ pub struct View {
     pub next_topic: u32,
     /// The number of the next collection.
     pub next_collection: u32,
-    /// When the last commit was taken.
+    /// Recorded time: when the last commit was taken, or later where it was moved on.
     pub last_recorded_ts: u64,
     /// The greatest id that the engine has made.
     pub last_hub_id: Uuid,
@@ -87,7 +87,7 @@ pub struct Counters {
     pub next_topic: u32,
     /// The number of the next collection. Early checkpoints do not know it.
     pub next_collection: Option<u32>,
-    /// When the last commit was taken.
+    /// Recorded time: when the last commit was taken, or later where it was moved on.
     pub last_recorded_ts: u64,
     /// The greatest id that the engine has made.
     pub last_hub_id: Uuid,

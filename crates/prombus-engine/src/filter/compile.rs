@@ -1,7 +1,7 @@
 //! From text to an expression that is safe to evaluate: not too deep, without unknown names, and with loops that
 //! can be stopped.
 
-use super::{BadFilter, LIST_TICK, MAX_DEPTH, MAX_SOURCE_BYTES, TICK};
+use super::{BadFilter, IN_ORDER, LIST_TICK, MAX_DEPTH, MAX_SOURCE_BYTES, TICK, language};
 use cel::Context;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
 use cel::parser::Parser;
@@ -118,7 +118,7 @@ impl Check {
         }
     }
 
-    /// `exists`, `all`, `map` and the like: every round asks whether it may.
+    /// `exists`, `all`, `map` and the like: they go over names in their order, and every round asks whether it may.
     fn visit_loop(&mut self, at: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
         let Expr::Comprehension(each) = &mut at.expr else { return Ok(()) };
         self.visit(&mut each.iter_range, depth)?;
@@ -135,6 +135,8 @@ impl Check {
         let call = |func_name: &str, args| {
             Expr::Call(CallExpr { func_name: func_name.to_owned(), target: None, args })
         };
+        let range = std::mem::take(&mut each.iter_range);
+        each.iter_range = IdedExpr { id: range.id, expr: call(IN_ORDER, vec![range]) };
         let makes_list = matches!(each.accu_init.expr, Expr::List(_));
         let tick = if makes_list { LIST_TICK } else { TICK };
         let tick = IdedExpr { id: at.id, expr: call(tick, Vec::new()) };
@@ -164,7 +166,7 @@ impl Check {
         let name = &call.func_name;
         let is_operator = name.contains('_') || name.starts_with(['@', '!', '-']);
         // A name that the standard library has cannot be given away again, which is how it shows.
-        if is_operator || Context::default().add_function(name, || true).is_err() {
+        if is_operator || Context::with_env(language()).add_function(name, || true).is_err() {
             return Ok(());
         }
         let mut bad = self.bad(at, format!("function {name:?} is not known"));

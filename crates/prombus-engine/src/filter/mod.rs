@@ -1,10 +1,12 @@
-//! Filters: CEL expressions over `event`, compiled once and asked of many events.
+//! Filters: CEL expressions over `event`, compiled once and asked of many events. Asked again, they say the same.
 
 mod compile;
+mod language;
 
 use cel::common::ast::Expr;
 use cel::objects::{Key, Map};
 use cel::{Context, ExecutionError, IdedExpr, Value};
+use language::{IN_ORDER, allow_keys, language};
 use prombus_core::{Event, Json, Offset, Partition};
 use serde_json::Value as JsonValue;
 use std::collections::HashMap;
@@ -116,7 +118,8 @@ impl Filter {
             // A list that is copied in each round may hold the event in each place.
             (rounds, list_rounds) = (rounds.min(each), list_rounds.min(each.isqrt()));
         }
-        let mut context = Context::default();
+        allow_keys(rounds);
+        let mut context = Context::with_env(language());
         context.add_variable_from_value("event", event.value.clone());
         let failed =
             |error: &dyn std::fmt::Debug| ExecutionError::function_error("event", format!("{error:?}"));
@@ -174,8 +177,12 @@ fn budget(calls: u64) -> impl Fn() -> Result<bool, ExecutionError> + Send + Sync
     let left = AtomicU64::new(calls);
     move || match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
         Ok(_) => Ok(true),
-        Err(_) => Err(ExecutionError::function_error("filter", "its loops go round too often")),
+        Err(_) => Err(too_often()),
     }
+}
+
+fn too_often() -> ExecutionError {
+    ExecutionError::function_error("filter", "its loops go round too often")
 }
 
 /// JSON integers that fit are CEL ints, other numbers doubles.
@@ -267,6 +274,24 @@ mod tests {
         assert!(!filter.matches(&event(&long)));
         let shorter = format!("[{}1]", "1,".repeat(40_000));
         assert!(matches("event.payload.all(x, x == 1)", &shorter), "a loop over much is fine");
+    }
+
+    /// The library goes over the fields of an object in another order each time.
+    #[test]
+    fn loops_over_objects_go_by_the_order_of_names() {
+        let names = ["z", "a", "ü", "m", "B", "aa", ""];
+        let fields: Vec<String> = names.iter().map(|name| format!("{name:?}:1")).collect();
+        let payload = format!("{{{}}}", fields.join(","));
+        for _ in 0..10 {
+            assert!(matches("event.payload.map(k, k) == ['', 'B', 'a', 'aa', 'm', 'z', 'ü']", &payload));
+            assert!(matches("event.payload.filter(k, k > 'B')[0] == 'a'", &payload));
+            assert!(matches("{2: 'b', 1: 'a'}.map(k, k) == [1, 2]", "1"));
+        }
+        assert!(matches("event.payload.all(k, event.payload[k] == 1)", &payload));
+        let filter =
+            Filter::compile("[event.payload].all(x, [1,2,3,4,5].all(t, x.exists(k, true)))").unwrap();
+        let fields: Vec<String> = (0..20_000).map(|n| format!("\"k{n}\":1")).collect();
+        assert!(!filter.matches(&event(&format!("{{{}}}", fields.join(",")))), "names count as rounds");
     }
 
     #[test]

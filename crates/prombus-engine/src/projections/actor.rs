@@ -151,10 +151,14 @@ impl Actor {
 
     async fn advance_rebuild(&mut self, work: &mut Work) -> bool {
         let Some(runner) = &mut work.rebuild else { return false };
-        match runner.step().await {
-            Ok(Step::Worked) => return true,
-            Ok(Step::Idle | Step::NoTopic) if is_behind(runner, &work.live) => return true,
-            Ok(Step::Idle | Step::NoTopic) => {}
+        let stepped = match runner.step().await {
+            // Where events never stop, none of them is ever idle.
+            Ok(Step::Worked) if work.stopped || !has_taken_all_of(runner, &work.live) => return true,
+            Ok(_) => runner.land().await,
+            Err(stop) => Err(stop),
+        };
+        match stepped {
+            Ok(_) => {}
             Err(Stop { reason, pause: Some(pause) }) => {
                 self.wait(&reason, pause, work);
                 return false;
@@ -167,7 +171,7 @@ impl Actor {
                 return true;
             }
         }
-        // Nothing of the present collections is under way when others take their place.
+        // Nothing is under way when one takes the place of the other.
         if let Err(stop) = work.live.land().await {
             self.stop(stop, work);
             return false;
@@ -351,12 +355,25 @@ impl Actor {
     }
 }
 
+/// Whether a rebuild and the present collections come of the same topic.
+fn is_same_topic(rebuild: &Runner, live: &Runner) -> bool {
+    matches!((rebuild.topic(), live.topic()), (Some(rebuilt), Some(live)) if rebuilt.number == live.number)
+}
+
+/// Whether a place in all partitions is not before another one.
+fn covers(places: &[u64], others: &[u64]) -> bool {
+    places.len() >= others.len() && places.iter().zip(others).all(|(place, other)| place >= other)
+}
+
 /// Whether a rebuild has not seen what the present collections have. What those have seen of a topic that is gone does
 /// not count.
 fn is_behind(rebuild: &Runner, live: &Runner) -> bool {
-    let same = matches!((rebuild.topic(), live.topic()), (Some(rebuilt), Some(live)) if rebuilt.number == live.number);
-    let (rebuilt, live) = (rebuild.done(), live.done());
-    same && (rebuilt.len() < live.len() || rebuilt.iter().zip(live).any(|(rebuilt, live)| *rebuilt < live))
+    is_same_topic(rebuild, live) && !covers(&rebuild.done(), &live.done())
+}
+
+/// Whether a rebuild is at work on all that the present collections are.
+fn has_taken_all_of(rebuild: &Runner, live: &Runner) -> bool {
+    is_same_topic(rebuild, live) && covers(&rebuild.taken(), &live.taken())
 }
 
 fn positions_of(runner: &Runner) -> Positions {

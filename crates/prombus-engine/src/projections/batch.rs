@@ -3,7 +3,7 @@
 use super::Plan;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
-use prombus_core::{Append, DocumentWrite, Documents, Event, Owner};
+use prombus_core::{Append, DocumentWrite, Documents, Event, Owner, ReadError};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -164,13 +164,13 @@ pub(super) fn by_plan(plan: &Plan, events: Vec<Event>, rebuild: bool) -> Batch {
     batch
 }
 
-/// Applies events by a projection in Rust.
+/// Applies events by a projection in Rust. Where documents cannot be read, that is no event's fault.
 pub(super) async fn by_code(
     code: &Code,
     events: Vec<Event>,
     documents: &dyn Documents,
     rebuild: bool,
-) -> Batch {
+) -> Result<Batch, ReadError> {
     let scope = Scope {
         documents,
         owner: &code.owner,
@@ -185,7 +185,11 @@ pub(super) async fn by_code(
         let mut attempts = 0;
         let failure = loop {
             let mut tx = Tx { scope: &scope, pending: &mut pending, event: &event };
-            let Err(error) = caught(code.project.apply(&event, &mut tx)).await else { break None };
+            let answer = caught(code.project.apply(&event, &mut tx)).await;
+            if let Some(error) = pending.unread.take() {
+                return Err(error);
+            }
+            let Err(error) = answer else { break None };
             pending.go_back(writes, publishes);
             attempts += 1;
             if attempts > code.retries {
@@ -204,5 +208,5 @@ pub(super) async fn by_code(
         refusals: 0,
         failure,
     });
-    Batch { applied: applied.collect(), writes: pending.writes, publishes: pending.publishes }
+    Ok(Batch { applied: applied.collect(), writes: pending.writes, publishes: pending.publishes })
 }

@@ -127,4 +127,9 @@ impl IndexDefinition {
             Self::Full(index) => index.clone(),
         }
     }
+
+    /// Whether no two documents may have the same.
+    pub fn is_unique(&self) -> bool {
+        matches!(self, Self::Full(index) if index.unique)
+    }
 }

@@ -14,21 +14,31 @@ const LEAST_SHARE_EVENTS: usize = 32;
 /// And about so many bytes.
 const LEAST_SHARE_BYTES: usize = 16 << 10;
 
-/// Where it is in a partition.
+/// Where it is in a partition; `next <= taken <= reached <= read`.
 #[derive(Debug)]
-pub(super) struct Lane {
+struct Lane {
     /// The version of its cursor.
-    pub version: u64,
+    version: u64,
     /// The first offset that is not done.
-    pub next: u64,
+    next: u64,
     /// The first offset that was not taken.
     taken: u64,
     /// What was read and not taken yet.
     ahead: VecDeque<Event>,
     /// The first offset that is not read.
     read: u64,
-    /// Whether everything was read that is to be taken now.
-    is_dry: bool,
+}
+
+impl Lane {
+    /// Where the events begin that are ahead, or would.
+    fn reached(&self) -> u64 {
+        self.ahead.front().map_or(self.read, |event| event.offset.0)
+    }
+
+    fn forget_ahead(&mut self) {
+        self.ahead.clear();
+        self.read = self.taken;
+    }
 }
 
 /// Events in the order in which they are applied.
@@ -55,43 +65,53 @@ pub(super) struct Wanted {
     pub max_bytes: usize,
 }
 
-impl Lane {
-    pub fn new(version: u64, next: u64) -> Self {
-        Self { version, next, taken: next, ahead: VecDeque::new(), read: next, is_dry: false }
-    }
-
-    /// The first offset that is not taken when everything up to the events ahead is.
-    fn reached(&self) -> u64 {
-        self.ahead.front().map_or(self.read, |event| event.offset.0)
-    }
-
-    fn forget_ahead(&mut self) {
-        self.ahead.clear();
-        self.read = self.taken;
-    }
-}
-
-/// All partitions.
+/// All partitions of a topic that are known.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(pub Vec<Lane>);
-
-/// A run in the making.
-pub(super) struct Taking<'a> {
-    lanes: &'a mut Lanes,
-    /// Only what was recorded before is taken.
-    before: u64,
-    run: Run,
-    /// Who has something ahead, the first one first.
-    due: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Who must be read before anything is taken.
-    unread: Vec<u32>,
-    is_done: bool,
-}
+pub(super) struct Lanes(Vec<Lane>);
 
 impl Lanes {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// Adds one, with its cursor.
+    pub fn add(&mut self, version: u64, next: u64) {
+        self.0.push(Lane { version, next, taken: next, ahead: VecDeque::new(), read: next });
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The version of a cursor.
+    pub fn version(&self, partition: u32) -> u64 {
+        self.0[partition as usize].version
+    }
+
+    /// The first offset that is not done, by partition.
+    pub fn done(&self) -> Vec<u64> {
+        self.0.iter().map(|lane| lane.next).collect()
+    }
+
+    /// The first offset that was not taken, by partition.
+    pub fn taken(&self) -> Vec<u64> {
+        self.0.iter().map(|lane| lane.taken).collect()
+    }
+
     /// When the first event was recorded that was read and not taken.
     pub fn first_ahead(&self) -> Option<u64> {
         self.0.iter().filter_map(|lane| Some(lane.ahead.front()?.recorded_ts)).min()
+    }
+
+    /// What was taken up to here is done, and the cursors have moved.
+    pub fn land(&mut self, ends: &BTreeMap<u32, u64>) {
+        for (partition, end) in ends {
+            let lane = &mut self.0[*partition as usize];
+            lane.version += 1;
+            lane.next = *end;
+        }
     }
 
     /// Takes back everything that is not done.
@@ -105,15 +125,30 @@ impl Lanes {
     /// Starts to take what was recorded before a time. Whoever asks must know that no such event is still to come.
     pub fn take_before(&mut self, before: u64) -> Taking<'_> {
         let (mut due, mut unread) = (BinaryHeap::new(), Vec::new());
-        for (partition, lane) in (0..).zip(&mut self.0) {
-            lane.is_dry = false;
+        for (partition, lane) in (0..).zip(&self.0) {
             match lane.ahead.front() {
                 Some(event) => due.push(Reverse((event.recorded_ts, partition))),
                 None => unread.push(partition),
             }
         }
-        Taking { lanes: self, before, run: Run::default(), due, unread, is_done: false }
+        let is_dry = vec![false; self.0.len()];
+        Taking { lanes: self, before, run: Run::default(), due, unread, is_dry, is_done: false }
     }
+}
+
+/// A run in the making.
+pub(super) struct Taking<'a> {
+    lanes: &'a mut Lanes,
+    /// Only what was recorded before is taken.
+    before: u64,
+    run: Run,
+    /// Who has something ahead, the first one first.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Who must be read before anything is taken.
+    unread: Vec<u32>,
+    /// Who has nothing more that is to be taken now than what is ahead.
+    is_dry: Vec<bool>,
+    is_done: bool,
 }
 
 impl Taking<'_> {
@@ -149,7 +184,7 @@ impl Taking<'_> {
             self.run.bytes += event.payload.len();
             self.run.events.extend(lane.ahead.pop_front());
         }
-        if !lane.is_dry {
+        if !self.is_dry[partition as usize] {
             self.unread.push(partition);
         }
     }
@@ -157,17 +192,15 @@ impl Taking<'_> {
     /// Takes note of what was read, as it was wanted; of nothing, where there is no such partition now.
     pub fn read(&mut self, page: Option<Page>) {
         let Some(partition) = self.unread.pop() else { return };
+        let is_dry = page.as_ref().is_none_or(|page| page.next >= page.end);
+        self.is_dry[partition as usize] = is_dry;
+        let Some(page) = page else { return };
         let lane = &mut self.lanes.0[partition as usize];
-        let Some(page) = page else {
-            lane.is_dry = true;
-            return;
-        };
-        lane.is_dry = page.next >= page.end;
         lane.read = page.next.0;
         lane.ahead = page.events.into();
         match lane.ahead.front() {
             Some(event) => self.due.push(Reverse((event.recorded_ts, partition))),
-            None if lane.is_dry => {}
+            None if is_dry => {}
             None => self.unread.push(partition),
         }
     }
@@ -247,15 +280,18 @@ mod tests {
         }
     }
 
-    /// The events of a partition that are there at a time.
+    /// The events of a partition that are there at a time. Of those of the present moment some are still to come.
     fn visible(partition: u32, log: &Log, now: u64) -> Vec<Event> {
         let mut offset = 0;
         let mut at = |removed: u64| {
             offset += removed + 1;
             offset - 1
         };
-        let all = log.iter().map(|(ts, removed)| event(partition, at(*removed), *ts));
-        all.collect::<Vec<_>>().into_iter().filter(|event| event.recorded_ts <= now).collect()
+        let all = log.iter().map(|(ts, removed)| event(partition, at(*removed), *ts)).collect::<Vec<_>>();
+        let before = all.partition_point(|event| event.recorded_ts < now);
+        let present = all[before..].partition_point(|event| event.recorded_ts == now);
+        let there = before + (present * (partition as usize + now as usize) % 3).min(present);
+        all.into_iter().take(there).collect()
     }
 
     fn page(events: &[Event], wanted: Wanted, most: usize) -> Page {
@@ -303,9 +339,7 @@ mod tests {
                 Act::Land => {
                     for (events, ends) in self.flights.drain(..) {
                         self.done.extend(events);
-                        for (partition, next) in ends {
-                            self.lanes.0[partition as usize].next = next;
-                        }
+                        self.lanes.land(&ends);
                     }
                 }
                 Act::Refuse => {
@@ -329,7 +363,8 @@ mod tests {
                 log.iter().map(|(step, removed)| { ts += step; (ts, *removed) }).collect()
             };
             let logs: Vec<Log> = steps.iter().map(recorded).collect();
-            let lanes = Lanes(logs.iter().map(|_| Lane::new(0, 0)).collect());
+            let mut lanes = Lanes::default();
+            logs.iter().for_each(|_| lanes.add(0, 0));
             let mut world = World { logs, lanes, now: 0, done: Vec::new(), flights: VecDeque::new() };
             for act in &acts {
                 world.act(act);
@@ -341,7 +376,7 @@ mod tests {
             for (partition, log) in (0..).zip(&world.logs) {
                 let events = visible(partition, log, world.now);
                 let end = events.last().map_or(0, |event| event.offset.0 + 1);
-                prop_assert_eq!(world.lanes.0[partition as usize].next, end);
+                prop_assert_eq!(world.lanes.done()[partition as usize], end);
                 all.extend(places(&events));
             }
             all.sort_unstable();
@@ -352,7 +387,8 @@ mod tests {
 
     #[test]
     fn a_run_has_an_end() {
-        let mut lanes = Lanes(vec![Lane::new(0, 0), Lane::new(0, 0)]);
+        let mut lanes = Lanes::default();
+        (0..2).for_each(|_| lanes.add(0, 0));
         let logs: Vec<Log> = vec![vec![(1, 0); 3_000], vec![(2, 0); 10]];
         let mut lengths = Vec::new();
         loop {

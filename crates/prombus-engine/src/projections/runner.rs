@@ -4,7 +4,7 @@
 //! wrote is taken apart, until that event is alone and goes to the dead letters.
 
 use super::batch::{Batch, Projector, by_code, by_plan};
-use super::lanes::{Lane, Lanes, Run, Wanted};
+use super::lanes::{Lanes, Run, Wanted};
 use super::stored::cursor_key;
 use crate::bus::{Bus, BusError};
 use crate::filter::off_the_runtime;
@@ -20,6 +20,11 @@ use tokio::task::JoinHandle;
 
 /// How long it takes until the clock has gone on.
 const TICK: Duration = Duration::from_millis(1);
+/// Recorded time that is so far ahead of the clock, because that was set back, moves on slowly, so that the clock can
+/// catch up with it.
+const FAR_AHEAD_MS: u64 = 1_000;
+/// How slowly: by a millisecond in this time.
+const SLOW_TICK: Duration = Duration::from_millis(20);
 /// How long to wait for room on the disk, or for topics to be deleted.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for a store that cannot be used.
@@ -82,6 +87,14 @@ pub(super) enum Step {
     Idle,
     /// The topic does not exist.
     NoTopic,
+}
+
+/// What came of reading.
+enum Reading {
+    Run(Run),
+    NoTopic,
+    /// It has more partitions now, and what was read may not come first.
+    Grown,
 }
 
 /// How events have failed.
@@ -148,7 +161,12 @@ impl Runner {
 
     /// The first offset that is not done, by partition.
     pub fn done(&self) -> Vec<u64> {
-        self.lanes.0.iter().map(|lane| lane.next).collect()
+        self.lanes.done()
+    }
+
+    /// The first offset that is neither done nor under way, by partition.
+    pub fn taken(&self) -> Vec<u64> {
+        self.lanes.taken()
     }
 
     /// Does a run of events, or finds that there is none.
@@ -157,7 +175,7 @@ impl Runner {
         // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
             true => None,
-            false => Some(self.apply(events).await),
+            false => Some(self.apply(events).await?),
         };
         let had_flight = self.flight.is_some();
         if !self.land().await? {
@@ -183,23 +201,22 @@ impl Runner {
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else {
             self.flight = None;
             self.topic = None;
-            self.lanes.0.clear();
+            self.lanes.clear();
             return Ok(false);
         };
         if self.topic.as_ref().is_none_or(|known| known.number != topic.number) {
             self.flight = None;
-            self.lanes.0.clear();
+            self.lanes.clear();
         }
-        for partition in self.lanes.0.len() as u32..topic.config.partitions {
+        for partition in self.lanes.count()..topic.config.partitions {
             let key = cursor_key(&self.topic_name, &self.name, self.rebuild, partition);
-            let lane = match self.hub.log.cursor(&key).await? {
-                Some(cursor) => Lane::new(cursor.version, cursor.next.0),
+            match self.hub.log.cursor(&key).await? {
+                Some(cursor) => self.lanes.add(cursor.version, cursor.next.0),
                 None => {
                     let bounds = self.hub.log.bounds(&self.topic_name, Partition(partition)).await?;
-                    Lane::new(0, bounds.first.0)
+                    self.lanes.add(0, bounds.first.0);
                 }
-            };
-            self.lanes.0.push(lane);
+            }
         }
         self.topic = Some(topic);
         Ok(true)
@@ -209,31 +226,34 @@ impl Runner {
     async fn read(&mut self) -> Result<Option<Run>, Stop> {
         let mut past = 0;
         loop {
-            // Before the topic is looked at: what a partition holds that it gets later was recorded later.
-            let horizon = match self.hub.log.horizon(&self.topic_name, past).await {
-                Err(ReadError::TopicNotFound(_)) => 0,
-                horizon => horizon?,
+            let run = match self.read_past(past).await? {
+                Reading::Run(run) => run,
+                Reading::NoTopic => return Ok(None),
+                Reading::Grown => continue,
             };
-            if !self.look_at_topic().await? {
-                return Ok(None);
-            }
-            let Some(run) = self.take(horizon).await? else { continue };
             match self.lanes.first_ahead() {
                 // What is being committed is waited for first.
-                Some(recorded) if run.ends.is_empty() && self.flight.is_none() => past = recorded,
+                Some(recorded) if run.ends.is_empty() && self.flight.is_none() => {
+                    self.let_pass(recorded).await;
+                    past = recorded;
+                }
                 _ => return Ok(Some(run)),
-            }
-            if self.hub.clock.now_ms() <= past {
-                // Other events of the same millisecond may still come and belong before it. It ends by the clock.
-                tokio::time::sleep(TICK).await;
             }
         }
     }
 
-    /// Takes what was recorded before a time. `None`: the topic has grown meanwhile.
-    async fn take(&mut self, horizon: u64) -> Result<Option<Run>, Stop> {
+    /// Takes what was recorded before a time that is after `past`.
+    async fn read_past(&mut self, past: u64) -> Result<Reading, Stop> {
+        // Before the topic is looked at: what a partition holds that it gets later was recorded later.
+        let horizon = match self.hub.log.horizon(&self.topic_name, past).await {
+            Err(ReadError::TopicNotFound(_)) => 0,
+            horizon => horizon?,
+        };
+        if !self.look_at_topic().await? {
+            return Ok(Reading::NoTopic);
+        }
         // A partition that is alone has none to wait for.
-        let is_alone = self.lanes.0.len() == 1;
+        let is_alone = self.lanes.count() == 1;
         let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon });
         while let Some(wanted) = taking.go_on() {
             taking.read(page(&*self.hub.log, &self.topic_name, wanted).await?);
@@ -241,16 +261,35 @@ impl Runner {
         if is_alone {
             let topic = self.hub.log.topic(&self.topic_name).await?;
             if topic.is_some_and(|topic| topic.config.partitions > 1) {
-                return Ok(None);
+                return Ok(Reading::Grown);
             }
         }
-        Ok(Some(taking.done()))
+        Ok(Reading::Run(taking.done()))
     }
 
-    async fn apply(&self, events: Vec<Event>) -> Batch {
+    /// Other events of the same millisecond may still come and belong before those that were read: waits until the
+    /// clock has gone on.
+    async fn let_pass(&self, recorded: u64) {
+        let pause = match (recorded + 1).saturating_sub(self.hub.clock.now_ms()) {
+            0 => return,
+            1..=FAR_AHEAD_MS => TICK,
+            _ => SLOW_TICK,
+        };
+        // There is nothing else to wait for.
+        tokio::time::sleep(pause).await;
+    }
+
+    async fn apply(&mut self, events: Vec<Event>) -> Result<Batch, Stop> {
         match &self.projector {
-            Projector::Plan(plan) => off_the_runtime(|| by_plan(plan, events, self.rebuild)),
-            Projector::Code(code) => by_code(code, events, &*self.hub.documents, self.rebuild).await,
+            Projector::Plan(plan) => Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild))),
+            Projector::Code(code) => {
+                let batch = by_code(code, events, &*self.hub.documents, self.rebuild).await;
+                batch.map_err(|error| {
+                    // Of what was taken, nothing is under way.
+                    self.lanes.go_back();
+                    error.into()
+                })
+            }
         }
     }
 
@@ -265,7 +304,7 @@ impl Runner {
         let cursor = |(partition, next): (&u32, &u64)| CursorMove {
             key: cursor_key(&self.topic_name, &self.name, self.rebuild, *partition),
             incarnation,
-            expect_version: self.lanes.0[*partition as usize].version,
+            expect_version: self.lanes.version(*partition),
             epoch: Epoch(0),
             to: Some(CursorTarget { next: Offset(*next), detail: Default::default() }),
         };
@@ -306,7 +345,7 @@ impl Runner {
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
                     self.topic = None;
-                    self.lanes.0.clear();
+                    self.lanes.clear();
                 }
                 self.lanes.go_back();
                 done.map(|()| false)
@@ -315,11 +354,7 @@ impl Runner {
     }
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {
-        for (partition, next) in ends {
-            let lane = &mut self.lanes.0[*partition as usize];
-            lane.version += 1;
-            lane.next = *next;
-        }
+        self.lanes.land(ends);
         for (reason, _) in batch.applied.iter().filter_map(|applied| applied.failure.as_ref()) {
             self.failures.count += 1;
             self.failures.last = Some(reason.clone());

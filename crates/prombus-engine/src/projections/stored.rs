@@ -1,6 +1,6 @@
 //! How projections are stored: a document for each in a collection of the hub's own, and cursors of their topic.
 
-use super::definition::Definition;
+use super::definition::{Definition, IndexDefinition};
 use prombus_core::collection;
 use prombus_core::{
     CursorKey, CursorMove, DocumentWrite, Documents, EventLog, Json, Partition, ReadError, ScanRequest,
@@ -53,13 +53,14 @@ impl Record {
     }
 }
 
-/// What decides the content of collections: indexes, changefeeds and retries take effect at once.
+/// What decides the content of collections. Indexes, changefeeds and retries take effect at once; of those, only what
+/// must be unique decides which events fail.
 fn essence(definition: &Definition) -> Definition {
     let mut essence = definition.clone();
-    essence.indexes.clear();
+    essence.indexes.retain(IndexDefinition::is_unique);
     (essence.changefeed, essence.retries) = (None, None);
     for write in &mut essence.write {
-        write.indexes.clear();
+        write.indexes.retain(IndexDefinition::is_unique);
         write.changefeed = None;
     }
     essence

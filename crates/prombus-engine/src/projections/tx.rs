@@ -3,14 +3,14 @@
 use crate::hub::Outgoing;
 use async_trait::async_trait;
 use prombus_core::{
-    Append, DocumentWrite, Documents, Event, Json, NewEvent, Owner, Placement, TopicName, Versioning,
-    WriteOp, document,
+    Append, DocumentWrite, Documents, Event, Json, NewEvent, Owner, Placement, ReadError, TopicName,
+    Versioning, WriteOp, document,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A projection in Rust. What it does through the transaction happens together with the move of its cursor, so each
 /// event counts exactly once, whatever happens in between.
@@ -52,6 +52,8 @@ pub(super) struct Pending {
     seen: HashMap<Place, Option<Json>>,
     /// How to go back to before the event.
     undo: Vec<(Place, Option<Option<Json>>)>,
+    /// Why a document could not be read.
+    pub unread: OnceLock<ReadError>,
 }
 
 /// What a transaction works on.
@@ -103,8 +105,15 @@ impl Tx<'_> {
         if let Some(seen) = self.pending.seen.get(place) {
             return Ok(seen.clone());
         }
-        let found = self.scope.documents.document(&place.0, &place.1).await;
-        Ok(found.map_err(|error| ProjectFailure(error.to_string()))?.map(|document| document.body))
+        match self.scope.documents.document(&place.0, &place.1).await {
+            Ok(found) => Ok(found.map(|document| document.body)),
+            Err(error) => {
+                let failure = ProjectFailure(error.to_string());
+                // The first one counts.
+                let _ = self.pending.unread.set(error);
+                Err(failure)
+            }
+        }
     }
 
     /// A document of this projection, with everything that earlier events have written.

@@ -1,35 +1,16 @@
 //! What commits of consumers promise, one test a promise, on the memory store and on a disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
+#[macro_use]
+#[path = "../support/mod.rs"]
+mod support;
+
 mod commits;
 mod consumer;
 mod ids;
 mod moves;
 #[path = "../projections/stage.rs"]
 mod stage;
-#[path = "../projections/switch.rs"]
-mod switch;
-
-/// Makes a test of each behaviour, on each kind of store.
-macro_rules! behaviours {
-    ($($suite:ident: $($behaviour:ident)*;)*) => {
-        mod on_memory {
-            $($(behaviours! { @test $suite $behaviour memory })*)*
-        }
-        mod on_disk {
-            $($(behaviours! { @test $suite $behaviour disk })*)*
-        }
-        #[cfg(test)]
-        const LISTED: &[&str] = &[$($(stringify!($behaviour),)*)*];
-    };
-    (@test $suite:ident $behaviour:ident $kind:ident) => {
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $behaviour() {
-            let run = async { crate::$suite::$behaviour(crate::stage::Stage::$kind().await).await };
-            prombus_testkit::guarded(stringify!($behaviour), run).await;
-        }
-    };
-}
 
 behaviours! {
     commits:
@@ -58,15 +39,7 @@ behaviours! {
         a_commit_without_acks_needs_no_group;
 }
 
-/// A behaviour that is written and not listed would never run.
 #[test]
 fn every_behaviour_is_listed() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commits");
-    for file in std::fs::read_dir(folder).expect("the folder of this test") {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
-        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
-            let (name, rest) = line.split_once('(').expect("a function has arguments");
-            assert!(!rest.starts_with("s: Stage)") || LISTED.contains(&name), "{name} is not listed");
-        }
-    }
+    support::assert_all_listed("commits", LISTED);
 }

@@ -223,10 +223,10 @@ pub async fn a_subscription_outlives_a_store_that_refuses(s: Stage) {
     assert_eq!(told(&mut handled).await, 1);
     s.found(&topic, "g").await.until("it is acked", |status| status.lanes[0].lag == 0).await;
     s.publish(&topic, None, [2]).await;
-    s.log.refuse(true);
+    s.log.refuse_all(true);
     // Whether acks were written before the store refused is not known; if not, the event comes again.
     while told(&mut handled).await != 2 {}
-    s.log.refuse(false);
+    s.log.refuse_all(false);
     s.publish(&topic, None, [3]).await;
     while told(&mut handled).await != 3 {}
     subscription.unsubscribe().await;

@@ -58,9 +58,9 @@ pub async fn a_dead_letter_is_there_once_whatever_happens(s: Stage) {
     s.publish(&topic, None, [1, 2]).await;
     let group = s.group(&topic, "g", attempts(1)).await;
     let deliveries = group.take("m", 2).await;
-    s.log.refuse(true);
+    s.log.refuse_all(true);
     assert!(group.settle(SettleCall::nack(deliveries[0].lease, None, None)).await.is_err());
-    s.log.refuse(false);
+    s.log.refuse_all(false);
     assert!(s.letters(&topic).await.is_empty(), "letter and cursor are one commit: neither happened");
     let group = s.found(&topic, "g").await;
     let lease = group.take_just("m", 1, 1).await.lease;

@@ -99,13 +99,13 @@ pub async fn a_store_that_refuses_makes_acks_fail_and_nothing_is_lost(s: Stage) 
     let group = s.group(&topic, "g", defaults()).await;
     let deliveries = group.take("m", 3).await;
     group.ack_all(&deliveries[..1]).await;
-    s.log.refuse(true);
+    s.log.refuse_all(true);
     assert!(group.settle(SettleCall::acks([deliveries[1].lease])).await.is_err(), "it is not durable");
     assert!(
         group.settle(SettleCall::nack(deliveries[2].lease, None, None)).await.is_err(),
         "nor is anything else"
     );
-    s.log.refuse(false);
+    s.log.refuse_all(false);
     nothing_is_lost(&s, &topic).await;
 }
 

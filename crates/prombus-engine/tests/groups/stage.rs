@@ -1,92 +1,22 @@
-//! Where behaviours are shown: a hub on a store of some kind, and short ways to use groups that fail loudly.
+//! Short ways to use groups that fail loudly.
 
-use crate::switch::Switch;
+pub use crate::support::stage::*;
 use async_trait::async_trait;
-use prombus_core::memory::MemoryStore;
 use prombus_core::*;
+use prombus_engine::Outgoing;
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LeaseToken, OptionsPatch, Pull, Settle,
     SettleCall,
 };
-use prombus_engine::query::{From, Query};
-use prombus_engine::{Hub, HubOptions, Limits, Outgoing, Store};
-use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
-use std::collections::HashMap;
+use prombus_engine::query::From;
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 use uuid::Uuid;
-
-/// Long enough for what must happen, on any machine.
-pub const LONG: Duration = Duration::from_secs(25);
 
 /// When nothing has come for so long, nothing is taken to come.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// A hub on a store.
-pub struct Stage {
-    pub hub: Hub,
-    pub clock: Arc<ManualClock>,
-    pub log: Arc<Switch>,
-    kind: Kind,
-}
-
-#[derive(Clone)]
-enum Kind {
-    Memory(Arc<MemoryStore>),
-    Disk(Arc<TempDir>),
-}
-
 impl Stage {
-    pub async fn memory() -> Self {
-        let clock = Arc::new(ManualClock::at(1_754_683_200_000));
-        let store = Arc::new(MemoryStore::new(clock.clone(), 1));
-        Self::on(clock, Kind::Memory(store)).await
-    }
-
-    pub async fn disk() -> Self {
-        let dir = tempfile::tempdir().expect("a folder");
-        Self::on(Arc::new(ManualClock::at(1_754_683_200_000)), Kind::Disk(Arc::new(dir))).await
-    }
-
-    async fn on(clock: Arc<ManualClock>, kind: Kind) -> Self {
-        let store = match &kind {
-            Kind::Memory(store) => Store::new(store.clone()),
-            Kind::Disk(dir) => Store::new(opened(dir, &clock).await),
-        };
-        let log = Switch::new(store);
-        let options = HubOptions {
-            limits: Limits::default(),
-            auto_create: true,
-            topics: HashMap::new(),
-            clock: clock.clone(),
-        };
-        Self { hub: Hub::assemble(Store::new(log.clone()), options), clock, log, kind }
-    }
-
-    /// Whether the store can be opened again after it was closed.
-    pub fn is_durable(&self) -> bool {
-        matches!(self.kind, Kind::Disk(_))
-    }
-
-    /// The hub ends, and another one starts on what is stored.
-    pub async fn restart(self) -> Self {
-        let Self { hub, clock, log, kind } = self;
-        hub.groups().close();
-        if matches!(kind, Kind::Disk(_)) {
-            hub.close().await;
-        }
-        log.end();
-        Self::on(clock, kind).await
-    }
-
-    pub async fn topic(&self, name: &str, partitions: u32) -> TopicName {
-        let name = topic_name(name);
-        let patch = TopicPatch { partitions: Some(partitions), ..TopicPatch::default() };
-        self.hub.put_topic(&name, patch).await.expect("a topic can be made, or grow");
-        name
-    }
-
     /// Publishes `{"n": number}` for each number, with a key or without.
     pub async fn publish(
         &self,
@@ -124,41 +54,6 @@ impl Stage {
     pub async fn found(&self, topic: &TopicName, name: &str) -> Arc<Group> {
         self.hub.groups().find(topic, &group_name(name)).await.expect("the group is there")
     }
-
-    /// Gives up the events of partition 0 below an offset.
-    pub async fn trim(&self, topic: &TopicName, before: u64) {
-        let (partition, before) = (Partition(0), Offset(before));
-        let config = vec![ConfigChange::Trim { topic: topic.clone(), partition, before }];
-        let commit = Commit { config, ..Commit::default() };
-        self.log.commit(Arc::new(commit)).await.expect("a partition can be trimmed");
-    }
-
-    /// The dead letters of a topic, as they are in the log.
-    pub async fn letters(&self, topic: &TopicName) -> Vec<Event> {
-        let name = topic.dead_letters().expect("a valid name");
-        let query = Query { from: From::Earliest, partition: None, key: None, to_ts: None, filter: None };
-        match self.hub.read(&name, query).await {
-            Ok(reader) => reader.up_to_now().next_page(10_000).await.expect("letters can be read").events,
-            Err(_) => Vec::new(),
-        }
-    }
-}
-
-/// The store of a folder. A call that was under way when the last one was closed may hold it a moment longer.
-async fn opened(dir: &TempDir, clock: &Arc<ManualClock>) -> Arc<DiskStore> {
-    let start = tokio::time::Instant::now();
-    loop {
-        let options = DiskOptions { clock: clock.clone(), seed: 1, ..DiskOptions::new(dir.path()) };
-        match DiskStore::open(options) {
-            Ok(store) => return store,
-            Err(OpenError::Locked(_)) if start.elapsed() < LONG => tokio::task::yield_now().await,
-            Err(error) => panic!("the store opens, but: {error}"),
-        }
-    }
-}
-
-pub fn topic_name(name: &str) -> TopicName {
-    TopicName::parse(name).expect("a valid name")
 }
 
 pub fn group_name(name: &str) -> GroupName {

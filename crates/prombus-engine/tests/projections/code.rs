@@ -1,7 +1,7 @@
 //! Projections in Rust.
 
 use crate::stage::*;
-use crate::switch::Refusal;
+use crate::support::switch::Refusal;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::collection::Index;
@@ -12,6 +12,7 @@ use prombus_engine::projections::{CodeSetup, Project, ProjectFailure, Projection
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 projection! {
     /// Keeps the greatest number of each key, and how often it was beaten.
@@ -218,4 +219,18 @@ pub async fn code_and_definitions_keep_apart(s: Stage) {
     assert!(matches!(put, Err(ProjectionError::Bad(_))), "{put:?}");
     assert_eq!(s.status("p").await.collections, ["records", "seen"], "it goes on");
     assert!(matches!(run(&s, "Not a name", Records, &[]).await, Err(ProjectionError::Bad(_))));
+}
+
+/// An event is not to blame for a document that cannot be read.
+pub async fn a_store_that_cannot_be_read_is_waited_for(s: Stage) {
+    let topic = s.topic("t", 2).await;
+    run(&s, "p", Records, &["records", "seen"]).await.expect("it runs");
+    s.log.is_unreadable.store(true, Ordering::SeqCst);
+    publish(&s, &topic, 0..100).await;
+    let status = s.until("p", "it has to wait", |status| status.last_error.is_some()).await;
+    assert_eq!((status.state, status.errors), (ProjectionState::Running, 0));
+    s.log.is_unreadable.store(false, Ordering::SeqCst);
+    assert_eq!(s.caught_up("p").await.errors, 0);
+    assert_eq!(s.field("seen", "a", "n").await, json!(100));
+    assert!(s.letters(&topic).await.is_empty());
 }

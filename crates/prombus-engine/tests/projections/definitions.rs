@@ -114,6 +114,26 @@ pub async fn indexes_changefeeds_and_retries_change_at_once(s: Stage) {
     assert_eq!(s.field("c", "y", "a").await, json!(3));
 }
 
+/// What must be unique decides which events fail, so what is there may not be what a rebuild gives.
+pub async fn another_unique_index_makes_stale(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    let unique = with(changelog("t", "c"), "indexes", json!([["b"], {"fields": ["a"], "unique": true}]));
+    s.put("p", unique.clone()).await;
+    s.publish(&topic, [("x", both(1)), ("y", both(1))]).await;
+    s.caught_up("p").await;
+    assert_eq!((s.document("c", "y").await, s.letters(&topic).await.len()), (None, 1));
+    let other = with(unique.clone(), "indexes", json!([{"fields": ["a"], "unique": true}, ["b", "a"]]));
+    assert!(!s.put("p", other).await.stale, "the same is unique");
+    assert!(s.put("p", changelog("t", "c")).await.stale);
+    assert!(!s.rebuilt("p").await.stale);
+    assert_eq!(s.field("c", "y", "a").await, json!(1));
+    s.publish(&topic, [("y", both(2))]).await;
+    s.caught_up("p").await;
+    assert!(s.put("p", unique).await.stale, "though it holds now");
+    assert!(!s.rebuilt("p").await.stale);
+    assert_eq!(s.field("c", "y", "a").await, json!(2));
+}
+
 pub async fn another_topic_is_read_from_its_start(s: Stage) {
     let (one, two) = (s.topic("t", 1).await, s.topic("u", 2).await);
     s.publish(&one, [("x", both(1))]).await;

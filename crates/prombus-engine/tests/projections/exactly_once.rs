@@ -1,7 +1,7 @@
 //! Each event counts exactly once, whatever happens to the hub and to its commits.
 
 use crate::stage::*;
-use crate::switch::Refusal;
+use crate::support::switch::Refusal;
 use prombus_core::{CommitError, Event};
 use prombus_engine::projections::ProjectionState;
 use serde_json::{Value, json};

@@ -1,6 +1,10 @@
 //! What projections promise, one test a promise, on the memory store and on a disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
+#[macro_use]
+#[path = "../support/mod.rs"]
+mod support;
+
 mod code;
 mod definitions;
 mod exactly_once;
@@ -8,29 +12,7 @@ mod order;
 mod plans;
 mod rebuilds;
 mod stage;
-mod switch;
 mod topics;
-
-/// Makes a test of each behaviour, on each kind of store.
-macro_rules! behaviours {
-    ($($suite:ident: $($behaviour:ident)*;)*) => {
-        mod on_memory {
-            $($(behaviours! { @test $suite $behaviour memory })*)*
-        }
-        mod on_disk {
-            $($(behaviours! { @test $suite $behaviour disk })*)*
-        }
-        #[cfg(test)]
-        const LISTED: &[&str] = &[$($(stringify!($behaviour),)*)*];
-    };
-    (@test $suite:ident $behaviour:ident $kind:ident) => {
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $behaviour() {
-            let run = async { crate::$suite::$behaviour(crate::stage::Stage::$kind().await).await };
-            prombus_testkit::guarded(stringify!($behaviour), run).await;
-        }
-    };
-}
 
 behaviours! {
     exactly_once:
@@ -62,7 +44,8 @@ behaviours! {
         growth_leaves_the_order_as_it_is
         growth_is_noticed_at_any_moment
         a_clock_that_stands_holds_nothing_up
-        many_partitions_give_the_same_to_the_byte;
+        many_partitions_give_the_same_to_the_byte
+        events_that_fail_leave_the_order_as_it_is;
     definitions:
         the_same_definition_again_changes_nothing
         a_changed_definition_is_for_new_events
@@ -70,6 +53,7 @@ behaviours! {
         what_has_done_nothing_is_never_stale
         going_back_is_not_stale_where_nothing_came_between
         indexes_changefeeds_and_retries_change_at_once
+        another_unique_index_makes_stale
         another_topic_is_read_from_its_start
         a_collection_has_one_owner
         a_deleted_projection_leaves_nothing
@@ -81,6 +65,7 @@ behaviours! {
     rebuilds:
         a_rebuild_gives_the_same_to_the_byte
         events_keep_coming_during_a_rebuild
+        a_rebuild_ends_though_events_do_not
         the_old_collection_is_whole_until_the_switch
         a_rebuild_goes_on_after_a_restart
         a_put_ends_a_rebuild
@@ -92,7 +77,8 @@ behaviours! {
         a_failure_takes_back_that_event_only
         what_came_after_a_refused_event_is_done_again
         what_is_published_is_there_with_the_documents
-        code_and_definitions_keep_apart;
+        code_and_definitions_keep_apart
+        a_store_that_cannot_be_read_is_waited_for;
 }
 
 /// On a clock that goes ahead when there is nothing else to do.
@@ -113,16 +99,7 @@ async fn nobody_waits_for_an_offset_for_ever() {
     assert!(s.hub.projections().until_seen("c", at(0)).await.expect("an answer"));
 }
 
-/// A behaviour that is written and not listed would never run.
 #[test]
 fn every_behaviour_is_listed() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projections");
-    for file in std::fs::read_dir(folder).expect("the folder of this test") {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
-        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
-            let (name, rest) = line.split_once('(').expect("a function has arguments");
-            let is_behaviour = rest.starts_with("s: Stage)") || rest.starts_with("mut s: Stage)");
-            assert!(!is_behaviour || LISTED.contains(&name), "{name} is not listed");
-        }
-    }
+    support::assert_all_listed("projections", LISTED);
 }

@@ -1,7 +1,7 @@
 //! The one order in which the events of several partitions are applied, whenever that happens.
 
 use crate::stage::*;
-use crate::switch::{Look, Refusal};
+use crate::support::switch::{Look, Refusal};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::{CommitError, Event, Partition, TopicName};
@@ -91,6 +91,7 @@ pub async fn a_refused_commit_leaves_the_order_as_it_is(mut s: Stage) {
         let (error, happens) = (CommitError::Unavailable("no".into()), round % 2 == 1);
         s.log.refuse(Refusal { which: moves_cursors, after: round, times: 3, error, happens });
         publish(&s, &topic, 100 * round as u64..100 * (round as u64 + 1)).await;
+        s.until("p", "some are refused", |_| s.log.refusals_left() < 3).await;
         s = s.crash().await;
     }
     let seen = chain(&s).await;
@@ -169,8 +170,10 @@ pub async fn a_clock_that_stands_holds_nothing_up(s: Stage) {
 
 /// One document for all keys, which is what was written last; and numbers whose sum depends on their order.
 fn last_writer() -> Value {
+    let add =
+        json!({"seen": "1", "sum": "event.payload.n % 4 == 0 ? 1.0e15 : double(event.payload.n) + 0.1"});
     json!({"topic": "t", "write": [
-        {"collection": "last", "key": "'all'", "set": {"n": "event.payload.n", "ts": "event.ts"}, "inc": {"seen": "1"}},
+        {"collection": "last", "key": "'all'", "set": {"n": "event.payload.n", "ts": "event.ts"}, "inc": add},
         {"collection": "last", "key": "string(event.payload.n % 7)", "set": "event.payload",
          "delete": "event.payload.n % 3 == 0"},
     ]})
@@ -194,4 +197,26 @@ pub async fn many_partitions_give_the_same_to_the_byte(s: Stage) {
     let last = all.last().expect("events").payload.to_value().expect("JSON");
     assert_eq!(s.field("last", "all", "n").await, last["n"]);
     assert_eq!(s.field("last", "all", "seen").await, json!(all.len()));
+}
+
+/// What fails when it is committed is taken out, and the rest of its page is done in pieces, over all partitions.
+pub async fn events_that_fail_leave_the_order_as_it_is(s: Stage) {
+    let topic = s.topic("t", 4).await;
+    // Of each hundred, one leaves a text that nothing can be added to for as long as it is there.
+    let write = json!([{"collection": "sums", "key": "string(event.payload.n % 3)",
+        "when": "event.payload.n % 100 != 7 && event.payload.n % 10 != 1", "inc": {"sum": "event.payload.n", "seen": "1"}},
+        {"collection": "sums", "key": "string(event.payload.n % 3)", "when": "event.payload.n % 100 == 7",
+         "set": {"sum": "'none'"}},
+        {"collection": "sums", "key": "string(event.payload.n % 3)", "when": "event.payload.n % 10 == 1",
+         "set": {"sum": "0"}}]);
+    s.put("p", json!({"topic": "t", "write": write, "retries": 0})).await;
+    publish(&s, &topic, 0..300).await;
+    let status = s.caught_up("p").await;
+    assert_eq!(status.lag, 0);
+    assert!(status.errors > 50, "{status:?}");
+    let (before, letters) = (s.all("sums").await, s.letters(&topic).await.len());
+    assert_eq!(letters as u64, status.errors);
+    s.rebuilt("p").await;
+    assert_eq!(s.all("sums").await, before);
+    assert_eq!(s.letters(&topic).await.len(), letters);
 }

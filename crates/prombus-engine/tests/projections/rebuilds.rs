@@ -1,7 +1,7 @@
 //! Collections that are made anew.
 
 use crate::stage::*;
-use prombus_core::{Commit, CommitError, TopicName, collection};
+use prombus_core::{Append, Commit, CommitError, Layout, Partition, Placement, TopicName, collection};
 use prombus_engine::projections::{ProjectionError, ProjectionState};
 use serde_json::{Value, json};
 
@@ -123,6 +123,28 @@ pub async fn events_keep_coming_during_a_rebuild(s: Stage) {
     assert_eq!((&document["n"], &document["sum"]), (&json!(8_000), &json!((0..8_000).sum::<u64>())));
 }
 
+/// Whoever reads finds something new, so nobody may wait for the moment when there is nothing.
+pub async fn a_rebuild_ends_though_events_do_not(s: Stage) {
+    let topic = s.topic("t", 3).await;
+    s.put("p", counter("t", "counts")).await;
+    let state = s.hub.topic(&topic).await.expect("readable").expect("a topic");
+    let layout = Layout { topic: state.number, partitions: 3 };
+    let append = |partition| Append {
+        topic: topic.clone(),
+        placement: Placement::Placed(Partition(partition), layout),
+        expect: None,
+        event: outgoing(None, &json!({"k": "a", "v": 1})).event,
+    };
+    s.log.feed(Some(Commit { events: (0..3).map(append).collect(), ..Commit::default() }));
+    for _ in 0..3 {
+        s.rebuilt("p").await;
+    }
+    s.log.feed(None);
+    let status = s.caught_up("p").await;
+    let published: u64 = status.partitions.iter().map(|partition| partition.tail.0).sum();
+    assert_eq!(s.field("counts", "a", "n").await, json!(published));
+}
+
 pub async fn the_old_collection_is_whole_until_the_switch(s: Stage) {
     let topic = s.topic("t", 1).await;
     s.put("p", json!({"topic": "t", "collection": "c", "key": "event.key", "fields": ["a"]})).await;
@@ -156,7 +178,7 @@ pub async fn a_rebuild_goes_on_after_a_restart(s: Stage) {
     // Two pages of it are done when the hub goes.
     let error = CommitError::Unavailable("no".into());
     let refusal =
-        crate::switch::Refusal { which: builds, after: 2, times: usize::MAX, error, happens: false };
+        crate::support::switch::Refusal { which: builds, after: 2, times: usize::MAX, error, happens: false };
     s.log.refuse(refusal);
     s.hub.projections().rebuild("p", false).await.expect("it can be begun");
     s.until("p", "it is held up", |status| status.last_error.is_some()).await;

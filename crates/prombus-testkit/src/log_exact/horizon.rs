@@ -37,7 +37,14 @@ pub async fn what_comes_after_a_horizon_is_not_before_it(s: Subject) {
         let after = recorded_now(&s, &topic, (n as u32 + 1) % PARTITIONS).await;
         assert!(after >= horizon, "recorded at {after}, after a horizon of {horizon}");
     }
-    s.clock().advance(HOUR);
+    s.grow(&topic, PARTITIONS + 1).await;
+    let horizon = horizon(&s, &topic, last + HOUR).await;
+    s.grow(&topic, PARTITIONS + 3).await;
+    for partition in [PARTITIONS, PARTITIONS + 2] {
+        let after = recorded_now(&s, &topic, partition).await;
+        assert!(after >= horizon, "recorded at {after} in a new partition, after a horizon of {horizon}");
+    }
+    s.clock().advance(2 * HOUR);
     let now = s.clock().now_ms();
     assert_eq!(recorded_now(&s, &topic, 0).await, now, "the clock counts again once it is ahead");
 }
@@ -105,13 +112,16 @@ pub async fn everything_before_a_horizon_can_be_read(s: Subject) {
         let (s, topic, is_over) = (s.clone(), topic.clone(), is_over.clone());
         async move {
             let (mut seen, mut past) = (Vec::new(), 0);
-            while !is_over.load(Ordering::SeqCst) {
+            loop {
+                let was_over = is_over.load(Ordering::SeqCst);
                 let horizon = horizon(&s, &topic, past).await;
                 seen.push((horizon, places_before(&s, &topic, horizon).await));
                 // Every other time, recorded time has to move on for it.
                 past = if past == 0 { horizon } else { 0 };
+                if was_over {
+                    return seen;
+                }
             }
-            seen
         }
     });
     together(WRITERS, |writer| {

@@ -1,6 +1,5 @@
 //! A store that can be told to refuse commits, to hold them up, or to have lost events, and that is gone when its hub
 //! has ended.
-#![allow(dead_code, reason = "several tests share it, and not each needs all of it")]
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -8,6 +7,7 @@ use prombus_core::*;
 use prombus_engine::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -48,6 +48,11 @@ pub struct Switch {
     holes: Mutex<BTreeSet<(u32, u64)>>,
     /// Whether the end of the hub is the end of the store.
     closes: bool,
+    closed: AtomicBool,
+    /// Whether documents cannot be read.
+    pub is_unreadable: AtomicBool,
+    /// What is committed each time that events are read.
+    feed: Mutex<Option<Arc<Commit>>>,
 }
 
 impl Switch {
@@ -61,6 +66,9 @@ impl Switch {
             waiting: watch::Sender::new(0),
             holes: Mutex::default(),
             closes,
+            closed: AtomicBool::new(false),
+            is_unreadable: AtomicBool::new(false),
+            feed: Mutex::new(None),
         })
     }
 
@@ -71,6 +79,13 @@ impl Switch {
 
     pub fn refuse(&self, refusal: Refusal) {
         *self.refusal.lock() = Some(refusal);
+    }
+
+    /// From here on all commits are refused, or none.
+    pub fn refuse_all(&self, refuses: bool) {
+        let (times, error) =
+            (if refuses { usize::MAX } else { 0 }, CommitError::Unavailable("the test says so".into()));
+        self.refuse(Refusal { which: |_| true, after: 0, times, error, happens: false });
     }
 
     /// How many commits are still to be refused.
@@ -86,6 +101,11 @@ impl Switch {
     /// From here on whoever looks in this way waits.
     pub fn hold_looks(&self, look: Look) {
         self.blind.send_replace(Some(look));
+    }
+
+    /// From here on this is committed each time that events are read.
+    pub fn feed(&self, commit: Option<Commit>) {
+        *self.feed.lock() = commit.map(Arc::new);
     }
 
     /// Waits until so many of them wait.
@@ -140,6 +160,9 @@ impl EventLog for Switch {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
         self.wait_while(&self.held, |which| which.is_some_and(|which| which(&commit))).await;
         let log = self.log().map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(CommitError::Unavailable("the store is closed".into()));
+        }
         match self.refused(&commit) {
             None => log.commit(commit).await,
             Some((error, happens)) => {
@@ -153,6 +176,10 @@ impl EventLog for Switch {
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         self.wait_while(&self.blind, |look| *look == Some(Look::Read)).await;
+        let feed = self.feed.lock().clone();
+        if let Some(commit) = feed {
+            self.log()?.commit(commit).await.expect("the store takes commits");
+        }
         let partition = request.partition.0;
         let mut page = self.log()?.read(request).await?;
         let holes = self.holes.lock();
@@ -213,6 +240,7 @@ impl EventLog for Switch {
     }
 
     async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         if let Ok(log) = self.log()
             && self.closes
         {
@@ -224,6 +252,9 @@ impl EventLog for Switch {
 #[async_trait]
 impl Documents for Switch {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
+        if self.is_unreadable.load(Ordering::SeqCst) {
+            return Err(ReadError::Unavailable("the test says so".into()));
+        }
         self.store()?.documents.document(collection, key).await
     }
 
