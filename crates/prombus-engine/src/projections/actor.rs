@@ -7,7 +7,7 @@ use super::{ProjectionError, ProjectionState};
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
 use prombus_core::{
-    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, ReadError, Sequence, TopicName,
+    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, Partition, ReadError, Sequence, TopicName,
     TopicNumber,
 };
 use std::sync::Arc;
@@ -84,6 +84,8 @@ struct Work {
     rebuild: Option<Runner>,
     /// Whether it has stopped for good.
     stopped: bool,
+    /// Where the topic ended after that, for a rebuild to go to.
+    tails: Option<Vec<u64>>,
     /// When it goes on, where it waits for better times.
     resume: Option<Instant>,
 }
@@ -92,7 +94,7 @@ impl Actor {
     /// Works until it is told to stop.
     pub async fn run(mut self) {
         let rebuild = self.setup.record.rebuilding.then(|| self.runner(true));
-        let mut work = Work { live: self.runner(false), rebuild, stopped: false, resume: None };
+        let mut work = Work { live: self.runner(false), rebuild, stopped: false, tails: None, resume: None };
         let mut seen = Sequence(0);
         loop {
             loop {
@@ -134,7 +136,7 @@ impl Actor {
         work.resume = None;
         let mut worked = false;
         if !work.stopped {
-            match work.live.step().await {
+            match work.live.step(None).await {
                 Ok(step) => {
                     self.note(step, &work.live);
                     worked = step == Step::Worked;
@@ -142,7 +144,8 @@ impl Actor {
                 Err(stop) => self.stop(stop, work),
             }
         }
-        if work.rebuild.is_some() {
+        // While the present collections wait for better times, so does what must not go past them.
+        if work.rebuild.is_some() && work.resume.is_none() {
             worked |= self.advance_rebuild(work).await;
         }
         self.note_rebuild(work.rebuild.as_ref());
@@ -150,26 +153,35 @@ impl Actor {
     }
 
     async fn advance_rebuild(&mut self, work: &mut Work) -> bool {
+        let goal = match self.goal(work).await {
+            Ok(goal) => goal,
+            Err(error) => return self.stop_rebuild(error.into(), work).await,
+        };
         let Some(runner) = &mut work.rebuild else { return false };
-        let stepped = match runner.step().await {
-            // Where events never stop, none of them is ever idle.
-            Ok(Step::Worked) if work.stopped || !has_taken_all_of(runner, &work.live) => return true,
+        // Beyond what the present collections have, it would do in silence what is to be told of.
+        let limit = (!work.stopped).then_some(goal.as_slice());
+        let landed = match runner.step(limit).await {
+            Ok(Step::Worked) if !covers(&runner.taken(), &goal) => return true,
             Ok(_) => runner.land().await,
             Err(stop) => Err(stop),
         };
-        match stepped {
-            Ok(_) => {}
-            Err(Stop { reason, pause: Some(pause) }) => {
-                self.wait(&reason, pause, work);
-                return false;
-            }
-            Err(Stop { reason, pause: None }) => {
-                tracing::warn!(projection = self.name, reason, "a rebuild was given up");
-                work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
-                self.give_up_rebuild().await;
-                work.rebuild = None;
+        let (topic, began) = (runner.topic().map(|topic| topic.number.0), self.setup.record.rebuilt_from);
+        match landed {
+            Ok(_) if topic == began => {}
+            // It was of nothing until there was a topic.
+            Ok(_) if began.is_none() => {
+                if let Err(error) = self.begin_rebuild().await {
+                    self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
+                    return false;
+                }
+                work.rebuild = Some(self.runner(true));
                 return true;
             }
+            Ok(_) => {
+                let stop = Stop { reason: "the topic was deleted meanwhile".to_owned(), pause: None };
+                return self.stop_rebuild(stop, work).await;
+            }
+            Err(stop) => return self.stop_rebuild(stop, work).await,
         }
         // Nothing is under way when one takes the place of the other.
         if let Err(stop) = work.live.land().await {
@@ -177,7 +189,7 @@ impl Actor {
             return false;
         }
         match &work.rebuild {
-            Some(runner) if is_behind(runner, &work.live) => return true,
+            Some(runner) if !is_there(runner, work, &goal) => return true,
             Some(runner) => {
                 if let Err(error) = self.switch(runner).await {
                     self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
@@ -187,8 +199,41 @@ impl Actor {
             None => return false,
         }
         let failures = std::mem::take(&mut work.live.failures);
-        *work = Work { live: self.runner(false), rebuild: None, stopped: false, resume: None };
+        *work = Work { live: self.runner(false), rebuild: None, stopped: false, tails: None, resume: None };
         work.live.failures = failures;
+        true
+    }
+
+    /// Where a rebuild is to go: to where the present collections are; where those stay behind for good, to where the
+    /// topic ended when that was first asked.
+    async fn goal(&self, work: &mut Work) -> Result<Vec<u64>, ReadError> {
+        if !work.stopped {
+            return Ok(work.live.taken());
+        }
+        if let Some(tails) = &work.tails {
+            return Ok(tails.clone());
+        }
+        let topic = self.hub.log.topic(self.setup.topic()).await?;
+        let mut tails = Vec::new();
+        for partition in 0..topic.map_or(0, |topic| topic.config.partitions) {
+            tails.push(self.hub.log.bounds(self.setup.topic(), Partition(partition)).await?.next.0);
+        }
+        Ok(work.tails.insert(tails).clone())
+    }
+
+    /// A rebuild cannot go on: it is given up, or waits. Whether there may be more to do.
+    async fn stop_rebuild(&mut self, stop: Stop, work: &mut Work) -> bool {
+        let Stop { reason, pause } = stop;
+        if let Some(pause) = pause {
+            self.wait(&reason, pause, work);
+            return false;
+        }
+        tracing::warn!(projection = self.name, reason, "a rebuild was given up");
+        work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
+        // Before anyone is told that it is over.
+        self.shared.now.lock().last_error.clone_from(&work.live.failures.last);
+        self.give_up_rebuild().await;
+        work.rebuild = None;
         true
     }
 
@@ -296,7 +341,8 @@ impl Actor {
             });
         }
         let cursors = self.without_rebuild_cursors().await?;
-        let record = Record { rebuilding: true, ..self.setup.record.clone() };
+        let rebuilt_from = self.hub.log.topic(self.setup.topic()).await?.map(|topic| topic.number.0);
+        let record = Record { rebuilding: true, rebuilt_from, ..self.setup.record.clone() };
         self.store(record, Commit { config, cursors, ..Commit::default() }).await
     }
 
@@ -355,25 +401,19 @@ impl Actor {
     }
 }
 
-/// Whether a rebuild and the present collections come of the same topic.
-fn is_same_topic(rebuild: &Runner, live: &Runner) -> bool {
-    matches!((rebuild.topic(), live.topic()), (Some(rebuilt), Some(live)) if rebuilt.number == live.number)
-}
-
 /// Whether a place in all partitions is not before another one.
 fn covers(places: &[u64], others: &[u64]) -> bool {
     places.len() >= others.len() && places.iter().zip(others).all(|(place, other)| place >= other)
 }
 
-/// Whether a rebuild has not seen what the present collections have. What those have seen of a topic that is gone does
-/// not count.
-fn is_behind(rebuild: &Runner, live: &Runner) -> bool {
-    is_same_topic(rebuild, live) && !covers(&rebuild.done(), &live.done())
-}
-
-/// Whether a rebuild is at work on all that the present collections are.
-fn has_taken_all_of(rebuild: &Runner, live: &Runner) -> bool {
-    is_same_topic(rebuild, live) && covers(&rebuild.taken(), &live.taken())
+/// Whether a rebuild is where it is to go: exactly where the present collections are, so that nothing is skipped that
+/// those would have told of.
+fn is_there(rebuild: &Runner, work: &Work, goal: &[u64]) -> bool {
+    let number = |runner: &Runner| runner.topic().map(|topic| topic.number);
+    match work.stopped {
+        true => covers(&rebuild.done(), goal),
+        false => number(rebuild) == number(&work.live) && rebuild.done() == work.live.done(),
+    }
 }
 
 fn positions_of(runner: &Runner) -> Positions {

@@ -122,8 +122,9 @@ impl Lanes {
         }
     }
 
-    /// Starts to take what was recorded before a time. Whoever asks must know that no such event is still to come.
-    pub fn take_before(&mut self, before: u64) -> Taking<'_> {
+    /// Starts to take what was recorded before a time, and what is below `limit` where there is one, which is a place
+    /// in the one order. Whoever asks must know that no such event is still to come.
+    pub fn take_before<'a>(&'a mut self, before: u64, limit: Option<&'a [u64]>) -> Taking<'a> {
         let (mut due, mut unread) = (BinaryHeap::new(), Vec::new());
         for (partition, lane) in (0..).zip(&self.0) {
             match lane.ahead.front() {
@@ -132,7 +133,7 @@ impl Lanes {
             }
         }
         let is_dry = vec![false; self.0.len()];
-        Taking { lanes: self, before, run: Run::default(), due, unread, is_dry, is_done: false }
+        Taking { lanes: self, before, limit, run: Run::default(), due, unread, is_dry, is_done: false }
     }
 }
 
@@ -141,6 +142,8 @@ pub(super) struct Taking<'a> {
     lanes: &'a mut Lanes,
     /// Only what was recorded before is taken.
     before: u64,
+    /// And what is below these offsets.
+    limit: Option<&'a [u64]>,
     run: Run,
     /// Who has something ahead, the first one first.
     due: BinaryHeap<Reverse<(u64, u32)>>,
@@ -156,7 +159,8 @@ impl Taking<'_> {
     pub fn go_on(&mut self) -> Option<Wanted> {
         while self.unread.is_empty() && !self.run.is_full() {
             let Some(Reverse((ts, partition))) = self.due.pop() else { break };
-            if ts >= self.before {
+            // What is at the limit is followed by nothing that is below it, in any partition.
+            if ts >= self.before || self.lanes.0[partition as usize].reached() >= self.end_of(partition) {
                 break;
             }
             self.take_from(partition);
@@ -171,13 +175,20 @@ impl Taking<'_> {
         })
     }
 
+    /// Where to stop in a partition.
+    fn end_of(&self, partition: u32) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.get(partition as usize).copied().unwrap_or(0))
+    }
+
     /// Takes from a partition until another one comes first.
     fn take_from(&mut self, partition: u32) {
+        let end = self.end_of(partition);
         let lane = &mut self.lanes.0[partition as usize];
         let others =
             self.due.peek().map_or((self.before, 0), |Reverse(first)| (*first).min((self.before, 0)));
         while let Some(event) = lane.ahead.front() {
-            if (event.recorded_ts, partition) >= others || self.run.is_full() {
+            let is_beyond = event.offset.0 >= end || (event.recorded_ts, partition) >= others;
+            if is_beyond || self.run.is_full() {
                 self.due.push(Reverse((event.recorded_ts, partition)));
                 return;
             }
@@ -207,8 +218,9 @@ impl Taking<'_> {
 
     /// What was taken. Without this nothing was, and nothing was read.
     pub fn done(mut self) -> Run {
-        for (partition, lane) in (0..).zip(&mut self.lanes.0) {
-            let reached = lane.reached();
+        let ends: Vec<u64> = (0..self.lanes.count()).map(|partition| self.end_of(partition)).collect();
+        for ((partition, lane), end) in (0..).zip(&mut self.lanes.0).zip(ends) {
+            let reached = lane.reached().min(end);
             if reached > lane.taken {
                 self.run.ends.insert(partition, reached);
                 lane.taken = reached;
@@ -319,7 +331,7 @@ mod tests {
     impl World {
         fn take(&mut self, most: usize, fails_after: Option<usize>) {
             // As of now, no event of the past is still to come.
-            let mut taking = self.lanes.take_before(self.now);
+            let mut taking = self.lanes.take_before(self.now, None);
             let mut pages = 0;
             while let Some(wanted) = taking.go_on() {
                 if fails_after.is_some_and(|after| pages >= after) {
@@ -392,7 +404,7 @@ mod tests {
         let logs: Vec<Log> = vec![vec![(1, 0); 3_000], vec![(2, 0); 10]];
         let mut lengths = Vec::new();
         loop {
-            let mut taking = lanes.take_before(9);
+            let mut taking = lanes.take_before(9, None);
             while let Some(wanted) = taking.go_on() {
                 assert_eq!(wanted.limit, MOST_EVENTS / 2);
                 let events = visible(wanted.partition, &logs[wanted.partition as usize], 9);

@@ -169,9 +169,9 @@ impl Runner {
         self.lanes.taken()
     }
 
-    /// Does a run of events, or finds that there is none.
-    pub async fn step(&mut self) -> Result<Step, Stop> {
-        let Some(Run { events, ends, .. }) = self.read().await? else { return Ok(Step::NoTopic) };
+    /// Does a run of events, or finds that there is none. Goes no further than `limit`, where another runner is.
+    pub async fn step(&mut self, limit: Option<&[u64]>) -> Result<Step, Stop> {
+        let Some(Run { events, ends, .. }) = self.read(limit).await? else { return Ok(Step::NoTopic) };
         // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
             true => None,
@@ -223,17 +223,17 @@ impl Runner {
     }
 
     /// Reads what comes next in the topic. `None`: there is no such topic.
-    async fn read(&mut self) -> Result<Option<Run>, Stop> {
+    async fn read(&mut self, limit: Option<&[u64]>) -> Result<Option<Run>, Stop> {
         let mut past = 0;
         loop {
-            let run = match self.read_past(past).await? {
+            let run = match self.read_past(past, limit).await? {
                 Reading::Run(run) => run,
                 Reading::NoTopic => return Ok(None),
                 Reading::Grown => continue,
             };
             match self.lanes.first_ahead() {
-                // What is being committed is waited for first.
-                Some(recorded) if run.ends.is_empty() && self.flight.is_none() => {
+                // What is being committed is waited for first; and up to a limit, there is nothing to wait for.
+                Some(recorded) if run.ends.is_empty() && self.flight.is_none() && limit.is_none() => {
                     self.let_pass(recorded).await;
                     past = recorded;
                 }
@@ -243,7 +243,7 @@ impl Runner {
     }
 
     /// Takes what was recorded before a time that is after `past`.
-    async fn read_past(&mut self, past: u64) -> Result<Reading, Stop> {
+    async fn read_past(&mut self, past: u64, limit: Option<&[u64]>) -> Result<Reading, Stop> {
         // Before the topic is looked at: what a partition holds that it gets later was recorded later.
         let horizon = match self.hub.log.horizon(&self.topic_name, past).await {
             Err(ReadError::TopicNotFound(_)) => 0,
@@ -254,7 +254,7 @@ impl Runner {
         }
         // A partition that is alone has none to wait for.
         let is_alone = self.lanes.count() == 1;
-        let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon });
+        let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon }, limit);
         while let Some(wanted) = taking.go_on() {
             taking.read(page(&*self.hub.log, &self.topic_name, wanted).await?);
         }

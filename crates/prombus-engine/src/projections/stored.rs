@@ -32,6 +32,9 @@ pub(super) struct Record {
     /// Whether its collections are being made anew.
     #[serde(default)]
     pub rebuilding: bool,
+    /// Of which incarnation of the topic, if there was one.
+    #[serde(default)]
+    pub rebuilt_from: Option<u32>,
 }
 
 impl Record {
@@ -42,14 +45,15 @@ impl Record {
 
     /// A projection that has done nothing yet.
     pub fn new(definition: Definition) -> Self {
-        Self { made: definition.clone(), definition, mixed: false, moves: 0, rebuilding: false }
+        let made = definition.clone();
+        Self { definition, made, mixed: false, moves: 0, rebuilding: false, rebuilt_from: None }
     }
 
     /// The same projection with another definition, when its cursors have moved so often.
     pub fn redefined(&self, definition: Definition, moves: u64) -> Self {
         let mixed = self.mixed || (self.is_stale() && moves != self.moves);
         let moves = if definition.topic == self.definition.topic { moves } else { 0 };
-        Self { definition, made: self.made.clone(), mixed, moves, rebuilding: false }
+        Self { definition, made: self.made.clone(), mixed, moves, rebuilding: false, rebuilt_from: None }
     }
 }
 
@@ -57,13 +61,19 @@ impl Record {
 /// must be unique decides which events fail.
 fn essence(definition: &Definition) -> Definition {
     let mut essence = definition.clone();
-    essence.indexes.retain(IndexDefinition::is_unique);
+    keep_unique(&mut essence.indexes);
     (essence.changefeed, essence.retries) = (None, None);
     for write in &mut essence.write {
-        write.indexes.retain(IndexDefinition::is_unique);
+        keep_unique(&mut write.indexes);
         write.changefeed = None;
     }
     essence
+}
+
+/// Those that are unique, in an order that does not matter.
+fn keep_unique(indexes: &mut Vec<IndexDefinition>) {
+    indexes.retain(IndexDefinition::is_unique);
+    indexes.sort_by_cached_key(|index| format!("{index:?}"));
 }
 
 fn collection_name() -> Arc<str> {

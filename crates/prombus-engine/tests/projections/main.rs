@@ -66,6 +66,8 @@ behaviours! {
         a_rebuild_gives_the_same_to_the_byte
         events_keep_coming_during_a_rebuild
         a_rebuild_ends_though_events_do_not
+        a_stopped_projection_can_be_rebuilt_though_events_do_not_end
+        a_rebuild_is_given_up_when_its_topic_goes
         the_old_collection_is_whole_until_the_switch
         a_rebuild_goes_on_after_a_restart
         a_put_ends_a_rebuild

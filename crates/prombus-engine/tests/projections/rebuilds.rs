@@ -1,7 +1,10 @@
 //! Collections that are made anew.
 
 use crate::stage::*;
-use prombus_core::{Append, Commit, CommitError, Layout, Partition, Placement, TopicName, collection};
+use prombus_core::{
+    Append, Commit, CommitError, EventLog, Layout, Partition, Placement, TopicName, collection,
+};
+use prombus_engine::Outgoing;
 use prombus_engine::projections::{ProjectionError, ProjectionState};
 use serde_json::{Value, json};
 
@@ -123,26 +126,105 @@ pub async fn events_keep_coming_during_a_rebuild(s: Stage) {
     assert_eq!((&document["n"], &document["sum"]), (&json!(8_000), &json!((0..8_000).sum::<u64>())));
 }
 
-/// Whoever reads finds something new, so nobody may wait for the moment when there is nothing.
-pub async fn a_rebuild_ends_though_events_do_not(s: Stage) {
-    let topic = s.topic("t", 3).await;
-    s.put("p", counter("t", "counts")).await;
-    let state = s.hub.topic(&topic).await.expect("readable").expect("a topic");
+/// From here on whoever reads finds something new: an event in each of three partitions, of which one fails.
+async fn feed_always(s: &Stage, topic: &TopicName) {
+    let state = s.hub.topic(topic).await.expect("readable").expect("a topic");
     let layout = Layout { topic: state.number, partitions: 3 };
-    let append = |partition| Append {
-        topic: topic.clone(),
-        placement: Placement::Placed(Partition(partition), layout),
-        expect: None,
-        event: outgoing(None, &json!({"k": "a", "v": 1})).event,
+    let append = |partition| {
+        let value = if partition == 1 { json!("no number") } else { json!(1) };
+        let event = outgoing(None, &json!({"k": "a", "v": value})).event;
+        Append {
+            topic: topic.clone(),
+            placement: Placement::Placed(Partition(partition), layout),
+            expect: None,
+            event,
+        }
     };
     s.log.feed(Some(Commit { events: (0..3).map(append).collect(), ..Commit::default() }));
+}
+
+/// Nobody may wait for the moment when there is nothing to do, and nothing may be done in silence on the way.
+pub async fn a_rebuild_ends_though_events_do_not(s: Stage) {
+    let topic = s.topic("t", 3).await;
+    let mut definition = counter("t", "counts");
+    definition["write"][0]["changefeed"] = json!("counts.changed");
+    s.put("p", definition).await;
+    feed_always(&s, &topic).await;
     for _ in 0..3 {
         s.rebuilt("p").await;
     }
     s.log.feed(None);
     let status = s.caught_up("p").await;
-    let published: u64 = status.partitions.iter().map(|partition| partition.tail.0).sum();
-    assert_eq!(s.field("counts", "a", "n").await, json!(published));
+    let good = status.partitions[0].tail.0 + status.partitions[2].tail.0;
+    assert_eq!(s.field("counts", "a", "n").await, json!(good));
+    assert_eq!(s.log.bounds(&topic_name("counts.changed"), Partition(0)).await.expect("a feed").next.0, good);
+    let dead =
+        s.log.bounds(&topic.dead_letters().expect("a name"), Partition(0)).await.expect("letters").next.0;
+    assert_eq!((dead, status.errors), (status.partitions[1].tail.0, dead));
+}
+
+/// Where the present collections will never go on, a rebuild ends where the topic did.
+pub async fn a_stopped_projection_can_be_rebuilt_though_events_do_not_end(s: Stage) {
+    let topic = s.topic("t", 3).await;
+    s.put("p", counter("t", "counts")).await;
+    let three_each = async || {
+        let event = |n: u32| Outgoing {
+            partition: Some(Partition(n % 3)),
+            ..outgoing(None, &json!({"k": "a", "v": 1}))
+        };
+        s.hub.publish(&topic, (0..9).map(event).collect()).await.expect("events can be published");
+    };
+    three_each().await;
+    s.caught_up("p").await;
+    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    three_each().await;
+    s.until("p", "it waits", |status| status.last_error.is_some()).await;
+    s.trim(&topic, 5).await;
+    s.refuse(moves_cursors, 0, CommitError::DiskFull);
+    s.until("p", "it stops", |status| matches!(status.state, ProjectionState::Stopped(_))).await;
+    feed_always(&s, &topic).await;
+    s.hub.projections().rebuild("p", true).await.expect("it can be begun");
+    s.until("p", "the rebuild ends", |status| status.rebuild.is_none()).await;
+    s.log.feed(None);
+    let status = s.caught_up("p").await;
+    let good = status.partitions[0].tail.0 + status.partitions[2].tail.0 + 3;
+    assert_eq!(
+        (status.state, s.field("counts", "a", "n").await),
+        (ProjectionState::Running, json!(good - 2))
+    );
+}
+
+/// What was made of a topic that is gone must not be put in place half done.
+pub async fn a_rebuild_is_given_up_when_its_topic_goes(s: Stage) {
+    let topic = s.topic("t", 2).await;
+    s.put("p", counter("t", "counts")).await;
+    let some = async |count: usize| {
+        let event = |n: usize| outgoing(Some(&format!("e{n}")), &json!({"k": "a", "v": 1}));
+        s.hub.publish(&topic, (0..count).map(event).collect()).await.expect("events can be published");
+    };
+    for made_again in [false, true] {
+        s.topic("t", 2).await;
+        some(5_000).await;
+        let before = s.caught_up("p").await;
+        let counted = s.field("counts", "a", "n").await.as_u64().expect("a number");
+        s.log.hold(builds);
+        s.hub.projections().rebuild("p", false).await.expect("it can be begun");
+        s.log.until_held(1).await;
+        s.hub.delete_topic(&topic).await.expect("a topic can be deleted");
+        if made_again {
+            s.topic("t", 2).await;
+            some(3).await;
+        }
+        s.log.release();
+        let status = s.until("p", "the rebuild ends", |status| status.rebuild.is_none()).await;
+        let why = status.last_error.unwrap_or_default();
+        assert!(why.contains("the rebuild was given up"), "{why}");
+        assert_eq!(status.errors, before.errors);
+        s.caught_up("p").await;
+        let more = if made_again { 3 } else { 0 };
+        assert_eq!(s.field("counts", "a", "n").await, json!(counted + more));
+        assert!(collections(&s).await.iter().all(|name| !name.ends_with("~rebuild")));
+    }
 }
 
 pub async fn the_old_collection_is_whole_until_the_switch(s: Stage) {

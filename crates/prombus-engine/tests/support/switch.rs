@@ -160,7 +160,8 @@ impl EventLog for Switch {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
         self.wait_while(&self.held, |which| which.is_some_and(|which| which(&commit))).await;
         let log = self.log().map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        if self.closed.load(Ordering::SeqCst) {
+        // A store that outlives its hub only looks closed.
+        if self.closed.load(Ordering::SeqCst) && !self.closes {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
         match self.refused(&commit) {
