@@ -140,7 +140,7 @@ async fn feed_always(s: &Stage, topic: &TopicName) {
             event,
         }
     };
-    s.log.feed(Some(Commit { events: (0..3).map(append).collect(), ..Commit::default() }));
+    s.log.feed(Commit { events: (0..3).map(append).collect(), ..Commit::default() }, &s.clock);
 }
 
 /// Nobody may wait for the moment when there is nothing to do, and nothing may be done in silence on the way.
@@ -153,7 +153,7 @@ pub async fn a_rebuild_ends_though_events_do_not(s: Stage) {
     for _ in 0..3 {
         s.rebuilt("p").await;
     }
-    s.log.feed(None);
+    s.log.end_feed();
     let status = s.caught_up("p").await;
     let good = status.partitions[0].tail.0 + status.partitions[2].tail.0;
     assert_eq!(s.field("counts", "a", "n").await, json!(good));
@@ -185,7 +185,7 @@ pub async fn a_stopped_projection_can_be_rebuilt_though_events_do_not_end(s: Sta
     feed_always(&s, &topic).await;
     s.hub.projections().rebuild("p", true).await.expect("it can be begun");
     s.until("p", "the rebuild ends", |status| status.rebuild.is_none()).await;
-    s.log.feed(None);
+    s.log.end_feed();
     let status = s.caught_up("p").await;
     let good = status.partitions[0].tail.0 + status.partitions[2].tail.0 + 3;
     assert_eq!(

@@ -51,8 +51,8 @@ pub struct Switch {
     closed: AtomicBool,
     /// Whether documents cannot be read.
     pub is_unreadable: AtomicBool,
-    /// What is committed each time that events are read.
-    feed: Mutex<Option<Arc<Commit>>>,
+    /// What is committed each time that events are read, and the clock that goes on with it.
+    feed: Mutex<Option<(Arc<Commit>, Arc<ManualClock>)>>,
 }
 
 impl Switch {
@@ -103,9 +103,14 @@ impl Switch {
         self.blind.send_replace(Some(look));
     }
 
-    /// From here on this is committed each time that events are read.
-    pub fn feed(&self, commit: Option<Commit>) {
-        *self.feed.lock() = commit.map(Arc::new);
+    /// From here on this is committed each time that events are read, each time at another moment.
+    pub fn feed(&self, commit: Commit, clock: &Arc<ManualClock>) {
+        *self.feed.lock() = Some((Arc::new(commit), clock.clone()));
+    }
+
+    /// From here on it is not.
+    pub fn end_feed(&self) {
+        *self.feed.lock() = None;
     }
 
     /// Waits until so many of them wait.
@@ -178,7 +183,8 @@ impl EventLog for Switch {
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         self.wait_while(&self.blind, |look| *look == Some(Look::Read)).await;
         let feed = self.feed.lock().clone();
-        if let Some(commit) = feed {
+        if let Some((commit, clock)) = feed {
+            clock.advance(1);
             self.log()?.commit(commit).await.expect("the store takes commits");
         }
         let partition = request.partition.0;
