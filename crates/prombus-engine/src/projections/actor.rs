@@ -160,28 +160,31 @@ impl Actor {
         let Some(runner) = &mut work.rebuild else { return false };
         // Beyond what the present collections have, it would do in silence what is to be told of.
         let limit = (!work.stopped).then_some(goal.as_slice());
-        let landed = match runner.step(limit).await {
-            Ok(Step::Worked) if !covers(&runner.taken(), &goal) => return true,
-            Ok(_) => runner.land().await,
-            Err(stop) => Err(stop),
+        let stepped = match runner.step(limit).await {
+            Ok(stepped) => stepped,
+            Err(stop) => return self.stop_rebuild(stop, work).await,
         };
         let (topic, began) = (runner.topic().map(|topic| topic.number.0), self.setup.record.rebuilt_from);
-        match landed {
-            Ok(_) if topic == began => {}
+        match began {
+            _ if topic == began => {}
             // It was of nothing until there was a topic.
-            Ok(_) if began.is_none() => {
-                if let Err(error) = self.begin_rebuild().await {
+            None => {
+                let record = Record { rebuilt_from: topic, ..self.setup.record.clone() };
+                if let Err(error) = self.store(record, Commit::default()).await {
                     self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
                     return false;
                 }
-                work.rebuild = Some(self.runner(true));
-                return true;
             }
-            Ok(_) => {
+            Some(_) => {
                 let stop = Stop { reason: "the topic was deleted meanwhile".to_owned(), pause: None };
                 return self.stop_rebuild(stop, work).await;
             }
-            Err(stop) => return self.stop_rebuild(stop, work).await,
+        }
+        if stepped == Step::Worked && !covers(&runner.taken(), &goal) {
+            return true;
+        }
+        if let Err(stop) = runner.land().await {
+            return self.stop_rebuild(stop, work).await;
         }
         // Nothing is under way when one takes the place of the other.
         if let Err(stop) = work.live.land().await {
@@ -232,8 +235,15 @@ impl Actor {
         work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
         // Before anyone is told that it is over.
         self.shared.now.lock().last_error.clone_from(&work.live.failures.last);
-        self.give_up_rebuild().await;
-        work.rebuild = None;
+        if let Some(runner) = &mut work.rebuild {
+            // Whatever comes of it: only then nothing is under way.
+            let _ = runner.land().await;
+        }
+        if let Err(error) = self.give_up_rebuild().await {
+            self.wait(&format!("the rebuild cannot be given up yet: {error}"), SWITCH_PAUSE, work);
+            return false;
+        }
+        (work.rebuild, work.tails) = (None, None);
         true
     }
 
@@ -301,7 +311,7 @@ impl Actor {
             Command::Rebuild(answer) => {
                 let begun = self.begin_rebuild().await;
                 if begun.is_ok() {
-                    work.rebuild = Some(self.runner(true));
+                    (work.rebuild, work.tails) = (Some(self.runner(true)), None);
                     self.note_rebuild(work.rebuild.as_ref());
                 }
                 // Whoever no longer waits does not want to know.
@@ -346,15 +356,13 @@ impl Actor {
         self.store(record, Commit { config, cursors, ..Commit::default() }).await
     }
 
-    async fn give_up_rebuild(&mut self) {
+    async fn give_up_rebuild(&mut self) -> Result<(), ProjectionError> {
         let collections = self.setup.collections.iter();
         let config =
             collections.map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) }).collect();
-        let cursors = self.without_rebuild_cursors().await.unwrap_or_default();
+        let cursors = self.without_rebuild_cursors().await?;
         let record = Record { rebuilding: false, ..self.setup.record.clone() };
-        if let Err(error) = self.store(record, Commit { config, cursors, ..Commit::default() }).await {
-            tracing::warn!(projection = self.name, %error, "a rebuild that was given up is tried again at the next start");
-        }
+        self.store(record, Commit { config, cursors, ..Commit::default() }).await
     }
 
     /// Puts what was made anew in the place of what is there, and goes on from where it is: in one commit.

@@ -100,9 +100,12 @@ impl Lanes {
         self.0.iter().map(|lane| lane.taken).collect()
     }
 
-    /// When the first event was recorded that was read and not taken.
-    pub fn first_ahead(&self) -> Option<u64> {
-        self.0.iter().filter_map(|lane| Some(lane.ahead.front()?.recorded_ts)).min()
+    /// When the first event was recorded that was read and not taken, unless it is at the limit.
+    pub fn first_ahead(&self, limit: Option<&[u64]>) -> Option<u64> {
+        let place = |event: &Event| (event.recorded_ts, event.partition.0, event.offset.0);
+        let (recorded, partition, offset) =
+            self.0.iter().filter_map(|lane| lane.ahead.front()).map(place).min()?;
+        (offset < end_of(limit, partition)).then_some(recorded)
     }
 
     /// What was taken up to here is done, and the cursors have moved.
@@ -137,6 +140,11 @@ impl Lanes {
     }
 }
 
+/// Where to stop in a partition.
+fn end_of(limit: Option<&[u64]>, partition: u32) -> u64 {
+    limit.map_or(u64::MAX, |limit| limit.get(partition as usize).copied().unwrap_or(0))
+}
+
 /// A run in the making.
 pub(super) struct Taking<'a> {
     lanes: &'a mut Lanes,
@@ -160,7 +168,9 @@ impl Taking<'_> {
         while self.unread.is_empty() && !self.run.is_full() {
             let Some(Reverse((ts, partition))) = self.due.pop() else { break };
             // What is at the limit is followed by nothing that is below it, in any partition.
-            if ts >= self.before || self.lanes.0[partition as usize].reached() >= self.end_of(partition) {
+            if ts >= self.before
+                || self.lanes.0[partition as usize].reached() >= end_of(self.limit, partition)
+            {
                 break;
             }
             self.take_from(partition);
@@ -175,14 +185,9 @@ impl Taking<'_> {
         })
     }
 
-    /// Where to stop in a partition.
-    fn end_of(&self, partition: u32) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.get(partition as usize).copied().unwrap_or(0))
-    }
-
     /// Takes from a partition until another one comes first.
     fn take_from(&mut self, partition: u32) {
-        let end = self.end_of(partition);
+        let end = end_of(self.limit, partition);
         let lane = &mut self.lanes.0[partition as usize];
         let others =
             self.due.peek().map_or((self.before, 0), |Reverse(first)| (*first).min((self.before, 0)));
@@ -218,9 +223,8 @@ impl Taking<'_> {
 
     /// What was taken. Without this nothing was, and nothing was read.
     pub fn done(mut self) -> Run {
-        let ends: Vec<u64> = (0..self.lanes.count()).map(|partition| self.end_of(partition)).collect();
-        for ((partition, lane), end) in (0..).zip(&mut self.lanes.0).zip(ends) {
-            let reached = lane.reached().min(end);
+        for (partition, lane) in (0..).zip(&mut self.lanes.0) {
+            let reached = lane.reached().min(end_of(self.limit, partition));
             if reached > lane.taken {
                 self.run.ends.insert(partition, reached);
                 lane.taken = reached;
@@ -393,7 +397,7 @@ mod tests {
             }
             all.sort_unstable();
             prop_assert_eq!(world.done, all);
-            prop_assert_eq!(world.lanes.first_ahead(), None);
+            prop_assert_eq!(world.lanes.first_ahead(None), None);
         }
     }
 

@@ -231,10 +231,13 @@ impl Runner {
                 Reading::NoTopic => return Ok(None),
                 Reading::Grown => continue,
             };
-            match self.lanes.first_ahead() {
-                // What is being committed is waited for first; and up to a limit, there is nothing to wait for.
-                Some(recorded) if run.ends.is_empty() && self.flight.is_none() && limit.is_none() => {
-                    self.let_pass(recorded).await;
+            match self.lanes.first_ahead(limit) {
+                // What is being committed is waited for first.
+                Some(recorded) if run.ends.is_empty() && self.flight.is_none() => {
+                    // Below a limit, nothing more can come.
+                    if limit.is_none() {
+                        self.let_pass(recorded).await;
+                    }
                     past = recorded;
                 }
                 _ => return Ok(Some(run)),

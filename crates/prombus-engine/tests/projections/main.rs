@@ -68,6 +68,8 @@ behaviours! {
         a_rebuild_ends_though_events_do_not
         a_stopped_projection_can_be_rebuilt_though_events_do_not_end
         a_rebuild_is_given_up_when_its_topic_goes
+        a_rebuild_after_one_that_was_given_up_is_a_new_one
+        a_rebuild_ends_after_growth_though_the_clock_stands
         the_old_collection_is_whole_until_the_switch
         a_rebuild_goes_on_after_a_restart
         a_put_ends_a_rebuild

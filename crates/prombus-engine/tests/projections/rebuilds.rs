@@ -140,7 +140,7 @@ async fn feed_always(s: &Stage, topic: &TopicName) {
             event,
         }
     };
-    s.log.feed(Commit { events: (0..3).map(append).collect(), ..Commit::default() }, &s.clock);
+    s.log.feed(Commit { events: (0..3).map(append).collect(), ..Commit::default() }, &s.clock).await;
 }
 
 /// Nobody may wait for the moment when there is nothing to do, and nothing may be done in silence on the way.
@@ -153,7 +153,7 @@ pub async fn a_rebuild_ends_though_events_do_not(s: Stage) {
     for _ in 0..3 {
         s.rebuilt("p").await;
     }
-    s.log.end_feed();
+    s.log.end_feed().await;
     let status = s.caught_up("p").await;
     let good = status.partitions[0].tail.0 + status.partitions[2].tail.0;
     assert_eq!(s.field("counts", "a", "n").await, json!(good));
@@ -185,13 +185,51 @@ pub async fn a_stopped_projection_can_be_rebuilt_though_events_do_not_end(s: Sta
     feed_always(&s, &topic).await;
     s.hub.projections().rebuild("p", true).await.expect("it can be begun");
     s.until("p", "the rebuild ends", |status| status.rebuild.is_none()).await;
-    s.log.end_feed();
+    s.log.end_feed().await;
     let status = s.caught_up("p").await;
     let good = status.partitions[0].tail.0 + status.partitions[2].tail.0 + 3;
     assert_eq!(
         (status.state, s.field("counts", "a", "n").await),
         (ProjectionState::Running, json!(good - 2))
     );
+}
+
+/// What has stopped at the end of a topic, and is rebuilt from another one that is shorter.
+pub async fn a_rebuild_after_one_that_was_given_up_is_a_new_one(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    s.put("p", counter("t", "counts")).await;
+    let some = || (0..50).map(|_| ("x", json!({"k": "a", "v": 1})));
+    s.publish(&topic, some()).await;
+    s.caught_up("p").await;
+    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    s.publish(&topic, some()).await;
+    s.until("p", "it waits", |status| status.last_error.is_some()).await;
+    s.trim(&topic, 60).await;
+    s.refuse(moves_cursors, 0, CommitError::DiskFull);
+    s.until("p", "it stops", |status| matches!(status.state, ProjectionState::Stopped(_))).await;
+    s.log.hold(builds);
+    s.hub.projections().rebuild("p", true).await.expect("it can be begun");
+    s.log.until_held(1).await;
+    s.hub.delete_topic(&topic).await.expect("a topic can be deleted");
+    s.log.release();
+    s.until("p", "it is given up", |status| status.rebuild.is_none()).await;
+    s.topic("t", 1).await;
+    s.publish(&topic, some().take(2)).await;
+    s.rebuilt("p").await;
+    s.until("p", "it runs", |status| status.state == ProjectionState::Running).await;
+    s.caught_up("p").await;
+    assert_eq!(s.field("counts", "a", "n").await, json!(2));
+}
+
+/// A clock that stands, and events that were applied before there was anyone to wait for.
+pub async fn a_rebuild_ends_after_growth_though_the_clock_stands(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    s.put("p", counter("t", "counts")).await;
+    s.publish(&topic, (0..50).map(|_| ("x", json!({"k": "a", "v": 1})))).await;
+    s.caught_up("p").await;
+    s.topic("t", 3).await;
+    s.rebuilt("p").await;
+    assert_eq!(s.field("counts", "a", "n").await, json!(50));
 }
 
 /// What was made of a topic that is gone must not be put in place half done.

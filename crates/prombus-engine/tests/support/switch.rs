@@ -52,7 +52,7 @@ pub struct Switch {
     /// Whether documents cannot be read.
     pub is_unreadable: AtomicBool,
     /// What is committed each time that events are read, and the clock that goes on with it.
-    feed: Mutex<Option<(Arc<Commit>, Arc<ManualClock>)>>,
+    feed: tokio::sync::Mutex<Option<(Arc<Commit>, Arc<ManualClock>)>>,
 }
 
 impl Switch {
@@ -68,7 +68,7 @@ impl Switch {
             closes,
             closed: AtomicBool::new(false),
             is_unreadable: AtomicBool::new(false),
-            feed: Mutex::new(None),
+            feed: tokio::sync::Mutex::new(None),
         })
     }
 
@@ -104,13 +104,13 @@ impl Switch {
     }
 
     /// From here on this is committed each time that events are read, each time at another moment.
-    pub fn feed(&self, commit: Commit, clock: &Arc<ManualClock>) {
-        *self.feed.lock() = Some((Arc::new(commit), clock.clone()));
+    pub async fn feed(&self, commit: Commit, clock: &Arc<ManualClock>) {
+        *self.feed.lock().await = Some((Arc::new(commit), clock.clone()));
     }
 
     /// From here on it is not.
-    pub fn end_feed(&self) {
-        *self.feed.lock() = None;
+    pub async fn end_feed(&self) {
+        *self.feed.lock().await = None;
     }
 
     /// Waits until so many of them wait.
@@ -182,11 +182,12 @@ impl EventLog for Switch {
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         self.wait_while(&self.blind, |look| *look == Some(Look::Read)).await;
-        let feed = self.feed.lock().clone();
-        if let Some((commit, clock)) = feed {
+        let feed = self.feed.lock().await;
+        if let Some((commit, clock)) = &*feed {
             clock.advance(1);
-            self.log()?.commit(commit).await.expect("the store takes commits");
+            self.log()?.commit(commit.clone()).await.expect("the store takes commits");
         }
+        drop(feed);
         let partition = request.partition.0;
         let mut page = self.log()?.read(request).await?;
         let holes = self.holes.lock();
