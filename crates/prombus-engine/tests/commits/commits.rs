@@ -143,6 +143,14 @@ fn short() -> OptionsPatch {
     OptionsPatch { ack_timeout_ms: Some(1_000), ..OptionsPatch::default() }
 }
 
+/// A lease of another group that is given now ends later than all that were given before.
+async fn until_leases_of_now_have_ended(s: &Stage, topic: &prombus_core::TopicName) {
+    let group = group_with(s, topic, "later", short()).await;
+    let given = take_all(&group, "m", 1).await;
+    let again = take_all(&group, "m", 1).await;
+    assert_eq!((numbers(&again), again[0].attempt), (numbers(&given), 2), "it has ended");
+}
+
 /// Commits that settle leases and publish, as those of [`request`] do.
 fn is_ours(commit: &prombus_core::Commit) -> bool {
     !commit.events.is_empty() && !commit.cursors.is_empty()
@@ -157,8 +165,7 @@ pub async fn a_lease_does_not_expire_while_it_is_committed(s: Stage) {
     let (hub, acks) = (s.hub.clone(), leases(&taken));
     let committing = tokio::spawn(async move { hub.commit(request(&acks)).await });
     s.log.until_held(1).await;
-    // A pause is what this is about: the lease would end in it.
-    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    until_leases_of_now_have_ended(&s, &t).await;
     assert!(take_if_any(&group, "n").await.is_empty(), "nobody gets it, nor the next of its key");
     assert_eq!(ack(&group, &leases(&taken)).await, [false], "and nobody else can settle it");
     s.log.release();
@@ -177,8 +184,7 @@ pub async fn a_lease_that_ended_during_a_refused_commit_is_over(s: Stage) {
     let (hub, acks) = (s.hub.clone(), leases(&taken));
     let committing = tokio::spawn(async move { hub.commit(request(&acks)).await });
     s.log.until_held(1).await;
-    // A pause is what this is about: the lease would end in it.
-    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    until_leases_of_now_have_ended(&s, &t).await;
     s.log.release();
     let answer = committing.await.expect("no panic");
     assert!(matches!(answer, Err(CommitRefused::Bus(BusError::Commit(CommitError::Busy)))), "{answer:?}");
