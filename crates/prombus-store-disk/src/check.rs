@@ -61,7 +61,7 @@ pub struct Progress {
 
 /// Checks a data folder that no hub uses.
 pub fn check(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report, OpenError> {
-    check_on(&RealDisk, dir, progress)
+    check_on(&RealDisk::new(), dir, progress)
 }
 
 /// Checks a data folder on a disk of the caller's.

@@ -2,11 +2,15 @@
 //!
 //! Two implementors: [`RealDisk`], and the simulated disk of the testkit, which loses whatever was not promised.
 
+use parking_lot::RwLock;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::any::Any;
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A place for files.
@@ -23,9 +27,10 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a folder, in order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Makes a folder and its parents where they do not exist.
+    /// Makes a folder and its parents where they do not exist, and holds it open: files in it are found there from
+    /// then on, whatever becomes of its name, and [`Disk::sync_dir`] needs no handle that might not be had.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes the names in a folder durable.
+    /// Makes the names in a folder durable. After a failure, nobody knows which of them are.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Locks a file against other processes for as long as the guard lives; `None` where someone else has it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
@@ -55,53 +60,123 @@ pub fn read_exact(file: &dyn DiskFile, buffer: &mut [u8], at: u64) -> io::Result
     if file.read_at(buffer, at)? == buffer.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
+/// Removes a file that may be gone already.
+pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        answer => answer,
+    }
+}
+
+/// The folder that a file or folder is in.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
 /// The file system of the machine.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RealDisk;
+#[derive(Debug, Default)]
+pub struct RealDisk {
+    held: RwLock<Held>,
+}
+
+/// Folders that are held open, by the names that they had.
+type Held = BTreeMap<PathBuf, File>;
+
+/// How a file is found: by its name in a folder that is held, or by its whole path.
+fn place<'a>(held: &'a Held, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
+    match held.get(folder_of(path)).zip(path.file_name()) {
+        Some((folder, name)) => (folder.as_fd(), Path::new(name)),
+        None => (CWD, path),
+    }
+}
+
+/// Makes a folder and its parents; the name of each is durable before anything is made in it.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = folder_of(dir);
+    make_dir(parent)?;
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made?,
+    }
+    File::open(parent)?.sync_all()
+}
 
 struct RealFile(File);
 
+impl RealDisk {
+    /// A disk that holds no folder yet.
+    pub const fn new() -> Self {
+        Self { held: RwLock::new(Held::new()) }
+    }
+
+    fn open_as(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let held = self.held.read();
+        let (folder, name) = place(&held, path);
+        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+        let opened = rustix::io::retry_on_intr(|| rustix::fs::openat(folder, name, flags, mode))?;
+        Ok(opened.into())
+    }
+}
+
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+        Ok(Arc::new(RealFile(self.open_as(path, flags)?)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+        Ok(Arc::new(RealFile(self.open_as(path, OFlags::RDWR)?)))
     }
 
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(RealFile(File::open(path)?)))
+        Ok(Arc::new(RealFile(self.open_as(path, OFlags::RDONLY)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
+        let held = self.held.read();
+        let ((from_folder, from), (to_folder, to)) = (place(&held, from), place(&held, to));
+        Ok(rustix::fs::renameat(from_folder, from, to_folder, to)?)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
+        let held = self.held.read();
+        let (folder, name) = place(&held, path);
+        Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let held = self.held.read();
+        let entries = match held.get(dir) {
+            Some(folder) => rustix::fs::Dir::read_from(folder)?,
+            None => rustix::fs::Dir::read_from(File::open(dir)?)?,
+        };
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(dir)? {
+        for entry in entries {
             names.push(entry?.file_name().to_string_lossy().into_owned());
         }
+        names.retain(|name| name != "." && name != "..");
         names.sort();
         Ok(names)
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(dir)
+        make_dir(dir)?;
+        self.held.write().insert(dir.to_owned(), File::open(dir)?);
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+        match self.held.read().get(dir) {
+            Some(folder) => folder.sync_all(),
+            None => File::open(dir)?.sync_all(),
+        }
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let file = self.open_as(path, OFlags::WRONLY | OFlags::CREATE)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -110,7 +185,10 @@ impl Disk for RealDisk {
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(dir)?;
+        let stat = match self.held.read().get(dir) {
+            Some(folder) => rustix::fs::fstatvfs(folder)?,
+            None => rustix::fs::statvfs(dir)?,
+        };
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }
@@ -160,4 +238,27 @@ pub fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_held_needs_neither_its_name_nor_another_handle() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, moved) = (root.path().join("a/b"), root.path().join("moved"));
+        let disk = RealDisk::new();
+        disk.create_dir(&dir).unwrap();
+        std::fs::rename(&dir, &moved).unwrap();
+        disk.create(&dir.join("1.tmp")).unwrap().write_at(b"here", 0).unwrap();
+        disk.rename(&dir.join("1.tmp"), &dir.join("1")).unwrap();
+        disk.sync_dir(&dir).unwrap();
+        assert_eq!(std::fs::read(moved.join("1")).unwrap(), b"here");
+        // A folder that took its name is another one.
+        std::fs::create_dir(&dir).unwrap();
+        assert_eq!(disk.list(&dir).unwrap(), ["1"]);
+        disk.remove(&dir.join("1")).unwrap();
+        assert_eq!(disk.list(&dir).unwrap(), [""; 0]);
+    }
 }

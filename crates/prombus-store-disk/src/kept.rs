@@ -3,7 +3,7 @@
 //! A checkpoint goes before the tables that only it names, durably, so that none is ever without its tables.
 
 use crate::checkpoint;
-use crate::disk::Disk;
+use crate::disk::{Disk, remove_if_there};
 use crate::position::Pos;
 use crate::rows;
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ impl Kept {
         let old = self.checkpoints.len().saturating_sub(KEEP);
         for _ in 0..old {
             let (pos, tables) = self.checkpoints[0].clone();
-            remove(disk, &checkpoint::path(dir, pos))?;
+            remove_if_there(disk, &checkpoint::path(dir, pos))?;
             self.checkpoints.remove(0);
             self.retired.extend(tables);
         }
@@ -55,17 +55,9 @@ impl Kept {
         }
         disk.sync_dir(&checkpoint::folder(dir))?;
         while let Some(table) = self.retired.first().copied() {
-            remove(disk, &rows::path(dir, table))?;
+            remove_if_there(disk, &rows::path(dir, table))?;
             self.retired.remove(&table);
         }
         Ok(())
-    }
-}
-
-/// Removes a file that may be gone already.
-fn remove(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    match disk.remove(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        answer => answer,
     }
 }

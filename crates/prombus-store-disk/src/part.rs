@@ -1,7 +1,7 @@
 //! A part of the journal: a file of batches, and the index of its events.
 
 use crate::active::ActiveIndex;
-use crate::disk::{Disk, DiskFile, read_exact};
+use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::lookup::By;
 use crate::position::{PartitionRef, Pos};
 use crate::record;
@@ -65,20 +65,44 @@ pub fn index_path(dir: &Path, part: u32) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
+/// Why a part was not made.
+#[derive(Debug)]
+pub enum NotMade {
+    /// It is not there, and will not be.
+    Surely(io::Error),
+    /// It may be there, now or after a power cut. The part before it must not grow any more, because a part says where
+    /// the one before it ended.
+    Perhaps(io::Error),
+}
+
 /// Makes the file of a part under another name first, so that a part that is there has a whole head.
-pub fn create(disk: &dyn Disk, dir: &Path, head: PartHead, reserve: u64) -> io::Result<Arc<dyn DiskFile>> {
+pub fn create(
+    disk: &dyn Disk,
+    dir: &Path,
+    head: PartHead,
+    reserve: u64,
+) -> Result<Arc<dyn DiskFile>, NotMade> {
     let path = part_path(dir, head.part);
     let tmp = path.with_extension("tmp");
-    let file = disk.create(&tmp)?;
-    let made =
+    let file = disk.create(&tmp).map_err(NotMade::Surely)?;
+    let filled =
         file.reserve(0, reserve).and_then(|()| file.write_at(&head.encode(), 0)).and_then(|()| file.sync());
-    if let Err(error) = made {
-        // Gives back what was reserved; the name is one that may be removed unasked.
-        disk.remove(&tmp)?;
-        return Err(error);
+    if let Err(error) = filled {
+        // Gives back what was reserved. What cannot be removed now is removed at the next open.
+        let _ = disk.remove(&tmp);
+        return Err(NotMade::Surely(error));
     }
-    disk.rename(&tmp, &path)?;
-    disk.sync_dir(path.parent().unwrap_or(dir))?;
+    if let Err(error) = disk.rename(&tmp, &path) {
+        // Not every file system that says so has left both names alone.
+        let taken_back = remove_if_there(disk, &path)
+            .and_then(|()| remove_if_there(disk, &tmp))
+            .and_then(|()| disk.sync_dir(folder_of(&path)));
+        return Err(match taken_back {
+            Ok(()) => NotMade::Surely(error),
+            Err(_) => NotMade::Perhaps(error),
+        });
+    }
+    disk.sync_dir(folder_of(&path)).map_err(NotMade::Perhaps)?;
     Ok(file)
 }
 

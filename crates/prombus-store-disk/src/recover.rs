@@ -2,9 +2,9 @@
 
 use crate::active::ActiveIndex;
 use crate::checkpoint;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, folder_of, is_full};
 use crate::kept::Kept;
-use crate::part::{self, PART_HEAD, Part, PartHead, index_path, part_path};
+use crate::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_path};
 use crate::position::Pos;
 use crate::replay::{BadBatch, Replay};
 use crate::rows::{self, Overlay, Table, Tables, Target};
@@ -123,14 +123,19 @@ pub struct Opening {
 
 /// Opens a folder, or makes it.
 pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, OpenError> {
-    for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
-        disk.create_dir(&folder).map_err(at_file(&folder))?;
+    let folders = [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)];
+    for folder in &folders {
+        disk.create_dir(folder).map_err(at_file(folder))?;
     }
     let lock_path = dir.join("LOCK");
     let lock = disk.lock(&lock_path).map_err(at_file(&lock_path))?;
     let lock = lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
     check_format(disk, dir, true)?;
     remove_unfinished(disk, dir)?;
+    // Whoever made these names may have been killed before they were durable, and everything now counts on them.
+    for folder in &folders {
+        disk.sync_dir(folder).map_err(at_file(folder))?;
+    }
     let mut recovery = Recovery::start(disk, dir, opening.rows_in_memory)?;
     let numbers = list_parts(disk, dir)?;
     for number in &numbers {
@@ -152,9 +157,8 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
         if journal.iter().any(|name| name.ends_with(".part")) {
             return Err(not_ours("it has a journal, and no file FORMAT that says which one"));
         }
-        // The folder itself is new, too.
-        let parent = dir.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-        return mark(disk, dir).and_then(|()| disk.sync_dir(parent)).map_err(at_file(&path));
+        // The folder itself is new, too. Its name comes first: a folder that is marked is durable.
+        return disk.sync_dir(folder_of(dir)).and_then(|()| mark(disk, dir)).map_err(at_file(&path));
     }
     let file = disk.open_to_read(&path).map_err(at_file(&path))?;
     let mut text = vec![0; 256];
@@ -427,13 +431,16 @@ impl<'a> Recovery<'a> {
             None => {
                 let head = PartHead { part: 1, epoch, prev_end: Pos::default() };
                 let path = part_path(self.dir, 1);
-                // Without room, the hub still opens: it says so when something is published.
-                let file = match part::create(self.disk, self.dir, head, reserve) {
-                    Err(error) if crate::disk::is_full(&error) => {
-                        part::create(self.disk, self.dir, head, PART_HEAD as u64).map_err(at_file(&path))?
-                    }
-                    made => made.map_err(at_file(&path))?,
+                let create = |reserve| match part::create(self.disk, self.dir, head, reserve) {
+                    Err(NotMade::Surely(error) | NotMade::Perhaps(error)) => Err(error),
+                    Ok(file) => Ok(file),
                 };
+                // Without room, the hub still opens: it says so when something is published.
+                let made = match create(reserve) {
+                    Err(error) if is_full(&error) => create(PART_HEAD as u64),
+                    made => made,
+                };
+                let file = made.map_err(at_file(&path))?;
                 self.replay.view.end = Pos { part: 1, at: PART_HEAD as u32 };
                 self.parts.push(Arc::new(Part::active(1, file, ActiveIndex::default())));
             }

@@ -5,7 +5,7 @@
 
 use crate::active::ActiveIndex;
 use crate::bloom::Bloom;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, folder_of};
 use crate::lookup::By;
 use crate::paged::{PagedFile, PagedWriter, damaged};
 use crate::position::PartitionRef;
@@ -97,10 +97,7 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
     }
     out.finish(&header)?;
     disk.rename(&tmp, path)?;
-    if let Some(dir) = path.parent() {
-        disk.sync_dir(dir)?;
-    }
-    Ok(())
+    disk.sync_dir(folder_of(path))
 }
 
 fn section(out: &mut PagedWriter, bytes: &[u8]) -> io::Result<Section> {
@@ -384,8 +381,8 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.index");
-        write(&RealDisk, &path, &index, PartFacts { part: 9, end: 77, last_recorded_ts: 88 }).unwrap();
-        let sidecar = Sidecar::open(RealDisk.open_to_read(&path).unwrap(), 9).unwrap();
+        write(&RealDisk::new(), &path, &index, PartFacts { part: 9, end: 77, last_recorded_ts: 88 }).unwrap();
+        let sidecar = Sidecar::open(RealDisk::new().open_to_read(&path).unwrap(), 9).unwrap();
         (dir, sidecar)
     }
 
@@ -428,6 +425,8 @@ mod tests {
     #[test]
     fn another_parts_index_is_refused() {
         let (dir, _) = sealed(10);
-        assert!(Sidecar::open(RealDisk.open_to_read(&dir.path().join("1.index")).unwrap(), 8).is_err());
+        assert!(
+            Sidecar::open(RealDisk::new().open_to_read(&dir.path().join("1.index")).unwrap(), 8).is_err()
+        );
     }
 }

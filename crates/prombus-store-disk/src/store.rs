@@ -84,7 +84,7 @@ pub struct DiskStore {
 impl DiskStore {
     /// Opens a data folder, or makes it. Blocks while it reads.
     pub fn open(options: DiskOptions) -> Result<Arc<Self>, OpenError> {
-        Self::open_on(Arc::new(RealDisk), options)
+        Self::open_on(Arc::new(RealDisk::new()), options)
     }
 
     /// Opens a data folder on a disk of the caller's.

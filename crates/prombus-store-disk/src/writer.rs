@@ -6,7 +6,7 @@
 use crate::batch::{self, BATCH_HEAD, BatchHead};
 use crate::disk::is_full;
 use crate::housekeeper::{Chore, Chores};
-use crate::part::{self, PART_HEAD, Part, PartHead};
+use crate::part::{self, NotMade, PART_HEAD, Part, PartHead};
 use crate::position::Pos;
 use crate::rows::{Overlay, Tables};
 use crate::shared::Shared;
@@ -418,12 +418,19 @@ impl Writer {
         }
         let error = match self.roll() {
             Ok(()) => return,
-            Err(error) if is_full(&error) => {
+            Err(NotMade::Surely(error)) if is_full(&error) => {
                 self.shared.disk_full.store(true, Ordering::Relaxed);
                 CommitError::DiskFull
             }
-            Err(error) => {
+            Err(NotMade::Surely(error)) => {
                 CommitError::Unavailable(format!("a new part of the journal cannot be made: {error}"))
+            }
+            Err(NotMade::Perhaps(error)) => {
+                let failure = format!(
+                    "nobody knows whether a new part of the journal is there ({error}); restart the hub"
+                );
+                self.shared.fail(&failure);
+                CommitError::Unavailable(failure)
             }
         };
         for job in self.carried.drain(..) {
@@ -431,7 +438,7 @@ impl Writer {
         }
     }
 
-    fn roll(&mut self) -> io::Result<()> {
+    fn roll(&mut self) -> Result<(), NotMade> {
         let prev_end = self.stage.view.end;
         let head = PartHead { part: prev_end.part + 1, epoch: self.epoch, prev_end };
         let reserved = self.shared.options.reserve_step();

@@ -1,12 +1,12 @@
-//! The machine goes down in the middle of every operation that the engine does to the disk; what was answered
-//! is there afterwards, once, and what was not is there as a whole or not at all.
+//! The machine goes down in the middle of every operation that the engine does to the disk, or an operation fails;
+//! what was answered is there afterwards, once, and what was not is there as a whole or not at all.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod support;
 
 use prombus_core::*;
 use prombus_testkit::SimDisk;
-use prombus_testkit::sim_disk::Crash;
+use prombus_testkit::sim_disk::{Crash, Fault};
 use std::path::Path;
 use std::sync::Arc;
 use support::*;
@@ -173,4 +173,118 @@ async fn what_was_shown_after_a_kill_survives_a_power_cut() {
             disk.restart(at * 7 + cut as u64);
         }
     }
+}
+
+/// What became of the commits that need no luck: those of the topic `sync`.
+#[derive(Default, Debug)]
+struct Outcomes {
+    answered: Vec<u64>,
+    refused: Vec<u64>,
+    /// Notes that were answered, one after each commit that was refused.
+    notes: Vec<u64>,
+}
+
+/// So small that it fits where the commit before it did not.
+fn note(n: u64) -> Commit {
+    let write = DocumentWrite::new("notes", n.to_string(), WriteOp::Set(Json::parse("{}".into()).unwrap()));
+    Commit { documents: vec![write], ..Commit::default() }
+}
+
+/// When and how a run ends.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    /// Whether it ends after the first commit that is refused, or goes on to the end of the workload.
+    early: bool,
+    /// A clean stop where there is none.
+    crash: Option<Crash>,
+}
+
+/// Runs the workload, whatever is refused on the way, and then lets the process end.
+async fn run_on(disk: &SimDisk, end: End) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    let Ok(store) = open(disk) else { return outcomes };
+    // Whether a topic is there shows in what follows.
+    let _ = store.commit(Arc::new(create("sync", Durability::Sync))).await;
+    let mut is_failed = false;
+    for n in 0..COMMITS {
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => outcomes.answered.push(n),
+            Err(_) => {
+                outcomes.refused.push(n);
+                if store.commit(Arc::new(note(n))).await.is_ok() {
+                    outcomes.notes.push(n);
+                }
+            }
+        }
+        is_failed |= store.status().failed.is_some();
+        assert!(!is_failed || outcomes.answered.last() != Some(&n), "a store that has failed takes nothing");
+        if end.early && !outcomes.refused.is_empty() {
+            break;
+        }
+    }
+    match end.crash {
+        None => store.close().await,
+        Some(crash) => disk.crash(crash),
+    }
+    outcomes
+}
+
+/// The folder opens, has what was answered and goes on, also after a power cut.
+async fn verify_outcomes(disk: &SimDisk, seed: u64, outcomes: &Outcomes, what: &str) {
+    let store = open(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let there = commits_there(&store, "sync").await;
+    let missing = outcomes.answered.iter().find(|n| !there.contains(n));
+    assert_eq!(missing, None, "{what}: {outcomes:?}, there {there:?}");
+    for n in &outcomes.notes {
+        let note = store.document("notes", &n.to_string()).await.unwrap();
+        assert!(note.is_some(), "{what}: note {n} is gone");
+    }
+    let unasked = there.iter().filter(|n| !outcomes.answered.contains(n));
+    assert!(unasked.count() <= 1, "{what}: only the one that met the fault may be there besides: {there:?}");
+    assert_eq!(counter(&store).await, there.len() as u64, "{what}: each commit counts once");
+    assert_eq!(items(&store).await, items_after(&there), "{what}");
+    go_on(&store, &there, what).await;
+    let shown = commits_there(&store, "sync").await;
+    disk.crash(Crash::PowerCut);
+    drop(store);
+    disk.restart(seed);
+    let store = open(disk).unwrap_or_else(|error| panic!("{what}, then a power cut: {error}"));
+    assert_eq!(commits_there(&store, "sync").await, shown, "{what}, then a power cut");
+    store.close().await;
+    drop(store);
+    assert_eq!(check(disk), [""; 0], "{what}");
+}
+
+async fn fail_everywhere(fault: Fault) {
+    let operations = operations_of_a_run().await;
+    for at in 1..=operations + 3 {
+        for (early, crash) in
+            [(true, None), (false, None), (true, Some(Crash::Kill)), (false, Some(Crash::PowerCut))]
+        {
+            let end = End { early, crash };
+            let what = format!("{fault:?} in operation {at} of {operations}, {end:?}");
+            let disk = SimDisk::new();
+            disk.restart(at);
+            disk.fail_at(at, fault);
+            let outcomes = run_on(&disk, end).await;
+            disk.restart(at * 1_000);
+            verify_outcomes(&disk, at, &outcomes, &what).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_fails_loses_nothing() {
+    fail_everywhere(Fault::Refused).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_may_have_failed_loses_nothing() {
+    fail_everywhere(Fault::Unclear).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_without_file_handles_loses_nothing() {
+    fail_everywhere(Fault::NoHandles).await;
 }

@@ -1,9 +1,9 @@
 //! A simulated disk under the embedded engine: it keeps what was promised and loses the rest.
 //!
 //! After a power cut, each sector that was written and not synced is there or not, by chance; a file has its
-//! synced length or a later one; names that were not synced may be gone. Flushes can be made to fail, the disk
-//! to be full, and bits to flip. After a kill, everything that was written is there, except that the write
-//! under way may be cut short.
+//! synced length or a later one; names that were not synced may be gone. Any operation can be made to fail, handles to
+//! run out, flushes to fail, the disk to be full, and bits to flip. After a kill, everything that was written is there,
+//! except that the write under way may be cut short.
 
 use parking_lot::Mutex;
 use prombus_store_disk::disk::{Disk, DiskFile};
@@ -25,6 +25,17 @@ pub enum Crash {
     PowerCut,
 }
 
+/// How an operation fails while the machine goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing happens.
+    Refused,
+    /// It may have happened, as a whole or in part.
+    Unclear,
+    /// From there on, no file or folder can be opened that is not open already.
+    NoHandles,
+}
+
 /// The disk. Clones are the same disk.
 #[derive(Clone, Default)]
 pub struct SimDisk(Arc<Mutex<State>>);
@@ -44,6 +55,9 @@ struct State {
     life: u64,
     operations: u64,
     crash_at: Option<(u64, Crash)>,
+    fault_at: Option<(u64, Fault)>,
+    /// Folders that are open.
+    held: BTreeSet<PathBuf>,
     down: Option<Crash>,
     failing_syncs: bool,
     capacity: Option<u64>,
@@ -81,6 +95,11 @@ impl SimDisk {
         state.crash_at = Some((number, crash));
     }
 
+    /// Makes operation `number` fail (counted from the last start).
+    pub fn fail_at(&self, number: u64, fault: Fault) {
+        self.0.lock().fault_at = Some((number, fault));
+    }
+
     /// Lets the machine go down now.
     pub fn crash(&self, crash: Crash) {
         self.0.lock().down.get_or_insert(crash);
@@ -101,6 +120,8 @@ impl SimDisk {
         state.life += 1;
         state.operations = 0;
         state.crash_at = None;
+        state.fault_at = None;
+        state.held.clear();
         state.failing_syncs = false;
         state.locked.clear();
         state.random = Some(random);
@@ -145,12 +166,18 @@ impl SimDisk {
         state.alive(life)?;
         state.operations += 1;
         let now = state.operations;
-        match state.crash_at {
-            Some((at, crash)) if now >= at => {
+        match (state.crash_at, state.fault_at) {
+            (Some((at, crash)), _) if now >= at => {
                 // What was under way is done in part.
                 let _ = act(&mut state, true);
                 state.down = Some(crash);
                 Err(State::off())
+            }
+            (_, Some((at, Fault::Refused))) if now == at => Err(State::broken()),
+            (_, Some((at, Fault::Unclear))) if now == at => {
+                let in_part = state.random.get_or_insert_default().bool();
+                let _ = act(&mut state, in_part);
+                Err(State::broken())
             }
             _ => act(&mut state, false),
         }
@@ -168,8 +195,10 @@ impl SimDisk {
 
     fn handle(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let life = self.life();
-        let file =
-            self.look(life, |state| state.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into()))?;
+        let file = self.look(life, |state| {
+            state.take_handle()?;
+            state.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into())
+        })?;
         Ok(Arc::new(SimFile { disk: self.clone(), file, life }))
     }
 }
@@ -177,6 +206,20 @@ impl SimDisk {
 impl State {
     fn off() -> io::Error {
         io::Error::other("the machine is down")
+    }
+
+    fn broken() -> io::Error {
+        io::Error::other("the medium does not answer")
+    }
+
+    /// Whether something that is not open yet can be opened.
+    fn take_handle(&self) -> io::Result<()> {
+        match self.fault_at {
+            Some((at, Fault::NoHandles)) if self.operations >= at => {
+                Err(io::Error::other("too many open files"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn alive(&self, life: u64) -> io::Result<()> {
@@ -265,9 +308,10 @@ impl Content {
     }
 
     fn set_len(&mut self, len: usize) {
+        let longest = self.now.len().max(len);
         self.now.resize(len, 0);
-        self.dirty = self.dirty.split_off(&0).into_iter().filter(|sector| sector * SECTOR < len).collect();
-        self.dirty.extend(len / SECTOR..len.div_ceil(SECTOR));
+        // What is cut off may come back after a power cut, also where the file has grown again since.
+        self.dirty.extend(len / SECTOR..longest.div_ceil(SECTOR));
     }
 
     fn lose(&mut self, random: &mut fastrand::Rng) {
@@ -289,6 +333,7 @@ impl Disk for SimDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let life = self.life();
         self.change(life, |state, _| {
+            state.take_handle()?;
             let folder = path.parent().unwrap_or(Path::new(""));
             if !state.folders.contains(folder) {
                 return Err(io::ErrorKind::NotFound.into());
@@ -338,13 +383,19 @@ impl Disk for SimDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.look(self.life(), |_| Ok(()))?;
-        self.0.lock().folders.insert(dir.to_owned());
+        let mut state = self.0.lock();
+        state.alive(state.life)?;
+        state.take_handle()?;
+        state.folders.insert(dir.to_owned());
+        state.held.insert(dir.to_owned());
         Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.change(self.life(), |state, in_part| {
+            if !state.held.contains(dir) {
+                state.take_handle()?;
+            }
             if !in_part {
                 state.sync_names(dir, usize::MAX);
             }
@@ -419,7 +470,7 @@ impl DiskFile for SimFile {
     fn sync(&self) -> io::Result<()> {
         self.disk.change(self.life, |state, in_part| {
             if state.failing_syncs {
-                return Err(io::Error::other("the medium does not answer"));
+                return Err(State::broken());
             }
             match state.files.get_mut(&self.file) {
                 Some(content) if !in_part => content.sync(),

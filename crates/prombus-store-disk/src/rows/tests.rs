@@ -15,6 +15,8 @@ type Model = BTreeMap<Bytes, Bytes>;
 
 const COLLECTIONS: u32 = 3;
 
+static DISK: RealDisk = RealDisk::new();
+
 #[derive(Debug, Clone)]
 enum Step {
     Put(u32, String, Value),
@@ -98,7 +100,7 @@ struct World<'a> {
 impl World<'_> {
     fn target(&mut self) -> Target<'_> {
         self.next += 1;
-        Target { disk: &RealDisk, dir: self.dir, number: self.next }
+        Target { disk: &DISK, dir: self.dir, number: self.next }
     }
 
     fn set(&mut self, number: u32, key: &str, body: Option<Value>) {
@@ -262,7 +264,7 @@ impl World<'_> {
         let tables = self.rows.tables();
         for table in tables.list() {
             assert_eq!(table.verify().unwrap(), Ok(()));
-            let again = Table::open(&RealDisk, self.dir, table.number()).unwrap();
+            let again = Table::open(&DISK, self.dir, table.number()).unwrap();
             assert_eq!(again.rows(), table.rows());
         }
     }
@@ -314,7 +316,7 @@ fn one_table(dir: &Path, rows: u32) -> Arc<Table> {
         key.extend_from_slice(&n.to_be_bytes());
         Ok((key.into(), Some(n.to_string().into())))
     };
-    let target = Target { disk: &RealDisk, dir, number: 1 };
+    let target = Target { disk: &DISK, dir, number: 1 };
     write(target, rows as usize, (0..rows).map(row)).unwrap().unwrap()
 }
 
@@ -351,7 +353,7 @@ fn rows_out_of_order_are_refused_and_nothing_is_left_of_them() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("state")).unwrap();
     let row = |key: &'static [u8]| Ok((Bytes::from_static(key), None));
-    let target = Target { disk: &RealDisk, dir: dir.path(), number: 1 };
+    let target = Target { disk: &DISK, dir: dir.path(), number: 1 };
     for rows in [vec![row(b"b"), row(b"a")], vec![row(b"a"), Err(io::Error::other("no"))], vec![]] {
         let is_empty = rows.is_empty();
         let written = write(target, 0, rows.into_iter());
@@ -372,7 +374,7 @@ fn a_flipped_bit_is_found_in_every_page() {
         let mut bad = good.clone();
         bad[byte] ^= 1 << (byte % 8);
         std::fs::write(&file, &bad).unwrap();
-        let Ok(table) = Table::open(&RealDisk, dir.path(), 1) else { continue };
+        let Ok(table) = Table::open(&DISK, dir.path(), 1) else { continue };
         assert!(table.verify().is_err(), "byte {byte}");
         let mut expected = 0u32;
         for row in table.iter() {
@@ -383,5 +385,5 @@ fn a_flipped_bit_is_found_in_every_page() {
         assert!(expected < 6_000, "byte {byte}");
     }
     std::fs::rename(&file, path(dir.path(), 2)).unwrap();
-    assert!(Table::open(&RealDisk, dir.path(), 2).is_err(), "a table under a wrong name");
+    assert!(Table::open(&DISK, dir.path(), 2).is_err(), "a table under a wrong name");
 }

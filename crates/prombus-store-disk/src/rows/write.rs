@@ -37,15 +37,20 @@ pub fn write(
     let path = table::path(dir, number);
     // A name of its own: the checkpoint of a part may be written at the same time.
     let tmp = path.with_extension("table.tmp");
-    let written = fill(target, &tmp, filtered, rows);
-    if !matches!(written, Ok(true)) {
-        // What is left of it is removed at the next open at the latest.
+    let written = fill(target, &tmp, filtered, rows).and_then(|has_rows| {
+        if !has_rows {
+            return Ok(None);
+        }
+        disk.rename(&tmp, &path)?;
+        disk.sync_dir(&checkpoint::folder(dir))?;
+        Table::open(disk, dir, number).map(|table| Some(Arc::new(table)))
+    });
+    if !matches!(written, Ok(Some(_))) {
+        // The next attempt has another number. What is left of this one is removed at the next open at the latest.
         let _ = disk.remove(&tmp);
-        return written.map(|_| None);
+        let _ = disk.remove(&path);
     }
-    disk.rename(&tmp, &path)?;
-    disk.sync_dir(&checkpoint::folder(dir))?;
-    Table::open(disk, dir, number).map(|table| Some(Arc::new(table)))
+    written
 }
 
 /// Writes the table of what is frozen of `rows`, leaving out rows that are of no use to anyone.
