@@ -6,7 +6,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::compare::is_same;
 use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::paged::PagedFile;
-use crate::part::{PART_HEAD, index_path, part_path};
+use crate::part::{PART_HEAD, PartHead, index_path, part_path};
 use crate::position::Pos;
 use crate::recover::{OpenError, at_file, check_format};
 use crate::replay::{BadBatch, Replay};
@@ -217,7 +217,6 @@ impl<'a> Check<'a> {
     /// The journal from front to back, with indexes and checkpoints on the way.
     fn journal(&mut self) -> Result<(), OpenError> {
         let mut replay = self.start();
-        let mut end = Pos::default();
         let mut whole = true;
         let is_part = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "part");
         let parts = self.names.iter().filter(is_part).count() as u32;
@@ -235,19 +234,16 @@ impl<'a> Check<'a> {
             let bytes = PartBytes::read(&*file, number).map_err(at_file(&path))?;
             match bytes.head() {
                 None => self.problem(&path, 0, "it does not start like this part of the journal"),
-                Some(head) if whole && head.prev_end != end => {
-                    let at = u64::from(end.at);
-                    self.problem(
-                        &part_path(self.dir, number - 1),
-                        at,
-                        "it ends before the place where the next part began",
-                    );
+                // That the part before this one ended there was seen when it was read, unless there is none.
+                Some(head) if number == 1 && head.prev_end != Pos::default() => {
+                    self.problem(&path, 0, "it is the first part, and says that there was one before it");
                 }
                 Some(_) => {}
             }
-            let (index, part_end, good) = self.part(&bytes, &path, Applied { replay: &mut replay, whole });
+            let next = self.next_head(number, parts)?;
+            let (index, part_end, good) =
+                self.part(&bytes, &path, Applied { replay: &mut replay, whole, next });
             whole &= good;
-            end = Pos { part: number, at: part_end };
             if good {
                 self.sidecar(number, part_end, &index, number == parts);
             }
@@ -261,9 +257,22 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
+    /// The head of the part after `number`, where there is a readable one. That there is none is told when its turn
+    /// comes.
+    fn next_head(&self, number: u32, parts: u32) -> Result<Option<PartHead>, OpenError> {
+        if number == parts {
+            return Ok(None);
+        }
+        let path = part_path(self.dir, number + 1);
+        match self.disk.open_to_read(&path).and_then(|file| PartBytes::read_head(&*file, number + 1)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            head => head.map_err(at_file(&path)),
+        }
+    }
+
     /// All batches of a part, also those behind damage. Says whether there was none.
     fn part(&mut self, bytes: &PartBytes, path: &Path, applied: Applied<'_>) -> (ActiveIndex, u32, bool) {
-        let Applied { replay, whole } = applied;
+        let Applied { replay, whole, next } = applied;
         let mut index = ActiveIndex::default();
         let (mut at, mut good) = (PART_HEAD as u32, true);
         loop {
@@ -287,27 +296,27 @@ impl<'a> Check<'a> {
                 self.report.events += (index.len() - before) as u64;
                 at = batch.head.pos.at + batch.head.len;
             }
-            match (bytes.tail(at), bytes.next_good(at)) {
-                (Tail::Clean, _) => break,
-                (Tail::Torn, None) => {
-                    self.problem(
-                        path,
-                        u64::from(at),
-                        "what follows was never flushed as a whole; the next open cuts it off",
-                    );
+            let witness = match bytes.tail(at, next) {
+                Tail::Clean => break,
+                Tail::Torn => {
+                    let is_sealed = self.names.contains(&index_path(self.dir, bytes.part()));
+                    let what = match is_sealed {
+                        true => "what follows is no part of the journal, and is never read",
+                        false => "what follows was never flushed as a whole; the next open cuts it off",
+                    };
+                    self.problem(path, u64::from(at), what);
                     break;
                 }
-                (_, Some(next)) => {
-                    self.problem(
-                        path,
-                        u64::from(at),
-                        format!("a batch is damaged; the next good one is at byte {next}"),
-                    );
-                    good = false;
-                    at = next;
-                }
-                (Tail::Damaged { .. }, None) => break,
-            }
+                Tail::Damaged(witness) => witness,
+            };
+            good = false;
+            let Some(next_good) = bytes.next_good(at) else {
+                self.problem(path, u64::from(at), witness.to_string());
+                break;
+            };
+            let what = format!("a batch is damaged; the next good one is at byte {next_good}");
+            self.problem(path, u64::from(at), what);
+            at = next_good;
         }
         if good && whole {
             self.checkpoints_to(Pos { part: bytes.part(), at }, replay);
@@ -373,6 +382,8 @@ struct Applied<'a> {
     replay: &'a mut Replay,
     /// Whether all parts before it were good.
     whole: bool,
+    /// The head of the next part.
+    next: Option<PartHead>,
 }
 
 fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<bool> {

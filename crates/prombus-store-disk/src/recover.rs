@@ -8,7 +8,7 @@ use crate::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_pat
 use crate::position::Pos;
 use crate::replay::{BadBatch, Replay};
 use crate::rows::{self, Overlay, Table, Tables, Target};
-use crate::scan::{PartBytes, Tail};
+use crate::scan::{PartBytes, Tail, Witness};
 use crate::sidecar::{PartFacts, Sidecar};
 use crate::view::View;
 use std::any::Any;
@@ -244,6 +244,11 @@ pub fn list_parts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u32>, OpenError> {
     Ok(parts)
 }
 
+fn no_head(path: &Path) -> OpenError {
+    let what = "it does not start like a part of the journal".to_owned();
+    OpenError::Damaged { file: path.to_owned(), at: 0, what }
+}
+
 struct Recovery<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
@@ -356,6 +361,13 @@ impl<'a> Recovery<'a> {
         }
     }
 
+    fn head_of(&self, number: u32) -> Result<PartHead, OpenError> {
+        let path = part_path(self.dir, number);
+        let file = self.disk.open_to_read(&path).map_err(at_file(&path))?;
+        let head = PartBytes::read_head(&*file, number).map_err(at_file(&path))?;
+        head.ok_or_else(|| no_head(&path))
+    }
+
     /// Reads a part, applies what the checkpoint does not hold yet, and gives its index.
     fn read_part(
         &mut self,
@@ -367,14 +379,14 @@ impl<'a> Recovery<'a> {
         let damaged =
             |at: u32, what: String| OpenError::Damaged { file: path.clone(), at: u64::from(at), what };
         let bytes = PartBytes::read(file, number).map_err(at_file(&path))?;
-        let head =
-            bytes.head().ok_or_else(|| damaged(0, "it does not start like a part of the journal".into()))?;
+        let head = bytes.head().ok_or_else(|| no_head(&path))?;
+        // Where the part before this one was read, that was seen already; its index may say otherwise.
         if head.prev_end != self.end {
-            let what =
-                format!("it was flushed up to byte {} before the next part was begun", head.prev_end.at);
             let file = part_path(self.dir, head.prev_end.part);
+            let what = Witness::NextPart(head.prev_end).to_string();
             return Err(OpenError::Damaged { file, at: u64::from(self.end.at), what });
         }
+        let next = if is_last { None } else { Some(self.head_of(number + 1)?) };
         self.epoch = self.epoch.max(head.epoch);
         let mut index = ActiveIndex::default();
         let mut facts = PartFacts { part: number, end: PART_HEAD as u32, last_recorded_ts: 0 };
@@ -396,9 +408,9 @@ impl<'a> Recovery<'a> {
                 format!("it was flushed up to byte {} before the checkpoint there was written", from.at);
             return Err(damaged(facts.end, what));
         }
-        match bytes.tail(facts.end) {
+        match bytes.tail(facts.end, next) {
             Tail::Clean => {}
-            Tail::Torn if is_last => {
+            Tail::Torn => {
                 tracing::warn!(
                     part = number,
                     at = facts.end,
@@ -406,13 +418,7 @@ impl<'a> Recovery<'a> {
                 );
                 file.set_len(u64::from(facts.end)).and_then(|()| file.sync()).map_err(at_file(&path))?;
             }
-            Tail::Torn => {
-                return Err(damaged(facts.end, "it was flushed before the next part was begun".into()));
-            }
-            Tail::Damaged { witness } => {
-                let what = format!("it was flushed before the batch at byte {} was written", witness.at);
-                return Err(damaged(facts.end, what));
-            }
+            Tail::Damaged(witness) => return Err(damaged(facts.end, witness.to_string())),
         }
         Ok((index, facts))
     }

@@ -5,6 +5,7 @@ use crate::batch::{self, ALIGN, BatchHead};
 use crate::disk::{DiskFile, read_exact};
 use crate::part::{PART_HEAD, PartHead};
 use crate::position::Pos;
+use std::fmt;
 use std::io;
 
 /// A part in memory.
@@ -28,13 +29,30 @@ pub struct Batch<'a> {
 pub enum Tail {
     /// Nothing but zeros.
     Clean,
-    /// What was never flushed as a whole; it can be cut off.
+    /// What was never flushed as a whole, or what a write left that failed; it can be cut off.
     Torn,
-    /// Something that was flushed before, according to a batch that is still readable at this place.
-    Damaged {
-        /// The batch that says so.
-        witness: Pos,
-    },
+    /// Something else than was flushed before, according to a witness.
+    Damaged(Witness),
+}
+
+/// What says that a part was flushed further than it can be read, or ended elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Witness {
+    /// A batch that is still readable, at this place.
+    Batch(Pos),
+    /// The next part, which was begun when this one ended at this place.
+    NextPart(Pos),
+}
+
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch(pos) => write!(f, "it was flushed before the batch at byte {} was written", pos.at),
+            Self::NextPart(end) => {
+                write!(f, "it was flushed up to byte {} before the next part was begun", end.at)
+            }
+        }
+    }
 }
 
 impl PartBytes {
@@ -43,6 +61,14 @@ impl PartBytes {
         let mut bytes = vec![0; file.len()? as usize];
         read_exact(file, &mut bytes, 0)?;
         Ok(Self { part, bytes })
+    }
+
+    /// The head of the file of part `part`, if it is one of this part.
+    pub fn read_head(file: &dyn DiskFile, part: u32) -> io::Result<Option<PartHead>> {
+        let mut bytes = vec![0; PART_HEAD];
+        let len = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(len);
+        Ok(Self { part, bytes }.head())
     }
 
     /// The number of the part.
@@ -77,22 +103,31 @@ impl PartBytes {
         })
     }
 
-    /// What lies at `end`, behind the last good batch.
-    pub fn tail(&self, end: u32) -> Tail {
-        let rest = &self.bytes[(end as usize).min(self.bytes.len())..];
-        if rest.iter().all(|byte| *byte == 0) {
-            return Tail::Clean;
-        }
+    /// What lies at `end`, behind the last good batch; `next` is the head of the part after this one.
+    pub fn tail(&self, end: u32, next: Option<PartHead>) -> Tail {
         let here = Pos { part: self.part, at: end };
-        let mut at = (end as usize).next_multiple_of(ALIGN);
+        let rest = &self.bytes[(end as usize).min(self.bytes.len())..];
+        let is_clean = rest.iter().all(|byte| *byte == 0);
+        match next {
+            Some(next) if next.prev_end != here => Tail::Damaged(Witness::NextPart(next.prev_end)),
+            _ if is_clean => Tail::Clean,
+            // The journal went on elsewhere, so that whatever follows was of no account then.
+            Some(_) => Tail::Torn,
+            None => self.witness_behind(here).map_or(Tail::Torn, Tail::Damaged),
+        }
+    }
+
+    /// A batch behind `here` that was written when more than that was flushed.
+    fn witness_behind(&self, here: Pos) -> Option<Witness> {
+        let mut at = (here.at as usize).next_multiple_of(ALIGN);
         while at < self.bytes.len() {
             match self.batch_at(at) {
-                Some((head, _)) if head.flushed_to > here => return Tail::Damaged { witness: head.pos },
+                Some((head, _)) if head.flushed_to > here => return Some(Witness::Batch(head.pos)),
                 Some((head, _)) => at += head.len as usize,
                 None => at += ALIGN,
             }
         }
-        Tail::Torn
+        None
     }
 
     /// Where the next good batch after `at` starts.

@@ -343,11 +343,7 @@ impl Writer {
             && let Err(error) = self.write()
         {
             self.stage.go_back_to_start();
-            if is_full(&error) {
-                self.shared.disk_full.store(true, Ordering::Relaxed);
-                return Err(CommitError::DiskFull);
-            }
-            self.shared.fail(&format!("writing the journal failed ({error}); restart the hub"));
+            return Err(error);
         }
         let due = |since: Instant| durability == Durability::Sync || since.elapsed() >= FLUSH_WITHIN;
         if self.dirty_since.is_some_and(due) {
@@ -363,8 +359,9 @@ impl Writer {
         }
     }
 
-    /// Writes the batch behind the last one.
-    fn write(&mut self) -> io::Result<()> {
+    /// Writes the batch behind the last one. Where there is no room, nothing of it is left; after any other failure,
+    /// nobody knows what is there, so nothing more is taken.
+    fn write(&mut self) -> Result<(), CommitError> {
         let pos = self.stage.view.end;
         let head = BatchHead {
             len: 0,
@@ -376,11 +373,32 @@ impl Writer {
             recorded_ts: self.stage.view.last_recorded_ts,
         };
         let head = batch::finish(&mut self.stage.buffer, head);
-        self.part.file.write_at(&self.stage.buffer, u64::from(pos.at))?;
+        if let Err(error) = self.part.file.write_at(&self.stage.buffer, u64::from(pos.at)) {
+            return Err(match self.cut_back() {
+                Ok(()) if is_full(&error) => {
+                    self.shared.disk_full.store(true, Ordering::Relaxed);
+                    CommitError::DiskFull
+                }
+                _ => {
+                    let failure = format!("writing the journal failed ({error}); restart the hub");
+                    self.shared.fail(&failure);
+                    CommitError::Unavailable(failure)
+                }
+            });
+        }
         self.stage.view.end = Pos { part: pos.part, at: pos.at + head.len };
         self.dirty_since.get_or_insert_with(Instant::now);
         self.covered = head.items == 0;
         Ok(())
+    }
+
+    /// Takes back what a failed write has left behind the end: a part that was not flushed up to its end looks damaged.
+    fn cut_back(&mut self) -> io::Result<()> {
+        let (end, reserved) = (u64::from(self.at()), self.reserved);
+        self.part.file.set_len(end)?;
+        self.reserved = end;
+        // The room that was reserved went with it. Where it cannot be had again, a full disk shows in the next commit.
+        self.make_room(reserved).map(|_| ())
     }
 
     /// Flushes the journal. If that fails, nobody knows what is on disk, so nothing more is taken.

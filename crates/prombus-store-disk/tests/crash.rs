@@ -241,7 +241,7 @@ async fn verify_outcomes(disk: &SimDisk, seed: u64, outcomes: &Outcomes, what: &
         assert!(note.is_some(), "{what}: note {n} is gone");
     }
     let unasked = there.iter().filter(|n| !outcomes.answered.contains(n));
-    assert!(unasked.count() <= 1, "{what}: only the one that met the fault may be there besides: {there:?}");
+    assert!(unasked.count() <= 1, "{what}: only one that was under way may be there besides: {there:?}");
     assert_eq!(counter(&store).await, there.len() as u64, "{what}: each commit counts once");
     assert_eq!(items(&store).await, items_after(&there), "{what}");
     go_on(&store, &there, what).await;
@@ -257,6 +257,10 @@ async fn verify_outcomes(disk: &SimDisk, seed: u64, outcomes: &Outcomes, what: &
 }
 
 async fn fail_everywhere(fault: Fault) {
+    fail_on(SimDisk::new, fault).await;
+}
+
+async fn fail_on(new: fn() -> SimDisk, fault: Fault) {
     let operations = operations_of_a_run().await;
     for at in 1..=operations + 3 {
         for (early, crash) in
@@ -264,7 +268,7 @@ async fn fail_everywhere(fault: Fault) {
         {
             let end = End { early, crash };
             let what = format!("{fault:?} in operation {at} of {operations}, {end:?}");
-            let disk = SimDisk::new();
+            let disk = new();
             disk.restart(at);
             disk.fail_at(at, fault);
             let outcomes = run_on(&disk, end).await;
@@ -287,4 +291,10 @@ async fn an_operation_that_may_have_failed_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hub_without_file_handles_loses_nothing() {
     fail_everywhere(Fault::NoHandles).await;
+}
+
+/// Where room cannot be reserved, a full disk shows in the middle of a write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_finds_no_room_loses_nothing() {
+    fail_on(SimDisk::without_reserve, Fault::Full).await;
 }

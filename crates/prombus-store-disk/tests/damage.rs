@@ -168,6 +168,97 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
     assert_eq!(check(&disk), [""; 0]);
 }
 
+/// Without room that is reserved, a batch may be written in part before the disk turns out to be full.
+#[tokio::test]
+async fn a_write_that_finds_no_room_leaves_nothing_behind() {
+    let disk = SimDisk::without_reserve();
+    let options = DiskOptions { rows_in_memory: usize::MAX, part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    let mut done = Vec::new();
+    for n in 0..20 {
+        // One more or less each time: some end within the head of a batch, some within an item.
+        disk.limit(Some(disk.used() + 30 + n * 13));
+        let commit = numbered(&store, "sync", n).await;
+        assert_eq!(store.commit(Arc::new(commit.clone())).await, Err(CommitError::DiskFull), "{n}");
+        let after = disk.copy();
+        assert_eq!(check(&after), [""; 0], "after commit {n} was refused");
+        disk.limit(None);
+        store.commit(Arc::new(commit)).await.unwrap();
+        done.push(n);
+    }
+    disk.crash(Crash::Kill);
+    drop(store);
+    disk.restart(1);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    assert_eq!(commits_there(&store, "sync").await, done);
+}
+
+/// The parts of the journal, and nothing beside it: the rest is made anew when the folder is opened.
+async fn bare_journal(commits: u64) -> (SimDisk, Vec<(std::path::PathBuf, usize)>) {
+    let disk = filled(commits).await;
+    let (parts, rest): (Vec<_>, Vec<_>) =
+        disk.files().into_iter().partition(|(path, _)| path.extension().is_some_and(|e| e == "part"));
+    for (path, _) in rest.iter().filter(|(path, _)| path.extension().is_some()) {
+        disk.remove(path).unwrap();
+    }
+    assert!(parts.len() > 2 && check(&disk).is_empty());
+    (disk, parts)
+}
+
+/// The machine went down after the next part was begun and before the full one was trimmed.
+#[tokio::test]
+async fn leftovers_behind_a_full_part_are_cut_off() {
+    let (disk, parts) = bare_journal(14).await;
+    for (path, len) in &parts[..parts.len() - 1] {
+        let disk = disk.copy();
+        disk.open(path).unwrap().write_at(b"what a failed write left", *len as u64).unwrap();
+        let found = check(&disk);
+        assert!(matches!(&found[..], [one] if one.contains("the next open cuts it off")), "{found:?}");
+        let store = open(&disk).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(commits_there(&store, "sync").await, (0..14).collect::<Vec<_>>());
+        store.close().await;
+        drop(store);
+        assert_eq!(check(&disk), [""; 0]);
+    }
+}
+
+/// Where check finds nothing but what the next open cuts off, the folder opens, and nowhere else.
+#[tokio::test]
+async fn check_and_open_judge_alike() {
+    let (disk, parts) = bare_journal(14).await;
+    let (mut opened, mut refused) = (0, 0);
+    let mut judge = |disk: &SimDisk, what: String| {
+        let found = check(disk);
+        assert!(!found.is_empty(), "{what}");
+        let is_harmless = found.iter().all(|one| one.contains("the next open cuts it off"));
+        match open(disk) {
+            Ok(_) => opened += 1,
+            Err(OpenError::Damaged { .. }) => refused += 1,
+            Err(error) => panic!("{what}: {error}"),
+        }
+        assert_eq!(open(disk).is_ok(), is_harmless, "{what}: {found:?}");
+    };
+    for (path, len) in &parts {
+        for byte in (0..*len).step_by(37) {
+            let disk = disk.copy();
+            disk.flip(path, byte * 8 + byte % 8);
+            judge(&disk, format!("byte {byte} of {} is flipped", path.display()));
+        }
+        for cut in (0..*len).step_by(41) {
+            let disk = disk.copy();
+            let batches = check(&disk).len();
+            disk.open(path).unwrap().set_len(cut as u64).unwrap();
+            // A cut between two batches that no later one vouches for, or in what was reserved, shows nowhere.
+            if check(&disk).len() > batches {
+                judge(&disk, format!("{} is cut at {cut}", path.display()));
+            }
+        }
+    }
+    assert!(opened > 0 && refused > 0, "{opened} folders were opened, {refused} refused");
+}
+
 #[tokio::test]
 async fn a_folder_is_locked_and_its_format_checked() {
     let disk = filled(1).await;

@@ -32,6 +32,8 @@ pub enum Fault {
     Refused,
     /// It may have happened, as a whole or in part.
     Unclear,
+    /// There is no room: what was begun is there in part.
+    Full,
     /// From there on, no file or folder can be opened that is not open already.
     NoHandles,
 }
@@ -40,7 +42,7 @@ pub enum Fault {
 #[derive(Clone, Default)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct State {
     files: BTreeMap<u64, Content>,
     next_file: u64,
@@ -61,6 +63,7 @@ struct State {
     down: Option<Crash>,
     failing_syncs: bool,
     capacity: Option<u64>,
+    cannot_reserve: bool,
     random: Option<fastrand::Rng>,
 }
 
@@ -70,7 +73,7 @@ enum NameChange {
     Gone(PathBuf),
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Content {
     now: Vec<u8>,
     durable: Vec<u8>,
@@ -82,6 +85,17 @@ impl SimDisk {
     /// An empty disk.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty disk whose file system cannot reserve room.
+    pub fn without_reserve() -> Self {
+        Self(Arc::new(Mutex::new(State { cannot_reserve: true, ..State::default() })))
+    }
+
+    /// Another disk with the same content. It has not been started, and nobody uses it.
+    pub fn copy(&self) -> Self {
+        let state = self.0.lock().clone();
+        Self(Arc::new(Mutex::new(State { locked: BTreeMap::new(), ..state })))
     }
 
     /// How many operations that change something there were since the last start.
@@ -179,6 +193,10 @@ impl SimDisk {
                 let _ = act(&mut state, in_part);
                 Err(State::broken())
             }
+            (_, Some((at, Fault::Full))) if now == at => {
+                let _ = act(&mut state, true);
+                Err(io::ErrorKind::StorageFull.into())
+            }
             _ => act(&mut state, false),
         }
     }
@@ -240,6 +258,15 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How many of `len` bytes at `at` of a file there is room for.
+    fn fitting(&self, file: u64, at: u64, len: usize) -> usize {
+        let Some(capacity) = self.capacity else { return len };
+        let content = &self.files[&file];
+        let has = content.reserved.max(content.now.len() as u64);
+        let most = (has + capacity.saturating_sub(self.used())).saturating_sub(at);
+        len.min(most as usize)
     }
 
     fn rename_entry(&mut self, change: NameChange) {
@@ -455,15 +482,15 @@ impl DiskFile for SimFile {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.disk.change(self.life, |state, in_part| {
-            state.grow(self.file, at + bytes.len() as u64)?;
+            let fitting = state.fitting(self.file, at, bytes.len());
             let cut = match &mut state.random {
-                Some(random) if in_part => random.usize(0..=bytes.len()),
-                _ => bytes.len(),
+                Some(random) if in_part => random.usize(0..=fitting),
+                _ => fitting,
             };
             if let Some(content) = state.files.get_mut(&self.file) {
                 content.write(&bytes[..cut], at as usize);
             }
-            Ok(())
+            if fitting < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
     }
 
@@ -497,6 +524,9 @@ impl DiskFile for SimFile {
 
     fn reserve(&self, _: u64, len: u64) -> io::Result<()> {
         self.disk.change(self.life, |state, _| {
+            if state.cannot_reserve {
+                return Ok(());
+            }
             state.grow(self.file, len)?;
             if let Some(content) = state.files.get_mut(&self.file) {
                 content.reserved = content.reserved.max(len);
