@@ -261,7 +261,7 @@ pub struct CommittedEvent {
     pub duplicate: bool,
 }
 
-/// Why a commit did not happen. Nothing of it did, unless the connection broke before the answer.
+/// Why a commit did not happen. Nothing of it did, unless its [outcome is unknown](CommitError::is_outcome_unknown).
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// A lease has expired, was settled already, or passed on.
@@ -285,6 +285,11 @@ impl CommitError {
             Self::LeaseExpired(error) | Self::VersionConflict(error) | Self::NotOwner(error) => Some(error),
             Self::Other(error) => error.hub(),
         }
+    }
+
+    /// Whether it may have happened all the same. Repeating it with its `commit_id` is safe.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Self::Other(error) if error.is_outcome_unknown())
     }
 }
 

@@ -92,6 +92,11 @@ impl HubError {
         Self { status, code, message: message.into(), details: Map::new() }
     }
 
+    /// Whether the hub does not know if what was asked for has happened.
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.details.get("outcome").is_some_and(|outcome| outcome == "unknown")
+    }
+
     /// Whether the same call may work later.
     pub fn is_temporary(&self) -> bool {
         self.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&self.status)
@@ -120,6 +125,24 @@ impl ClientError {
             | Self::BadPayload(_)
             | Self::BadKey(_)
             | Self::Ended(_)
+            | Self::BadCertificate(_) => false,
+        }
+    }
+
+    /// Whether what was asked for may have happened all the same: the hub says that it does not know, or its answer
+    /// was lost. A publish or commit with an id can be repeated safely.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Self::Hub(error) => error.is_outcome_unknown(),
+            Self::ConnectionLost(_) | Self::Ended(_) | Self::BadAnswer(_) => true,
+            // What was never sent has not happened.
+            Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
+            Self::Unreachable { .. }
+            | Self::NoConnection { .. }
+            | Self::BadUrl { .. }
+            | Self::BadInput(_)
+            | Self::BadPayload(_)
+            | Self::BadKey(_)
             | Self::BadCertificate(_) => false,
         }
     }
@@ -183,6 +206,19 @@ mod tests {
             assert_eq!(error.is_temporary(), temporary, "{status}");
         }
         assert!(!ClientError::BadAnswer(String::new()).is_temporary());
+    }
+
+    #[test]
+    fn an_outcome_is_unknown_where_the_hub_says_so_or_its_answer_is_lost() {
+        let unknown = br#"{"error":"unavailable","message":"m","outcome":"unknown"}"#;
+        for (error, expected) in [
+            (ClientError::Hub(Box::new(parse(503, unknown))), true),
+            (ClientError::Hub(Box::new(parse(503, br#"{"error":"unavailable","message":"m"}"#))), false),
+            (ClientError::ConnectionLost(String::new()), true),
+            (ClientError::BadKey(String::new()), false),
+        ] {
+            assert_eq!(error.is_outcome_unknown(), expected, "{error}");
+        }
     }
 
     #[test]

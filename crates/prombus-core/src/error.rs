@@ -6,7 +6,7 @@ use crate::position::Offset;
 use crate::topic::TopicName;
 use uuid::Uuid;
 
-/// Why a commit did not happen. Nothing of it did.
+/// Why a commit did not happen. Nothing of it did, except where that is [not known](CommitError::Unknown).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CommitError {
     /// A topic of the commit does not exist.
@@ -123,9 +123,13 @@ pub enum CommitError {
     /// Others change the same things at the same time. Nothing happened: try again.
     #[error("others change the same things at the same time; try again")]
     Busy,
-    /// The store takes no commits now. Whether this one happened is not known if it was under way.
+    /// The store takes no commits now, and has not taken this one.
     #[error("the store takes no commits: {0}")]
     Unavailable(String),
+    /// The store failed while this one was under way: it has happened as a whole, or not at all. It is not seen before
+    /// the store is opened again, if it is then.
+    #[error("it is not known whether this was committed: {0}; what has an id can be repeated safely")]
+    Unknown(String),
 }
 
 /// Why a read has no answer.

@@ -291,6 +291,7 @@ impl From<CommitError> for ApiError {
             | CommitError::StaleLayout(_)
             | CommitError::Busy
             | CommitError::Unavailable(_) => Self::unavailable(message),
+            CommitError::Unknown(_) => Self::unavailable(message).with("outcome", "unknown"),
             CommitError::NotPlaced { .. } => Self::internal(message),
         }
     }
@@ -419,6 +420,7 @@ mod tests {
             (CommitError::DiskFull, (507, "disk_full")),
             (CommitError::Busy, (503, "unavailable")),
             (CommitError::Unavailable("x".into()), (503, "unavailable")),
+            (CommitError::Unknown("x".into()), (503, "unavailable")),
         ];
         for (error, expected) in table {
             assert_eq!(seen(BusError::Commit(error.clone())), expected, "{error}");

@@ -4,10 +4,16 @@
 
 mod common;
 
-use common::{Answer, Served, as_one_who, document, guarded, send, start, start_with};
+use common::{Answer, Served, Setup, as_one_who, document, guarded, send, start, start_closed, start_with};
+use prombus_core::SystemClock;
+use prombus_engine::{Hub, HubOptions, Store};
+use prombus_store_disk::{DiskOptions, DiskStore};
+use prombus_testkit::SimDisk;
+use prombus_testkit::sim_disk::Crash;
 use prombus_wire::CommitAnswer;
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tungstenite::{Message, WebSocket};
 
 const COMMIT: &str = "/v1/commit";
@@ -234,4 +240,104 @@ async fn a_frame_settles_what_its_connection_holds() {
         (&group["partitions"][0]["next"], &group["partitions"][0]["in_flight"]),
         (&json!(2), &json!(0))
     );
+}
+
+/// A hub on a disk whose flushes can be made to fail.
+async fn start_on(disk: &SimDisk) -> Served {
+    let Setup { auto_create, limits, gateway } = Setup::default();
+    let served = start_closed(gateway).await;
+    let store = DiskStore::open_on(Arc::new(disk.clone()), DiskOptions::new("/data")).unwrap();
+    let topics = std::collections::HashMap::new();
+    let options = HubOptions { limits, auto_create, topics, clock: Arc::new(SystemClock) };
+    served.gateway.open(Hub::assemble(Store::new(store), options));
+    served
+}
+
+const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+
+/// A request that changes something, by one of the ways that there are; `LEASE` stands for a lease of the group.
+#[derive(Clone, Copy)]
+enum Way {
+    Http { path: &'static str, content_type: &'static str, body: &'static str },
+    Frame(&'static str),
+}
+
+const WAYS: [Way; 8] = [
+    http("/v1/topics/t/events", r#"{"payload":1,"id":"ID"}"#),
+    http("/v1/topics/t/events", r#"[{"payload":1,"id":"ID"}]"#),
+    Way::Http {
+        path: "/v1/topics/t/events",
+        content_type: "application/x-ndjson",
+        body: r#"{"payload":1,"id":"ID"}"#,
+    },
+    http("/publish/t?id=ID", "1"),
+    http(COMMIT, r#"{"ack":["LEASE"],"publish":[{"topic":"t","payload":1,"id":"ID"}]}"#),
+    http("/v1/topics/t/groups/g/ack", r#"{"ack":["LEASE"]}"#),
+    Way::Frame(r#"{"op":"PUBLISH","corr":"1","topic":"t","events":[{"payload":1,"id":"ID"}]}"#),
+    Way::Frame(r#"{"op":"COMMIT","corr":"1","publish":[{"topic":"t","payload":1,"id":"ID"}]}"#),
+];
+
+const fn http(path: &'static str, body: &'static str) -> Way {
+    Way::Http { path, content_type: "application/json", body }
+}
+
+impl Way {
+    fn publishes(self) -> bool {
+        let (Self::Http { path: text, .. } | Self::Frame(text)) = self;
+        !text.ends_with("/ack")
+    }
+
+    /// What the hub says to it, whatever the way.
+    async fn ask(self, hub: &Served, lease: &str) -> Value {
+        let fill = |text: &str| text.replace("ID", ID).replace("LEASE", lease);
+        match self {
+            Self::Http { path, content_type, body } => {
+                let request = hub.request(Method::POST, &fill(path)).header("content-type", content_type);
+                send(request.body(fill(body))).await.json()
+            }
+            Self::Frame(frame) => {
+                let (address, frame) = (hub.address, serde_json::from_str(&fill(frame)).unwrap());
+                tokio::task::spawn_blocking(move || Line::open(address).ask(frame)).await.unwrap()
+            }
+        }
+    }
+}
+
+async fn count(hub: &Served) -> Value {
+    hub.get("/v1/topics/t/events").await.is(200).json()["count"].clone()
+}
+
+/// What was written when its flush failed may be there after a restart, so nobody is told that it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_that_fails_leaves_an_outcome_unknown() {
+    for way in WAYS {
+        let disk = SimDisk::new();
+        let hub = start_on(&disk).await;
+        hub.post("/v1/topics/t/events", r#"{"payload":0}"#).await.is(201);
+        let lease = lease(&hub).await;
+        disk.fail_syncs(true);
+        let unknown = way.ask(&hub, &lease).await;
+        let code = |answer: &Value| answer.get("error").or(answer.get("code")).cloned();
+        assert_eq!(
+            (code(&unknown), &unknown["outcome"]),
+            (Some(json!("unavailable")), &json!("unknown")),
+            "{unknown}"
+        );
+        // From here on nothing is even tried.
+        let refused = hub.post("/v1/topics/t/events", r#"{"payload":2}"#).await;
+        assert_eq!(refused.is_error(503, "unavailable").get("outcome"), None);
+        hub.get("/readyz").await.is_error(503, "unavailable");
+
+        disk.crash(Crash::Kill);
+        disk.restart(1);
+        let hub = start_on(&disk).await;
+        if way.publishes() {
+            assert_eq!(count(&hub).await, 2, "it was written, {unknown}");
+            hub.post("/v1/topics/t/events", &format!(r#"{{"payload":1,"id":"{ID}"}}"#)).await.is(200);
+            assert_eq!(count(&hub).await, 2, "and repeating it is safe");
+        } else {
+            let pulled = hub.post("/v1/topics/t/groups/g/pull", "{}").await.is(200).json();
+            assert_eq!(pulled["deliveries"], json!([]), "the ack was written");
+        }
+    }
 }

@@ -148,11 +148,10 @@ impl DiskStore {
         CommitError::Unavailable(self.failure())
     }
 
-    /// Tells the writer something. Where it is gone, who waits for an answer learns that from the lack of one.
-    fn tell(&self, message: Message) {
-        if let Some(queue) = &*self.queue.lock() {
-            let _ = queue.send(message);
-        }
+    /// Tells the writer something; whether it is still there to be told. One that has stopped has answered all, so who
+    /// gets no answer although it was there knows that it panicked.
+    fn tell(&self, message: Message) -> bool {
+        self.queue.lock().as_ref().is_some_and(|queue| queue.send(message).is_ok())
     }
 
     /// Tells the writer, and through it the others, that nothing more comes.
@@ -229,8 +228,10 @@ impl EventLog for DiskStore {
         let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
-        self.tell(Message::Commit(Job { commit, answer, permit }));
-        answered.await.map_err(|_| self.unavailable())?
+        if !self.tell(Message::Commit(Job { commit, answer, permit })) {
+            return Err(self.unavailable());
+        }
+        answered.await.map_err(|_| CommitError::Unknown(self.failure()))?
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {

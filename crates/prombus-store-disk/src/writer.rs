@@ -238,9 +238,13 @@ impl Writer {
         let shown = self.write_and_show(&waiting);
         let mut done = Vec::with_capacity(waiting.len());
         for (Job { commit, answer, permit }, result) in waiting {
-            let result = match &shown {
-                Ok(()) => result,
-                Err(error) => Err(error.clone()),
+            let result = match (&shown, result) {
+                (Ok(()), result) => result,
+                // It was refused over what others did in the same batch, which nobody may know; itself it did nothing.
+                (Err(CommitError::Unknown(failure)), Err(_)) => {
+                    Err(CommitError::Unavailable(failure.clone()))
+                }
+                (Err(error), _) => Err(error.clone()),
             };
             // Whoever no longer waits does not want to know.
             let _ = answer.send(result);
@@ -332,9 +336,8 @@ impl Writer {
 
     /// Writes the batch, flushes it if anyone asked for that, and shows the new view.
     fn write_and_show(&mut self, waiting: &[(Job, Result<Receipt, CommitError>)]) -> Result<(), CommitError> {
-        let unavailable = |failure: String| Err(CommitError::Unavailable(failure));
         if let Some(failure) = self.shared.failed() {
-            return unavailable(failure);
+            return Err(CommitError::Unavailable(failure));
         }
         let durability =
             waiting.iter().filter_map(|(_, answer)| answer.as_ref().ok()).map(|receipt| receipt.durability);
@@ -350,7 +353,8 @@ impl Writer {
             self.flush();
         }
         match self.shared.failed() {
-            Some(failure) => unavailable(failure),
+            // It is written, and may be found at the next open.
+            Some(failure) => Err(CommitError::Unknown(failure)),
             None => {
                 self.shared.show(self.stage.view.clone());
                 self.begin();
@@ -382,7 +386,7 @@ impl Writer {
                 _ => {
                     let failure = format!("writing the journal failed ({error}); restart the hub");
                     self.shared.fail(&failure);
-                    CommitError::Unavailable(failure)
+                    CommitError::Unknown(failure)
                 }
             });
         }

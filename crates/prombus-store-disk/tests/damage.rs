@@ -110,7 +110,7 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
     let commit = numbered(&store, "sync", 3).await;
     let error = store.commit(Arc::new(commit)).await.unwrap_err();
     assert!(
-        matches!(&error, CommitError::Unavailable(why) if why.contains("flushing the journal failed")),
+        matches!(&error, CommitError::Unknown(why) if why.contains("flushing the journal failed")),
         "{error}"
     );
     assert!(store.status().failed.is_some());

@@ -94,7 +94,7 @@ async fn power_cuts_during_commits_leave_all_or_nothing() {
             for _ in 0..COMMITS {
                 let proposal = model.propose(&memory).await;
                 let answer = disk.commit(model.commit_for(1, &proposal)).await;
-                if matches!(answer, Err(CommitError::Unavailable(_))) {
+                if matches!(answer, Err(CommitError::Unavailable(_) | CommitError::Unknown(_))) {
                     disk = world.crash(disk, Crash::PowerCut);
                     let lived = model.settle_in_doubt(&proposal, &memory, &disk).await;
                     survived[usize::from(lived)] += 1;

@@ -54,8 +54,7 @@ impl Groups {
         // On its own, because it must come to its end even if nobody waits for it any more.
         let done = tokio::spawn(async move { commit_with(shares, commit, bus).await });
         done.await.unwrap_or_else(|error| {
-            Err(BusError::Commit(CommitError::Unavailable(format!("the commit was given up: {error}")))
-                .into())
+            Err(BusError::Commit(CommitError::Unknown(format!("the commit was given up: {error}"))).into())
         })
     }
 }

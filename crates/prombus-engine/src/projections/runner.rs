@@ -64,7 +64,9 @@ impl From<BusError> for Stop {
     fn from(error: BusError) -> Self {
         let pause = match &error {
             BusError::Commit(CommitError::DiskFull) | BusError::TooManyTopics { .. } => Some(DISK_FULL_PAUSE),
-            BusError::Commit(CommitError::Unavailable(_)) => Some(UNAVAILABLE_PAUSE),
+            BusError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_)) => {
+                Some(UNAVAILABLE_PAUSE)
+            }
             // Whoever is in the way is another hub, or someone who changes the topic.
             BusError::Commit(
                 CommitError::Busy
@@ -336,7 +338,7 @@ impl Runner {
     /// another way.
     pub async fn land(&mut self) -> Result<bool, Stop> {
         let Some(Flight { answer, commit, mut batch, ends }) = self.flight.take() else { return Ok(true) };
-        let given_up = |_| Err(CommitError::Unavailable("the commit was given up".into()).into());
+        let given_up = |_| Err(CommitError::Unknown("the commit was given up".into()).into());
         match answer.await.unwrap_or_else(given_up) {
             Ok(_) => {
                 self.landed(&batch, &ends);
