@@ -106,13 +106,18 @@ pub(crate) struct GroupSample {
 }
 
 /// Name, type and help of what is told of each group.
-const GROUP_FAMILIES: [(&str, &str, &str); 9] = [
+const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     ("events_delivered_total", "counter", "Deliveries to consumers."),
     ("events_acked_total", "counter", "Events that consumers acked."),
     ("events_nacked_total", "counter", "Events that consumers nacked."),
     ("events_redelivered_total", "counter", "Deliveries that were not the first of their event."),
     (DEAD_LETTERED, "counter", "Events that became dead letters."),
     ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
+    (
+        "group_filter_errors_total",
+        "counter",
+        "Events that the filter of the group failed on, and so did not match.",
+    ),
     ("events_inflight", "gauge", "Open leases."),
     ("group_lag_events", "gauge", "Events that are not settled."),
     ("group_lag_ms", "gauge", "Age of the oldest event that is not settled, in milliseconds."),
@@ -131,6 +136,7 @@ impl GroupSample {
                 counters.redelivered.get(),
                 counters.dead_lettered.get(),
                 counters.lost.get(),
+                counters.filter_errors.get(),
                 status.lanes.iter().map(|lane| lane.in_flight).sum(),
                 status.lanes.iter().map(|lane| lane.lag).sum(),
                 status.lanes.iter().map(|lane| lane.lag_ms).max().unwrap_or(0),

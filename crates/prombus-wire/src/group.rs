@@ -200,6 +200,12 @@ pub struct GroupAnswer {
     pub group: String,
     /// Its options by name.
     pub options: Map<String, Value>,
+    /// How many events its filter failed on, and so did not match, since the hub started.
+    #[serde(default)]
+    pub filter_errors: u64,
+    /// Why its filter does not compile; nothing is delivered then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad_filter: Option<String>,
     /// Who consumes.
     pub members: Vec<MemberAnswer>,
     /// What each partition waits for.

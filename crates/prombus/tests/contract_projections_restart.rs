@@ -352,3 +352,70 @@ fn a_stop_in_the_midst_of_events_loses_and_doubles_nothing() {
     emit_all(&site.api, "other", &[json!(1)]);
     assert_eq!(content(&site.api, "c", "k"), json!({"n": 3000}));
 }
+
+/// Expressions that would take gigabytes or hours.
+fn bombs() -> [String; 4] {
+    [
+        format!("(['aaaaaaaaaaaaaaaa']{})[0]", ".map(a,a+a)".repeat(29)),
+        format!("string(size([1]{}))", ".map(a,[a,a])".repeat(29)),
+        "event.payload.n.exists(a, event.payload.n.exists(b, event.payload.n.exists(c, a == b + c))) ? 'a' : 'b'"
+            .to_owned(),
+        "event.payload.n.exists(a, 'x'.matches('(a{50}){9}' + string(a))) ? 'a' : 'b'".to_owned(),
+    ]
+}
+
+/// The most memory that a process ever had, in bytes.
+#[cfg(target_os = "linux")]
+fn most_memory(hub: &Hub) -> u64 {
+    let pid = hub.pid().as_raw_nonzero();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Far below what any of the bombs would take, and far above what a hub does.
+#[cfg(target_os = "linux")]
+const MEMORY: u64 = 1 << 30;
+
+#[test]
+fn stored_expressions_that_cost_too_much_fail_their_events_and_nothing_else() {
+    let mut site = Site::start();
+    let numbers: Vec<u64> = (0..40_000).collect();
+    for (n, bomb) in bombs().iter().enumerate() {
+        let group = groups_support::Group::of(&site, "t", &format!("g{n}"));
+        group.make(&json!({"from": "earliest", "filter": format!("{bomb} == 'a'")}));
+        define(&site.api, &format!("key{n}"), &with(changelog("t", &format!("k{n}")), "key", json!(bomb)));
+        let map = json!(format!("{{'a': {bomb}}}"));
+        define(&site.api, &format!("map{n}"), &with(changelog("t", &format!("m{n}")), "map", map));
+    }
+    for round in 1..=2 {
+        emit_as(&site.api, "t", json!({"key": "k", "payload": {"n": numbers, "round": round}}));
+        let count = bombs().len();
+        wait_for_letters(&site.api, "t", 2 * count * round);
+        for n in 0..count {
+            let group = groups_support::Group::of(&site, "t", &format!("g{n}"));
+            group.nothing(json!({}));
+            let now = group.status();
+            assert!(now["filter_errors"].as_u64() > Some(0) && now["partitions"][0]["lag"] == 0, "{now}");
+            for name in [format!("key{n}"), format!("map{n}")] {
+                caught_up(&site.api, &name);
+                let now = status(&site.api, &name);
+                assert!(now["last_error"].as_str().unwrap().contains("more work than"), "{now}");
+            }
+        }
+        let metrics = site.api.get("/metrics");
+        let metrics = metrics.text();
+        assert!(metrics.contains("group_filter_errors_total{topic=\"t\",group=\"g0\"}"), "{metrics}");
+        #[cfg(target_os = "linux")]
+        assert!(most_memory(site.hub()) < MEMORY, "{} bytes", most_memory(site.hub()));
+        site.crash();
+    }
+    for n in 0..bombs().len() {
+        groups_support::Group::of(&site, "t", &format!("g{n}")).delete();
+        for name in [format!("key{n}"), format!("map{n}")] {
+            site.api.delete(&projection_path(&name)).is(204);
+        }
+    }
+    emit(&site.api, "t", &json!({"n": numbers}));
+    assert_eq!(letters(&site.api, "t").len(), 4 * bombs().len(), "nothing of them is left");
+}

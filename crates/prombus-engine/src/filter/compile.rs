@@ -1,9 +1,13 @@
-//! From text to an expression that is safe to evaluate: not too deep, without unknown names, and with loops that
-//! can be stopped.
+//! From text to an expression that is safe to evaluate: not too deep, without unknown names, and one that pays for
+//! what it does.
 
-use super::{BadFilter, IN_ORDER, LIST_TICK, MAX_DEPTH, MAX_SOURCE_BYTES, TICK, language};
+use super::language::language;
+use super::meter;
+use super::pattern::Patterns;
+use super::touched::{EVENT, Touched};
+use super::{BadFilter, MAX_DEPTH, MAX_SOURCE_BYTES, off_the_runtime};
 use cel::Context;
-use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
 use cel::parser::Parser;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +20,8 @@ const TYPES: [&str; 11] =
 /// An expression that may be evaluated.
 pub(super) struct Checked {
     pub expression: IdedExpr,
-    pub loops_over_event: bool,
+    pub patterns: Patterns,
+    pub touched: Touched,
 }
 
 /// Compiles `source`.
@@ -25,18 +30,20 @@ pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(bad(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")));
     }
-    std::thread::scope(|scope| {
-        let parse = || {
-            // The parser is generated code that meets whatever a client sends; should it give up, only this
-            // filter must.
-            catch_unwind(AssertUnwindSafe(|| parse(source)))
-        };
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, parse);
-        match thread.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(Ok(answer))) => answer,
-            Ok(_) => Err(bad("the parser gave up on it")),
-            Err(_) => Err(bad("there is no room to compile it now; try again")),
-        }
+    off_the_runtime(|| {
+        std::thread::scope(|scope| {
+            let parse = || {
+                // The parser is generated code that meets whatever a client sends; should it give up, only this
+                // filter must.
+                catch_unwind(AssertUnwindSafe(|| parse(source)))
+            };
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, parse);
+            match thread.map(std::thread::ScopedJoinHandle::join) {
+                Ok(Ok(Ok(answer))) => answer,
+                Ok(_) => Err(bad("the parser gave up on it")),
+                Err(_) => Err(bad("there is no room to compile it now; try again")),
+            }
+        })
     })
 }
 
@@ -53,19 +60,18 @@ fn parse(source: &str) -> Result<Checked, BadFilter> {
         };
         BadFilter { message, line: error.pos.0.max(1) as usize, column: error.pos.1.max(1) as usize }
     })?;
-    let mut check = Check { info, loop_names: Vec::new(), loops: 0, loops_over_event: false };
+    let mut check = Check { info, loop_names: Vec::new(), patterns: Patterns::default() };
+    let touched = Touched::by(&expression);
     check.visit(&mut expression, 1)?;
-    Ok(Checked { expression, loops_over_event: check.loops_over_event })
+    Ok(Checked { expression, patterns: check.patterns, touched })
 }
 
-/// A walk over an expression that refuses what is not safe, and makes loops stoppable.
+/// A walk over an expression that refuses what is not safe, and has the rest pay for itself.
 struct Check {
     info: SourceInfo,
     /// What the loops around the present place have named.
     loop_names: Vec<String>,
-    /// How many loops are around the present place.
-    loops: usize,
-    loops_over_event: bool,
+    patterns: Patterns,
 }
 
 impl Check {
@@ -91,69 +97,75 @@ impl Check {
         }
         let depth = depth + 1;
         match &mut at.expr {
-            Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Ok(()),
-            Expr::Select(select) => self.visit(&mut select.operand, depth),
-            Expr::List(list) => list.elements.iter_mut().try_for_each(|element| self.visit(element, depth)),
-            Expr::Call(call) => {
-                let target = call.target.iter_mut().map(|target| &mut **target);
-                target.chain(&mut call.args).try_for_each(|part| self.visit(part, depth))
-            }
+            Expr::Ident(_) | Expr::Literal(_) => {}
+            Expr::Unspecified => return Err(self.bad(at, "this is not valid CEL".to_owned())),
+            Expr::Select(select) => self.visit(&mut select.operand, depth)?,
+            Expr::List(list) => list.elements.iter_mut().try_for_each(|item| self.visit_item(item, depth))?,
+            Expr::Call(_) => self.visit_call(at, depth)?,
             Expr::Map(map) => {
-                map.entries.iter_mut().try_for_each(|entry| self.visit_entry(&mut entry.expr, depth))
+                map.entries.iter_mut().try_for_each(|entry| self.visit_entry(&mut entry.expr, depth))?;
             }
             Expr::Struct(value) => {
-                value.entries.iter_mut().try_for_each(|entry| self.visit_entry(&mut entry.expr, depth))
+                value.entries.iter_mut().try_for_each(|entry| self.visit_entry(&mut entry.expr, depth))?;
             }
-            Expr::Comprehension(_) => self.visit_loop(at, depth),
+            Expr::Comprehension(_) => self.visit_loop(at, depth)?,
         }
+        Ok(())
+    }
+
+    /// A value that is put into a list or a map.
+    fn visit_item(&mut self, item: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
+        self.visit(item, depth)?;
+        meter::copy(item);
+        Ok(())
     }
 
     fn visit_entry(&mut self, entry: &mut EntryExpr, depth: usize) -> Result<(), BadFilter> {
         match entry {
-            EntryExpr::StructField(field) => self.visit(&mut field.value, depth),
+            EntryExpr::StructField(field) => self.visit_item(&mut field.value, depth),
             EntryExpr::MapEntry(entry) => {
-                self.visit(&mut entry.key, depth)?;
-                self.visit(&mut entry.value, depth)
+                self.visit_item(&mut entry.key, depth)?;
+                self.visit_item(&mut entry.value, depth)
             }
         }
     }
 
-    /// `exists`, `all`, `map` and the like: they go over names in their order, and every round asks whether it may.
+    fn visit_call(&mut self, at: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
+        let Expr::Call(call) = &mut at.expr else { return Ok(()) };
+        let target = call.target.iter_mut().map(|target| &mut **target);
+        target.chain(&mut call.args).try_for_each(|part| self.visit(part, depth))?;
+        if let Some(pattern) = meter::pattern_of(call)
+            && let Expr::Literal(LiteralValue::String(source)) = &pattern.expr
+        {
+            let index = self.patterns.add(source.inner()).map_err(|message| self.bad(pattern, message))?;
+            meter::known_pattern(call, index);
+        }
+        meter::call(at.id, call);
+        Ok(())
+    }
+
+    /// `exists`, `all`, `map` and the like: they go over names in their order, and every round is paid for.
     fn visit_loop(&mut self, at: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
         let Expr::Comprehension(each) = &mut at.expr else { return Ok(()) };
+        let work = meter::work_of_round(each);
         self.visit(&mut each.iter_range, depth)?;
         self.visit(&mut each.accu_init, depth)?;
         let names = self.loop_names.len();
         self.loop_names.extend([each.iter_var.clone(), each.accu_var.clone()]);
         self.loop_names.extend(each.iter_var2.clone());
-        self.loops += 1;
         self.visit(&mut each.loop_cond, depth)?;
-        self.visit(&mut each.loop_step, depth)?;
-        self.loops -= 1;
+        match meter::parts_of_append(each) {
+            Some(parts) => parts.into_iter().try_for_each(|part| self.visit_item(part, depth))?,
+            None => self.visit(&mut each.loop_step, depth)?,
+        }
         self.visit(&mut each.result, depth)?;
         self.loop_names.truncate(names);
-        let call = |func_name: &str, args| {
-            Expr::Call(CallExpr { func_name: func_name.to_owned(), target: None, args })
-        };
-        let range = std::mem::take(&mut each.iter_range);
-        each.iter_range = IdedExpr { id: range.id, expr: call(IN_ORDER, vec![range]) };
-        let makes_list = matches!(each.accu_init.expr, Expr::List(_));
-        let tick = if makes_list { LIST_TICK } else { TICK };
-        let tick = IdedExpr { id: at.id, expr: call(tick, Vec::new()) };
-        let condition = std::mem::take(&mut each.loop_cond);
-        // A conditional and not a conjunction, which would let an error pass if the other side is false.
-        let no = IdedExpr { id: at.id, expr: call(operators::LOGICAL_NOT, vec![tick.clone()]) };
-        each.loop_cond =
-            IdedExpr { id: at.id, expr: call(operators::CONDITIONAL, vec![tick, condition, no]) };
+        meter::rounds(each, work);
         Ok(())
     }
 
-    fn check_name(&mut self, at: &IdedExpr, name: &str) -> Result<(), BadFilter> {
-        if name == "event" {
-            self.loops_over_event |= self.loops > 0;
-            return Ok(());
-        }
-        if TYPES.contains(&name) || self.loop_names.iter().any(|known| known == name) {
+    fn check_name(&self, at: &IdedExpr, name: &str) -> Result<(), BadFilter> {
+        if name == EVENT || TYPES.contains(&name) || self.loop_names.iter().any(|known| known == name) {
             return Ok(());
         }
         Err(self.bad(
@@ -164,9 +176,8 @@ impl Check {
 
     fn check_function(&self, at: &IdedExpr, call: &CallExpr) -> Result<(), BadFilter> {
         let name = &call.func_name;
-        let is_operator = name.contains('_') || name.starts_with(['@', '!', '-']);
         // A name that the standard library has cannot be given away again, which is how it shows.
-        if is_operator || Context::with_env(language()).add_function(name, || true).is_err() {
+        if meter::is_operator(name) || Context::with_env(language()).add_function(name, || true).is_err() {
             return Ok(());
         }
         let mut bad = self.bad(at, format!("function {name:?} is not known"));

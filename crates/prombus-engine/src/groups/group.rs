@@ -8,7 +8,7 @@ use super::options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
 use super::state::{Settle, State};
 use super::{GroupError, places};
 use crate::bus::Bus;
-use crate::filter::Filter;
+use crate::filter::{BadFilter, Filter};
 use crate::query::From;
 use parking_lot::{Mutex, MutexGuard};
 use prombus_core::{Clock, EventLog, Offset, Partition, ReadError, TopicState};
@@ -35,7 +35,9 @@ pub struct Group {
     pub(super) hub: Arc<Surroundings>,
     pub(super) topic: TopicState,
     pub(super) name: GroupName,
-    pub(super) filter: Option<Filter>,
+    /// What is delivered. A filter that an earlier build took may not compile any more: then nothing is delivered, and
+    /// nothing settled, until the group is given another.
+    pub(super) filter: Result<Option<Filter>, BadFilter>,
     pub(super) counters: Arc<GroupCounters>,
     pub(super) times: Arc<super::GroupTimes>,
     pub(super) state: Mutex<State>,
@@ -105,12 +107,12 @@ impl Group {
         name: GroupName,
         state: State,
         metrics: super::metrics::GroupMetrics,
-    ) -> Result<Self, GroupError> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             hub,
             topic,
             name,
-            filter: state.options.validate()?,
+            filter: state.options.filter.as_deref().map(Filter::compile).transpose(),
             counters: metrics.counters,
             times: metrics.times,
             state: Mutex::new(state),
@@ -124,7 +126,7 @@ impl Group {
             keeper: Mutex::new(None),
             unkept: Notify::new(),
             assignments: watch::channel(0).0,
-        })
+        }
     }
 
     /// Its name.

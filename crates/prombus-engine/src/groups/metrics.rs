@@ -36,6 +36,8 @@ pub struct GroupCounters {
     pub dead_lettered: Counter,
     /// Events that were gone before the group got to them.
     pub lost: Counter,
+    /// Events that the filter failed on, and so did not match.
+    pub filter_errors: Counter,
 }
 
 /// What is measured of all groups together.

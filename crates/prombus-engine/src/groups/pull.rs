@@ -240,11 +240,14 @@ impl Group {
         // What was read must be of this topic, and not of one that was made in its place meanwhile.
         self.current_topic().await?;
         let page = match &self.filter {
-            None => page,
-            Some(filter) => {
+            Err(error) => return Err(error.clone().into()),
+            Ok(None) => page,
+            Ok(Some(filter)) => {
                 // Others want to be served too, whatever a filter costs.
                 tokio::task::yield_now().await;
+                let failures = filter.failures();
                 let (events, stopped) = filter.keep(page.events);
+                self.counters.filter_errors.add(filter.failures() - failures);
                 let next = stopped.map_or(page.next, |(_, offset)| offset.plus(1));
                 Page { events, next, end: page.end }
             }

@@ -131,7 +131,7 @@ impl Groups {
         let Some(state) = stored::load(&*self.hub.log, topic, name, metrics.clone()).await? else {
             return Ok(None);
         };
-        let group = Arc::new(Group::new(self.hub.clone(), topic.clone(), name.clone(), state, metrics)?);
+        let group = Arc::new(Group::new(self.hub.clone(), topic.clone(), name.clone(), state, metrics));
         // Partitions that came since are not stored yet.
         group.keep();
         let before = slot.group.lock().replace(group.clone());
@@ -246,15 +246,24 @@ impl Groups {
 
     /// Forgets a group with everything that is stored of it.
     pub async fn delete(&self, topic: &TopicName, name: &GroupName) -> Result<(), GroupError> {
-        let group = self.find(topic, name).await?;
+        let group = match self.find(topic, name).await {
+            // What cannot be read can be deleted all the same.
+            Err(GroupError::Failed(_)) => None,
+            found => Some(found?),
+        };
         let slot = self.slot(topic, name);
         // Nobody loads it again before it is gone.
         let busy = slot.busy.lock().await;
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
-        group.fail(gone());
-        group.until_unkept().await;
+        if let Some(group) = &group {
+            group.fail(gone());
+            group.until_unkept().await;
+        }
         // A commit that settles leases of it ends first: it must not meet a group that is made anew.
-        let _writing = group.writing.lock().await;
+        let _writing = match &group {
+            Some(group) => Some(group.writing.lock().await),
+            None => None,
+        };
         let mut outcome = Err(CommitError::Busy.into());
         for _ in 0..MAX_TRIES {
             let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };

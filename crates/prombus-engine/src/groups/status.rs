@@ -4,6 +4,7 @@ use super::GroupError;
 use super::group::Group;
 use super::lane::Obstacle;
 use super::options::GroupOptions;
+use crate::filter::BadFilter;
 use prombus_core::{Offset, Partition, ReadError, ReadRequest};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -13,6 +14,10 @@ use uuid::Uuid;
 pub struct GroupStatus {
     /// Its options.
     pub options: Arc<GroupOptions>,
+    /// Why its filter does not compile, which keeps it from delivering anything.
+    pub bad_filter: Option<BadFilter>,
+    /// How many events the filter failed on, since the hub started.
+    pub filter_errors: u64,
     /// Who consumes, by name.
     pub members: Vec<MemberStatus>,
     /// Its partitions.
@@ -143,7 +148,13 @@ impl Group {
         let members = members
             .map(|(name, held)| MemberStatus { partitions: owned(&name), name, in_flight: held as u64 })
             .collect();
-        GroupStatus { options: state.options.clone(), members, lanes }
+        GroupStatus {
+            options: state.options.clone(),
+            bad_filter: self.filter.as_ref().err().cloned(),
+            filter_errors: self.counters.filter_errors.get(),
+            members,
+            lanes,
+        }
     }
 
     /// What has to be read: the last settled event, and the oldest one that is not.

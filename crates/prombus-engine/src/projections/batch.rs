@@ -22,6 +22,8 @@ pub(super) enum Projector {
     Plan(Arc<Plan>),
     /// A projection in Rust.
     Code(Arc<Code>),
+    /// A definition that this build cannot make anything of, and why. It does nothing until it is defined anew.
+    Broken(String),
 }
 
 /// A projection in Rust, and what it works on.
@@ -38,6 +40,7 @@ impl Projector {
         match self {
             Self::Plan(plan) => plan.retries,
             Self::Code(code) => code.retries,
+            Self::Broken(_) => 0,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Expressions of definitions: CEL over `event`, with a short way for those that only name a field or a constant.
 
 use super::ProjectionError;
-use crate::filter::{Filter, Operand};
+use crate::filter::{Failure, Filter};
 use cel::Value as Cel;
 use cel::objects::Key;
 use prombus_core::document::{self, WriteError};
@@ -17,8 +17,8 @@ pub struct Expression(Kind);
 #[derive(Clone)]
 enum Kind {
     Constant(Value),
-    /// The fields of the payload on the way; none is the payload itself.
-    Payload(Vec<String>),
+    /// The fields of the payload on the way; none is the payload itself. The expression says it too, in a longer way.
+    Payload(Vec<String>, Filter),
     Key,
     Ts,
     Any(Filter),
@@ -30,29 +30,19 @@ pub struct Facts<'a> {
     /// The fields of the payload, where it is an object.
     fields: Option<Fields<'a>>,
     payload: OnceCell<Result<Value, String>>,
-    operand: OnceCell<Option<Operand>>,
 }
 
 fn unusable(error: serde_json::Error) -> String {
     format!("the payload cannot be used: {error}")
 }
 
-const TOO_BIG: &str =
-    "the payload cannot be used: a number is neither a 64-bit integer nor a double, or it is nested too deep";
-
 impl<'a> Facts<'a> {
-    /// Of an event, whose payload must have a value.
+    /// Of an event. The values of its fields are nobody's business until they are asked for, but where a name cannot
+    /// be read, it might be any: one that marks the document as deleted, say.
     pub fn of(event: &'a Event) -> Result<Self, String> {
-        let fields = Fields::of(&event.payload);
-        let facts = Self { event, fields, payload: OnceCell::new(), operand: OnceCell::new() };
-        match &facts.fields {
-            Some(fields) if !fields.has_repeats() => {
-                // Even of what no expression asks for: an event is usable as a whole, or not at all.
-                for field in fields.iter().filter(|field| !field.is_normal()) {
-                    field.value().map_err(unusable)?;
-                }
-            }
-            _ => drop(facts.payload()?),
+        let facts = Self { event, fields: Fields::of(&event.payload), payload: OnceCell::new() };
+        if facts.fields.is_none() && event.payload.as_bytes().starts_with(b"{") {
+            facts.payload()?;
         }
         Ok(facts)
     }
@@ -76,10 +66,6 @@ impl<'a> Facts<'a> {
         let read = || self.event.payload.to_value().map_err(unusable);
         self.payload.get_or_init(read).as_ref().map_err(Clone::clone)
     }
-
-    fn operand(&self) -> Result<&Operand, String> {
-        self.operand.get_or_init(|| Operand::of(self.event)).as_ref().ok_or_else(|| TOO_BIG.into())
-    }
 }
 
 /// A document's body with these fields.
@@ -94,7 +80,7 @@ impl Expression {
         let filter = Filter::compile(source).map_err(bad)?;
         let kind = match filter.as_path() {
             Some(path) => match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-                ["payload", ..] => Kind::Payload(path[1..].to_vec()),
+                ["payload", ..] => Kind::Payload(path[1..].to_vec(), filter),
                 ["key"] => Kind::Key,
                 ["ts"] => Kind::Ts,
                 _ => Kind::Any(filter),
@@ -105,39 +91,40 @@ impl Expression {
     }
 
     /// What it is of an event, or why that cannot be said.
-    pub fn value(&self, facts: &Facts<'_>) -> Result<Value, String> {
+    pub fn value(&self, facts: &Facts<'_>) -> Result<Value, Failure> {
         match &self.0 {
             Kind::Constant(value) => Ok(value.clone()),
-            Kind::Payload(path) => match &path[..] {
-                [] => facts.payload().cloned(),
+            Kind::Payload(path, filter) => match &path[..] {
+                [] => facts.payload().cloned().map_err(Failure::Unknown),
                 [first, rest @ ..] => {
-                    let missing = || format!("event.payload.{}: no such field", path.join("."));
-                    let value = facts.field(first).ok_or_else(missing)?.value().map_err(unusable)?;
+                    let missing =
+                        || Failure::Unfit(format!("event.payload.{}: no such field", path.join(".")));
+                    // What is beside the way may be what has no value.
+                    let Ok(value) = facts.field(first).ok_or_else(missing)?.value() else {
+                        return by_cel(filter, facts);
+                    };
                     let below = rest.iter().try_fold(value, |value, name| value.get(name.as_str()));
                     below.cloned().ok_or_else(missing)
                 }
             },
             Kind::Key => match &facts.event.key {
                 Some(key) => Ok(Value::from(&**key)),
-                None => Err("event.key: the event has no key".into()),
+                None => Err(Failure::Unfit("event.key: the event has no key".to_owned())),
             },
             Kind::Ts => Ok(Value::from(facts.event.ts)),
-            Kind::Any(filter) => {
-                let value = filter.value_of(facts.operand()?);
-                to_json(value.map_err(|error| format!("{}: {error}", filter.source()))?)
-            }
+            Kind::Any(filter) => by_cel(filter, facts),
         }
     }
 
     /// What it is of an event, as the key of a document.
     pub fn key(&self, facts: &Facts<'_>) -> Result<String, String> {
-        if let Kind::Payload(path) = &self.0
+        if let Kind::Payload(path, _) = &self.0
             && let [name] = &path[..]
             && let Some(plain) = facts.field(name).and_then(Field::plain_string)
         {
             return Ok(plain.to_owned());
         }
-        match self.value(facts)? {
+        match self.value(facts).map_err(|failure| failure.to_string())? {
             Value::String(key) => Ok(key),
             other => Err(format!("the key must be a string, not {other}")),
         }
@@ -145,16 +132,30 @@ impl Expression {
 
     /// What it is of an event, as the body of a document.
     pub fn object(&self, facts: &Facts<'_>) -> Result<Json, String> {
-        if matches!(&self.0, Kind::Payload(path) if path.is_empty()) {
+        if matches!(&self.0, Kind::Payload(path, _) if path.is_empty()) {
             return body_of(facts.fields()?.iter());
         }
-        let object = document::normal(self.value(facts)?).map_err(|error| error.to_string())?;
+        let value = self.value(facts).map_err(|failure| failure.to_string())?;
+        let object = document::normal(value).map_err(|error| error.to_string())?;
         Ok(Json::from_value(&Value::Object(object)))
     }
 
-    /// Whether it is true of an event; one that fails, or is no boolean, is not.
-    pub fn holds(&self, facts: &Facts<'_>) -> bool {
-        self.value(facts) == Ok(Value::Bool(true))
+    /// Whether it is true of an event. One that does not fit the event, or is no boolean, is not; where it cannot be
+    /// said, that is told, because documents live and die by it.
+    pub fn holds(&self, facts: &Facts<'_>) -> Result<bool, String> {
+        match self.value(facts) {
+            Err(Failure::Unknown(why)) => Err(why),
+            other => Ok(other == Ok(Value::Bool(true))),
+        }
+    }
+}
+
+fn by_cel(filter: &Filter, facts: &Facts<'_>) -> Result<Value, Failure> {
+    let told = |why| format!("{}: {why}", filter.source());
+    match filter.value_of(facts.event) {
+        Ok(value) => to_json(value).map_err(Failure::Unfit),
+        Err(Failure::Unfit(why)) => Err(Failure::Unfit(told(why))),
+        Err(Failure::Unknown(why)) => Err(Failure::Unknown(told(why))),
     }
 }
 
@@ -220,7 +221,7 @@ mod tests {
 
     /// What CEL itself makes of an expression, as a document holds it.
     fn by_cel(source: &str, event: &Event) -> Option<Value> {
-        let value = Filter::compile(source).unwrap().value_of(&Operand::of(event)?).ok()?;
+        let value = Filter::compile(source).unwrap().value_of(event).ok()?;
         let mut value = to_json(value).ok()?;
         document::normalize(&mut value);
         Some(value)
@@ -280,27 +281,67 @@ mod tests {
         }
     }
 
+    fn with_payload(text: &str) -> Event {
+        let mut event = event(None, 0, &Value::Null);
+        event.payload = Json::parse(text.to_owned().into()).unwrap();
+        event
+    }
+
+    #[test]
+    fn what_is_not_touched_cannot_make_an_expression_fail() {
+        for beside in ["1e400", r#""\ud800""#, "[1,[1e400]]", r#"{"x":{"y":1e400}}"#, r#"{"\ud800":1}"#] {
+            let event = with_payload(&format!(r#"{{"bad":{beside},"k":1,"o":{{"k":2,"bad":{beside}}}}}"#));
+            let facts = Facts::of(&event).unwrap();
+            for (source, expected) in [
+                ("event.payload.k", 1),
+                ("event.payload.k + 1", 2),
+                ("event.payload.o.k", 2),
+                ("event.payload.o.k * 2", 4),
+            ] {
+                let value = Expression::compile("x", source).unwrap().value(&facts);
+                assert_eq!(value, Ok(Value::from(expected)), "{source} beside {beside}");
+            }
+        }
+    }
+
     /// Otherwise an expression that decides over life and death would not hold, and the others would go on.
     #[test]
-    fn a_payload_is_usable_as_a_whole_or_not_at_all() {
-        for bad in [
-            r#"{"k":1,"junk":1e400}"#,
-            r#"{"k":1,"_ts":[1e400]}"#,
-            r#"{"k":"\ud800"}"#,
-            r#"{"k":1e400,"k":1}"#,
-            "[1e400]",
-        ] {
-            let mut event = event(None, 0, &Value::Null);
-            event.payload = Json::parse(bad.into()).unwrap();
-            let error = Facts::of(&event).err().unwrap_or_default();
-            assert!(error.starts_with("the payload cannot be used"), "{bad}: {error}");
+    fn what_is_touched_and_has_no_value_is_told() {
+        for bad in ["1e400", r#""\ud800""#, "[1,[1e400]]", r#"{"x":{"y":1e400}}"#, r#"{"\ud800":1}"#] {
+            let event = with_payload(&format!(r#"{{"bad":1,"bad":{bad}}}"#));
+            let facts = Facts::of(&event).unwrap();
+            for source in [
+                "event.payload.bad",
+                "event.payload.bad == 7",
+                "has(event.payload.bad)",
+                "event.payload == 7",
+                "event.payload.size() == 1",
+                "'bad' in event.payload",
+                "true || event.payload.bad == 7",
+            ] {
+                let expression = Expression::compile("x", source).unwrap();
+                assert!(matches!(expression.value(&facts), Err(Failure::Unknown(_))), "{source} of {bad}");
+                assert!(expression.holds(&facts).is_err(), "{source} of {bad}");
+            }
+            assert!(Expression::compile("x", "event.payload").unwrap().object(&facts).is_err(), "{bad}");
         }
+        let nameless = with_payload(r#"{"\ud800":1,"k":1}"#);
+        assert!(Facts::of(&nameless).is_err(), "the name might be any");
+    }
+
+    #[test]
+    fn what_takes_too_much_work_is_told() {
+        let event = event(None, 0, &Value::from(vec![1; 2_000]));
+        let facts = Facts::of(&event).unwrap();
+        let source = "event.payload.all(a, event.payload.all(b, event.payload.all(c, true)))";
+        assert!(Expression::compile("x", source).unwrap().holds(&facts).is_err());
     }
 
     #[test]
     fn what_fails_or_is_no_boolean_does_not_hold() {
         let event = event(None, 0, &serde_json::json!({"yes": true, "no": false, "text": "true", "one": 1}));
-        let holds = |source| Expression::compile("x", source).unwrap().holds(&Facts::of(&event).unwrap());
+        let holds =
+            |source| Expression::compile("x", source).unwrap().holds(&Facts::of(&event).unwrap()).unwrap();
         assert!(holds("event.payload.yes") && holds("!event.payload.no") && holds("true"));
         for source in
             ["event.payload.no", "event.payload.text", "event.payload.one", "event.payload.none", "event.key"]

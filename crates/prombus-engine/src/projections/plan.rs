@@ -4,6 +4,7 @@ use super::definition::{Definition, SetDefinition, WriteDefinition};
 use super::expression::{Expression, Facts, body_of};
 use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
+use crate::filter::Failure;
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
 use prombus_core::fields::Field;
 use prombus_core::{DocumentWrite, Event, Owner, TopicName, Versioning, WriteOp, document};
@@ -299,6 +300,11 @@ fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Re
     })
 }
 
+/// Whether an expression holds, where there is one.
+fn holds(expression: Option<&Expression>, facts: &Facts<'_>) -> Result<Option<bool>, String> {
+    expression.map(|expression| expression.holds(facts)).transpose()
+}
+
 impl Changelog {
     fn apply(&self, facts: &Facts<'_>) -> Result<(String, WriteOp, Versioning), String> {
         if facts.event().payload.is_null() {
@@ -307,15 +313,15 @@ impl Changelog {
         }
         let key = self.key.key(facts)?;
         let is_marked = facts.field("_deleted").map(Field::text) == Some("true");
-        let gone = is_marked || self.tombstone.as_ref().is_some_and(|tombstone| tombstone.holds(facts));
+        let gone = is_marked || holds(self.tombstone.as_ref(), facts)?.unwrap_or(false);
         let versioning = match &self.version {
             None => Versioning::None,
             Some(version) => match version.value(facts) {
                 Ok(Value::Number(n)) if n.is_i64() => Versioning::Newer(n.as_i64().unwrap_or_default()),
                 Ok(other) => return Err(format!("the version must be an integer, not {other}")),
                 // What is gone need not say in which version.
-                Err(_) if gone => Versioning::None,
-                Err(error) => return Err(error),
+                Err(Failure::Unfit(_)) if gone => Versioning::None,
+                Err(failure) => return Err(failure.to_string()),
             },
         };
         if gone {
@@ -335,10 +341,10 @@ impl Changelog {
 
 impl Write {
     fn apply(&self, facts: &Facts<'_>) -> Result<Option<(String, WriteOp)>, String> {
-        if self.when.as_ref().is_some_and(|when| !when.holds(facts)) {
+        if !holds(self.when.as_ref(), facts)?.unwrap_or(true) {
             return Ok(None);
         }
-        let deleted = self.delete.as_ref().is_some_and(|delete| delete.holds(facts));
+        let deleted = holds(self.delete.as_ref(), facts)?.unwrap_or(false);
         if !deleted && matches!(self.what, What::Delete) {
             return Ok(None);
         }
@@ -348,7 +354,7 @@ impl Write {
         }
         let fields = |table: &[(String, Expression)]| {
             let value = |(name, expression): &(String, Expression)| {
-                let mut value = expression.value(facts)?;
+                let mut value = expression.value(facts).map_err(|failure| failure.to_string())?;
                 document::normalize(&mut value);
                 Ok((name.clone(), value))
             };

@@ -90,11 +90,15 @@ impl Projections {
             if self.running.lock().contains_key(&name) {
                 continue;
             }
-            match Plan::compile(&name, &record.definition) {
-                Ok(plan) => self.run(&name, setup_of(record, plan), true),
+            let setup = match Plan::compile(&name, &record.definition) {
+                Ok(plan) => setup_of(record, plan),
                 // It was fine for the build that stored it. The others are none the worse for it.
-                Err(error) => tracing::error!(projection = name, %error, "a projection cannot be started"),
-            }
+                Err(error) => {
+                    tracing::error!(projection = name, %error, "a projection cannot be started");
+                    broken_setup_of(&name, record, &error)
+                }
+            };
+            self.run(&name, setup, true);
         }
         Ok(())
     }
@@ -533,6 +537,13 @@ fn check_name(name: &str) -> Result<(), ProjectionError> {
 fn setup_of(record: Record, plan: Plan) -> Setup {
     let collections = plan.collections.clone();
     Setup { record, projector: Projector::Plan(Arc::new(plan)), collections }
+}
+
+/// A projection that is there to be seen, defined anew or deleted.
+fn broken_setup_of(name: &str, record: Record, error: &ProjectionError) -> Setup {
+    let config = CollectionConfig { owner: Owner::projection(name), ..CollectionConfig::default() };
+    let collections = collections_of(&record.definition).map(|name| (name, config.clone())).collect();
+    Setup { record, projector: Projector::Broken(error.to_string()), collections }
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {

@@ -173,6 +173,9 @@ impl Runner {
 
     /// Does a run of events, or finds that there is none. Goes no further than `limit`, where another runner is.
     pub async fn step(&mut self, limit: Option<&[u64]>) -> Result<Step, Stop> {
+        if let Projector::Broken(reason) = &self.projector {
+            return Err(Stop { reason: reason.clone(), pause: None });
+        }
         let Some(Run { events, ends, .. }) = self.read(limit).await? else { return Ok(Step::NoTopic) };
         // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
@@ -286,6 +289,7 @@ impl Runner {
 
     async fn apply(&mut self, events: Vec<Event>) -> Result<Batch, Stop> {
         match &self.projector {
+            Projector::Broken(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild))),
             Projector::Code(code) => {
                 let batch = by_code(code, events, &*self.hub.documents, self.rebuild).await;
@@ -396,7 +400,7 @@ impl Runner {
             return Err(error.into());
         }
         match self.projector {
-            Projector::Plan(_) => pieces.rest.push(after),
+            Projector::Plan(_) | Projector::Broken(_) => pieces.rest.push(after),
             // What it did after this event may rest on what it has read of it: that is done again.
             Projector::Code(_) if !after.applied.is_empty() || !pieces.rest.is_empty() => {
                 (pieces.rest, pieces.whole) = (Vec::new(), false);

@@ -83,7 +83,11 @@ behaviours! {
     filters:
         what_a_filter_drops_is_settled
         a_filter_that_fails_does_not_match
-        a_filter_survives_a_restart;
+        a_filter_survives_a_restart
+        a_filter_that_fails_is_counted
+        a_filter_that_costs_too_much_does_not_match
+        a_filter_that_compiles_no_more_delivers_nothing_and_loses_nothing
+        a_group_that_cannot_be_read_can_be_deleted;
     deaths:
         after_its_last_attempt_an_event_is_a_dead_letter
         a_group_goes_on_after_a_dead_letter

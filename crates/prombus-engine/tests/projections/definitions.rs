@@ -1,10 +1,11 @@
 //! Projections that are made, changed and deleted.
 
 use crate::stage::*;
-use prombus_core::{CommitError, Documents, Json, WriteOp};
+use prombus_core::{Commit, CommitError, DocumentWrite, Documents, EventLog, Json, WriteOp, collection};
 use prombus_engine::commits::{CommitRequest, CommitWrite};
-use prombus_engine::projections::{ProjectionError, ProjectionState};
+use prombus_engine::projections::{ProjectionError, ProjectionState, ProjectionStatus};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn with(mut definition: Value, field: &str, value: Value) -> Value {
     definition[field] = value;
@@ -292,4 +293,54 @@ pub async fn a_closed_hub_takes_no_projections(s: Stage) {
     s.hub.close().await;
     let refused = s.try_put("p", changelog("t", "c")).await;
     assert!(matches!(refused, Err(ProjectionError::Read(_))), "{refused:?}");
+}
+
+/// Puts something else in the place of what is stored of the projection `p`.
+async fn store(s: &Stage, record: &Value) {
+    let collection = collection::internal_name("hub", "projections");
+    let write = DocumentWrite::new(&collection, "p", WriteOp::Set(Json::from_value(record)));
+    s.log
+        .commit(Arc::new(Commit { documents: vec![write], ..Commit::default() }))
+        .await
+        .expect("it is stored");
+}
+
+pub async fn a_definition_that_compiles_no_more_stands_still(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    s.put("p", changelog("t", "c")).await;
+    s.publish(&topic, [("x", both(1))]).await;
+    s.caught_up("p").await;
+    let old = with(changelog("t", "c"), "key", json!("of_an_earlier.build("));
+    store(&s, &json!({"definition": old, "made": changelog("t", "c")})).await;
+    let mut s = s.restart().await;
+    for round in 0..2 {
+        s.publish(&topic, [("y", both(2))]).await;
+        let is_stopped = |status: &ProjectionStatus| matches!(&status.state, ProjectionState::Stopped(why) if why.contains("does not compile"));
+        let status = s.until("p", "it has stopped", is_stopped).await;
+        assert_eq!(
+            (status.collections, status.lag),
+            (vec!["c".to_owned()], round + 1),
+            "nothing is passed over"
+        );
+        assert!(s.document("c", "x").await.is_some() && s.document("c", "y").await.is_none());
+        assert!(s.letters(&topic).await.is_empty());
+        if round == 0 {
+            s = s.restart().await;
+        }
+    }
+    s.put("p", changelog("t", "c")).await;
+    assert_eq!(s.caught_up("p").await.state, ProjectionState::Running);
+    assert!(s.document("c", "y").await.is_some(), "it goes on from where it was");
+}
+
+pub async fn a_definition_that_compiles_no_more_can_be_deleted(s: Stage) {
+    s.topic("t", 1).await;
+    s.put("p", changelog("t", "c")).await;
+    let old = with(changelog("t", "c"), "tombstone", json!("of_an_earlier.build("));
+    store(&s, &json!({"definition": old, "made": old})).await;
+    let s = s.restart().await;
+    s.hub.projections().delete("p").await.expect("it can be deleted");
+    let s = s.restart().await;
+    assert!(s.hub.projections().list().await.expect("a list").is_empty());
+    assert!(s.log.collection("c").await.expect("collections").is_none());
 }

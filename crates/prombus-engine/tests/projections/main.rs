@@ -61,7 +61,9 @@ behaviours! {
         a_change_that_cannot_be_stored_leaves_all_as_it_was
         a_change_ends_even_if_nobody_waits_for_it
         changes_at_once_come_one_after_another
-        a_closed_hub_takes_no_projections;
+        a_closed_hub_takes_no_projections
+        a_definition_that_compiles_no_more_stands_still
+        a_definition_that_compiles_no_more_can_be_deleted;
     rebuilds:
         a_rebuild_gives_the_same_to_the_byte
         events_keep_coming_during_a_rebuild

@@ -320,6 +320,8 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         topic: group.topic().name.to_string(),
         group: group.name().to_string(),
         options,
+        filter_errors: status.filter_errors,
+        bad_filter: status.bad_filter.as_ref().map(ToString::to_string),
         members: members.collect(),
         partitions: (0..).zip(&status.lanes).map(partition).collect(),
     }

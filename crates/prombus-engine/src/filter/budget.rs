@@ -1,0 +1,182 @@
+//! What one evaluation may cost. Everything that an expression makes, copies or looks through is paid for before it
+//! happens, so that no expression takes more memory or time than this, whatever it is and whatever event it meets.
+
+use super::pattern::{Pattern, Patterns};
+use cel::ExecutionError;
+use cel::common::types::{CelBytes, CelList, CelMap, CelString, Type};
+use cel::common::value::{StaticVal, Val};
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What one evaluation may cost in all: a million steps, or 32 MiB made, copied or looked through.
+pub const MAX_WORK: u64 = 32 << 20;
+/// What a step of a loop costs, and each value beside its bytes.
+pub(super) const STEP: u64 = 32;
+/// What it costs to compile a pattern that is not in the expression itself.
+const PATTERN_WORK: u64 = MAX_WORK / 32;
+/// How long one evaluation may compute, should its work take longer than anyone foresaw. The time of the processor
+/// counts: a busy or paused machine does not change what an expression says.
+pub const MAX_TIME: Duration = Duration::from_secs(2);
+/// The clock is looked at each time that so much work is done.
+const CLOCK_WORK: u64 = MAX_WORK / 64;
+
+static TYPE: Type = Type::new_unspecified_type("prombus.budget");
+
+/// The budget of one evaluation. It is a value so that functions of the language can be handed it.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: AtomicU64,
+    /// The time of the processor, in nanoseconds, when the clock was first looked at; 0 before that.
+    since: AtomicU64,
+    patterns: Arc<Patterns>,
+    /// Patterns that came up on the way. Their work bounds their number.
+    made: Mutex<Vec<(String, Arc<Pattern>)>>,
+}
+
+impl Budget {
+    pub fn new(patterns: Arc<Patterns>) -> Self {
+        Self {
+            left: AtomicU64::new(MAX_WORK),
+            since: AtomicU64::new(0),
+            patterns,
+            made: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Whether nothing is left. It stays so: an expression that goes on after a failure gets nowhere.
+    pub fn is_spent(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    /// Pays for work.
+    pub fn charge(&self, work: u64) -> Result<(), ExecutionError> {
+        let left = self.left.load(Ordering::Relaxed);
+        let rest = left.saturating_sub(work);
+        self.left.store(rest, Ordering::Relaxed);
+        if rest / CLOCK_WORK != left / CLOCK_WORK {
+            self.look_at_clock(processor_time());
+        }
+        if self.is_spent() { Err(too_costly()) } else { Ok(()) }
+    }
+
+    /// Pays for a copy of a value, or a look at all of it.
+    pub fn charge_value(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.charge(STEP + text_bytes(value))?;
+        if let Some(list) = value.downcast_ref::<CelList<'_>>() {
+            list.iter().try_for_each(|item| self.charge_value(item.as_ref()))
+        } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
+            map.iter().try_for_each(|(key, value)| {
+                self.charge_value(key.inner())?;
+                self.charge_value(value.as_ref())
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Pays for what a function reads: text, but not what is in a list.
+    pub fn charge_text(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.charge(STEP + text_bytes(value))
+    }
+
+    /// A pattern of the expression.
+    pub fn pattern(&self, index: i64) -> Option<&Pattern> {
+        self.patterns.get(usize::try_from(index).ok()?)
+    }
+
+    /// A pattern that an evaluation came up with.
+    pub fn pattern_of(&self, source: &str) -> Result<Arc<Pattern>, ExecutionError> {
+        self.charge(source.len() as u64)?;
+        let mut made = self.made.lock();
+        if let Some((_, pattern)) = made.iter().find(|(known, _)| known == source) {
+            return Ok(pattern.clone());
+        }
+        self.charge(PATTERN_WORK)?;
+        let pattern =
+            Pattern::compile(source).map_err(|error| ExecutionError::function_error("matches", error))?;
+        let pattern = Arc::new(pattern);
+        made.push((source.to_owned(), pattern.clone()));
+        Ok(pattern)
+    }
+
+    fn look_at_clock(&self, now: Duration) {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).max(1);
+        match self.since.load(Ordering::Relaxed) {
+            0 => self.since.store(now, Ordering::Relaxed),
+            since if u128::from(now.saturating_sub(since)) > MAX_TIME.as_nanos() => {
+                self.left.store(0, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The bytes of a text.
+fn text_bytes(value: &dyn Val) -> u64 {
+    if let Some(text) = value.downcast_ref::<CelString<'_>>() {
+        text.inner().len() as u64
+    } else if let Some(bytes) = value.downcast_ref::<CelBytes<'_>>() {
+        bytes.inner().len() as u64
+    } else {
+        0
+    }
+}
+
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+fn too_costly() -> ExecutionError {
+    ExecutionError::function_error("filter", "it takes more work than an expression may")
+}
+
+impl Val for Budget {
+    fn get_type(&self) -> &Type {
+        <Self as Val>::cel_type()
+    }
+
+    fn cel_type() -> &'static Type {
+        &TYPE
+    }
+
+    /// Nothing copies a budget; the copy would have nothing to spend.
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        let spent = Self::new(self.patterns.clone());
+        spent.left.store(0, Ordering::Relaxed);
+        Box::new(spent)
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl StaticVal for Budget {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spent_stays_spent() {
+        let budget = Budget::new(Arc::default());
+        assert!(budget.charge(MAX_WORK - 1).is_ok() && !budget.is_spent());
+        assert!(budget.charge(1).is_err() && budget.is_spent());
+        assert!(budget.charge(0).is_err());
+    }
+
+    #[test]
+    fn time_ends_an_evaluation_whatever_work_is_left() {
+        let budget = Budget::new(Arc::default());
+        let start = Duration::from_secs(7);
+        budget.look_at_clock(start);
+        budget.look_at_clock(start + MAX_TIME);
+        assert!(budget.charge(1).is_ok());
+        budget.look_at_clock(start + MAX_TIME + Duration::from_nanos(1));
+        assert!(budget.charge(1).is_err());
+    }
+}
