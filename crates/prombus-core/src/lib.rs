@@ -18,6 +18,7 @@ pub mod json;
 pub mod memory;
 pub mod ports;
 pub mod position;
+pub mod receipt;
 pub mod topic;
 
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -37,4 +38,5 @@ pub use ports::{
     TsRequest,
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
+pub use receipt::KeptReceipt;
 pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicState};

@@ -18,7 +18,7 @@ use prombus_core::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -82,6 +82,14 @@ pub struct Outgoing {
     pub expect: Option<prombus_core::Expect>,
 }
 
+impl Outgoing {
+    /// What appends it to a topic.
+    pub(crate) fn to(self, topic: TopicName) -> Append {
+        let Self { event, partition, expect } = self;
+        Append { topic, placement: partition.map_or(Placement::Auto, Placement::Named), expect, event }
+    }
+}
+
 /// The stack put together. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
@@ -113,13 +121,7 @@ impl Hub {
         let Store { log, documents } = store.clone();
         let projections = Arc::new(Projections::new(log, documents, bus.clone(), clock.clone()));
         let bus = Checks { limits: limits.clone(), clock: clock.clone() }.wrap(bus);
-        let commits = Arc::new(Commits {
-            groups: groups.clone(),
-            documents: store.documents.clone(),
-            bus: bus.clone(),
-            clock,
-            swept_ms: AtomicU64::new(0),
-        });
+        let commits = Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock));
         Self { bus, store, limits, groups, collections, projections, commits }
     }
 
@@ -130,15 +132,7 @@ impl Hub {
 
     /// Publishes `events` to `topic`, all or none.
     pub async fn publish(&self, topic: &TopicName, events: Vec<Outgoing>) -> Result<Receipt, BusError> {
-        let events = events
-            .into_iter()
-            .map(|Outgoing { event, partition, expect }| Append {
-                topic: topic.clone(),
-                placement: partition.map_or(Placement::Auto, Placement::Named),
-                expect,
-                event,
-            })
-            .collect();
+        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
         self.bus.commit(Arc::new(Commit { events, ..Commit::default() })).await
     }
 

@@ -378,6 +378,9 @@ impl From<CommitRefused> for ApiError {
         match error {
             CommitRefused::Bad(message) => Self::bad_request(message),
             CommitRefused::LeaseExpired(lease) => Self::lease_expired(&lease.to_string()),
+            CommitRefused::IdConflict(ref id) => {
+                Self::new(ErrorCode::IdConflict, error.to_string()).with("commit_id", id.as_str())
+            }
             CommitRefused::Group(error) => error.into(),
             CommitRefused::Read(error) => error.into(),
             CommitRefused::Bus(error) => {

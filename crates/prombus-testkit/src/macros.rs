@@ -216,6 +216,7 @@ macro_rules! state_conformance {
             only_a_newer_version_is_written
             update_sets_and_adds
             a_receipt_can_be_kept
+            a_receipt_may_be_larger_than_a_document
             an_etag_tells_documents_apart
             a_changefeed_tells_of_puts_and_deletes
             a_changefeed_tells_only_of_changes
