@@ -78,7 +78,14 @@ async fn bad_settings() {
 
 #[tokio::test]
 async fn only_what_the_caller_may() {
-    let hub = start_with(guarded(&["read:c", "admin:c", "admin:c publish:feed", "publish:c"])).await;
+    let hub = start_with(guarded(&[
+        "read:c",
+        "admin:c",
+        "admin:c publish:feed",
+        "admin:c read:c publish:feed",
+        "publish:c",
+    ]))
+    .await;
     hub.write(vec![document("c", "k", 1, &json!({})), document("d", "k", 1, &json!({}))]).await;
     let get = |may: &str, path: &str| send(as_one_who(may, hub.request(Method::GET, path)));
     let put = |may: &str, body: &'static str| {
@@ -99,7 +106,8 @@ async fn only_what_the_caller_may() {
     put("read:c", "{}").await.is_error(403, "forbidden");
     put("admin:c", "{}").await.is(200);
     put("admin:c", r#"{"changefeed":"feed"}"#).await.is_error(403, "forbidden");
-    put("admin:c publish:feed", r#"{"changefeed":"feed"}"#).await.is(200);
+    put("admin:c publish:feed", r#"{"changefeed":"feed"}"#).await.is_error(403, "forbidden");
+    put("admin:c read:c publish:feed", r#"{"changefeed":"feed"}"#).await.is(200);
     hub.get("/v1/collections").await.is_error(401, "unauthorized");
 }
 
