@@ -202,6 +202,16 @@ pub enum WriteError {
     /// There is a limit.
     #[error("the document takes {0} bytes, more than the {MAX_BODY_BYTES} that it may")]
     TooLarge(usize),
+    /// What a changefeed tells of it must fit into an event.
+    #[error(
+        "the collection has a changefeed, and the event of this change takes {bytes} bytes, more than limits.event_bytes = {limit}"
+    )]
+    ChangeTooLarge {
+        /// The size of the event.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// Some fields are the hub's own.
     #[error("field {0:?} is set by the hub itself")]
     Reserved(String),

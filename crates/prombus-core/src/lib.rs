@@ -24,8 +24,8 @@ pub mod topic;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
-    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Layout, Placement,
-    Receipt,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
+    Layout, Placement, Receipt,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};

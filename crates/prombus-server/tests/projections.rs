@@ -156,3 +156,17 @@ async fn only_ones_own_are_shown_and_changed() {
     }
     ask(mine, Method::DELETE, P, "").await.is(204);
 }
+
+#[tokio::test]
+async fn a_circle_is_told_with_its_way() {
+    let hub = start().await;
+    let define = |topic: &str, feed: &str| {
+        let collection = format!("of_{topic}");
+        json!({"topic": topic, "collection": collection, "key": "event.key", "changefeed": feed}).to_string()
+    };
+    hub.put(P, &define("x", "y")).await.is(201);
+    let error = hub.put("/v1/projections/q", &define("y", "x")).await.is_error(400, "bad_request");
+    let way = "projection \"q\", collection of_y, topic x, projection \"p\", collection of_x, topic y";
+    assert!(error["message"].as_str().unwrap().contains(way), "{error}");
+    hub.get("/v1/projections/q").await.is_error(404, "not_found");
+}

@@ -74,6 +74,8 @@ pub(super) struct Actor {
     pub commands: mpsc::Receiver<Command>,
     /// Whether it is stored, or runs for as long as the program does.
     pub is_stored: bool,
+    /// Why it stands still, if it does.
+    pub halted: Option<String>,
     /// Tells the registry what is stored now.
     pub stored: watch::Sender<Record>,
 }
@@ -93,8 +95,9 @@ struct Work {
 impl Actor {
     /// Works until it is told to stop.
     pub async fn run(mut self) {
-        let rebuild = self.setup.record.rebuilding.then(|| self.runner(true));
-        let mut work = Work { live: self.runner(false), rebuild, stopped: false, tails: None, resume: None };
+        let stopped = self.halted.is_some();
+        let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.runner(true));
+        let mut work = Work { live: self.runner(false), rebuild, stopped, tails: None, resume: None };
         let mut seen = Sequence(0);
         loop {
             loop {

@@ -1,9 +1,10 @@
 //! A page of events and what they do, on its way to one commit.
 
 use super::Plan;
+use super::runner::Surroundings;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
-use prombus_core::{Append, DocumentWrite, Documents, Event, Owner, ReadError};
+use prombus_core::{Append, DocumentWrite, Event, Owner, ReadError};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -168,11 +169,12 @@ pub(super) fn by_plan(plan: &Plan, events: Vec<Event>, rebuild: bool) -> Batch {
 pub(super) async fn by_code(
     code: &Code,
     events: Vec<Event>,
-    documents: &dyn Documents,
+    hub: &Surroundings,
     rebuild: bool,
 ) -> Result<Batch, ReadError> {
     let scope = Scope {
-        documents,
+        documents: &*hub.documents,
+        checks: &hub.checks,
         owner: &code.owner,
         collections: &code.collections,
         target: if rebuild { shadow } else { |name| name.into() },

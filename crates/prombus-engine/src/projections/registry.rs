@@ -2,20 +2,18 @@
 
 use super::actor::{Actor, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
+use super::circle::{self, Flow};
 use super::runner::Surroundings;
 use super::stored::{self, Record, cursor_key, shadow};
 use super::{
     DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
     ProjectionState, ProjectionStatus, RebuildStatus,
 };
-use crate::bus::{Bus, BusError};
+use crate::bus::BusError;
 use crate::collections::{CollectionSettings, check_indexes};
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
-use prombus_core::{
-    Clock, Commit, CommitError, ConfigChange, Documents, EventLog, Offset, Owner, Partition, ReadError,
-    TopicName,
-};
+use prombus_core::{Commit, CommitError, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -39,6 +37,8 @@ struct Handle {
     /// What it is, apart from the record.
     setup: Setup,
     is_stored: bool,
+    /// Why it stands still, until it is defined anew.
+    halted: Option<String>,
     task: JoinHandle<()>,
 }
 
@@ -52,6 +52,7 @@ impl Handle {
 struct Ended {
     setup: Setup,
     is_stored: bool,
+    halted: Option<String>,
 }
 
 /// The projections of a hub.
@@ -73,14 +74,8 @@ pub struct CodeSetup {
 }
 
 impl Projections {
-    pub(crate) fn new(
-        log: Arc<dyn EventLog>,
-        documents: Arc<dyn Documents>,
-        bus: Arc<dyn Bus>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let hub = Arc::new(Surroundings { log, documents, bus, clock });
-        Self { hub, running: Mutex::default(), changing: tokio::sync::Mutex::default() }
+    pub(crate) fn new(hub: Surroundings) -> Self {
+        Self { hub: Arc::new(hub), running: Mutex::default(), changing: tokio::sync::Mutex::default() }
     }
 
     /// Starts the projections that are stored. Those that run already go on.
@@ -91,7 +86,14 @@ impl Projections {
                 continue;
             }
             match Plan::compile(&name, &record.definition) {
-                Ok(plan) => self.run(&name, setup_of(record, plan), true),
+                // An earlier build may have let a circle pass. Whatever closes it stands still.
+                Ok(plan) => match self.circle(&name, &record.definition.topic, &plan.collections) {
+                    None => self.run(&name, setup_of(record, plan), true),
+                    Some(reason) => {
+                        tracing::error!(projection = name, reason, "a projection is not started");
+                        self.run_with(&name, setup_of(record, plan), (true, Some(reason)));
+                    }
+                },
                 // It was fine for the build that stored it. The others are none the worse for it.
                 Err(error) => tracing::error!(projection = name, %error, "a projection cannot be started"),
             }
@@ -121,9 +123,34 @@ impl Projections {
         }
     }
 
+    /// How events that a projection makes would come back to it through those that run.
+    fn circle(
+        &self,
+        name: &str,
+        topic: &TopicName,
+        collections: &[(Arc<str>, CollectionConfig)],
+    ) -> Option<String> {
+        let others: Vec<Flow> = {
+            let running = self.running.lock();
+            let others = running.iter().filter(|(other, handle)| *other != name && handle.halted.is_none());
+            others
+                .map(|(name, handle)| {
+                    flow_of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
+                })
+                .collect()
+        };
+        circle::through(&flow_of(name, topic, collections), &others)
+    }
+
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
+        self.run_with(name, setup, (is_stored, None));
+    }
+
+    /// Runs a projection, or has it stand still for a reason.
+    fn run_with(&self, name: &str, setup: Setup, (is_stored, halted): (bool, Option<String>)) {
         let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
-        let now = Now { state: ProjectionState::Running, errors: 0, last_error: None, rebuild: None };
+        let state = halted.clone().map_or(ProjectionState::Running, ProjectionState::Stopped);
+        let now = Now { state, errors: 0, last_error: None, rebuild: None };
         let shared =
             Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
         let (stored, record) = watch::channel(setup.record.clone());
@@ -134,10 +161,11 @@ impl Projections {
             shared: shared.clone(),
             commands: receiver,
             is_stored,
+            halted: halted.clone(),
             stored,
         };
         let task = tokio::spawn(actor.run());
-        let handle = Handle { commands, shared, record, setup, is_stored, task };
+        let handle = Handle { commands, shared, record, setup, is_stored, halted, task };
         self.running.lock().insert(name.to_owned(), handle);
     }
 
@@ -161,8 +189,16 @@ impl Projections {
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         let _changing = self.turn().await?;
         let before = self.record(name);
-        if before.as_ref().is_some_and(|before| before.definition == definition) {
+        let is_halted = self.running.lock().get(name).is_some_and(|handle| handle.halted.is_some());
+        let circle = self.circle(name, &definition.topic, &plan.collections);
+        // One that stands still for a circle goes on once that is gone.
+        if before.as_ref().is_some_and(|before| before.definition == definition)
+            && (!is_halted || circle.is_some())
+        {
             return Ok((self.status(name).await?, false));
+        }
+        if let Some(circle) = circle {
+            return Err(ProjectionError::Bad(circle));
         }
         if self.running.lock().get(name).is_some_and(|handle| !handle.is_stored) {
             let message = format!("projection {name:?} is part of the program and cannot be defined anew");
@@ -181,8 +217,8 @@ impl Projections {
                 Ok((self.status(name).await?, before.is_none()))
             }
             Err(error) => {
-                if let Some(Ended { setup, is_stored }) = ended {
-                    self.run(name, setup, is_stored);
+                if let Some(Ended { setup, is_stored, halted }) = ended {
+                    self.run_with(name, setup, (is_stored, halted));
                 }
                 Err(error)
             }
@@ -237,7 +273,14 @@ impl Projections {
                 .map_err(|error| ProjectionError::Bad(error.to_string()))?;
             let CollectionSettings { indexes, changefeed } = settings;
             check_indexes(&indexes).map_err(ProjectionError::Bad)?;
+            if let Some(feed) = changefeed.as_ref().filter(|feed| feed.is_internal()) {
+                let message = format!("changefeed {feed} is a topic of the hub's own");
+                return Err(ProjectionError::Bad(message));
+            }
             collections.push((collection, CollectionConfig { owner: owner.clone(), indexes, changefeed }));
+        }
+        if let Some(circle) = self.circle(name, &code.topic, &collections) {
+            return Err(ProjectionError::Bad(circle));
         }
         // A rebuild does not outlive the program that it was begun by.
         let shadows = collections.iter().map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) });
@@ -266,7 +309,8 @@ impl Projections {
         let _ = handle.commands.send(Command::Stop).await;
         let _ = handle.task.await;
         let record = handle.record.borrow().clone();
-        Some(Ended { setup: Setup { record, ..handle.setup }, is_stored: handle.is_stored })
+        let (is_stored, halted) = (handle.is_stored, handle.halted);
+        Some(Ended { setup: Setup { record, ..handle.setup }, is_stored, halted })
     }
 
     /// Stores what a projection is, and makes its collections.
@@ -414,7 +458,7 @@ impl Projections {
         let ended = self.end(name).await.ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
         let forgotten = self.forget(name, &ended.setup.record.definition.topic).await;
         if forgotten.is_err() {
-            self.run(name, ended.setup, ended.is_stored);
+            self.run_with(name, ended.setup, (ended.is_stored, ended.halted));
         }
         forgotten
     }
@@ -461,6 +505,10 @@ impl Projections {
             if first > Offset(0) && !partial {
                 return Err(ProjectionError::Incomplete { partition, first });
             }
+        }
+        let halted = self.running.lock().get(name).and_then(|handle| handle.halted.clone());
+        if let Some(reason) = halted {
+            return Err(ProjectionError::Bad(format!("{reason}; define it anew first")));
         }
         let commands = self.running.lock().get(name).map(|handle| handle.commands.clone());
         let ended = || ProjectionError::Bad(format!("projection {name:?} has ended; the log says why"));
@@ -533,6 +581,12 @@ fn check_name(name: &str) -> Result<(), ProjectionError> {
 fn setup_of(record: Record, plan: Plan) -> Setup {
     let collections = plan.collections.clone();
     Setup { record, projector: Projector::Plan(Arc::new(plan)), collections }
+}
+
+fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
+    let feed =
+        |(name, config): &(Arc<str>, CollectionConfig)| Some((name.clone(), config.changefeed.clone()?));
+    Flow { name: name.to_owned(), topic: topic.clone(), feeds: collections.iter().filter_map(feed).collect() }
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {

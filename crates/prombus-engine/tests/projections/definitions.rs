@@ -1,9 +1,9 @@
 //! Projections that are made, changed and deleted.
 
 use crate::stage::*;
-use prombus_core::{CommitError, Documents, Json, WriteOp};
+use prombus_core::{Commit, CommitError, DocumentWrite, Documents, EventLog, Json, WriteOp};
 use prombus_engine::commits::{CommitRequest, CommitWrite};
-use prombus_engine::projections::{ProjectionError, ProjectionState};
+use prombus_engine::projections::{ProjectionError, ProjectionState, ProjectionStatus};
 use serde_json::{Value, json};
 
 fn with(mut definition: Value, field: &str, value: Value) -> Value {
@@ -292,4 +292,105 @@ pub async fn a_closed_hub_takes_no_projections(s: Stage) {
     s.hub.close().await;
     let refused = s.try_put("p", changelog("t", "c")).await;
     assert!(matches!(refused, Err(ProjectionError::Read(_))), "{refused:?}");
+}
+
+fn fed(topic: &str, collection: &str, feed: &str) -> Value {
+    with(changelog(topic, collection), "changefeed", json!(feed))
+}
+
+#[track_caller]
+fn is_circle(refused: Result<ProjectionStatus, ProjectionError>, way: &str) {
+    let Err(ProjectionError::Bad(message)) = refused else { panic!("{refused:?}") };
+    assert!(message.ends_with(way), "{message}");
+}
+
+pub async fn a_circle_of_changefeeds_is_refused(s: Stage) {
+    let x = s.topic("x", 1).await;
+    s.put("p", fed("x", "c", "y")).await;
+    let way = "topic y, projection \"q\", collection d, topic x, projection \"p\", collection c, topic y";
+    is_circle(s.try_put("q", fed("y", "d", "x")).await, way);
+    assert_eq!(s.hub.collections().get("d").await.expect("readable"), None, "nothing was made");
+    s.put("q", fed("y", "d", "z")).await;
+    s.put(
+        "r",
+        json!({"topic": "z", "write": [
+            {"collection": "e", "key": "event.key", "inc": {"n": "1"}, "changefeed": "end"},
+            {"collection": "f", "key": "event.key", "inc": {"n": "1"}},
+        ]}),
+    )
+    .await;
+    let closing = json!({"topic": "z", "write": [
+        {"collection": "e", "key": "event.key", "inc": {"n": "1"}, "changefeed": "end"},
+        {"collection": "f", "key": "event.key", "inc": {"n": "1"}, "changefeed": "x"},
+    ]});
+    is_circle(s.try_put("r", closing).await, "collection d, topic z");
+    // What was there goes on, to its end.
+    s.publish(&x, [("k", json!({"a": 1}))]).await;
+    let ended = async {
+        while s.events(&topic_name("end")).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, ended).await.expect("it comes to the end");
+    assert_eq!(s.events(&x).await.len(), 1);
+}
+
+/// Stores a projection as an earlier build might have.
+async fn store_definition(s: &Stage, name: &str, definition: Value) {
+    let record = Json::from_value(&json!({"definition": definition, "made": definition}));
+    let write = DocumentWrite::new("hub~projections", name, WriteOp::Set(record));
+    let commit = Commit { documents: vec![write], ..Commit::default() };
+    s.log.commit(std::sync::Arc::new(commit)).await.expect("a document");
+}
+
+pub async fn a_circle_that_is_stored_stands_still(s: Stage) {
+    let x = s.topic("x", 1).await;
+    s.topic("y", 1).await;
+    s.put("p", fed("x", "c", "y")).await;
+    s.put("q", changelog("y", "d")).await;
+    store_definition(&s, "q", fed("y", "d", "x")).await;
+    let s = s.restart().await;
+    let status = s.status("q").await;
+    let ProjectionState::Stopped(reason) = &status.state else { panic!("{status:?}") };
+    assert!(reason.contains("projection \"p\", collection c, topic y"), "{reason}");
+    s.publish(&x, [("k", json!({"a": 1}))]).await;
+    s.caught_up("p").await;
+    assert_eq!((s.events(&x).await.len(), s.status("q").await.lag), (1, 1));
+    let refused = s.hub.projections().rebuild("q", false).await;
+    assert!(matches!(refused, Err(ProjectionError::Bad(_))), "{refused:?}");
+    let same = s.put("q", fed("y", "d", "x")).await;
+    assert!(matches!(same.state, ProjectionState::Stopped(_)), "{same:?}");
+    // Once the circle is gone, it goes on.
+    s.put("p", changelog("x", "c")).await;
+    s.put("q", fed("y", "d", "x")).await;
+    s.caught_up("q").await;
+    assert_eq!((s.field("d", "k", "a").await, s.events(&x).await.len()), (json!(1), 2));
+    store_definition(&s, "p", fed("x", "c", "y")).await;
+    let s = s.restart().await;
+    assert!(matches!(s.status("q").await.state, ProjectionState::Stopped(_)));
+    s.hub.projections().delete("q").await.expect("it can be deleted");
+}
+
+pub async fn a_change_that_is_too_large_to_be_told_is_a_dead_letter(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    s.put("p", json!({"topic": "t", "retries": 0, "write": [
+        {"collection": "c", "key": "event.payload.k", "merge": "event.payload", "changefeed": "c.changed"},
+    ]}))
+    .await;
+    let large = |k: &str, field: &str| json!({"k": k, field: "x".repeat(600_000)});
+    let events = [large("a", "one"), large("b", "one"), large("a", "two"), large("b", "one")];
+    for event in events {
+        s.publish(&topic, [("key", event)]).await;
+    }
+    s.publish(&topic, [("key", json!({"k": "a", "three": 3}))]).await;
+    s.caught_up("p").await;
+    let letters = s.letters(&topic).await;
+    let letter = letters[0].payload.to_value().expect("JSON");
+    assert!(
+        letter["err"].as_str().is_some_and(|err| err.contains("limits.event_bytes")),
+        "{}",
+        letter["err"]
+    );
+    assert_eq!((letters.len(), &letter["original"]["offset"]), (1, &json!(2)));
+    assert_eq!((s.field("c", "a", "two").await, s.field("c", "a", "three").await), (json!(null), json!(3)));
 }
