@@ -4,8 +4,9 @@
 //! conditional and dead-lettering atomic. Every condition is on something that the same commit writes, so a
 //! store whose transactions see a snapshot needs no more than to detect that two of them write the same thing.
 
-use crate::collection::CollectionConfig;
-use crate::document::DocumentWrite;
+use crate::collection::{self, CollectionConfig};
+use crate::document::{DocumentWrite, WriteError};
+use crate::error::CommitError;
 use crate::event::NewEvent;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 use crate::topic::{Durability, TopicConfig, TopicName};
@@ -24,6 +25,58 @@ pub struct Commit {
     pub documents: Vec<DocumentWrite>,
     /// Cursors to move.
     pub cursors: Vec<CursorMove>,
+    /// What it may come to.
+    pub limits: CommitLimits,
+}
+
+/// What a commit may come to, which only the store that makes it happen can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitLimits {
+    /// The largest event that a changefeed may publish: [`WriteError::ChangeTooLarge`] otherwise.
+    pub event_bytes: usize,
+    /// The most collections, those of the hub's own not counted: one more is [`CommitError::TooManyCollections`].
+    pub collections: usize,
+}
+
+impl Default for CommitLimits {
+    /// There are none.
+    fn default() -> Self {
+        Self { event_bytes: usize::MAX, collections: usize::MAX }
+    }
+}
+
+impl CommitLimits {
+    /// The stricter of both.
+    pub fn and(self, other: Self) -> Self {
+        let event_bytes = self.event_bytes.min(other.event_bytes);
+        Self { event_bytes, collections: self.collections.min(other.collections) }
+    }
+
+    /// Refuses a change of a document whose event would be too large.
+    pub fn check_change(&self, index: usize, event: &NewEvent) -> Result<(), CommitError> {
+        let (bytes, limit) = (event.size(), self.event_bytes);
+        if bytes <= limit {
+            return Ok(());
+        }
+        let key = event.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        Err(CommitError::BadWrite { index, key, error: WriteError::ChangeTooLarge { bytes, limit } })
+    }
+
+    /// Refuses a new collection where there are as many as may be. They are counted only where `at_most` does not
+    /// say already that there are fewer.
+    pub fn check_new_collection<'a, N: Iterator<Item = &'a Arc<str>>>(
+        &self,
+        name: &str,
+        at_most: usize,
+        all: impl FnOnce() -> N,
+    ) -> Result<(), CommitError> {
+        let limit = self.collections;
+        let fits = || all().filter(|name| !collection::is_internal(name)).count() < limit;
+        match at_most < limit || collection::is_internal(name) || fits() {
+            true => Ok(()),
+            false => Err(CommitError::TooManyCollections { limit }),
+        }
+    }
 }
 
 impl Commit {

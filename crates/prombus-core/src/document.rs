@@ -1,7 +1,6 @@
 //! Documents, and what a write makes of one: pure functions that every store shares.
 
 use crate::collection::{FieldPath, Owner};
-use crate::commit::{Commit, Receipt};
 use crate::fields::{Field, Fields};
 use crate::json::{self, Json};
 use serde_json::{Map, Number, Value};
@@ -148,7 +147,7 @@ impl DocumentWrite {
     pub fn size(&self) -> usize {
         let content = match &self.op {
             WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
-            WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt => 0,
+            WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt(_) => 0,
         };
         self.collection.len() + self.key.len() + content
     }
@@ -183,8 +182,9 @@ pub enum WriteOp {
     },
     /// Removes it.
     Delete,
-    /// Replaces it with what this commit has done, so that it can be told again.
-    Receipt,
+    /// Replaces it with what this commit has done, beside this digest of what was asked: see
+    /// [`KeptReceipt`](crate::KeptReceipt). The limit of documents does not hold for it.
+    Receipt(u128),
 }
 
 /// Why a write makes no sense.
@@ -202,6 +202,16 @@ pub enum WriteError {
     /// There is a limit.
     #[error("the document takes {0} bytes, more than the {MAX_BODY_BYTES} that it may")]
     TooLarge(usize),
+    /// What a changefeed tells of it must fit into an event.
+    #[error(
+        "the collection has a changefeed, and the event of this change takes {bytes} bytes, more than limits.event_bytes = {limit}"
+    )]
+    ChangeTooLarge {
+        /// The size of the event.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// Some fields are the hub's own.
     #[error("field {0:?} is set by the hub itself")]
     Reserved(String),
@@ -253,26 +263,6 @@ pub fn normalize(value: &mut Value) {
     }
 }
 
-/// The body of a [`WriteOp::Receipt`].
-pub fn receipt_body(commit: &Commit, receipt: &Receipt) -> Json {
-    let event = |(append, done): (&crate::commit::Append, &crate::commit::Appended)| {
-        serde_json::json!({
-            "id": done.id, "topic": append.topic, "partition": done.partition, "offset": done.offset,
-            "ts": done.ts, "durability": receipt.durability, "duplicate": done.duplicate,
-        })
-    };
-    let events: Vec<Value> = commit.events.iter().zip(&receipt.events).map(event).collect();
-    let mut versions: Map<String, Value> = Map::new();
-    for (write, version) in commit.documents.iter().zip(&receipt.versions) {
-        let collection =
-            versions.entry(write.collection.as_ref()).or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(collection) = collection {
-            collection.insert(write.key.clone(), Value::from(*version));
-        }
-    }
-    Json::from_value(&serde_json::json!({"events": events, "versions": versions}))
-}
-
 /// The document's body after `op`, or `None` where that removes it.
 pub fn apply(before: Option<&Json>, op: &WriteOp) -> Result<Option<Json>, WriteError> {
     let object = |json: &Json| match json.to_value() {
@@ -283,8 +273,8 @@ pub fn apply(before: Option<&Json>, op: &WriteOp) -> Result<Option<Json>, WriteE
     let new = match op {
         WriteOp::Delete => return Ok(None),
         WriteOp::Set(body) if body.as_bytes().first() == Some(&b'{') => return Ok(Some(body.clone())),
-        // Only a store knows what a commit has done: see [`receipt_body`].
-        WriteOp::Set(_) | WriteOp::Receipt => return Err(WriteError::NotAnObject),
+        // Only a store knows what a commit has done.
+        WriteOp::Set(_) | WriteOp::Receipt(_) => return Err(WriteError::NotAnObject),
         WriteOp::Merge(patch) => merged(old()?, object(patch)?),
         WriteOp::Inc(amounts) => incremented(old()?, &object(amounts)?)?,
         WriteOp::Update { set, inc } => {

@@ -95,6 +95,15 @@ pub enum CommitError {
         /// The projection that owns it, unless commits do.
         owner: Option<String>,
     },
+    /// Topics that changefeeds of the commit publish to do not exist: make them with it.
+    #[error("a changefeed publishes to a topic that does not exist: {}", .0.iter().map(TopicName::as_str).collect::<Vec<_>>().join(", "))]
+    ChangefeedsNotFound(Vec<TopicName>),
+    /// There are as many collections as may be.
+    #[error("there are {limit} collections already, as many as limits.collections allows")]
+    TooManyCollections {
+        /// The limit.
+        limit: usize,
+    },
     /// A collection of the commit does not exist.
     #[error("collection {0} does not exist")]
     CollectionNotFound(String),

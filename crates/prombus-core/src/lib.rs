@@ -18,13 +18,14 @@ pub mod json;
 pub mod memory;
 pub mod ports;
 pub mod position;
+pub mod receipt;
 pub mod topic;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
-    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Layout, Placement,
-    Receipt,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
+    Layout, Placement, Receipt,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
@@ -37,4 +38,5 @@ pub use ports::{
     TsRequest,
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
+pub use receipt::KeptReceipt;
 pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicState};

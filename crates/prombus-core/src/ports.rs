@@ -28,6 +28,9 @@ pub trait EventLog: Send + Sync {
     /// - An event whose id was published to the topic within its `dedupe_window_ms` is not appended again: the
     ///   receipt has the first one's position and `duplicate`. With another key or payload it is
     ///   [`CommitError::IdConflict`]. This is looked at before the expectation is.
+    /// - A change of a document in a collection with a changefeed is told in the changefeed's topic, placed by its key as
+    ///   the topic is now. A topic that does not exist is [`CommitError::ChangefeedsNotFound`], which names all of them.
+    /// - What it comes to is within its [`CommitLimits`](crate::CommitLimits).
     /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read through this
     ///   store sees it. It becomes visible as a whole, and after every commit with lower offsets in its partitions.
     /// - Dropping the future does not take the commit back: it may still happen.

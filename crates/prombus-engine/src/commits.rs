@@ -1,25 +1,32 @@
 //! Commits of consumers: acks, writes and publishes in one transaction.
 
+mod memory;
+
 use crate::bus::{Bus, BusError};
 use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
 use crate::hub::Outgoing;
-use prombus_core::collection::{self, Condition, MAX_KEY_BYTES, Operand, SortKey, Test};
-use prombus_core::document::receipt_body;
+use memory::{Memory, Name};
+use prombus_core::collection::{self, MAX_KEY_BYTES};
 use prombus_core::{
-    Append, Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Json, Placement, ReadError,
-    TopicName, Versioning, WriteOp,
+    Append, Appended, Clock, Commit, DocumentWrite, Documents, Json, ReadError, Receipt, TopicName,
+    Versioning, WriteOp,
 };
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The longest id of a commit, in bytes.
 pub const MAX_COMMIT_ID_BYTES: usize = 200;
+/// The longest name of a caller, in bytes.
+pub const MAX_CALLER_BYTES: usize = 200;
 
 /// What a consumer wants to have happen as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct CommitRequest {
-    /// The same one within 24 hours is answered as it was first, and nothing happens.
+    /// Who asks, by a name that stays the same; `None` is one who has none, like all others without one.
+    pub caller: Option<String>,
+    /// The same one of the same caller within 24 hours is answered as it was first, and nothing happens; with anything
+    /// else in the request it is [`CommitRefused::IdConflict`].
     pub commit_id: Option<String>,
     /// Leases to settle.
     pub acks: Vec<LeaseToken>,
@@ -60,6 +67,9 @@ pub enum CommitRefused {
     /// A lease has expired, was settled, or passed on.
     #[error("the lease {0} has expired, was settled already, or passed on; nothing was committed")]
     LeaseExpired(LeaseToken),
+    /// The id stands for another commit.
+    #[error("commit_id {0:?} was used for another commit in the last 24 hours; nothing was committed")]
+    IdConflict(String),
     /// A group cannot go on.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -71,124 +81,92 @@ pub enum CommitRefused {
     Bus(#[from] BusError),
 }
 
-/// What a commit has done: `{"events": [...], "versions": {collection: {key: version}}}`, as it was answered first.
-pub type CommitAnswer = Json;
-
-/// How long it is remembered what a commit with an id has done.
-const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
-/// How often what is older is removed.
-const SWEEP_EVERY_MS: u64 = 60_000;
-/// So much of it is removed at once.
-const SWEEP_AT_ONCE: usize = 1_000;
+/// What a commit has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitAnswer {
+    /// `{"events": [...], "versions": {collection: {key: version}}}`, as it was answered first.
+    pub body: Json,
+    /// How many events were published to each topic just now, duplicates not counted.
+    pub published: BTreeMap<TopicName, u64>,
+    /// Whether it had been done before. Then nothing was done just now.
+    pub repeated: bool,
+}
 
 /// The commits of consumers.
 pub(crate) struct Commits {
-    pub groups: Arc<Groups>,
-    pub documents: Arc<dyn Documents>,
-    pub bus: Arc<dyn Bus>,
-    pub clock: Arc<dyn Clock>,
-    /// When old answers were last removed.
-    pub swept_ms: AtomicU64,
-}
-
-/// Where it is remembered what commits with an id have done.
-fn memory() -> Arc<str> {
-    collection::internal_name("hub", "commits")
+    groups: Arc<Groups>,
+    bus: Arc<dyn Bus>,
+    clock: Arc<dyn Clock>,
+    memory: Arc<Memory>,
 }
 
 impl Commits {
+    pub fn new(
+        groups: Arc<Groups>,
+        documents: Arc<dyn Documents>,
+        bus: Arc<dyn Bus>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let memory = Arc::new(Memory::new(documents, bus.clone(), clock.clone()));
+        Self { groups, bus, clock, memory }
+    }
+
     /// Does all of a request, or none of it.
-    pub async fn commit(self: &Arc<Self>, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
+    pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
         request.check()?;
-        let now_ms = self.clock.now_ms();
-        let CommitRequest { commit_id, acks, writes, publish } = request;
-        let events = publish.into_iter().map(|(topic, Outgoing { event, partition, expect })| Append {
-            topic,
-            placement: partition.map_or(Placement::Auto, Placement::Named),
-            expect,
-            event,
-        });
-        let documents = writes.into_iter().map(|write| DocumentWrite {
-            if_version: write.if_version,
-            versioning: Versioning::Count,
-            ts: now_ms,
-            ..DocumentWrite::new(&write.collection, write.key, write.op)
-        });
-        let mut commit =
-            Commit { events: events.collect(), documents: documents.collect(), ..Commit::default() };
-        let Some(id) = commit_id else {
+        let name = Name::of(&request);
+        let (acks, commit) = request.into_commit(self.clock.now_ms());
+        let Some(name) = name else {
             let receipt = self.groups.commit(&acks, commit.clone(), self.bus.clone()).await?;
-            return Ok(receipt_body(&commit, &receipt));
+            return Ok(done(&commit, &receipt));
         };
-        let before = self.documents.document(&memory(), &id).await?;
-        if let Some(answer) = before.as_ref().and_then(|before| answer_of(before, now_ms)) {
-            return Ok(answer);
+        let before = self.memory.recall(&name).await?;
+        if let Some(receipt) = before.receipt {
+            return Ok(repeated(&commit, &receipt));
         }
-        commit.documents.push(DocumentWrite {
-            if_version: Some(before.map_or(0, |before| before.version)),
-            ts: now_ms,
-            ..DocumentWrite::new(&memory(), id.clone(), WriteOp::Receipt)
-        });
-        let done = self.groups.commit(&acks, commit, self.bus.clone()).await;
-        self.sweep(now_ms);
-        // The same one was under way at the same time, and has taken the leases or was remembered first.
-        let after = self.documents.document(&memory(), &id).await?;
-        match (done, after.and_then(|after| answer_of(&after, now_ms))) {
-            (_, Some(answer)) => Ok(answer),
-            (Err(error), None) => Err(error),
-            (Ok(_), None) => {
-                Err(ReadError::Corrupt("what the commit has done was not remembered".into()).into())
-            }
-        }
-    }
-
-    /// Removes what need not be remembered any longer, now and then.
-    fn sweep(self: &Arc<Self>, now_ms: u64) {
-        let swept = self.swept_ms.load(Ordering::Relaxed);
-        let due = now_ms >= swept.saturating_add(SWEEP_EVERY_MS);
-        let mine =
-            || self.swept_ms.compare_exchange(swept, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if due && mine() {
-            let commits = self.clone();
-            tokio::spawn(async move {
-                if let Err(error) = commits.forget_before(now_ms.saturating_sub(REMEMBER_MS)).await {
-                    tracing::warn!(%error, "answers of old commits could not be removed");
-                }
-            });
-        }
-    }
-
-    async fn forget_before(&self, horizon_ms: u64) -> Result<(), CommitRefused> {
-        let Ok(ts) = FieldPath::parse("_ts") else { return Ok(()) };
-        loop {
-            let old = Test::Lt(Operand::value(Value::from(horizon_ms)));
-            let request = Find {
-                collection: memory().to_string(),
-                conditions: vec![Condition { field: ts.clone(), test: old }],
-                sort: vec![SortKey { field: ts.clone(), descending: false }],
-                offset: 0,
-                limit: SWEEP_AT_ONCE,
-            };
-            let found = self.documents.find(request).await?;
-            let forget = |document: Document| DocumentWrite {
-                if_version: Some(document.version),
-                ..DocumentWrite::new(&memory(), document.key, WriteOp::Delete)
-            };
-            let documents: Vec<DocumentWrite> = found.documents.into_iter().map(forget).collect();
-            if documents.is_empty() {
-                return Ok(());
-            }
-            self.bus.commit(Arc::new(Commit { documents, ..Commit::default() })).await?;
-            if !found.more {
-                return Ok(());
-            }
+        let mut kept = commit.clone();
+        kept.documents.push(self.memory.keep(&name, &before).await?);
+        let answer = self.groups.commit(&acks, kept, self.bus.clone()).await;
+        self.memory.sweep().await;
+        let error = match answer {
+            Ok(receipt) => return Ok(done(&commit, &receipt)),
+            Err(error) => error,
+        };
+        // The same one may have been under way at the same time, and have taken the leases or been remembered first;
+        // and what was answered with an error may have happened all the same.
+        match self.memory.recall(&name).await?.receipt {
+            Some(receipt) => Ok(repeated(&commit, &receipt)),
+            None => Err(error),
         }
     }
 }
 
-/// What a commit has answered, if that is still to be remembered.
-fn answer_of(document: &Document, now_ms: u64) -> Option<CommitAnswer> {
-    (document.ts.saturating_add(REMEMBER_MS) > now_ms).then(|| document.body.clone())
+fn repeated(commit: &Commit, receipt: &Receipt) -> CommitAnswer {
+    CommitAnswer { body: body(commit, receipt), published: BTreeMap::new(), repeated: true }
+}
+
+fn done(commit: &Commit, receipt: &Receipt) -> CommitAnswer {
+    let mut published = BTreeMap::new();
+    for (append, _) in commit.events.iter().zip(&receipt.events).filter(|(_, done)| !done.duplicate) {
+        *published.entry(append.topic.clone()).or_default() += 1;
+    }
+    CommitAnswer { body: body(commit, receipt), published, repeated: false }
+}
+
+/// What is answered to a commit.
+fn body(commit: &Commit, receipt: &Receipt) -> Json {
+    let event = |(append, done): (&Append, &Appended)| {
+        serde_json::json!({
+            "id": done.id, "topic": append.topic, "partition": done.partition, "offset": done.offset,
+            "ts": done.ts, "durability": receipt.durability, "duplicate": done.duplicate,
+        })
+    };
+    let events: Vec<Value> = commit.events.iter().zip(&receipt.events).map(event).collect();
+    let mut versions: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    for (write, version) in commit.documents.iter().zip(&receipt.versions) {
+        versions.entry(&write.collection).or_default().insert(&write.key, *version);
+    }
+    Json::from_value(&serde_json::json!({"events": events, "versions": versions}))
 }
 
 impl CommitRequest {
@@ -200,6 +178,11 @@ impl CommitRequest {
         if let Some(id) = self.commit_id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_COMMIT_ID_BYTES)
         {
             return bad(format!("commit_id must have 1 to {MAX_COMMIT_ID_BYTES} bytes, not {}", id.len()));
+        }
+        if let Some(caller) = self.caller.as_ref().filter(|caller| caller.len() > MAX_CALLER_BYTES) {
+            let message =
+                format!("a caller's name has at most {MAX_CALLER_BYTES} bytes, not {}", caller.len());
+            return bad(message);
         }
         for write in &self.writes {
             if let Err(error) = collection::check_name(&write.collection) {
@@ -213,5 +196,18 @@ impl CommitRequest {
             }
         }
         Ok(())
+    }
+
+    /// The leases to settle, and the commit of all else.
+    fn into_commit(self, now_ms: u64) -> (Vec<LeaseToken>, Commit) {
+        let events = self.publish.into_iter().map(|(topic, outgoing)| outgoing.to(topic));
+        let documents = self.writes.into_iter().map(|write| DocumentWrite {
+            if_version: write.if_version,
+            versioning: Versioning::Count,
+            ts: now_ms,
+            ..DocumentWrite::new(&write.collection, write.key, write.op)
+        });
+        let (events, documents) = (events.collect(), documents.collect());
+        (self.acks, Commit { events, documents, ..Commit::default() })
     }
 }

@@ -9,16 +9,16 @@ use crate::groups::{
     Subscription, Surroundings,
 };
 use crate::layers::{AutoCreate, Checks, Partitioning};
-use crate::projections::Projections;
+use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use prombus_core::{
-    Append, Bounds, Clock, Commit, CommitError, ConfigChange, Documents, Event, EventLog, NewEvent,
-    Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, TopicConfig, TopicName, TopicPatch,
-    TopicState,
+    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
+    NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, TopicConfig, TopicName,
+    TopicPatch, TopicState,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -51,11 +51,19 @@ pub struct Limits {
     pub future_ts_ms: u64,
     /// The most topics.
     pub topics: usize,
+    /// The most collections.
+    pub collections: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { event_bytes: 1 << 20, commit_bytes: 8 << 20, future_ts_ms: 3_600_000, topics: 10_000 }
+        Self {
+            event_bytes: 1 << 20,
+            commit_bytes: 8 << 20,
+            future_ts_ms: 3_600_000,
+            topics: 10_000,
+            collections: 10_000,
+        }
     }
 }
 
@@ -82,6 +90,14 @@ pub struct Outgoing {
     pub expect: Option<prombus_core::Expect>,
 }
 
+impl Outgoing {
+    /// What appends it to a topic.
+    pub(crate) fn to(self, topic: TopicName) -> Append {
+        let Self { event, partition, expect } = self;
+        Append { topic, placement: partition.map_or(Placement::Auto, Placement::Named), expect, event }
+    }
+}
+
 /// The stack put together. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
@@ -100,7 +116,9 @@ impl Hub {
         let HubOptions { limits, auto_create, topics, clock } = options;
         let auto_create = auto_create.then_some(AutoCreate { configs: topics, max_topics: limits.topics });
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
-        let bus = Partitioning { log: store.log.clone(), auto_create: auto_create.clone() }.wrap(bus);
+        let most = CommitLimits { event_bytes: limits.event_bytes, collections: limits.collections };
+        let bus =
+            Partitioning { log: store.log.clone(), auto_create: auto_create.clone(), limits: most }.wrap(bus);
         // What the hub itself publishes is not under the limits of producers.
         let surroundings = Surroundings {
             log: store.log.clone(),
@@ -111,15 +129,18 @@ impl Hub {
         let groups = Arc::new(Groups::new(surroundings, auto_create));
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents } = store.clone();
-        let projections = Arc::new(Projections::new(log, documents, bus.clone(), clock.clone()));
-        let bus = Checks { limits: limits.clone(), clock: clock.clone() }.wrap(bus);
-        let commits = Arc::new(Commits {
-            groups: groups.clone(),
-            documents: store.documents.clone(),
+        let checks = Checks { limits: limits.clone(), clock: clock.clone() };
+        // What projections publish is checked event by event, since their dead letters go the same way.
+        let projections = ProjectionSurroundings {
+            log,
+            documents,
             bus: bus.clone(),
-            clock,
-            swept_ms: AtomicU64::new(0),
-        });
+            clock: clock.clone(),
+            checks: checks.clone(),
+        };
+        let projections = Arc::new(Projections::new(projections));
+        let bus = checks.wrap(bus);
+        let commits = Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock));
         Self { bus, store, limits, groups, collections, projections, commits }
     }
 
@@ -130,15 +151,7 @@ impl Hub {
 
     /// Publishes `events` to `topic`, all or none.
     pub async fn publish(&self, topic: &TopicName, events: Vec<Outgoing>) -> Result<Receipt, BusError> {
-        let events = events
-            .into_iter()
-            .map(|Outgoing { event, partition, expect }| Append {
-                topic: topic.clone(),
-                placement: partition.map_or(Placement::Auto, Placement::Named),
-                expect,
-                event,
-            })
-            .collect();
+        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
         self.bus.commit(Arc::new(Commit { events, ..Commit::default() })).await
     }
 

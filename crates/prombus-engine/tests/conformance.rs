@@ -101,7 +101,7 @@ async fn layered() -> Subject {
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
     let log = Arc::new(MemoryStore::new(clock.clone(), 1));
     let bus: Arc<dyn Bus> = Arc::new(LogBus(log.clone()));
-    let bus = Partitioning { log: log.clone(), auto_create: None }.wrap(bus);
+    let bus = Partitioning { log: log.clone(), auto_create: None, limits: CommitLimits::default() }.wrap(bus);
     let bus = Checks { limits: Limits::default(), clock: clock.clone() }.wrap(bus);
     let documents = log.clone();
     let log: Arc<dyn EventLog> = Arc::new(Layered { bus, log });

@@ -13,8 +13,6 @@ use prombus_engine::commits::{CommitRequest, CommitWrite, LeaseOf};
 use prombus_engine::groups::{LeaseToken, MAX_BATCH};
 use prombus_engine::{BusError, Hub, Outgoing};
 use prombus_wire::{CommitEventRequest, Object, WriteRequest};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -61,6 +59,7 @@ impl Asked {
         let parsed: Vec<Option<LeaseToken>> = leases.iter().map(|lease| lease.parse().ok()).collect();
         let not_a_lease = parsed.iter().position(Option::is_none).map(|at| leases[at].to_string());
         let request = CommitRequest {
+            caller: None,
             commit_id: request.commit_id.map(|id| id.to_string()),
             acks: parsed.into_iter().flatten().collect(),
             writes,
@@ -93,19 +92,18 @@ impl Asked {
         if let Some(lease) = not_a_lease {
             return Err(ApiError::lease_expired(&lease));
         }
-        let (leases, may_be_known) = (request.acks.clone(), request.commit_id.is_some());
+        let leases = request.acks.clone();
         let taken = Taken::admit(by, &request.publish)?;
+        let request = CommitRequest { caller: by.caller.name().map(str::to_owned), ..request };
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
         let answer = hub.commit(request).await.inspect_err(|_| taken.put_back(by))?;
-        let told = Told::of(&answer);
-        if may_be_known {
-            // What is told may be the answer to a commit of somebody else, who had other rights.
-            told.names()
-                .try_for_each(|topic| by.caller.check(Ask { action: Action::Publish, topic, group: None }))?;
+        if answer.repeated {
+            taken.put_back(by);
         }
-        told.count(by.app);
+        answer.published.iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, *new));
         let settled = settled.into_iter().zip(leases);
-        Ok(Committed { answer, settled: settled.filter_map(|(of, lease)| Some((of?, lease))).collect() })
+        let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
+        Ok(Committed { answer: answer.body, settled })
     }
 }
 
@@ -257,39 +255,6 @@ impl Taken {
 
     fn put_back(&self, by: By<'_>) {
         self.0.iter().for_each(|(topic, count)| by.app.rates.put_back(by.rate, topic, *count));
-    }
-}
-
-/// What the answer to a commit tells of.
-#[derive(Default, Deserialize)]
-struct Told {
-    events: Vec<ToldEvent>,
-    versions: BTreeMap<String, IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct ToldEvent {
-    topic: TopicName,
-    duplicate: bool,
-}
-
-impl Told {
-    fn of(answer: &Json) -> Self {
-        serde_json::from_slice(answer.as_bytes()).unwrap_or_default()
-    }
-
-    /// The topics and collections.
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.events.iter().map(|event| event.topic.as_str()).chain(self.versions.keys().map(String::as_str))
-    }
-
-    /// Counts what was published.
-    fn count(&self, app: &Shared) {
-        let mut counts: BTreeMap<&TopicName, u64> = BTreeMap::new();
-        for event in self.events.iter().filter(|event| !event.duplicate) {
-            *counts.entry(&event.topic).or_default() += 1;
-        }
-        counts.into_iter().for_each(|(topic, new)| app.metrics.add_published(topic, new));
     }
 }
 

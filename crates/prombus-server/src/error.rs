@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{BadCollectionName, BadField};
+use prombus_core::document::WriteError;
 use prombus_core::topic::BadTopicName;
 use prombus_core::{CommitError, JsonError, ReadError};
 use prombus_engine::collections::CollectionError;
@@ -262,6 +263,9 @@ impl From<CommitError> for ApiError {
         let message = error.to_string();
         match error {
             CommitError::TopicNotFound(_) | CommitError::CollectionNotFound(_) => Self::not_found(message),
+            CommitError::ChangefeedsNotFound(_) => Self::not_found(message),
+            CommitError::BadWrite { error: WriteError::ChangeTooLarge { limit, .. }, .. }
+            | CommitError::TooManyCollections { limit } => Self::too_large(message).with("limit", limit),
             CommitError::PartitionsShrink { .. } | CommitError::BadWrite { .. } => Self::bad_request(message),
             CommitError::IdConflict { id, .. } => {
                 Self::new(ErrorCode::IdConflict, message).with("id", id.to_string())
@@ -379,6 +383,9 @@ impl From<CommitRefused> for ApiError {
         match error {
             CommitRefused::Bad(message) => Self::bad_request(message),
             CommitRefused::LeaseExpired(lease) => Self::lease_expired(&lease.to_string()),
+            CommitRefused::IdConflict(ref id) => {
+                Self::new(ErrorCode::IdConflict, error.to_string()).with("commit_id", id.as_str())
+            }
             CommitRefused::Group(error) => error.into(),
             CommitRefused::Read(error) => error.into(),
             CommitRefused::Bus(error) => {
@@ -417,6 +424,8 @@ mod tests {
             (CommitError::IdConflict { index: 0, id: Uuid::nil() }, (409, "id_conflict")),
             (CommitError::ExpectationFailed { index: 0, actual: None }, (412, "expectation_failed")),
             (CommitError::TooLarge { bytes: 2, limit: 1 }, (413, "too_large")),
+            (CommitError::TooManyCollections { limit: 1 }, (413, "too_large")),
+            (CommitError::ChangefeedsNotFound(vec![topic()]), (404, "not_found")),
             (CommitError::DiskFull, (507, "disk_full")),
             (CommitError::Busy, (503, "unavailable")),
             (CommitError::Unavailable("x".into()), (503, "unavailable")),

@@ -78,7 +78,14 @@ async fn bad_settings() {
 
 #[tokio::test]
 async fn only_what_the_caller_may() {
-    let hub = start_with(guarded(&["read:c", "admin:c", "admin:c publish:feed", "publish:c"])).await;
+    let hub = start_with(guarded(&[
+        "read:c",
+        "admin:c",
+        "admin:c publish:feed",
+        "admin:c read:c publish:feed",
+        "publish:c",
+    ]))
+    .await;
     hub.write(vec![document("c", "k", 1, &json!({})), document("d", "k", 1, &json!({}))]).await;
     let get = |may: &str, path: &str| send(as_one_who(may, hub.request(Method::GET, path)));
     let put = |may: &str, body: &'static str| {
@@ -99,7 +106,8 @@ async fn only_what_the_caller_may() {
     put("read:c", "{}").await.is_error(403, "forbidden");
     put("admin:c", "{}").await.is(200);
     put("admin:c", r#"{"changefeed":"feed"}"#).await.is_error(403, "forbidden");
-    put("admin:c publish:feed", r#"{"changefeed":"feed"}"#).await.is(200);
+    put("admin:c publish:feed", r#"{"changefeed":"feed"}"#).await.is_error(403, "forbidden");
+    put("admin:c read:c publish:feed", r#"{"changefeed":"feed"}"#).await.is(200);
     hub.get("/v1/collections").await.is_error(401, "unauthorized");
 }
 
@@ -182,4 +190,63 @@ async fn bad_lists() {
     hub.get("/v1/collections/none/list").await.is_error(404, "not_found");
     hub.get("/v1/collections/C/list").await.is_error(400, "bad_request");
     hub.post(LIST, "{}").await.is_error(405, "method_not_allowed");
+}
+
+#[tokio::test]
+async fn there_are_only_so_many() {
+    let mut setup = common::Setup::default();
+    setup.limits.collections = 2;
+    let hub = start_with(setup).await;
+    let write = |name: &str| {
+        let write = json!({"collection": name, "key": "k", "inc": {"n": 1}});
+        json!({"commit_id": name, "writes": [write]}).to_string()
+    };
+    hub.post("/v1/commit", &write("a")).await.is(200);
+    hub.put("/v1/projections/p", r#"{"topic":"t","collection":"b","key":"event.key"}"#).await.is(201);
+    let refused = [
+        hub.post("/v1/commit", &write("d")).await,
+        hub.put(C, "{}").await,
+        hub.put("/v1/projections/q", r#"{"topic":"t","collection":"d","key":"event.key"}"#).await,
+    ];
+    for refused in refused {
+        let error = refused.is_error(413, "too_large");
+        assert_eq!(error["limit"], 2);
+        assert!(error["message"].as_str().unwrap().contains("limits.collections"), "{error}");
+    }
+    hub.get("/v1/projections/q").await.is_error(404, "not_found");
+    hub.post("/v1/projections/p/rebuild", "").await.is(202);
+    hub.delete("/v1/projections/p").await.is(204);
+    hub.put(C, "{}").await.is(201);
+}
+
+#[tokio::test]
+async fn what_a_changefeed_publishes_is_under_the_limits() {
+    let mut setup = common::Setup::default();
+    (setup.limits.event_bytes, setup.limits.topics) = (2_000, 1);
+    let hub = start_with(setup).await;
+    hub.put(C, r#"{"changefeed":"c.changed"}"#).await.is(201);
+    let commit = |text: usize| {
+        let write = json!({"collection": "c", "key": "k", "set": {"a": "x".repeat(text)}});
+        let (hub, body) = (&hub, json!({ "writes": [write] }).to_string());
+        async move { hub.post("/v1/commit", &body).await }
+    };
+    commit(10).await.is(200);
+    let error = commit(2_000).await.is_error(413, "too_large");
+    assert_eq!(error["limit"], 2_000);
+    assert_eq!(hub.get("/v1/topics/c.changed/events").await.is(200).json()["count"], 1);
+    hub.put(C, r#"{"changefeed":"elsewhere"}"#).await.is(200);
+    let error = commit(10).await.is_error(413, "too_large");
+    assert!(error["message"].as_str().unwrap().contains("limits.topics"), "{error}");
+    hub.put(C, "{}").await.is(200);
+    commit(2_000).await.is(200);
+}
+
+#[tokio::test]
+async fn a_changefeed_makes_no_topic_where_publishing_makes_none() {
+    let hub = start_with(common::Setup { auto_create: false, ..common::Setup::default() }).await;
+    hub.put(C, r#"{"changefeed":"c.changed"}"#).await.is(201);
+    let body = r#"{"writes":[{"collection":"c","key":"k","set":{}}]}"#;
+    hub.post("/v1/commit", body).await.is_error(404, "not_found");
+    hub.put("/v1/topics/c.changed", "{}").await.is(201);
+    hub.post("/v1/commit", body).await.is(200);
 }

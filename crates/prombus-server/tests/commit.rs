@@ -110,20 +110,42 @@ async fn all_of_it_happens() {
 }
 
 #[tokio::test]
-async fn the_same_id_is_answered_alike_to_those_who_may_know() {
-    let hub = start_with(guarded(&["publish:c", "publish:d"])).await;
-    let ask = |may: &str, body: Value| {
+async fn an_id_is_its_callers_own_and_stands_for_one_request() {
+    let (one, other) = ("publish:c publish:t", "publish:c publish:t publish:d");
+    let hub = start_with(guarded(&[one, other])).await;
+    let ask = |may: &str, body: &str| {
         let request = as_one_who(may, hub.request(Method::POST, COMMIT));
-        send(request.header("content-type", "application/json").body(body.to_string()))
+        send(request.header("content-type", "application/json").body(body.to_owned()))
     };
-    let mut body = write(json!({"inc": {"n": 1}}));
-    body["commit_id"] = json!("once");
-    let first = ask("publish:c", body.clone()).await;
-    assert_eq!(ask("publish:c", body.clone()).await.is(200).text, first.is(200).text);
-    body["writes"][0]["collection"] = json!("d");
-    let other = ask("publish:d", body).await;
-    other.is_error(403, "forbidden");
-    assert!(!other.text.contains("versions"), "{other:?}");
+    let body = r#"{"commit_id":"once","writes":[{"collection":"c","key":"k","inc":{"n":1,"m":2}}],
+        "publish":[{"topic":"t","payload":[1, 2],"key":"a"}]}"#;
+    let first = ask(one, body).await;
+    assert_eq!(first.is(200).json()["versions"], json!({"c": {"k": 1}}));
+    assert_eq!(ask(one, body).await.is(200).text, first.text);
+    let spaced = r#" { "publish" : [{"key":"a", "payload":[1,2],"topic":"t"}],
+        "writes":[{"inc":{"m":2,"n":1},"key":"k","collection":"c"}], "commit_id" :"once"}"#;
+    assert_eq!(ask(one, spaced).await.is(200).text, first.text, "the text does not matter");
+    for differing in [body.replace("[1, 2]", "[1, 3]"), body.replace("\"m\":2", "\"m\":3")] {
+        let refused = ask(one, &differing).await;
+        assert_eq!(refused.is_error(409, "id_conflict")["commit_id"], "once");
+        assert!(!refused.text.contains("versions"), "{refused:?}");
+    }
+    let own = ask(other, body).await;
+    assert_eq!(own.is(200).json()["versions"], json!({"c": {"k": 2}}), "somebody else has ids of their own");
+    let metrics = send(as_one_who(one, hub.request(Method::GET, "/metrics"))).await;
+    assert!(metrics.text.contains("events_published_total{topic=\"t\"} 2\n"), "{}", metrics.text);
+}
+
+#[tokio::test]
+async fn a_repeated_commit_takes_nothing_from_the_rate() {
+    let mut setup = common::Setup::default();
+    setup.gateway.topic_events_per_s = 2;
+    let hub = start_with(setup).await;
+    let body = json!({"commit_id": "once", "publish": [{"topic": "t", "payload": 1}]});
+    let first = commit(&hub, &body).await;
+    for _ in 0..10 {
+        assert_eq!(commit(&hub, &body).await.is(200).text, first.is(200).text);
+    }
 }
 
 #[tokio::test]
@@ -206,6 +228,14 @@ async fn frames_are_refused_alike() {
         assert_eq!((&refused["code"], &refused["lease"]), (&json!("lease_expired"), &json!("nonsense")));
         let refused = line.ask(json!({"op": "COMMIT", "ack": ["00000000000000011"]}));
         assert_eq!(refused["code"], "lease_expired");
+        let named = |n: u64| {
+            let write = json!({"collection": "c", "key": "k", "set": {"n": n}});
+            json!({"op": "COMMIT", "corr": n, "commit_id": "once", "writes": [write]})
+        };
+        assert_eq!(line.ask(named(1))["versions"], json!({"c": {"k": 1}}));
+        let refused = line.ask(named(2));
+        assert_eq!((&refused["code"], &refused["commit_id"]), (&json!("id_conflict"), &json!("once")));
+        assert_eq!(line.ask(named(1))["versions"], json!({"c": {"k": 1}}));
     });
     talk.await.unwrap();
 }

@@ -47,8 +47,13 @@ async fn definitions_that_make_no_sense() {
 
 #[tokio::test]
 async fn they_are_set_up_by_those_who_may() {
-    let hub =
-        start_with(guarded(&["read:** publish:** subscribe:**", "admin:t", "admin:c", "admin:*"])).await;
+    let hub = start_with(guarded(&[
+        "read:** publish:** subscribe:**",
+        "admin:t",
+        "admin:c",
+        "admin:* read:t publish:c",
+    ]))
+    .await;
     let ask = |may: &str, method: Method, path: &str| {
         let body = r#"{"topic":"t","collection":"c","changefeed":"feed"}"#;
         let request =
@@ -68,7 +73,7 @@ async fn they_are_set_up_by_those_who_may() {
     }
     ask("admin:t", Method::PUT, P).await.is_error(403, "forbidden");
     ask("admin:c", Method::PUT, P).await.is_error(403, "forbidden");
-    let feed = ask("admin:*", Method::PUT, P).await.is_error(403, "forbidden");
+    let feed = ask("admin:* read:t publish:c", Method::PUT, P).await.is_error(403, "forbidden");
     assert!(feed["message"].as_str().unwrap().contains("publish on feed"), "{feed}");
     ask("admin:t", Method::GET, "/v1/projections").await.is(200);
 }
@@ -129,12 +134,12 @@ async fn a_mistake_in_an_expression_is_told_with_its_place() {
 
 #[tokio::test]
 async fn only_ones_own_are_shown_and_changed() {
-    let hub = start_with(guarded(&["admin:t admin:c", "admin:u admin:d", "admin:t"])).await;
+    let (mine, theirs) = ("admin:t admin:c read:t publish:c", "admin:u admin:d read:u publish:d");
+    let hub = start_with(guarded(&[mine, theirs, "admin:t"])).await;
     let ask = |may: &str, method: Method, path: &str, body: &'static str| {
         let request = as_one_who(may, hub.request(method, path)).header("content-type", "application/json");
         send(request.body(body))
     };
-    let (mine, theirs) = ("admin:t admin:c", "admin:u admin:d");
     ask(mine, Method::PUT, P, r#"{"topic":"t","collection":"c","key":"event.key"}"#).await.is(201);
     let names = |answer: common::Answer| answer.is(200).json()["projections"].as_array().unwrap().len();
     assert_eq!(names(ask(mine, Method::GET, "/v1/projections", "").await), 1);
@@ -150,4 +155,18 @@ async fn only_ones_own_are_shown_and_changed() {
         ask(may, Method::POST, "/v1/projections/p/rebuild", "").await.is_error(403, "forbidden");
     }
     ask(mine, Method::DELETE, P, "").await.is(204);
+}
+
+#[tokio::test]
+async fn a_circle_is_told_with_its_way() {
+    let hub = start().await;
+    let define = |topic: &str, feed: &str| {
+        let collection = format!("of_{topic}");
+        json!({"topic": topic, "collection": collection, "key": "event.key", "changefeed": feed}).to_string()
+    };
+    hub.put(P, &define("x", "y")).await.is(201);
+    let error = hub.put("/v1/projections/q", &define("y", "x")).await.is_error(400, "bad_request");
+    let way = "projection \"q\", collection of_y, topic x, projection \"p\", collection of_x, topic y";
+    assert!(error["message"].as_str().unwrap().contains(way), "{error}");
+    hub.get("/v1/projections/q").await.is_error(404, "not_found");
 }

@@ -15,12 +15,12 @@ use parking_lot::RwLockWriteGuard;
 use prombus_core::collection::{self, Outcome, Written};
 use prombus_core::hashing::partition_of;
 use prombus_core::{
-    Append, Appended, CollectionState, Commit, CommitError, ConfigChange, Cursor, CursorMove, Durability,
-    Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, Receipt, Sequence, TopicConfig,
+    Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
+    Durability, Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, Receipt, Sequence,
     TopicName, TopicNumber, TopicState,
 };
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -139,7 +139,7 @@ impl Stage {
         let mut durability = commit.least_durability();
         let first_new_topic = self.view.next_topic;
         for change in &commit.config {
-            self.configure(change)?;
+            self.configure(change, commit.limits)?;
         }
         let (events, asked) = self.append_all(&commit.events, first_new_topic)?;
         durability = durability.max(asked);
@@ -174,7 +174,7 @@ impl Stage {
         self.view.topics.get(name).cloned().ok_or_else(|| CommitError::TopicNotFound(name.clone()))
     }
 
-    fn configure(&mut self, change: &ConfigChange) -> Result<(), CommitError> {
+    fn configure(&mut self, change: &ConfigChange, limits: CommitLimits) -> Result<(), CommitError> {
         match change {
             ConfigChange::CreateTopic { name, config } => {
                 if self.view.topics.contains_key(name) {
@@ -228,6 +228,9 @@ impl Stage {
                     return Err(CommitError::CollectionChanged(name.to_string()));
                 }
                 let config = config.clone();
+                if before.is_none() {
+                    self.check_new_collection(name, limits)?;
+                }
                 let after = match before {
                     None => CollectionState::new(name.clone(), self.view.next_collection, config),
                     Some(before) => {
@@ -250,6 +253,11 @@ impl Stage {
                 Ok(())
             }
         }
+    }
+
+    fn check_new_collection(&self, name: &str, limits: CommitLimits) -> Result<(), CommitError> {
+        let collections = &self.view.collections;
+        limits.check_new_collection(name, collections.len(), || collections.keys())
     }
 
     /// Appends events, and says how durable their topics want them.
@@ -489,6 +497,9 @@ impl Stage {
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
         let is_new = !self.view.collections.contains_key(&write.collection);
+        if is_new {
+            self.check_new_collection(&write.collection, written.commit.limits)?;
+        }
         let mut state = self.view.collection(&write.collection, &write.owner);
         // A document alone makes a collection that belongs to commits.
         if is_new && write.owner != Owner::COMMITS {
@@ -503,7 +514,10 @@ impl Stage {
         };
         if let Some(change) = collection::replace(Arc::make_mut(&mut state), old, new.as_ref()) {
             self.view.rows.change(change);
-            told.extend(collection::change_event(&state, write, new.as_ref()));
+            let change = collection::change_event(&state, write, new.as_ref());
+            let limits = &written.commit.limits;
+            change.iter().try_for_each(|(_, event)| limits.check_change(written.index, event))?;
+            told.extend(change);
         }
         self.view.collections.insert(write.collection.clone(), state);
         let version = new.as_ref().map_or(0, |new| new.version);
@@ -516,13 +530,14 @@ impl Stage {
 
     /// Publishes changes of documents.
     fn tell(&mut self, told: Vec<(TopicName, NewEvent)>) -> Result<(), CommitError> {
+        let missing = told.iter().map(|(name, _)| name).filter(|name| !self.view.topics.contains_key(*name));
+        let missing: BTreeSet<&TopicName> = missing.collect();
+        if !missing.is_empty() {
+            return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
+        }
         let first_new_topic = self.view.next_topic;
         let mut appends = Vec::with_capacity(told.len());
         for (name, event) in told {
-            if !self.view.topics.contains_key(&name) {
-                let config = TopicConfig::default();
-                self.configure(&ConfigChange::CreateTopic { name: name.clone(), config })?;
-            }
             let topic = self.topic(&name)?;
             let partitions = topic.config.partitions;
             let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);

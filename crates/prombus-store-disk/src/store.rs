@@ -179,7 +179,7 @@ impl DiskStore {
 fn document_bytes(write: &DocumentWrite) -> usize {
     let body = match &write.op {
         WriteOp::Set(body) | WriteOp::Merge(body) | WriteOp::Inc(body) => body.len(),
-        WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt => 0,
+        WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt(_) => 0,
     };
     write.key.len() + body
 }

@@ -69,7 +69,7 @@ impl Given {
                 Some(body) => documents.insert(place, body),
                 None => documents.remove(&place),
             };
-            debug_assert!(!matches!(write.op, WriteOp::Receipt), "only commits write receipts");
+            debug_assert!(!matches!(write.op, WriteOp::Receipt(_)), "only commits write receipts");
         }
         self.documents = documents;
         Ok(())

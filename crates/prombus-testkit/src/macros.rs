@@ -206,6 +206,7 @@ macro_rules! state_conformance {
             a_dropped_collection_is_gone
             a_collection_knows_its_size
             collections_are_listed_by_name
+            there_are_only_so_many_collections
             keys_and_fields_are_any_text
             a_refused_collection_takes_all_with_it
             a_swapped_collection_has_the_other_name
@@ -216,10 +217,13 @@ macro_rules! state_conformance {
             only_a_newer_version_is_written
             update_sets_and_adds
             a_receipt_can_be_kept
+            a_receipt_may_be_larger_than_a_document
             an_etag_tells_documents_apart
             a_changefeed_tells_of_puts_and_deletes
             a_changefeed_tells_only_of_changes
             a_changefeed_goes_to_the_topic_that_is_there
+            a_changefeed_needs_its_topic
+            a_change_must_fit_into_an_event
             a_change_and_its_telling_are_one
         }
     };

@@ -301,6 +301,31 @@ fn a_commit_id_of_someone_else_tells_nothing() {
 }
 
 #[test]
+fn a_commit_id_belongs_to_the_subject_of_the_token() {
+    let (hub, master) = hub();
+    let of = |claims: Value| Signer::secret(SECRET).token(&with(claims, "scopes", json!(["publish:other"])));
+    let body = json!({"commit_id": "x", "writes": [write("other", "k", "inc", json!({"a": 1}))]});
+    let commit =
+        |claims: Value| hub.caller(&of(claims)).post("/v1/commit", &body).is(200)["versions"].clone();
+    let first = commit(json!({"sub": "ann", "jti": "1"}));
+    assert_eq!(commit(json!({"sub": "ann", "jti": "2"})), first, "a later token of the same subject");
+    let others = [
+        json!({"sub": "ben"}),
+        json!({}),
+        json!({"sub": ""}),
+        json!({"sub": 7}),
+        json!({"sub": "7"}),
+        json!({"sub": "ann", "iss": "elsewhere"}),
+    ];
+    for other in &others {
+        assert_ne!(commit(other.clone()), first, "{other}");
+    }
+    // They, too, are known again.
+    others.into_iter().for_each(|other| drop(commit(other)));
+    assert_eq!(hub.caller(&master).get(&snap("other", "k")).is(200)["a"], 8);
+}
+
+#[test]
 fn projections_are_for_admins() {
     let (hub, master) = hub();
     let token = token(&["read:**", "publish:**", "subscribe:**"]);
@@ -314,11 +339,42 @@ fn projections_are_for_admins() {
     master.get(&projection_path("q")).fails(404, "not_found");
     assert_ne!(master.get(&projection_path("p")).is(200)["stale"], true);
     master.get("/v1/collections/new").fails(404, "not_found");
-    let admin = self::token(&["admin:**"]);
+    let admin = self::token(&["admin:**", "read:t", "publish:new"]);
     let admin = hub.caller(&admin);
     assert!(matches!(admin.put(&projection_path("q"), &changelog("t", "new")).status, 200 | 201));
     admin.get(&projection_path("q")).is(200);
     assert_eq!(names(&admin.get("/v1/projections").is(200)), ["p", "q"]);
+}
+
+#[test]
+fn what_moves_data_needs_to_read_it_here_and_to_write_it_there() {
+    let (hub, master) = hub();
+    let needed = ["admin:t", "read:t", "admin:new", "publish:new", "publish:new.changed"];
+    let definition = with(changelog("t", "new"), "changefeed", json!("new.changed"));
+    let without =
+        |lacking: &str| -> Vec<&str> { needed.into_iter().filter(|scope| *scope != lacking).collect() };
+    let put = |scopes_of: &[&str]| hub.caller(&token(scopes_of)).put(&projection_path("q"), &definition);
+    for lacking in needed {
+        put(&without(lacking)).fails(403, "forbidden");
+        hub.caller(&master).get(&projection_path("q")).fails(404, "not_found");
+    }
+    assert_eq!(put(&needed).status, 201);
+    let rebuild = format!("{}/rebuild", projection_path("q"));
+    for lacking in needed {
+        put(&without(lacking)).fails(403, "forbidden");
+        hub.caller(&token(&without(lacking))).post(&rebuild, &json!({})).fails(403, "forbidden");
+    }
+    hub.caller(&token(&needed)).post(&rebuild, &json!({})).is(202);
+    let needed = ["admin:open", "read:open", "publish:open.changed"];
+    let without =
+        |lacking: &str| -> Vec<&str> { needed.into_iter().filter(|scope| *scope != lacking).collect() };
+    let feed = json!({"changefeed": "open.changed"});
+    let put = |scopes_of: &[&str]| hub.caller(&token(scopes_of)).put("/v1/collections/open", &feed);
+    for lacking in needed {
+        put(&without(lacking)).fails(403, "forbidden");
+    }
+    put(&needed).is(200);
+    hub.caller(&token(&["admin:open"])).put("/v1/collections/open", &json!({})).is(200);
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use super::rows::{self, Rows};
 use super::{CollectionState, DocumentChange, Index, RowRange};
 use crate::commit::{Commit, Receipt};
-use crate::document::{self, Document, DocumentWrite, Versioning, WriteError};
+use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
 use crate::error::{CommitError, ReadError};
 use crate::event::NewEvent;
 use crate::json::Json;
+use crate::receipt;
 use crate::topic::TopicName;
 use bytes::Bytes;
 
@@ -95,13 +96,15 @@ pub fn outcome(
     let bad =
         |error: WriteError| CommitError::BadWrite { index: written.index, key: write.key.clone(), error };
     let body = match &write.op {
-        document::WriteOp::Receipt => Some(document::receipt_body(written.commit, written.receipt)),
-        op => document::apply(old.map(|old| &old.body), op).map_err(bad)?,
+        WriteOp::Receipt(request) => receipt::body(*request, written.receipt),
+        op => match document::apply(old.map(|old| &old.body), op).map_err(bad)? {
+            None => return Ok(Outcome::Gone),
+            Some(body) if body.len() > document::MAX_BODY_BYTES => {
+                return Err(bad(WriteError::TooLarge(body.len())));
+            }
+            Some(body) => body,
+        },
     };
-    let Some(body) = body else { return Ok(Outcome::Gone) };
-    if body.len() > document::MAX_BODY_BYTES {
-        return Err(bad(WriteError::TooLarge(body.len())));
-    }
     let version = actual + 1;
     let revision = match write.versioning {
         Versioning::None => None,

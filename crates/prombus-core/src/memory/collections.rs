@@ -3,7 +3,7 @@
 use crate::collection::{
     self, CollectionConfig, CollectionState, Outcome, Owner, RowRange, Rows, RowsIter, Written,
 };
-use crate::commit::{Commit, ConfigChange, Receipt};
+use crate::commit::{Commit, CommitLimits, ConfigChange, Receipt};
 use crate::document::Document;
 use crate::error::{CommitError, ReadError};
 use crate::event::NewEvent;
@@ -94,14 +94,28 @@ impl Staged {
         }
     }
 
-    fn make(&mut self, name: &Arc<str>, config: CollectionConfig) -> CollectionState {
+    fn make(
+        &mut self,
+        old: &Collections,
+        (name, config): (&Arc<str>, CollectionConfig),
+        limits: CommitLimits,
+    ) -> Result<CollectionState, CommitError> {
+        let is_left = |name: &&Arc<str>| !self.states.contains_key(*name);
+        let staged = self.states.iter().filter(|(_, state)| state.is_some()).map(|(name, _)| name);
+        let all = || old.states.keys().filter(is_left).chain(staged);
+        limits.check_new_collection(name, old.states.len() + self.states.len(), all)?;
         let state = CollectionState::new(name.clone(), self.next_number, config);
         self.next_number += 1;
-        state
+        Ok(state)
     }
 
     /// Changes a collection as a whole.
-    pub fn configure(&mut self, old: &Collections, change: ConfigChange) -> Result<(), CommitError> {
+    pub fn configure(
+        &mut self,
+        old: &Collections,
+        change: ConfigChange,
+        limits: CommitLimits,
+    ) -> Result<(), CommitError> {
         match change {
             ConfigChange::PutCollection { name, expect_revision, config } => {
                 let before = self.state(old, &name);
@@ -109,7 +123,7 @@ impl Staged {
                     return Err(CommitError::CollectionChanged(name.to_string()));
                 }
                 let after = match before {
-                    None => self.make(&name, config),
+                    None => self.make(old, (&name, config), limits)?,
                     Some(before) => {
                         let after = CollectionState {
                             revision: before.revision + 1,
@@ -154,7 +168,7 @@ impl Staged {
         let write = &commit.documents[index];
         let mut state = match self.state(old, &write.collection) {
             Some(state) => state,
-            None => self.make(&write.collection, owned_by(&write.owner)),
+            None => self.make(old, (&write.collection, owned_by(&write.owner)), commit.limits)?,
         };
         let rows = Over(old, &self.rows);
         let slot = collection::look_up(&rows, &state, &write.key)
@@ -168,6 +182,7 @@ impl Staged {
         };
         let change = collection::replace(&mut state, slot, after.as_ref());
         let told = change.as_ref().and_then(|_| collection::change_event(&state, write, after.as_ref()));
+        told.iter().try_for_each(|(_, event)| commit.limits.check_change(index, event))?;
         self.rows.extend(change.iter().flat_map(|change| change.rows()));
         self.states.insert(write.collection.clone(), Some(state));
         Ok((after.map_or(0, |new| new.version), told))

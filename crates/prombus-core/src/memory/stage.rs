@@ -3,16 +3,16 @@
 use super::collections::Staged;
 use super::state::{At, State, Topic};
 use crate::commit::{
-    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
 };
 use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
 use crate::hashing::partition_of;
 use crate::ports::Cursor;
 use crate::position::{Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, TopicConfig, TopicName, TopicState};
+use crate::topic::{Durability, TopicName, TopicState};
 use bytestring::ByteString;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 pub(super) struct Stage {
@@ -58,19 +58,19 @@ impl Stage {
         };
         let mut durability = commit.least_durability();
         for change in &commit.config {
-            stage.configure(state, change.clone())?;
+            stage.configure(state, change.clone(), commit.limits)?;
         }
         for (index, append) in commit.events.iter().enumerate() {
             durability = durability.max(stage.append(state, index, append.clone())?);
         }
+        let mut told = Vec::new();
         for index in 0..commit.documents.len() {
-            let (version, told) =
+            let (version, change) =
                 stage.collections.write(&state.collections, &commit, &stage.receipt, index)?;
             stage.receipt.versions.push(version);
-            if let Some((topic, event)) = told {
-                stage.tell(state, topic, event)?;
-            }
+            told.extend(change);
         }
+        stage.tell(state, told)?;
         // What changefeeds tell is nobody's answer.
         stage.receipt.events.truncate(commit.events.len());
         for cursor in commit.cursors {
@@ -94,7 +94,12 @@ impl Stage {
         (0..topic.config.partitions).map(|p| end(p).map_or(Offset(0), |log| log.next())).collect()
     }
 
-    fn configure(&mut self, state: &State, change: ConfigChange) -> Result<(), CommitError> {
+    fn configure(
+        &mut self,
+        state: &State,
+        change: ConfigChange,
+        limits: CommitLimits,
+    ) -> Result<(), CommitError> {
         match change {
             ConfigChange::CreateTopic { name, config } => {
                 if self.topic(state, &name).is_some() {
@@ -142,7 +147,7 @@ impl Stage {
                     self.trims.push(Trim { name, topic: topic.number, partition, before });
                 }
             }
-            change => self.collections.configure(&state.collections, change)?,
+            change => self.collections.configure(&state.collections, change, limits)?,
         }
         Ok(())
     }
@@ -230,21 +235,21 @@ impl Stage {
         old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))
     }
 
-    /// Publishes a change of a document.
-    fn tell(&mut self, state: &mut State, name: TopicName, event: NewEvent) -> Result<(), CommitError> {
-        let topic = match self.topic(state, &name) {
-            Some(topic) => topic,
-            None => {
-                let config = TopicConfig::default();
-                self.configure(state, ConfigChange::CreateTopic { name: name.clone(), config })?;
-                self.topic(state, &name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))?
-            }
-        };
-        let partitions = topic.config.partitions;
-        let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);
-        let placement = Placement::Placed(partition, Layout { topic: topic.number, partitions });
-        let index = self.receipt.events.len();
-        self.append(state, index, Append { topic: name, placement, expect: None, event })?;
+    /// Publishes changes of documents.
+    fn tell(&mut self, state: &mut State, told: Vec<(TopicName, NewEvent)>) -> Result<(), CommitError> {
+        let missing = told.iter().map(|(name, _)| name).filter(|name| self.topic(state, name).is_none());
+        let missing: BTreeSet<&TopicName> = missing.collect();
+        if !missing.is_empty() {
+            return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
+        }
+        for (name, event) in told {
+            let topic = self.topic(state, &name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))?;
+            let partitions = topic.config.partitions;
+            let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);
+            let placement = Placement::Placed(partition, Layout { topic: topic.number, partitions });
+            let index = self.receipt.events.len();
+            self.append(state, index, Append { topic: name, placement, expect: None, event })?;
+        }
         Ok(())
     }
 

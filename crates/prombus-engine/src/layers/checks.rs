@@ -7,6 +7,7 @@ use prombus_core::{Append, Clock, Commit, DocumentWrite, Placement, Receipt};
 use std::sync::Arc;
 
 /// The layer.
+#[derive(Clone)]
 pub struct Checks {
     /// How large things may be.
     pub limits: Limits,
@@ -35,7 +36,7 @@ impl Bus for Checked {
 
 impl Checks {
     fn check(&self, commit: &Commit) -> Result<(), BusError> {
-        let latest = self.clock.now_ms().saturating_add(self.limits.future_ts_ms);
+        let latest = self.latest_ts();
         let mut total = 0;
         for (index, append) in commit.events.iter().enumerate() {
             self.check_event(index, append, latest)?;
@@ -47,6 +48,15 @@ impl Checks {
             return Err(BusError::CommitTooLarge { bytes: total, limit });
         }
         Ok(())
+    }
+
+    fn latest_ts(&self) -> u64 {
+        self.clock.now_ms().saturating_add(self.limits.future_ts_ms)
+    }
+
+    /// Refuses an event that is to be part of a commit.
+    pub(crate) fn check_one(&self, append: &Append) -> Result<(), BusError> {
+        self.check_event(0, append, self.latest_ts())
     }
 
     fn check_event(&self, index: usize, append: &Append, latest: u64) -> Result<(), BusError> {

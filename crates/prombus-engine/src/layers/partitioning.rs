@@ -1,4 +1,4 @@
-//! Decides which partition each event goes to, and makes topics that do not exist yet.
+//! Decides which partition each event goes to, and makes topics that do not exist yet, those of changefeeds included.
 //!
 //! A decision holds for one layout of the topic. The log refuses it once the topic has grown or was made
 //! anew, and then it is taken again, so that all events of a key are always placed by the same rule.
@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use prombus_core::hashing::partition_of;
 use prombus_core::{
-    Append, Commit, CommitError, ConfigChange, EventLog, Layout, Partition, Placement, ReadError, Receipt,
-    TopicConfig, TopicName,
+    Append, Commit, CommitError, CommitLimits, ConfigChange, EventLog, Layout, Partition, Placement,
+    ReadError, Receipt, TopicConfig, TopicName,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct Partitioning {
     pub log: Arc<dyn EventLog>,
     /// The settings of topics that come into being by their first publish; `None` where they don't.
     pub auto_create: Option<AutoCreate>,
+    /// What every commit may come to, whoever it is from.
+    pub limits: CommitLimits,
 }
 
 /// How topics come into being.
@@ -85,16 +87,25 @@ impl Bus for Partitioned {
     async fn commit(&self, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
         let asked: Vec<Placement> = commit.events.iter().map(|append| append.placement).collect();
         let changes = commit.config.len();
+        // Only the log knows which documents have changed, and which changefeeds tell of them.
+        let mut feeds: Vec<TopicName> = Vec::new();
         for _ in 0..MAX_TRIES {
-            self.place(Arc::make_mut(&mut commit), &asked).await?;
+            self.place(Arc::make_mut(&mut commit), &asked, &feeds).await?;
             match self.inner.commit(commit.clone()).await {
                 // Only what was decided here can be decided anew.
                 Err(BusError::Commit(
                     CommitError::StaleLayout(topic)
                     | CommitError::TopicNotFound(topic)
                     | CommitError::TopicExists(topic),
-                )) if commit.events.iter().any(|append| append.topic == topic) => {
+                )) if feeds.contains(&topic) || commit.events.iter().any(|append| append.topic == topic) => {
                     self.layouts.write().remove(&topic);
+                    Arc::make_mut(&mut commit).config.truncate(changes);
+                }
+                Err(BusError::Commit(CommitError::ChangefeedsNotFound(missing)))
+                    if self.rules.auto_create.is_some() =>
+                {
+                    self.layouts.write().retain(|topic, _| !missing.contains(topic));
+                    feeds.extend(missing);
                     Arc::make_mut(&mut commit).config.truncate(changes);
                 }
                 answer => return answer,
@@ -106,7 +117,13 @@ impl Bus for Partitioned {
 
 impl Partitioned {
     /// Decides all placements, and adds the topics that have to be made.
-    async fn place(&self, commit: &mut Commit, asked: &[Placement]) -> Result<(), BusError> {
+    async fn place(
+        &self,
+        commit: &mut Commit,
+        asked: &[Placement],
+        feeds: &[TopicName],
+    ) -> Result<(), BusError> {
+        commit.limits = commit.limits.and(self.rules.limits);
         // Most commits are about few topics, mostly the same as the event before.
         let mut seen: Vec<(TopicName, Basis)> = Vec::new();
         for (index, (append, asked)) in commit.events.iter_mut().zip(asked).enumerate() {
@@ -126,6 +143,11 @@ impl Partitioned {
             }
             let partition = self.choose(index, append, seen[at].1.partitions())?;
             append.placement = seen[at].1.placed(partition);
+        }
+        for feed in feeds {
+            if seen.iter().all(|(topic, _)| topic != feed) {
+                seen.push((feed.clone(), self.basis(feed).await?));
+            }
         }
         for (name, basis) in seen {
             if let Basis::New(config) = basis {

@@ -93,8 +93,9 @@ struct Work {
 impl Actor {
     /// Works until it is told to stop.
     pub async fn run(mut self) {
-        let rebuild = self.setup.record.rebuilding.then(|| self.runner(true));
-        let mut work = Work { live: self.runner(false), rebuild, stopped: false, tails: None, resume: None };
+        let stopped = self.setup.projector.halted().is_some();
+        let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.runner(true));
+        let mut work = Work { live: self.runner(false), rebuild, stopped, tails: None, resume: None };
         let mut seen = Sequence(0);
         loop {
             loop {

@@ -1,9 +1,10 @@
 //! A page of events and what they do, on its way to one commit.
 
 use super::Plan;
+use super::runner::Surroundings;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
-use prombus_core::{Append, DocumentWrite, Documents, Event, Owner, ReadError};
+use prombus_core::{Append, DocumentWrite, Event, Owner, ReadError};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,8 +23,9 @@ pub(super) enum Projector {
     Plan(Arc<Plan>),
     /// A projection in Rust.
     Code(Arc<Code>),
-    /// A definition that this build cannot make anything of, and why. It does nothing until it is defined anew.
-    Broken(String),
+    /// What stands still until it is defined anew, and why: this build cannot make anything of its definition, or
+    /// what it makes would come back to it.
+    Halted(String),
 }
 
 /// A projection in Rust, and what it works on.
@@ -40,7 +42,15 @@ impl Projector {
         match self {
             Self::Plan(plan) => plan.retries,
             Self::Code(code) => code.retries,
-            Self::Broken(_) => 0,
+            Self::Halted(_) => 0,
+        }
+    }
+
+    /// Why it stands still, if it does.
+    pub fn halted(&self) -> Option<String> {
+        match self {
+            Self::Halted(reason) => Some(reason.clone()),
+            Self::Plan(_) | Self::Code(_) => None,
         }
     }
 }
@@ -171,11 +181,12 @@ pub(super) fn by_plan(plan: &Plan, events: Vec<Event>, rebuild: bool) -> Batch {
 pub(super) async fn by_code(
     code: &Code,
     events: Vec<Event>,
-    documents: &dyn Documents,
+    hub: &Surroundings,
     rebuild: bool,
 ) -> Result<Batch, ReadError> {
     let scope = Scope {
-        documents,
+        documents: &*hub.documents,
+        checks: &hub.checks,
         owner: &code.owner,
         collections: &code.collections,
         target: if rebuild { shadow } else { |name| name.into() },

@@ -2,6 +2,7 @@
 
 mod actor;
 mod batch;
+mod circle;
 mod definition;
 mod expression;
 mod lanes;
@@ -17,6 +18,7 @@ pub use definition::{
 
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
+pub(crate) use runner::Surroundings;
 pub use tx::{Project, ProjectFailure, Tx};
 
 /// What the macro [`projection!`](crate::projection) needs to name.

@@ -2,20 +2,18 @@
 
 use super::actor::{Actor, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
+use super::circle::{self, Flow};
 use super::runner::Surroundings;
 use super::stored::{self, Record, cursor_key, shadow};
 use super::{
     DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
     ProjectionState, ProjectionStatus, RebuildStatus,
 };
-use crate::bus::{Bus, BusError};
+use crate::bus::BusError;
 use crate::collections::{CollectionSettings, check_indexes};
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
-use prombus_core::{
-    Clock, Commit, CommitError, ConfigChange, Documents, EventLog, Offset, Owner, Partition, ReadError,
-    TopicName,
-};
+use prombus_core::{Commit, CommitError, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -73,14 +71,8 @@ pub struct CodeSetup {
 }
 
 impl Projections {
-    pub(crate) fn new(
-        log: Arc<dyn EventLog>,
-        documents: Arc<dyn Documents>,
-        bus: Arc<dyn Bus>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let hub = Arc::new(Surroundings { log, documents, bus, clock });
-        Self { hub, running: Mutex::default(), changing: tokio::sync::Mutex::default() }
+    pub(crate) fn new(hub: Surroundings) -> Self {
+        Self { hub: Arc::new(hub), running: Mutex::default(), changing: tokio::sync::Mutex::default() }
     }
 
     /// Starts the projections that are stored. Those that run already go on.
@@ -91,13 +83,17 @@ impl Projections {
                 continue;
             }
             let setup = match Plan::compile(&name, &record.definition) {
-                Ok(plan) => setup_of(record, plan),
+                // An earlier build may have let a circle pass. Whatever closes it stands still.
+                Ok(plan) => match self.circle(&name, &record.definition.topic, &plan.collections) {
+                    None => setup_of(record, plan),
+                    Some(reason) => halted_setup_of(&name, record, reason),
+                },
                 // It was fine for the build that stored it. The others are none the worse for it.
-                Err(error) => {
-                    tracing::error!(projection = name, %error, "a projection cannot be started");
-                    broken_setup_of(&name, record, &error)
-                }
+                Err(error) => halted_setup_of(&name, record, error.to_string()),
             };
+            if let Projector::Halted(reason) = &setup.projector {
+                tracing::error!(projection = name, reason, "a projection is not started");
+            }
             self.run(&name, setup, true);
         }
         Ok(())
@@ -125,9 +121,31 @@ impl Projections {
         }
     }
 
+    /// How events that a projection makes would come back to it through those that run.
+    fn circle(
+        &self,
+        name: &str,
+        topic: &TopicName,
+        collections: &[(Arc<str>, CollectionConfig)],
+    ) -> Option<String> {
+        let others: Vec<Flow> = {
+            let running = self.running.lock();
+            let others = running
+                .iter()
+                .filter(|(other, handle)| *other != name && handle.setup.projector.halted().is_none());
+            others
+                .map(|(name, handle)| {
+                    flow_of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
+                })
+                .collect()
+        };
+        circle::through(&flow_of(name, topic, collections), &others)
+    }
+
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
         let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
-        let now = Now { state: ProjectionState::Running, errors: 0, last_error: None, rebuild: None };
+        let state = setup.projector.halted().map_or(ProjectionState::Running, ProjectionState::Stopped);
+        let now = Now { state, errors: 0, last_error: None, rebuild: None };
         let shared =
             Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
         let (stored, record) = watch::channel(setup.record.clone());
@@ -165,8 +183,17 @@ impl Projections {
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         let _changing = self.turn().await?;
         let before = self.record(name);
-        if before.as_ref().is_some_and(|before| before.definition == definition) {
+        let is_halted =
+            self.running.lock().get(name).is_some_and(|handle| handle.setup.projector.halted().is_some());
+        let circle = self.circle(name, &definition.topic, &plan.collections);
+        // One that stands still for a circle goes on once that is gone.
+        if before.as_ref().is_some_and(|before| before.definition == definition)
+            && (!is_halted || circle.is_some())
+        {
             return Ok((self.status(name).await?, false));
+        }
+        if let Some(circle) = circle {
+            return Err(ProjectionError::Bad(circle));
         }
         if self.running.lock().get(name).is_some_and(|handle| !handle.is_stored) {
             let message = format!("projection {name:?} is part of the program and cannot be defined anew");
@@ -241,7 +268,14 @@ impl Projections {
                 .map_err(|error| ProjectionError::Bad(error.to_string()))?;
             let CollectionSettings { indexes, changefeed } = settings;
             check_indexes(&indexes).map_err(ProjectionError::Bad)?;
+            if let Some(feed) = changefeed.as_ref().filter(|feed| feed.is_internal()) {
+                let message = format!("changefeed {feed} is a topic of the hub's own");
+                return Err(ProjectionError::Bad(message));
+            }
             collections.push((collection, CollectionConfig { owner: owner.clone(), indexes, changefeed }));
+        }
+        if let Some(circle) = self.circle(name, &code.topic, &collections) {
+            return Err(ProjectionError::Bad(circle));
         }
         // A rebuild does not outlive the program that it was begun by.
         let shadows = collections.iter().map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) });
@@ -466,6 +500,10 @@ impl Projections {
                 return Err(ProjectionError::Incomplete { partition, first });
             }
         }
+        let halted = self.running.lock().get(name).and_then(|handle| handle.setup.projector.halted());
+        if let Some(reason) = halted {
+            return Err(ProjectionError::Bad(format!("{reason}; define it anew first")));
+        }
         let commands = self.running.lock().get(name).map(|handle| handle.commands.clone());
         let ended = || ProjectionError::Bad(format!("projection {name:?} has ended; the log says why"));
         let (answer, answered) = oneshot::channel();
@@ -540,10 +578,16 @@ fn setup_of(record: Record, plan: Plan) -> Setup {
 }
 
 /// A projection that is there to be seen, defined anew or deleted.
-fn broken_setup_of(name: &str, record: Record, error: &ProjectionError) -> Setup {
+fn halted_setup_of(name: &str, record: Record, reason: String) -> Setup {
     let config = CollectionConfig { owner: Owner::projection(name), ..CollectionConfig::default() };
     let collections = collections_of(&record.definition).map(|name| (name, config.clone())).collect();
-    Setup { record, projector: Projector::Broken(error.to_string()), collections }
+    Setup { record, projector: Projector::Halted(reason), collections }
+}
+
+fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
+    let feed =
+        |(name, config): &(Arc<str>, CollectionConfig)| Some((name.clone(), config.changefeed.clone()?));
+    Flow { name: name.to_owned(), topic: topic.clone(), feeds: collections.iter().filter_map(feed).collect() }
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {

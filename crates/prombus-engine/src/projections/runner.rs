@@ -9,6 +9,7 @@ use super::stored::cursor_key;
 use crate::bus::{Bus, BusError};
 use crate::filter::off_the_runtime;
 use crate::groups::{Failure, letter_of};
+use crate::layers::Checks;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, Documents, Epoch, Event, EventLog, Offset,
     Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicState,
@@ -25,7 +26,7 @@ const TICK: Duration = Duration::from_millis(1);
 const FAR_AHEAD_MS: u64 = 1_000;
 /// How slowly: by a millisecond in this time.
 const SLOW_TICK: Duration = Duration::from_millis(20);
-/// How long to wait for room on the disk, or for topics to be deleted.
+/// How long to wait for room on the disk, or for topics or collections to be made or deleted.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for a store that cannot be used.
 const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
@@ -33,11 +34,13 @@ const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What projections need of the hub.
-pub(super) struct Surroundings {
+pub(crate) struct Surroundings {
     pub log: Arc<dyn EventLog>,
     pub documents: Arc<dyn Documents>,
     pub bus: Arc<dyn Bus>,
     pub clock: Arc<dyn Clock>,
+    /// What is asked of every event that somebody publishes.
+    pub checks: Checks,
 }
 
 /// Why a projection cannot go on.
@@ -63,7 +66,12 @@ impl From<ReadError> for Stop {
 impl From<BusError> for Stop {
     fn from(error: BusError) -> Self {
         let pause = match &error {
-            BusError::Commit(CommitError::DiskFull) | BusError::TooManyTopics { .. } => Some(DISK_FULL_PAUSE),
+            BusError::Commit(
+                CommitError::DiskFull
+                | CommitError::ChangefeedsNotFound(_)
+                | CommitError::TooManyCollections { .. },
+            )
+            | BusError::TooManyTopics { .. } => Some(DISK_FULL_PAUSE),
             BusError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_)) => {
                 Some(UNAVAILABLE_PAUSE)
             }
@@ -173,9 +181,6 @@ impl Runner {
 
     /// Does a run of events, or finds that there is none. Goes no further than `limit`, where another runner is.
     pub async fn step(&mut self, limit: Option<&[u64]>) -> Result<Step, Stop> {
-        if let Projector::Broken(reason) = &self.projector {
-            return Err(Stop { reason: reason.clone(), pause: None });
-        }
         let Some(Run { events, ends, .. }) = self.read(limit).await? else { return Ok(Step::NoTopic) };
         // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
@@ -289,10 +294,10 @@ impl Runner {
 
     async fn apply(&mut self, events: Vec<Event>) -> Result<Batch, Stop> {
         match &self.projector {
-            Projector::Broken(reason) => Err(Stop { reason: reason.clone(), pause: None }),
+            Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild))),
             Projector::Code(code) => {
-                let batch = by_code(code, events, &*self.hub.documents, self.rebuild).await;
+                let batch = by_code(code, events, &self.hub, self.rebuild).await;
                 batch.map_err(|error| {
                     // Of what was taken, nothing is under way.
                     self.lanes.go_back();
@@ -400,7 +405,7 @@ impl Runner {
             return Err(error.into());
         }
         match self.projector {
-            Projector::Plan(_) | Projector::Broken(_) => pieces.rest.push(after),
+            Projector::Plan(_) | Projector::Halted(_) => pieces.rest.push(after),
             // What it did after this event may rest on what it has read of it: that is done again.
             Projector::Code(_) if !after.applied.is_empty() || !pieces.rest.is_empty() => {
                 (pieces.rest, pieces.whole) = (Vec::new(), false);

@@ -1,10 +1,10 @@
 //! Projections in Rust: for reducers that read before they write, with the same guarantee.
 
 use crate::hub::Outgoing;
+use crate::layers::Checks;
 use async_trait::async_trait;
 use prombus_core::{
-    Append, DocumentWrite, Documents, Event, Json, NewEvent, Owner, Placement, ReadError, TopicName,
-    Versioning, WriteOp, document,
+    Append, DocumentWrite, Documents, Event, Json, Owner, ReadError, TopicName, Versioning, WriteOp, document,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,6 +61,8 @@ pub(super) struct Scope<'a> {
     pub documents: &'a dyn Documents,
     pub owner: &'a Owner,
     pub collections: &'a [Arc<str>],
+    /// What is asked of events that are published.
+    pub checks: &'a Checks,
     /// Where documents of a collection are read and written, while it is made anew.
     pub target: fn(&str) -> Arc<str>,
     /// Whether events are published at all.
@@ -176,16 +178,20 @@ impl Tx<'_> {
         self.write(collection, key, WriteOp::Delete).await
     }
 
-    /// Publishes an event, caused by the one that is applied. A rebuild publishes nothing.
-    pub fn publish(&mut self, topic: &TopicName, outgoing: Outgoing) {
-        if !self.scope.publishes {
-            return;
-        }
-        let Outgoing { event, partition, expect } = outgoing;
+    /// Publishes an event, caused by the one that is applied. It is checked as every publish is: a topic of the hub's
+    /// own, an event over `limits.event_bytes`, or a partition beside a key is a failure. A rebuild publishes nothing.
+    ///
+    /// A projection that publishes to the topic that it reads, by itself or through others, never comes to an end: the
+    /// hub refuses circles of changefeeds, and cannot see this one.
+    pub fn publish(&mut self, topic: &TopicName, outgoing: Outgoing) -> Result<(), ProjectFailure> {
+        let mut append = outgoing.to(topic.clone());
         let cause = || Json::from_stored(format!("[\"{}\"]", self.event.id).into());
-        let event = NewEvent { caused_by: Some(event.caused_by.clone().unwrap_or_else(cause)), ..event };
-        let placement = partition.map_or(Placement::Auto, Placement::Named);
-        self.pending.publishes.push(Append { topic: topic.clone(), placement, expect, event });
+        append.event.caused_by.get_or_insert_with(cause);
+        self.scope.checks.check_one(&append).map_err(|error| ProjectFailure(error.to_string()))?;
+        if self.scope.publishes {
+            self.pending.publishes.push(append);
+        }
+        Ok(())
     }
 }
 

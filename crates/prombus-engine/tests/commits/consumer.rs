@@ -2,7 +2,7 @@
 
 use crate::stage::{LONG, Stage, outgoing};
 use prombus_core::{Json, TopicName, WriteOp};
-use prombus_engine::commits::{CommitRefused, CommitRequest, CommitWrite};
+use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, CommitWrite};
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupName, LeaseToken, OptionsPatch, Pull, SettleCall,
 };
@@ -83,6 +83,7 @@ pub fn inc(collection: &str, key: &str, amounts: Value) -> CommitWrite {
 /// A commit of these acks that also counts itself, and tells of it.
 pub fn request(acks: &[LeaseToken]) -> CommitRequest {
     CommitRequest {
+        caller: None,
         commit_id: None,
         acks: acks.to_vec(),
         writes: vec![inc("done", "all", json!({"n": acks.len()}))],
@@ -96,6 +97,6 @@ pub async fn outcome(s: &Stage) -> (u64, usize) {
     (counted, s.events(&crate::stage::topic_name("out")).await.len())
 }
 
-pub fn is_spent(answer: &Result<Json, CommitRefused>, lease: LeaseToken) -> bool {
+pub fn is_spent(answer: &Result<CommitAnswer, CommitRefused>, lease: LeaseToken) -> bool {
     matches!(answer, Err(CommitRefused::LeaseExpired(spent)) if *spent == lease)
 }

@@ -36,6 +36,12 @@ behaviours! {
         a_commit_that_failed_can_be_made_again
         a_lost_answer_is_found_again
         an_id_is_forgotten_after_a_day
+        an_id_stands_for_one_request
+        of_different_requests_with_one_id_at_once_one_happens
+        callers_do_not_share_ids
+        a_clock_that_is_set_forgets_no_id
+        a_receipt_of_an_earlier_build_is_passed_over
+        a_commit_of_very_many_events_has_an_id_too
         a_commit_without_acks_needs_no_group;
 }
 

@@ -64,6 +64,10 @@ impl Clock for WallClock {
     fn now_ms(&self) -> u64 {
         (START_MS + *self.stepped_ms.lock() + self.elapsed().as_millis() as i64) as u64
     }
+
+    fn steady_ms(&self) -> u64 {
+        self.elapsed().as_millis() as u64
+    }
 }
 
 /// A store whose calls take time, so that everything can happen in between, and that refuses some.

@@ -5,7 +5,8 @@ use crate::support::switch::Refusal;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::collection::Index;
-use prombus_core::{CommitError, Event, FieldPath, TopicName};
+use prombus_core::{CommitError, Event, FieldPath, Partition, TopicName};
+use prombus_engine::Outgoing;
 use prombus_engine::collections::CollectionSettings;
 use prombus_engine::projection;
 use prombus_engine::projections::{CodeSetup, Project, ProjectFailure, ProjectionError, ProjectionState, Tx};
@@ -113,7 +114,12 @@ impl Project for Obedient {
             tx.put("mails", &format!("m{n}"), &json!({"mail": mail})).await?;
         }
         if payload["tell"] == json!(true) {
-            tx.publish(&topic_name("told"), outgoing(Some("k"), &json!({"n": n, "seen": seen + 1})));
+            tx.publish(&topic_name("told"), outgoing(Some("k"), &json!({"n": n, "seen": seen + 1})))?;
+        }
+        if let Some(to) = payload["publish"]["to"].as_str() {
+            let text = "x".repeat(payload["publish"]["bytes"].as_u64().unwrap_or_default() as usize);
+            let partition = payload["publish"]["partition"].as_u64().map(|n| Partition(n as u32));
+            tx.publish(&topic_name(to), Outgoing { partition, ..outgoing(Some("k"), &json!(text)) })?;
         }
         match payload["do"].as_str() {
             Some("fail") => Err(ProjectFailure::new("it was asked to fail")),
@@ -233,4 +239,56 @@ pub async fn a_store_that_cannot_be_read_is_waited_for(s: Stage) {
     assert_eq!(s.caught_up("p").await.errors, 0);
     assert_eq!(s.field("seen", "a", "n").await, json!(100));
     assert!(s.letters(&topic).await.is_empty());
+}
+
+pub async fn what_is_published_is_checked_as_every_publish_is(s: Stage) {
+    s.topic("told", 4).await;
+    let refused = [
+        (json!({"to": "dlq.orders"}), "belongs to the hub itself"),
+        (json!({"to": "system.x"}), "belongs to the hub itself"),
+        (json!({"to": "told", "bytes": 2 << 20}), "limits.event_bytes"),
+        (json!({"to": "told", "partition": 0}), "either a key or a partition"),
+    ];
+    let payloads = (0..).zip(&refused).map(|(n, (publish, _))| json!({"n": n, "publish": publish}));
+    let good = json!({"n": 9, "publish": {"to": "told", "bytes": 10}});
+    let (topic, _) = obey(&s, payloads.chain([good])).await;
+    s.caught_up("p").await;
+    let letters = s.letters(&topic).await;
+    assert_eq!(letters.len(), refused.len());
+    for (letter, (publish, why)) in letters.iter().zip(&refused) {
+        let letter = letter.payload.to_value().expect("JSON");
+        assert!(letter["err"].as_str().is_some_and(|err| err.contains(why)), "{publish}: {letter}");
+    }
+    let told = s.events(&topic_name("told")).await;
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].partition, prombus_core::hashing::partition_of(b"k", 4));
+    for own in ["dlq.orders", "system.x"] {
+        assert_eq!(s.hub.topic(&topic_name(own)).await.expect("an answer"), None, "{own}");
+    }
+    assert_eq!(s.field("c", "all", "n").await, json!(1), "what else they did is taken back");
+}
+
+pub async fn code_closes_no_circle_either(s: Stage) {
+    s.put("p", with_feed("x", "c", "y")).await;
+    let run = |name: &'static str, feed: &str| {
+        let settings =
+            CollectionSettings { changefeed: Some(topic_name(feed)), ..CollectionSettings::default() };
+        let (topic, project) = (topic_name("y"), Arc::new(Obedient::default()));
+        let setup = CodeSetup { topic, collections: vec![(format!("of_{name}"), settings)], project };
+        s.hub.projections().run_code(name, setup)
+    };
+    for (feed, why) in [("x", "collection of_q, topic x"), ("y", "topic y"), ("dlq.x", "hub's own")] {
+        let refused = run("q", feed).await;
+        let Err(ProjectionError::Bad(message)) = refused else { panic!("{feed}: {refused:?}") };
+        assert!(message.contains(why), "{message}");
+    }
+    run("q", "z").await.expect("it leads elsewhere");
+    let refused = s.try_put("r", with_feed("z", "d", "x")).await;
+    assert!(matches!(refused, Err(ProjectionError::Bad(_))), "{refused:?}");
+}
+
+fn with_feed(topic: &str, collection: &str, feed: &str) -> Value {
+    let mut definition = changelog(topic, collection);
+    definition["changefeed"] = json!(feed);
+    definition
 }

@@ -295,14 +295,12 @@ pub async fn a_closed_hub_takes_no_projections(s: Stage) {
     assert!(matches!(refused, Err(ProjectionError::Read(_))), "{refused:?}");
 }
 
-/// Puts something else in the place of what is stored of the projection `p`.
-async fn store(s: &Stage, record: &Value) {
+/// Puts something else in the place of what is stored of a projection, as an earlier build might have.
+async fn store(s: &Stage, name: &str, record: &Value) {
     let collection = collection::internal_name("hub", "projections");
-    let write = DocumentWrite::new(&collection, "p", WriteOp::Set(Json::from_value(record)));
-    s.log
-        .commit(Arc::new(Commit { documents: vec![write], ..Commit::default() }))
-        .await
-        .expect("it is stored");
+    let write = DocumentWrite::new(&collection, name, WriteOp::Set(Json::from_value(record)));
+    let commit = Commit { documents: vec![write], ..Commit::default() };
+    s.log.commit(Arc::new(commit)).await.expect("it is stored");
 }
 
 pub async fn a_definition_that_compiles_no_more_stands_still(s: Stage) {
@@ -311,7 +309,7 @@ pub async fn a_definition_that_compiles_no_more_stands_still(s: Stage) {
     s.publish(&topic, [("x", both(1))]).await;
     s.caught_up("p").await;
     let old = with(changelog("t", "c"), "key", json!("of_an_earlier.build("));
-    store(&s, &json!({"definition": old, "made": changelog("t", "c")})).await;
+    store(&s, "p", &json!({"definition": old, "made": changelog("t", "c")})).await;
     let mut s = s.restart().await;
     for round in 0..2 {
         s.publish(&topic, [("y", both(2))]).await;
@@ -337,10 +335,103 @@ pub async fn a_definition_that_compiles_no_more_can_be_deleted(s: Stage) {
     s.topic("t", 1).await;
     s.put("p", changelog("t", "c")).await;
     let old = with(changelog("t", "c"), "tombstone", json!("of_an_earlier.build("));
-    store(&s, &json!({"definition": old, "made": old})).await;
+    store(&s, "p", &json!({"definition": old, "made": old})).await;
     let s = s.restart().await;
     s.hub.projections().delete("p").await.expect("it can be deleted");
     let s = s.restart().await;
     assert!(s.hub.projections().list().await.expect("a list").is_empty());
     assert!(s.log.collection("c").await.expect("collections").is_none());
+}
+
+fn fed(topic: &str, collection: &str, feed: &str) -> Value {
+    with(changelog(topic, collection), "changefeed", json!(feed))
+}
+
+#[track_caller]
+fn is_circle(refused: Result<ProjectionStatus, ProjectionError>, way: &str) {
+    let Err(ProjectionError::Bad(message)) = refused else { panic!("{refused:?}") };
+    assert!(message.ends_with(way), "{message}");
+}
+
+pub async fn a_circle_of_changefeeds_is_refused(s: Stage) {
+    let x = s.topic("x", 1).await;
+    s.put("p", fed("x", "c", "y")).await;
+    let way = "topic y, projection \"q\", collection d, topic x, projection \"p\", collection c, topic y";
+    is_circle(s.try_put("q", fed("y", "d", "x")).await, way);
+    assert_eq!(s.hub.collections().get("d").await.expect("readable"), None, "nothing was made");
+    s.put("q", fed("y", "d", "z")).await;
+    s.put(
+        "r",
+        json!({"topic": "z", "write": [
+            {"collection": "e", "key": "event.key", "inc": {"n": "1"}, "changefeed": "end"},
+            {"collection": "f", "key": "event.key", "inc": {"n": "1"}},
+        ]}),
+    )
+    .await;
+    let closing = json!({"topic": "z", "write": [
+        {"collection": "e", "key": "event.key", "inc": {"n": "1"}, "changefeed": "end"},
+        {"collection": "f", "key": "event.key", "inc": {"n": "1"}, "changefeed": "x"},
+    ]});
+    is_circle(s.try_put("r", closing).await, "collection d, topic z");
+    // What was there goes on, to its end.
+    s.publish(&x, [("k", json!({"a": 1}))]).await;
+    let ended = async {
+        while s.events(&topic_name("end")).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, ended).await.expect("it comes to the end");
+    assert_eq!(s.events(&x).await.len(), 1);
+}
+
+pub async fn a_circle_that_is_stored_stands_still(s: Stage) {
+    let x = s.topic("x", 1).await;
+    s.topic("y", 1).await;
+    s.put("p", fed("x", "c", "y")).await;
+    s.put("q", changelog("y", "d")).await;
+    store(&s, "q", &json!({"definition": fed("y", "d", "x"), "made": fed("y", "d", "x")})).await;
+    let s = s.restart().await;
+    let status = s.status("q").await;
+    let ProjectionState::Stopped(reason) = &status.state else { panic!("{status:?}") };
+    assert!(reason.contains("projection \"p\", collection c, topic y"), "{reason}");
+    s.publish(&x, [("k", json!({"a": 1}))]).await;
+    s.caught_up("p").await;
+    assert_eq!((s.events(&x).await.len(), s.status("q").await.lag), (1, 1));
+    let refused = s.hub.projections().rebuild("q", false).await;
+    assert!(matches!(refused, Err(ProjectionError::Bad(_))), "{refused:?}");
+    let same = s.put("q", fed("y", "d", "x")).await;
+    assert!(matches!(same.state, ProjectionState::Stopped(_)), "{same:?}");
+    // Once the circle is gone, it goes on.
+    s.put("p", changelog("x", "c")).await;
+    s.put("q", fed("y", "d", "x")).await;
+    s.caught_up("q").await;
+    assert_eq!((s.field("d", "k", "a").await, s.events(&x).await.len()), (json!(1), 2));
+    store(&s, "p", &json!({"definition": fed("x", "c", "y"), "made": fed("x", "c", "y")})).await;
+    let s = s.restart().await;
+    assert!(matches!(s.status("q").await.state, ProjectionState::Stopped(_)));
+    s.hub.projections().delete("q").await.expect("it can be deleted");
+}
+
+pub async fn a_change_that_is_too_large_to_be_told_is_a_dead_letter(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    s.put("p", json!({"topic": "t", "retries": 0, "write": [
+        {"collection": "c", "key": "event.payload.k", "merge": "event.payload", "changefeed": "c.changed"},
+    ]}))
+    .await;
+    let large = |k: &str, field: &str| json!({"k": k, field: "x".repeat(600_000)});
+    let events = [large("a", "one"), large("b", "one"), large("a", "two"), large("b", "one")];
+    for event in events {
+        s.publish(&topic, [("key", event)]).await;
+    }
+    s.publish(&topic, [("key", json!({"k": "a", "three": 3}))]).await;
+    s.caught_up("p").await;
+    let letters = s.letters(&topic).await;
+    let letter = letters[0].payload.to_value().expect("JSON");
+    assert!(
+        letter["err"].as_str().is_some_and(|err| err.contains("limits.event_bytes")),
+        "{}",
+        letter["err"]
+    );
+    assert_eq!((letters.len(), &letter["original"]["offset"]), (1, &json!(2)));
+    assert_eq!((s.field("c", "a", "two").await, s.field("c", "a", "three").await), (json!(null), json!(3)));
 }

@@ -63,7 +63,10 @@ behaviours! {
         changes_at_once_come_one_after_another
         a_closed_hub_takes_no_projections
         a_definition_that_compiles_no_more_stands_still
-        a_definition_that_compiles_no_more_can_be_deleted;
+        a_definition_that_compiles_no_more_can_be_deleted
+        a_circle_of_changefeeds_is_refused
+        a_circle_that_is_stored_stands_still
+        a_change_that_is_too_large_to_be_told_is_a_dead_letter;
     rebuilds:
         a_rebuild_gives_the_same_to_the_byte
         events_keep_coming_during_a_rebuild
@@ -83,6 +86,8 @@ behaviours! {
         a_failure_takes_back_that_event_only
         what_came_after_a_refused_event_is_done_again
         what_is_published_is_there_with_the_documents
+        what_is_published_is_checked_as_every_publish_is
+        code_closes_no_circle_either
         code_and_definitions_keep_apart
         a_store_that_cannot_be_read_is_waited_for;
 }

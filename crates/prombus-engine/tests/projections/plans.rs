@@ -53,7 +53,7 @@ fn told(op: &WriteOp) -> String {
         WriteOp::Inc(body) => format!("inc {body:?}"),
         WriteOp::Update { set, inc } => format!("set {} inc {}", json!(set), json!(inc)),
         WriteOp::Delete => "delete".to_owned(),
-        WriteOp::Receipt => "receipt".to_owned(),
+        WriteOp::Receipt(_) => "receipt".to_owned(),
     }
 }
 

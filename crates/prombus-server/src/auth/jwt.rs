@@ -5,7 +5,7 @@
 
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
-use super::{Caller, Refusal, Secret};
+use super::{Caller, Known, Refusal, Secret, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
@@ -85,8 +85,9 @@ struct Head {
 struct Claims {
     exp: Option<f64>,
     /// One, and not a list of which one is right.
-    #[serde(rename = "iss")]
-    _iss: Option<String>,
+    iss: Option<String>,
+    /// A text by the standard, and sometimes a number all the same.
+    sub: Option<serde_json::Value>,
     scopes: Option<Vec<String>>,
     policy: Option<Policy>,
 }
@@ -147,7 +148,8 @@ impl Jwt {
         validation.algorithms = vec![key.algorithm];
         let claims: Claims =
             decode(token, &key.key, &validation).map_err(|error| refusal(error.kind()))?.claims;
-        let caller = Caller::new(claims.rules()?, claims.until()?);
+        let caller =
+            Caller::new(Known { rules: claims.rules()?, until: claims.until()?, name: claims.name() });
         self.remember(token, &caller, &keys);
         Ok(caller)
     }
@@ -240,6 +242,12 @@ fn refusal(error: &jsonwebtoken::errors::ErrorKind) -> Refusal {
 }
 
 impl Claims {
+    /// What tells subjects apart, each being one of its issuer.
+    fn name(&self) -> Option<String> {
+        let subject = self.sub.as_ref()?.to_string();
+        Some(caller_name("sub", [self.iss.as_deref().unwrap_or_default(), &subject]))
+    }
+
     fn rules(&self) -> Result<Rules, Refusal> {
         let mut rules = Rules::default();
         for scope in self.scopes.iter().flatten() {

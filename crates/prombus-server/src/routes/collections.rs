@@ -75,11 +75,13 @@ pub(crate) async fn put(
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
     let settings = settings(parse_optional(&body)?)?;
+    let name = names.collection()?;
     if let Some(topic) = &settings.changefeed {
-        // Its events come from whoever sets this up.
+        // It carries what the collection holds to another place, in the caller's name.
+        caller.check(Ask { action: Action::Read, topic: name, group: None })?;
         caller.check(Ask { action: Action::Publish, topic: topic.as_str(), group: None })?;
     }
-    let (state, made) = app.hub()?.collections().put(names.collection()?, settings).await?;
+    let (state, made) = app.hub()?.collections().put(name, settings).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &shown(&state)))
 }

@@ -63,10 +63,15 @@ pub(crate) async fn visible_to(caller: &Caller, hub: &Hub) -> Result<Vec<Project
     Ok(visible.map(shown).collect())
 }
 
-/// Whoever changes a projection changes what its collections hold.
-fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
+/// Whoever removes a projection must be allowed to set up all that it touches.
+fn check_removal(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
     caller.check(admin(status.definition.topic.as_str()))?;
     status.collections.iter().try_for_each(|name| caller.check(admin(name)))
+}
+
+/// Whoever changes or rebuilds a projection has it move its events once more.
+fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
+    check_names(caller, &status.definition, status.collections.iter().map(String::as_str))
 }
 
 /// `GET /v1/projections`.
@@ -105,7 +110,10 @@ pub(crate) async fn put(
     let definition = parse(name, &body)?;
     check_definition(&caller, &definition)?;
     match projections.get(name).await {
-        Ok(before) => check_change(&caller, &before)?,
+        Ok(before) => {
+            check_change(&caller, &before)?;
+            check_new_feeds(&caller, &before.definition, &definition)?;
+        }
         Err(ProjectionError::NotFound(_)) => {}
         Err(error) => return Err(error.into()),
     }
@@ -129,18 +137,37 @@ fn parse(name: &str, body: &[u8]) -> Result<Definition, ApiError> {
 
 /// What a definition reads, writes and publishes must be the caller's to set up.
 fn check_definition(caller: &Caller, definition: &Definition) -> Result<(), ApiError> {
-    caller.check(admin(definition.topic.as_str()))?;
+    let written = definition.write.iter().map(|write| &write.collection);
+    check_names(caller, definition, definition.collection.iter().chain(written).map(String::as_str))
+}
+
+/// A projection carries what its topic holds to where others may read it, and does so in the caller's name: the caller
+/// must be allowed to read it there, and to write it here.
+fn check_names<'a>(
+    caller: &Caller,
+    definition: &Definition,
+    mut collections: impl Iterator<Item = &'a str>,
+) -> Result<(), ApiError> {
+    let topic = definition.topic.as_str();
+    caller.check(admin(topic))?;
+    caller.check(Ask { action: Action::Read, topic, group: None })?;
+    let publish = |topic| caller.check(Ask { action: Action::Publish, topic, group: None });
+    collections.try_for_each(|name| caller.check(admin(name)).and_then(|()| publish(name)))?;
+    feeds(definition).try_for_each(|(_, topic)| publish(topic.as_str()))
+}
+
+/// The changefeeds of a definition, with their collections.
+fn feeds(definition: &Definition) -> impl Iterator<Item = (&str, &TopicName)> {
+    let own = definition.collection.as_deref().zip(definition.changefeed.as_ref());
     let written = definition.write.iter();
-    let collections = definition.collection.iter().chain(written.clone().map(|write| &write.collection));
-    for name in collections {
-        caller.check(admin(name))?;
-    }
-    let changefeeds =
-        definition.changefeed.iter().chain(written.filter_map(|write| write.changefeed.as_ref()));
-    for topic in changefeeds.map(TopicName::as_str) {
-        caller.check(Ask { action: Action::Publish, topic, group: None })?;
-    }
-    Ok(())
+    own.into_iter()
+        .chain(written.filter_map(|write| Some((write.collection.as_str(), write.changefeed.as_ref()?))))
+}
+
+/// A changefeed that a projection gets later also tells what its collection holds already.
+fn check_new_feeds(caller: &Caller, before: &Definition, definition: &Definition) -> Result<(), ApiError> {
+    let mut new = feeds(definition).filter(|feed| !feeds(before).any(|known| known == *feed));
+    new.try_for_each(|(topic, _)| caller.check(Ask { action: Action::Read, topic, group: None }))
 }
 
 /// `DELETE /v1/projections/{name}`.
@@ -152,7 +179,7 @@ pub(crate) async fn delete(
 ) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
     let (projections, name) = (app.hub()?.projections(), names.get("name"));
-    check_change(&caller, &projections.get(name).await?)?;
+    check_removal(&caller, &projections.get(name).await?)?;
     projections.delete(name).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -253,13 +280,34 @@ mod tests {
 
     #[test]
     fn whoever_sets_one_up_needs_its_topic_its_collections_and_its_changefeeds() {
-        let may = |scopes: &[&str]| check_definition(&caller(scopes), &definition()).is_ok();
-        assert!(may(&["admin:*", "publish:b.changed"]) && may(&["*:**"]));
-        assert!(!may(&["admin:t", "admin:a", "publish:**"]), "and not one collection only");
-        assert!(!may(&["admin:a", "admin:b", "publish:**"]), "nor without the topic");
-        assert!(!may(&["admin:**"]), "nor without the topic that it publishes to");
-        let change =
-            |scopes: &[&str]| check_change(&caller(scopes), &status(ProjectionState::Running)).is_ok();
-        assert!(change(&["admin:*"]) && !change(&["admin:t", "admin:a"]) && !change(&["admin:a", "admin:b"]));
+        let running = status(ProjectionState::Running);
+        let needed =
+            ["admin:t", "read:t", "admin:a", "publish:a", "admin:b", "publish:b", "publish:b.changed"];
+        let may = |scopes: &[&str]| {
+            let caller = caller(scopes);
+            let may = check_definition(&caller, &definition()).is_ok();
+            assert_eq!(check_change(&caller, &running).is_ok(), may, "a change needs the same");
+            may
+        };
+        assert!(may(&needed) && may(&["*:**"]));
+        for lacking in needed {
+            let others: Vec<&str> = needed.into_iter().filter(|scope| *scope != lacking).collect();
+            assert!(!may(&others), "without {lacking}");
+        }
+        let remove = |scopes: &[&str]| check_removal(&caller(scopes), &running).is_ok();
+        assert!(remove(&["admin:*"]) && !remove(&["admin:t", "admin:a"]) && !remove(&["admin:a", "admin:b"]));
+    }
+
+    #[test]
+    fn a_changefeed_that_is_added_needs_to_read_the_collection() {
+        let mut before = definition();
+        let add = |before: &Definition, scopes: &[&str]| {
+            check_new_feeds(&caller(scopes), before, &definition()).is_ok()
+        };
+        assert!(add(&before, &["admin:**"]), "the same one is not added");
+        before.write[1].changefeed = None;
+        assert!(!add(&before, &["admin:**", "read:t"]) && add(&before, &["read:b"]));
+        before.write[1].changefeed = TopicName::parse("elsewhere").ok();
+        assert!(!add(&before, &["admin:**", "read:t"]), "another one is");
     }
 }

@@ -180,7 +180,7 @@ impl EventLog for HttpLog {
         if self.closed.load(Ordering::SeqCst) {
             return Err(CommitError::Unavailable("the adapter is closed".into()));
         }
-        let Commit { config, events, documents, cursors } = &*commit;
+        let Commit { config, events, documents, cursors, limits: _ } = &*commit;
         if !documents.is_empty() || !cursors.is_empty() {
             return Err(unsayable());
         }

@@ -134,6 +134,7 @@ impl Model {
             events: proposal.events.iter().map(|event| self.append_for(store, event)).collect(),
             documents: proposal.documents.clone(),
             cursors: proposal.cursors.iter().map(|planned| self.move_for(store, planned)).collect(),
+            ..Commit::default()
         }
     }
 

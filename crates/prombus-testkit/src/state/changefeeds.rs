@@ -4,13 +4,18 @@ use super::{collection, commit, delete, inc, put, set, wrote};
 use crate::Subject;
 use crate::build::{event, json, partitions, producer_id, topic};
 use crate::subject::{must, refusal};
+use prombus_core::document::WriteError;
 use prombus_core::hashing::partition_of;
 use prombus_core::{
-    CollectionConfig, Commit, DocumentWrite, Event, Json, Offset, TopicConfig, TopicName, Versioning, WriteOp,
+    CollectionConfig, Commit, CommitError, CommitLimits, ConfigChange, DocumentWrite, Event, Json, Offset,
+    TopicName, Versioning, WriteOp,
 };
 
 async fn feed(s: &Subject, name: &str) -> TopicName {
     let topic = topic(name);
+    if !is_there(s, &topic).await {
+        s.create(name, partitions(1)).await;
+    }
     let config = CollectionConfig { changefeed: Some(topic.clone()), ..CollectionConfig::default() };
     let revision = collection(s, "c").await.map_or(0, |state| state.revision);
     must(s.configure(put("c", revision, config)).await, "a collection can have a changefeed");
@@ -33,7 +38,6 @@ async fn is_there(s: &Subject, topic: &TopicName) -> bool {
 /// Puts and deletes are told under the key, as readers see them, with their cause, and are nobody's receipt.
 pub async fn a_changefeed_tells_of_puts_and_deletes(s: Subject) {
     let topic = feed(&s, "changes").await;
-    assert!(!is_there(&s, &topic).await, "the topic is made when there is something to tell");
     let put = DocumentWrite {
         ts: 7,
         cause: Some(producer_id(1)),
@@ -67,11 +71,57 @@ pub async fn a_changefeed_tells_of_puts_and_deletes(s: Subject) {
     let cause = |n| Some(json(&format!("[\"{}\"]", producer_id(n))));
     assert_eq!(causes, [cause(1), None, cause(2)], "with the event that caused it");
     s.assert_holds(&other, 0, &["1"]).await;
-    assert_eq!(
-        s.topic(&topic).await.config,
-        TopicConfig::default(),
-        "a topic that is made has the usual settings"
+}
+
+/// Whoever commits makes the topics of changefeeds, with the settings that they are to have, and hears which are needed.
+pub async fn a_changefeed_needs_its_topic(s: Subject) {
+    let config = |feed| CollectionConfig { changefeed: Some(topic(feed)), ..CollectionConfig::default() };
+    must(
+        s.configure(put("c", 0, config("changes.c"))).await,
+        "a changefeed can be set before its topic is there",
     );
+    must(
+        s.configure(put("d", 0, config("changes.d"))).await,
+        "a changefeed can be set before its topic is there",
+    );
+    wrote(&s, vec![delete("none")]).await;
+    let both = || vec![set("a", "{}"), super::write("d", "a", WriteOp::Set(json("{}"))), set("b", "{}")];
+    let error = refusal(commit(&s, both()).await);
+    let missing = ["changes.c", "changes.d"].map(topic).to_vec();
+    assert_eq!(error, CommitError::ChangefeedsNotFound(missing.clone()), "each is named once");
+    assert_eq!(s.document("c", "a").await, None, "nothing has happened");
+    let make = |name: &TopicName| ConfigChange::CreateTopic { name: name.clone(), config: partitions(3) };
+    let config = missing.iter().map(make).collect();
+    let with_topics = Commit { config, documents: both(), ..Commit::default() };
+    must(s.commit(with_topics).await, "they can be made by the same commit");
+    assert_eq!((told(&s, &missing[0]).await.len(), told(&s, &missing[1]).await.len()), (2, 1));
+    s.delete(&missing[1]).await;
+    assert_eq!(
+        refusal(commit(&s, both()).await),
+        CommitError::ChangefeedsNotFound(vec![missing[1].clone()]),
+        "a topic that was deleted is not there either"
+    );
+}
+
+/// What a changefeed tells is no larger than the commit allows, and what does not fit does not happen.
+pub async fn a_change_must_fit_into_an_event(s: Subject) {
+    const LIMIT: usize = 1_000;
+    let topic = feed(&s, "changes.large").await;
+    let limits = CommitLimits { event_bytes: LIMIT, ..CommitLimits::default() };
+    let write = |key: &str, text: usize| set(key, &format!("{{\"a\":\"{}\"}}", "x".repeat(text)));
+    let limited = |documents| s.commit(Commit { documents, limits, ..Commit::default() });
+    let error = refusal(limited(vec![write("a", 10), write("b", LIMIT)]).await);
+    let CommitError::BadWrite { index, key, error } = error else { panic!("{error}") };
+    assert_eq!((index, key.as_str()), (1, "b"));
+    assert!(matches!(error, WriteError::ChangeTooLarge { limit: LIMIT, bytes } if bytes > LIMIT), "{error}");
+    assert!(
+        s.document("c", "a").await.is_none() && told(&s, &topic).await.is_empty(),
+        "nothing has happened"
+    );
+    must(limited(vec![write("a", LIMIT - 200), delete("b")]).await, "what fits happens");
+    wrote(&s, vec![write("b", LIMIT)]).await;
+    must(limited(vec![delete("b")]).await, "that it is gone always fits");
+    assert_eq!(told(&s, &topic).await.len(), 3);
 }
 
 /// What changes nothing is not told: a delete of what is not there, an old version, a commit that is refused.
@@ -79,7 +129,7 @@ pub async fn a_changefeed_tells_only_of_changes(s: Subject) {
     let topic = feed(&s, "changes.only").await;
     wrote(&s, vec![delete("none")]).await;
     refusal(commit(&s, vec![set("a", "{}"), set("a", "[]")]).await);
-    assert!(!is_there(&s, &topic).await, "there is nothing to tell");
+    assert!(told(&s, &topic).await.is_empty(), "there is nothing to tell");
     let newer = |revision| DocumentWrite { versioning: Versioning::Newer(revision), ..set("a", "{}") };
     wrote(&s, vec![newer(5), newer(4), newer(5)]).await;
     wrote(&s, vec![delete("a"), delete("a")]).await;
@@ -122,10 +172,7 @@ pub async fn a_changefeed_goes_to_the_topic_that_is_there(s: Subject) {
 pub async fn a_change_and_its_telling_are_one(s: Subject) {
     let topic = feed(&s, "changes.one").await;
     for n in 0..20u64 {
-        let event_before = match is_there(&s, &topic).await {
-            true => s.latest(&topic, "a").await.map(|event| event.offset),
-            false => None,
-        };
+        let event_before = s.latest(&topic, "a").await.map(|event| event.offset);
         assert_eq!(event_before, n.checked_sub(1).map(Offset), "each change is told once");
         wrote(&s, vec![super::write("c", "a", WriteOp::Inc(json(r#"{"n":1}"#)))]).await;
         let latest = s.latest(&topic, "a").await.map(|event| event.payload);

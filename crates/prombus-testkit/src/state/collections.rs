@@ -8,7 +8,8 @@ use crate::Subject;
 use crate::build::{event, json, partitions};
 use crate::subject::{must, refusal};
 use prombus_core::{
-    CollectionConfig, Commit, CommitError, ConfigChange, DocumentWrite, Owner, ScanRequest, WriteOp,
+    CollectionConfig, Commit, CommitError, CommitLimits, ConfigChange, DocumentWrite, Owner, ScanRequest,
+    WriteOp,
 };
 use std::sync::Arc;
 
@@ -193,4 +194,33 @@ pub async fn a_refused_collection_takes_all_with_it(s: Subject) {
         assert_eq!(keys_of(&s, all("c")).await, ["a"], "none is written ({what})");
         s.assert_holds(&topic, 0, &[]).await;
     }
+}
+
+/// There are no more collections than the commit allows, whoever makes them; those of the hub's own do not count.
+pub async fn there_are_only_so_many_collections(s: Subject) {
+    let limits = CommitLimits { collections: 3, ..CommitLimits::default() };
+    let write = |name: &str| super::write(name, "k", WriteOp::Set(json("{}")));
+    let limited = |config: Vec<ConfigChange>, names: &[&str]| {
+        let documents = names.iter().map(|name| write(name)).collect();
+        s.commit(Commit { config, documents, limits, ..Commit::default() })
+    };
+    must(
+        limited(Vec::new(), &["hub~a", "hub~b", "hub~c", "hub~d", "one"]).await,
+        "the hub's own do not count",
+    );
+    let too_many = CommitError::TooManyCollections { limit: 3 };
+    assert_eq!(refusal(limited(Vec::new(), &["two", "one", "three", "four"]).await), too_many);
+    assert!(collection(&s, "two").await.is_none(), "nothing has happened");
+    let made = put("two", 0, CollectionConfig::default());
+    must(limited(vec![made], &["three", "two"]).await, "there is room for those");
+    assert_eq!(refusal(limited(Vec::new(), &["four"]).await), too_many);
+    assert_eq!(refusal(limited(vec![put("four", 0, CollectionConfig::default())], &[]).await), too_many);
+    must(
+        limited(vec![put("two", 1, CollectionConfig::default())], &["one", "hub~e"]).await,
+        "those are there",
+    );
+    let drop = ConfigChange::DropCollection { name: "two".into() };
+    must(limited(vec![drop], &["four"]).await, "one that goes makes room");
+    wrote(&s, vec![write("more")]).await;
+    assert_eq!(refusal(limited(Vec::new(), &["five"]).await), too_many, "though there are too many already");
 }

@@ -29,6 +29,7 @@ async fn everything(s: &Subject, topic: &TopicName, made: &TopicName) -> Commit 
         events: s.place(topic, [event("1").key("k").id(producer_id(1)), event("2")]).await,
         documents: vec![set("d", "{}"), inc("d", r#"{"n":1}"#)],
         cursors: vec![step(topic, 0)],
+        ..Commit::default()
     }
 }
 

@@ -4,8 +4,8 @@ use super::{all, body, commit, delete, found, keys_of, set, when, write, wrote};
 use crate::Subject;
 use crate::build::{event, json, partitions};
 use crate::subject::{must, refusal};
-use prombus_core::document::WriteError;
-use prombus_core::{Commit, CommitError, Document, DocumentWrite, Json, Versioning, WriteOp};
+use prombus_core::document::{self, WriteError};
+use prombus_core::{Commit, CommitError, Document, DocumentWrite, Json, KeptReceipt, Versioning, WriteOp};
 use serde_json::{Map, Value, json};
 
 async fn revision(s: &Subject, key: &str) -> Option<i64> {
@@ -85,24 +85,37 @@ pub async fn update_sets_and_adds(s: Subject) {
     );
 }
 
-/// A kept receipt has the events and the versions of its own commit.
+/// A kept receipt has the digest that it was given, and the events and the versions of its own commit.
 pub async fn a_receipt_can_be_kept(s: Subject) {
     let topic = s.create("receipts", partitions(1)).await;
     wrote(&s, vec![set("b", "{}")]).await;
     let events = s.place(&topic, [event("1").ts(7), event("2").ts(8)]).await;
-    let documents =
-        vec![set("a", "{}"), set("b", "{}"), delete("none"), write("c~receipts", "id", WriteOp::Receipt)];
+    let keep = write("c~receipts", "id", WriteOp::Receipt(u128::MAX - 6));
+    let documents = vec![set("a", "{}"), set("b", "{}"), delete("none"), keep];
     let receipt = must(s.commit(Commit { events, documents, ..Commit::default() }).await, "it happens");
     assert_eq!(receipt.versions, [1, 2, 0, 1]);
     let s = s.reopened().await;
-    let kept = s.document("c~receipts", "id").await.and_then(|document| document.body.to_value().ok());
-    let event = |n: usize| {
-        let done = &receipt.events[n];
-        json!({"id": done.id, "topic": topic, "partition": done.partition, "offset": done.offset, "ts": done.ts,
-               "durability": "sync", "duplicate": false})
+    let Some(kept) = s.document("c~receipts", "id").await else { panic!("a receipt is kept") };
+    let Some(KeptReceipt { request, receipt: kept }) = KeptReceipt::parse(&kept.body) else {
+        panic!("it can be read")
     };
-    let versions = json!({"c": {"a": 1, "b": 2, "none": 0}});
-    assert_eq!(kept, Some(json!({"events": [event(0), event(1)], "versions": versions})));
+    assert_eq!((request, kept.durability), (u128::MAX - 6, receipt.durability));
+    assert_eq!((kept.events, kept.versions), (receipt.events, vec![1, 2, 0]));
+}
+
+/// A receipt is bounded by its commit, and not by what a document may take.
+pub async fn a_receipt_may_be_larger_than_a_document(s: Subject) {
+    let topic = s.create("receipts.large", partitions(1)).await;
+    // An event takes at least the text of its id.
+    let count = document::MAX_BODY_BYTES / 36 + 1;
+    let events = s.place(&topic, (0..count).map(|_| event("1"))).await;
+    let documents = vec![write("c~receipts", "large", WriteOp::Receipt(7))];
+    let receipt = must(s.commit(Commit { events, documents, ..Commit::default() }).await, "it happens");
+    let s = s.reopened().await;
+    let Some(kept) = s.document("c~receipts", "large").await else { panic!("a receipt is kept") };
+    assert!(kept.body.len() > document::MAX_BODY_BYTES, "{}", kept.body.len());
+    let kept = KeptReceipt::parse(&kept.body).map(|kept| (kept.request, kept.receipt.events));
+    assert_eq!(kept, Some((7, receipt.events)));
 }
 
 /// An etag is another one whenever readers see another document, and only then.

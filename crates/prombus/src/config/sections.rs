@@ -75,6 +75,8 @@ pub struct LimitValues {
     pub future_ts_ms: Option<u64>,
     /// The most topics.
     pub topics: Option<usize>,
+    /// The most collections.
+    pub collections: Option<usize>,
     /// The largest body and the largest frame.
     pub body_bytes: Option<usize>,
     /// The most connections.
@@ -110,7 +112,8 @@ impl ConfigFile {
             return Err(format!("store.part_bytes must be between {least} and {most}"));
         }
         let limits = self.limits.limits();
-        if limits.event_bytes == 0 || limits.commit_bytes == 0 || limits.topics == 0 {
+        let least = [limits.event_bytes, limits.commit_bytes, limits.topics, limits.collections];
+        if least.contains(&0) {
             return Err("limits must be at least 1".into());
         }
         self.limits.validate()?;
@@ -177,6 +180,7 @@ impl LimitValues {
             commit_bytes: self.commit_bytes.unwrap_or(default.commit_bytes),
             future_ts_ms: self.future_ts_ms.unwrap_or(default.future_ts_ms),
             topics: self.topics.unwrap_or(default.topics),
+            collections: self.collections.unwrap_or(default.collections),
         }
     }
 }

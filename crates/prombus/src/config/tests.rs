@@ -32,6 +32,7 @@ fn everything_that_can_be_said_is_understood() {
         commit_bytes = 20
         future_ts_ms = 30
         topics = 40
+        collections = 45
         body_bytes = 50
         connections = 60
         connection_events_per_s = 70
@@ -53,7 +54,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(file.store.part_bytes, Some(1 << 20));
     let limits = file.limits.limits();
     assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
-    assert_eq!((limits.future_ts_ms, limits.topics), (30, 40));
+    assert_eq!((limits.future_ts_ms, limits.topics, limits.collections), (30, 40, 45));
     assert_eq!((file.limits.body_bytes, file.limits.connections), (Some(50), Some(60)));
     assert_eq!((file.limits.connection_events_per_s, file.limits.topic_events_per_s), (Some(70), Some(80)));
     assert_eq!((file.limits.header_timeout_ms, file.limits.body_timeout_ms), (Some(90), Some(100)));

@@ -1,0 +1,309 @@
+//! What is remembered of commits with an id: a document of the hub's own for each, written by the commit itself.
+//!
+//! How long that is goes by the time that hubs have run, and not by the clock, which may be set ahead and back: what
+//! was done a moment ago must not be forgotten for that. That time lies in the documents themselves: a hub goes on from
+//! the latest one, so while it stands still nothing gets older.
+
+use super::{CommitRefused, CommitRequest};
+use crate::bus::Bus;
+use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
+use prombus_core::{
+    Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Json, KeptReceipt, ReadError,
+    Receipt, WriteOp,
+};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::OnceCell;
+use xxhash_rust::xxh3::Xxh3;
+
+/// How long it is remembered what a commit with an id has done.
+const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
+/// How often what is older is removed.
+const SWEEP_EVERY_MS: u64 = 60_000;
+/// So much of it is removed at once.
+const SWEEP_AT_ONCE: usize = 1_000;
+
+/// Where it is remembered.
+fn place() -> Arc<str> {
+    collection::internal_name("hub", "commits")
+}
+
+/// A commit that can be known again.
+#[derive(Debug, Clone)]
+pub(super) struct Name {
+    id: String,
+    /// The key of its document: whose it is, and its id. The length keeps the two apart.
+    key: String,
+    /// The digest of what it asks for.
+    request: u128,
+}
+
+impl Name {
+    /// The name of a request, where it has an id.
+    pub fn of(request: &CommitRequest) -> Option<Self> {
+        let id = request.commit_id.clone()?;
+        let caller = request.caller.as_deref().unwrap_or_default();
+        let key = format!("{}:{caller}{id}", caller.len());
+        Some(Self { id, key, request: digest(request) })
+    }
+}
+
+/// What is known of a name.
+pub(super) struct Recalled {
+    /// What was done by it.
+    pub receipt: Option<Receipt>,
+    /// The version of its document; 0 where there is none.
+    version: u64,
+}
+
+/// What is remembered.
+pub(super) struct Memory {
+    documents: Arc<dyn Documents>,
+    bus: Arc<dyn Bus>,
+    clock: Arc<dyn Clock>,
+    /// The time at which this hub went on, less the steady time of its clock at that moment.
+    ahead_ms: OnceCell<i128>,
+    /// When old receipts were last removed.
+    swept_ms: AtomicU64,
+}
+
+impl Memory {
+    pub fn new(documents: Arc<dyn Documents>, bus: Arc<dyn Bus>, clock: Arc<dyn Clock>) -> Self {
+        Self { documents, bus, clock, ahead_ms: OnceCell::new(), swept_ms: AtomicU64::new(0) }
+    }
+
+    /// The time that hubs have run until now, on from when the first of them began.
+    async fn now_ms(&self) -> Result<u64, ReadError> {
+        let ahead = self.ahead_ms.get_or_try_init(|| async {
+            let began = self.find(Vec::new(), true, 1).await?.pop().map(|last| last.ts);
+            let began = began.unwrap_or_else(|| self.clock.now_ms());
+            Ok::<_, ReadError>(i128::from(began) - i128::from(self.clock.steady_ms()))
+        });
+        let now = ahead.await? + i128::from(self.clock.steady_ms());
+        Ok(u64::try_from(now).unwrap_or_default())
+    }
+
+    /// What was done by a name; an error where it stood for another request.
+    pub async fn recall(&self, name: &Name) -> Result<Recalled, CommitRefused> {
+        let now_ms = self.now_ms().await?;
+        let Some(document) = self.documents.document(&place(), &name.key).await? else {
+            return Ok(Recalled { receipt: None, version: 0 });
+        };
+        let is_fresh = document.ts.saturating_add(REMEMBER_MS) > now_ms;
+        // What makes no sense to this build was done by another one, and cannot be told.
+        let kept = KeptReceipt::parse(&document.body).filter(|_| is_fresh);
+        match kept {
+            Some(kept) if kept.request != name.request => Err(CommitRefused::IdConflict(name.id.clone())),
+            kept => Ok(Recalled { receipt: kept.map(|kept| kept.receipt), version: document.version }),
+        }
+    }
+
+    /// What keeps the receipt of a commit, provided that it was not done meanwhile.
+    pub async fn keep(&self, name: &Name, recalled: &Recalled) -> Result<DocumentWrite, ReadError> {
+        Ok(DocumentWrite {
+            if_version: Some(recalled.version),
+            ts: self.now_ms().await?,
+            ..DocumentWrite::new(&place(), name.key.clone(), WriteOp::Receipt(name.request))
+        })
+    }
+
+    /// Removes what need not be remembered any longer, now and then.
+    pub async fn sweep(self: &Arc<Self>) {
+        let Ok(now_ms) = self.now_ms().await else { return };
+        let swept = self.swept_ms.load(Ordering::Relaxed);
+        let due = now_ms >= swept.saturating_add(SWEEP_EVERY_MS);
+        let mine =
+            || self.swept_ms.compare_exchange(swept, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if due && mine() {
+            let memory = self.clone();
+            tokio::spawn(async move {
+                if let Err(error) = memory.forget_before(now_ms.saturating_sub(REMEMBER_MS)).await {
+                    tracing::warn!(%error, "receipts of old commits could not be removed");
+                }
+            });
+        }
+    }
+
+    async fn forget_before(&self, horizon_ms: u64) -> Result<(), CommitRefused> {
+        loop {
+            let old = Test::Lt(Operand::value(Value::from(horizon_ms)));
+            let found = self.find(vec![old], false, SWEEP_AT_ONCE).await?;
+            let full = found.len() == SWEEP_AT_ONCE;
+            let forget = |document: Document| DocumentWrite {
+                if_version: Some(document.version),
+                ..DocumentWrite::new(&place(), document.key, WriteOp::Delete)
+            };
+            let documents: Vec<DocumentWrite> = found.into_iter().map(forget).collect();
+            if documents.is_empty() {
+                return Ok(());
+            }
+            self.bus.commit(Arc::new(Commit { documents, ..Commit::default() })).await?;
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Receipts whose time passes the tests, in the order of time.
+    async fn find(
+        &self,
+        tests: Vec<Test>,
+        descending: bool,
+        limit: usize,
+    ) -> Result<Vec<Document>, ReadError> {
+        let Ok(time) = FieldPath::parse("_ts") else { return Ok(Vec::new()) };
+        let conditions = tests.into_iter().map(|test| Condition { field: time.clone(), test }).collect();
+        let sort = vec![SortKey { field: time, descending }];
+        let request = Find { collection: place().to_string(), conditions, sort, offset: 0, limit };
+        Ok(self.documents.find(request).await?.documents)
+    }
+}
+
+/// What tells requests apart, whatever their texts looked like. A build that makes another one of the same request
+/// would refuse what was begun with an earlier build.
+fn digest(request: &CommitRequest) -> u128 {
+    let mut digest = Digest(Xxh3::new());
+    digest.number(request.acks.len() as u64);
+    for lease in &request.acks {
+        digest.number(lease.session);
+        digest.number(lease.number);
+    }
+    digest.number(request.writes.len() as u64);
+    for write in &request.writes {
+        digest.text(write.collection.as_bytes());
+        digest.text(write.key.as_bytes());
+        digest.op(&write.op);
+        digest.optional(write.if_version.map(u64::to_le_bytes));
+    }
+    digest.number(request.publish.len() as u64);
+    for (topic, outgoing) in &request.publish {
+        let event = &outgoing.event;
+        digest.text(topic.as_str().as_bytes());
+        digest.optional(outgoing.partition.map(|partition| partition.0.to_le_bytes()));
+        digest.number(outgoing.expect.is_some().into());
+        digest.optional(outgoing.expect.and_then(|expect| expect.last_id).map(|id| *id.as_bytes()));
+        digest.optional(event.id.map(|id| *id.as_bytes()));
+        digest.optional(event.ts.map(u64::to_le_bytes));
+        digest.optional(event.key.as_deref());
+        digest.text(event.payload.as_bytes());
+        for json in [&event.sid, &event.headers, &event.caused_by, &event.tags] {
+            digest.optional(json.as_ref().map(Json::as_bytes));
+        }
+    }
+    digest.0.digest128()
+}
+
+/// A digest of parts, each with its length, so that none can pass for another.
+struct Digest(Xxh3);
+
+impl Digest {
+    fn number(&mut self, number: u64) {
+        self.0.update(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
+    }
+
+    fn optional(&mut self, part: Option<impl AsRef<[u8]>>) {
+        self.number(part.is_some().into());
+        if let Some(part) = part {
+            self.text(part.as_ref());
+        }
+    }
+
+    fn op(&mut self, op: &WriteOp) {
+        let (kind, json) = match op {
+            WriteOp::Set(json) => (0, Some(json.clone())),
+            WriteOp::Merge(json) => (1, Some(json.clone())),
+            WriteOp::Inc(json) => (2, Some(json.clone())),
+            WriteOp::Update { set, inc } => {
+                (3, Some(Json::from_value(&serde_json::json!({"set": set, "inc": inc}))))
+            }
+            WriteOp::Delete => (4, None),
+            WriteOp::Receipt(request) => (5, Some(Json::from_value(&Value::from(request.to_string())))),
+        };
+        self.number(kind);
+        self.optional(json.as_ref().map(Json::as_bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CommitWrite;
+    use super::*;
+    use crate::groups::LeaseToken;
+    use crate::hub::Outgoing;
+    use prombus_core::{Expect, NewEvent, Partition, TopicName};
+    use std::collections::HashSet;
+    use uuid::Uuid;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text.to_owned().into()).unwrap()
+    }
+
+    fn write(collection: &str, key: &str, op: WriteOp, if_version: Option<u64>) -> CommitRequest {
+        let write = CommitWrite { collection: collection.into(), key: key.into(), op, if_version };
+        CommitRequest { writes: vec![write], ..CommitRequest::default() }
+    }
+
+    fn publish(topic: &str, change: impl FnOnce(&mut Outgoing)) -> CommitRequest {
+        let event = NewEvent::new(json("[1]"));
+        let mut outgoing = Outgoing { event, partition: None, expect: None };
+        change(&mut outgoing);
+        let publish = vec![(TopicName::parse(topic).unwrap(), outgoing)];
+        CommitRequest { publish, ..CommitRequest::default() }
+    }
+
+    #[test]
+    fn whatever_differs_makes_another_digest() {
+        let set = |text| WriteOp::Set(json(text));
+        let lease = |session, number| LeaseToken { session, number };
+        let acks = |acks: &[LeaseToken]| CommitRequest { acks: acks.to_vec(), ..CommitRequest::default() };
+        let nil = Uuid::nil();
+        let requests = [
+            acks(&[lease(1, 2)]),
+            acks(&[lease(2, 1)]),
+            acks(&[lease(1, 2), lease(2, 1)]),
+            acks(&[lease(2, 1), lease(1, 2)]),
+            write("a", "bc", set("{}"), None),
+            write("ab", "c", set("{}"), None),
+            write("a", "bc", set("{}"), Some(0)),
+            write("a", "bc", set("{}"), Some(1)),
+            write("a", "bc", set(r#"{"a":1}"#), None),
+            write("a", "bc", WriteOp::Merge(json("{}")), None),
+            write("a", "bc", WriteOp::Inc(json("{}")), None),
+            write("a", "bc", WriteOp::Delete, None),
+            publish("t", |_| {}),
+            publish("u", |_| {}),
+            publish("t", |event| event.partition = Some(Partition(0))),
+            publish("t", |event| event.partition = Some(Partition(1))),
+            publish("t", |event| event.expect = Some(Expect { last_id: None })),
+            publish("t", |event| event.expect = Some(Expect { last_id: Some(nil) })),
+            publish("t", |event| event.event.id = Some(nil)),
+            publish("t", |event| event.event.ts = Some(0)),
+            publish("t", |event| event.event.key = Some("".into())),
+            publish("t", |event| event.event.key = Some("k".into())),
+            publish("t", |event| event.event.payload = json("[2]")),
+            publish("t", |event| event.event.sid = Some(json("\"s\""))),
+            publish("t", |event| event.event.headers = Some(json("{}"))),
+            publish("t", |event| event.event.caused_by = Some(json("[]"))),
+            publish("t", |event| event.event.tags = Some(json("[]"))),
+        ];
+        let digests: HashSet<u128> = requests.iter().map(digest).collect();
+        assert_eq!(digests.len(), requests.len());
+        assert!(requests.iter().all(|request| digest(&request.clone()) == digest(request)));
+    }
+
+    #[test]
+    fn callers_and_ids_are_kept_apart() {
+        let key = |caller: Option<&str>, id: &str| {
+            let (caller, commit_id) = (caller.map(str::to_owned), Some(id.to_owned()));
+            Name::of(&CommitRequest { caller, commit_id, ..CommitRequest::default() }).unwrap().key
+        };
+        let keys = [key(None, "ab"), key(Some("a"), "b"), key(Some("ab"), "c"), key(Some("a"), "bc")];
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "{keys:?}");
+    }
+}

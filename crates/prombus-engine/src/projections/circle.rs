@@ -1,0 +1,82 @@
+//! Whether changefeeds lead from a topic back to it: then one event there would be followed by others without end.
+
+use prombus_core::TopicName;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// The way of events through a projection.
+#[derive(Debug, Clone)]
+pub(super) struct Flow {
+    /// The projection.
+    pub name: String,
+    /// The topic that it reads.
+    pub topic: TopicName,
+    /// Its collections that have changefeeds, and the topics of those.
+    pub feeds: Vec<(Arc<str>, TopicName)>,
+}
+
+/// How events that `new` makes come back to it, in words: the shortest way there is.
+pub(super) fn through(new: &Flow, others: &[Flow]) -> Option<String> {
+    let mut readers: HashMap<&TopicName, Vec<&Flow>> = HashMap::new();
+    others.iter().for_each(|flow| readers.entry(&flow.topic).or_default().push(flow));
+    // For each topic that was reached, the projection and the collection that lead there.
+    let mut ways: HashMap<&TopicName, (&Flow, &str)> = HashMap::new();
+    let mut reached: VecDeque<&Flow> = [new].into();
+    while let Some(flow) = reached.pop_front() {
+        for (collection, topic) in &flow.feeds {
+            if ways.contains_key(topic) {
+                continue;
+            }
+            ways.insert(topic, (flow, collection));
+            if *topic == new.topic {
+                return Some(told(new, &ways));
+            }
+            reached.extend(readers.get(topic).into_iter().flatten());
+        }
+    }
+    None
+}
+
+fn told(new: &Flow, ways: &HashMap<&TopicName, (&Flow, &str)>) -> String {
+    let mut steps = vec![format!("topic {}", new.topic)];
+    let mut topic = &new.topic;
+    while let Some((flow, collection)) = ways.get(topic) {
+        steps.push(format!("topic {}, projection {:?}, collection {collection}", flow.topic, flow.name));
+        topic = &flow.topic;
+        if flow.name == new.name {
+            break;
+        }
+    }
+    steps.reverse();
+    format!("changefeeds would lead its events back to it without end: {}", steps.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(name: &str, topic: &str, feeds: &[&str]) -> Flow {
+        let topic_name = |name: &str| TopicName::parse(name).unwrap();
+        let feed = |feed: &&str| (Arc::from(format!("of_{name}")), topic_name(feed));
+        Flow { name: name.into(), topic: topic_name(topic), feeds: feeds.iter().map(feed).collect() }
+    }
+
+    #[test]
+    fn a_circle_is_found_however_long_it_is() {
+        let others = [flow("b", "y", &["q", "z"]), flow("c", "z", &["x"]), flow("d", "z", &["w"])];
+        let told = through(&flow("a", "x", &["w", "y"]), &others).unwrap();
+        let way = "topic x, projection \"a\", collection of_a, topic y, projection \"b\", collection of_b, topic z, \
+            projection \"c\", collection of_c, topic x";
+        assert!(told.ends_with(way), "{told}");
+        assert!(through(&flow("a", "x", &["x"]), &[]).unwrap().ends_with("collection of_a, topic x"));
+    }
+
+    #[test]
+    fn what_does_not_come_back_is_fine() {
+        let others = [flow("b", "y", &["z"]), flow("c", "z", &["end"]), flow("d", "y", &["end"])];
+        assert_eq!(through(&flow("a", "x", &["y", "z", "end"]), &others), None);
+        assert_eq!(through(&flow("a", "x", &[]), &[flow("b", "y", &["x"])]), None);
+        let circle = [flow("b", "y", &["z"]), flow("c", "z", &["y"])];
+        assert_eq!(through(&flow("a", "x", &["y"]), &circle), None, "a circle of others is not its own");
+    }
+}
