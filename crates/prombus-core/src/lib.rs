@@ -37,4 +37,6 @@ pub use ports::{
     TsRequest,
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
-pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicState};
+pub use topic::{
+    Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState,
+};

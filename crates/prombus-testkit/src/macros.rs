@@ -81,6 +81,7 @@ macro_rules! log_conformance {
             a_topic_grows_by_empty_partitions
             partitions_cannot_shrink
             a_topic_that_is_made_again_starts_anew
+            a_read_that_names_an_incarnation_is_of_no_other
         }
     };
 }
