@@ -147,6 +147,9 @@ pub enum ReadError {
     /// The topic does not exist.
     #[error("topic {0} does not exist")]
     TopicNotFound(TopicName),
+    /// The incarnation of the topic that was asked for was deleted.
+    #[error("topic {0} was deleted since; if there is one of that name now, it is another one: start anew")]
+    TopicGone(TopicName),
     /// The topic has no such partition.
     #[error("topic {topic} has {partitions} partitions, numbered from 0")]
     NoSuchPartition {

@@ -39,4 +39,6 @@ pub use ports::{
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use receipt::KeptReceipt;
-pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicState};
+pub use topic::{
+    Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState,
+};

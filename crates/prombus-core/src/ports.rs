@@ -10,13 +10,16 @@ use crate::error::{CommitError, ReadError};
 use crate::event::Event;
 use crate::histogram::Histogram;
 use crate::position::{Epoch, Offset, Partition, Sequence};
-use crate::topic::{TopicName, TopicState};
+use crate::topic::{TopicName, TopicRef, TopicState};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// The log: takes commits, and shows events, topics and cursors as of the last visible commit.
+///
+/// A read that names an incarnation of its topic gives what is of that incarnation, and once it was deleted
+/// [`ReadError::TopicGone`], whatever has its name now.
 #[async_trait]
 pub trait EventLog: Send + Sync {
     /// Makes all of `commit` happen, or none of it.
@@ -46,18 +49,18 @@ pub trait EventLog: Send + Sync {
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError>;
 
     /// The first kept and the first unwritten offset of a partition.
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError>;
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError>;
 
     /// The first kept offset whose event has a `ts` at or after the one asked for; the end where there is none.
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError>;
 
     /// The event with this id, if the topic has one that is kept. Where an id came again after its window,
     /// either one may be the answer.
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError>;
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError>;
 
     /// The event of this key that was committed last in the topic, if one is kept. For a key that is placed as
     /// [`Placement`](crate::Placement) promises, that is its last event in its highest partition.
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError>;
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError>;
 
     /// The kept events of one key in the order in which they were committed, over all partitions; that is
     /// also the order of partition and offset.
@@ -124,7 +127,7 @@ pub trait Documents: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct ReadRequest {
     /// The topic.
-    pub topic: TopicName,
+    pub topic: TopicRef,
     /// The partition.
     pub partition: Partition,
     /// The first offset wanted.
@@ -159,7 +162,7 @@ pub struct Bounds {
 #[derive(Debug, Clone)]
 pub struct TsRequest {
     /// The topic.
-    pub topic: TopicName,
+    pub topic: TopicRef,
     /// The partition.
     pub partition: Partition,
     /// Epoch milliseconds.
@@ -170,7 +173,7 @@ pub struct TsRequest {
 #[derive(Debug, Clone)]
 pub struct HistoryRequest {
     /// The topic.
-    pub topic: TopicName,
+    pub topic: TopicRef,
     /// The key.
     pub key: String,
     /// The event after which to go on.

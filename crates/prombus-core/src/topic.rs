@@ -1,5 +1,6 @@
 //! Topic names and what can be set on a topic.
 
+use crate::error::ReadError;
 use crate::position::{Offset, Partition, TopicNumber};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
@@ -79,6 +80,35 @@ impl fmt::Debug for TopicName {
 impl<'de> Deserialize<'de> for TopicName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The topic that a read is about: whichever has the name now, or one incarnation of it and no other.
+///
+/// Whoever reads in several steps pins the incarnation that it began with, so that it never takes one that was made
+/// under the same name since for the one that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicRef {
+    /// The name.
+    pub name: TopicName,
+    /// The only incarnation that will do; `None` where any will.
+    pub incarnation: Option<TopicNumber>,
+}
+
+impl TopicRef {
+    /// What has the name now, if it is the one asked for.
+    pub fn pick<T>(&self, found: Option<T>, number: impl FnOnce(&T) -> TopicNumber) -> Result<T, ReadError> {
+        let Some(wanted) = self.incarnation else {
+            return found.ok_or_else(|| ReadError::TopicNotFound(self.name.clone()));
+        };
+        let found = found.filter(|topic| number(topic) == wanted);
+        found.ok_or_else(|| ReadError::TopicGone(self.name.clone()))
+    }
+}
+
+impl From<&TopicName> for TopicRef {
+    fn from(name: &TopicName) -> Self {
+        Self { name: name.clone(), incarnation: None }
     }
 }
 
@@ -229,6 +259,11 @@ pub struct TopicState {
 }
 
 impl TopicState {
+    /// This incarnation and no other.
+    pub fn pinned(&self) -> TopicRef {
+        TopicRef { name: self.name.clone(), incarnation: Some(self.number) }
+    }
+
     /// Where the lower partitions ended when `partition` was added. Events of a key that are in `partition` are later
     /// than those of the same key below these ends.
     pub fn before(&self, partition: Partition) -> &[Offset] {

@@ -76,6 +76,11 @@ fn read_number(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// The topic that was followed is no more.
+fn gone(topic: &TopicState) -> QueryError {
+    ReadError::TopicGone(topic.name.clone()).into()
+}
+
 /// Follows a topic.
 pub struct Follower {
     log: Arc<dyn EventLog>,
@@ -94,7 +99,7 @@ impl Follower {
         resume: Option<Resume>,
     ) -> Result<Self, QueryError> {
         let next = match resume {
-            Some(resume) if resume.topic != topic.number.0 => return Err(QueryError::TopicReplaced),
+            Some(resume) if resume.topic != topic.number.0 => return Err(gone(&topic)),
             Some(resume) if resume.next.len() > topic.config.partitions as usize => {
                 return Err(QueryError::BadToken);
             }
@@ -115,7 +120,7 @@ impl Follower {
     /// Fails where a place is no longer kept, before the first event is waited for.
     async fn check_kept(&self) -> Result<(), QueryError> {
         for partition in self.partitions() {
-            let bounds = self.log.bounds(&self.topic.name, partition).await?;
+            let bounds = self.log.bounds(&self.topic.pinned(), partition).await?;
             if self.next[partition.0 as usize] < bounds.first.0 && self.query.from != crate::From::Earliest {
                 return Err(ReadError::Gone { first: bounds.first }.into());
             }
@@ -158,7 +163,7 @@ impl Follower {
         loop {
             let from = self.next[partition.0 as usize];
             let request = ReadRequest {
-                topic: self.topic.name.clone(),
+                topic: self.topic.pinned(),
                 partition,
                 from: Offset(from),
                 limit: READ_EVENTS,
@@ -210,7 +215,7 @@ impl Follower {
                 self.topic = topic;
                 Ok(())
             }
-            _ => Err(QueryError::TopicReplaced),
+            _ => Err(gone(&self.topic)),
         }
     }
 

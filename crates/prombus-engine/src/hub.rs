@@ -14,7 +14,7 @@ use crate::query::{Place, Query, QueryError, Reader, Token};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
     NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, TopicConfig, TopicName,
-    TopicPatch, TopicState,
+    TopicPatch, TopicRef, TopicState,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ impl Hub {
     pub async fn bounds(&self, topic: &TopicState) -> Result<Vec<Bounds>, ReadError> {
         let mut bounds = Vec::with_capacity(topic.config.partitions as usize);
         for partition in 0..topic.config.partitions {
-            bounds.push(self.store.log.bounds(&topic.name, Partition(partition)).await?);
+            bounds.push(self.store.log.bounds(&topic.pinned(), Partition(partition)).await?);
         }
         Ok(bounds)
     }
@@ -323,11 +323,11 @@ impl Hub {
 
     /// The event with this id.
     pub async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.store.log.by_id(topic, id).await
+        self.store.log.by_id(&topic.into(), id).await
     }
 
     /// The latest event of a key.
-    pub async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    pub async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         self.store.log.latest_by_key(topic, key).await
     }
 

@@ -91,9 +91,6 @@ pub enum QueryError {
     /// The token is not one of this hub's.
     #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
     BadToken,
-    /// The topic was deleted since.
-    #[error("the topic was deleted since this cursor was made")]
-    TopicReplaced,
 }
 
 /// A query and a place in its answer, as an opaque text that a client can hold.
@@ -129,7 +126,7 @@ impl Token {
         let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|_| QueryError::BadToken)?;
         if token.topic != topic.number.0 {
-            return Err(QueryError::TopicReplaced);
+            return Err(ReadError::TopicGone(topic.name.clone()).into());
         }
         let filter =
             token.filter.as_deref().map(Filter::compile).transpose().map_err(|_| QueryError::BadToken)?;
@@ -264,7 +261,7 @@ impl Reader {
             let end = self.fixed_end.unwrap_or(Offset(u64::MAX));
             let limit = limit.min(end.0.saturating_sub(from.0) as usize);
             if limit > 0 {
-                let topic = self.topic.name.clone();
+                let topic = self.topic.pinned();
                 let request = ReadRequest { topic, partition, from, limit, max_bytes: READ_BYTES };
                 let page = self.log.read(request).await?;
                 if !page.events.is_empty() {
@@ -283,17 +280,17 @@ impl Reader {
 
     /// Where the query starts in `partition`.
     async fn enter(&mut self, partition: Partition) -> Result<Offset, QueryError> {
-        let bounds = self.log.bounds(&self.topic.name, partition).await?;
+        let bounds = self.log.bounds(&self.topic.pinned(), partition).await?;
         self.fixed_end = self.fix_ends.then_some(bounds.next);
         Ok(match self.query.from {
             From::Earliest => bounds.first,
             From::Latest => bounds.next,
             From::Offset(offset) => offset,
             From::Ts(ts) => {
-                let topic = self.topic.name.clone();
+                let topic = self.topic.pinned();
                 self.log.offset_at(TsRequest { topic, partition, ts }).await?
             }
-            From::AfterId(id) => match self.log.by_id(&self.topic.name, id).await? {
+            From::AfterId(id) => match self.log.by_id(&self.topic.pinned(), id).await? {
                 Some(event) if event.partition == partition => event.offset.plus(1),
                 _ => return Err(QueryError::UnknownId(id)),
             },
@@ -304,7 +301,7 @@ impl Reader {
     async fn next_of_key(&mut self, limit: usize) -> Result<Option<Vec<Event>>, QueryError> {
         let starts = self.starts().await?;
         let request = HistoryRequest {
-            topic: self.topic.name.clone(),
+            topic: self.topic.pinned(),
             key: self.query.key.clone().unwrap_or_default(),
             after: self.place.offset.map(|offset| (self.place.partition, offset)),
             limit: limit.min(READ_EVENTS),

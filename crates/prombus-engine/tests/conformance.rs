@@ -44,7 +44,7 @@ impl EventLog for Layered {
         self.log.read(request).await
     }
 
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         self.log.bounds(topic, partition).await
     }
 
@@ -52,11 +52,11 @@ impl EventLog for Layered {
         self.log.offset_at(request).await
     }
 
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         self.log.by_id(topic, id).await
     }
 
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         self.log.latest_by_key(topic, key).await
     }
 

@@ -306,6 +306,7 @@ impl From<ReadError> for ApiError {
         let message = error.to_string();
         match error {
             ReadError::TopicNotFound(_) => Self::not_found(message),
+            ReadError::TopicGone(_) => Self::new(ErrorCode::Gone, message),
             ReadError::NoSuchPartition { .. } | ReadError::BadFind(_) => Self::bad_request(message),
             ReadError::Gone { first } => Self::new(ErrorCode::Gone, message).with("first", first.0),
             ReadError::Corrupt(_) => Self::internal(message),
@@ -321,7 +322,6 @@ impl From<QueryError> for ApiError {
             QueryError::Read(error) => error.into(),
             QueryError::PartitionNeeded { .. } | QueryError::BadToken => Self::bad_request(message),
             QueryError::UnknownId(_) => Self::not_found(message),
-            QueryError::TopicReplaced => Self::new(ErrorCode::Gone, message),
         }
     }
 }
@@ -447,7 +447,7 @@ mod tests {
         let gone = ApiError::from(QueryError::Read(ReadError::Gone { first: Offset(7) }));
         assert_eq!(gone.details["first"], 7);
         assert_eq!(seen(gone), (410, "gone"));
-        assert_eq!(seen(QueryError::TopicReplaced), (410, "gone"));
+        assert_eq!(seen(ReadError::TopicGone(topic())), (410, "gone"));
         assert_eq!(seen(QueryError::BadToken), (400, "bad_request"));
         assert_eq!(seen(QueryError::UnknownId(Uuid::nil())), (404, "not_found"));
     }

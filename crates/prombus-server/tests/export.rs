@@ -7,10 +7,11 @@ mod common;
 use common::{Answer, start};
 use futures::StreamExt;
 use prombus_core::{Commit, ConfigChange, EventLog, Offset, Partition, TopicName};
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 use std::sync::Arc;
 
+const TOPIC: &str = "/v1/topics/t";
 const EVENTS: &str = "/v1/topics/t/events";
 
 fn payloads(answer: &Answer) -> Vec<i64> {
@@ -68,10 +69,11 @@ async fn all_partitions_are_exported() {
 
 /// Fills the topic with more than all buffers between hub and client can hold.
 async fn fill_largely(hub: &common::Served) -> usize {
-    let event = format!(r#"{{"payload":"{}"}}"#, "x".repeat(60_000));
-    let array = format!("[{}]", vec![event; 100].join(","));
-    for _ in 0..20 {
-        hub.post(EVENTS, &array).await.is(201);
+    let text = "x".repeat(60_000);
+    for batch in 0..20 {
+        let event = |n| format!(r#"{{"key":"{}","payload":"{text}"}}"#, 100 * batch + n);
+        let events: Vec<String> = (0..100).map(event).collect();
+        hub.post(EVENTS, &format!("[{}]", events.join(","))).await.is(201);
     }
     20 * 100 * 60_000
 }
@@ -91,6 +93,59 @@ async fn an_export_that_cannot_be_finished_breaks_off() {
         broken |= part.is_err();
     }
     assert!(broken, "the client must see that something is missing");
+}
+
+/// Deletes the topic and makes it again, as large as it was.
+async fn replace(hub: &common::Served) {
+    hub.delete(TOPIC).await.is(204);
+    hub.put(TOPIC, "{}").await.is(201);
+    fill_largely(hub).await;
+}
+
+/// What comes of an answer whose topic is replaced once it has begun, and whether it broke off.
+async fn cut_short(hub: &common::Served, request: RequestBuilder) -> (Vec<u8>, bool) {
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut body = response.bytes_stream();
+    let mut all = body.next().await.unwrap().unwrap().to_vec();
+    replace(hub).await;
+    loop {
+        match body.next().await {
+            None => return (all, false),
+            Some(Err(_)) => return (all, true),
+            Some(Ok(part)) => all.extend_from_slice(&part),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_breaks_off_when_another_topic_takes_the_name() {
+    let hub = start().await;
+    fill_largely(&hub).await;
+    let export = |query: &str| {
+        hub.request(Method::GET, &format!("{EVENTS}{query}")).header("accept", "application/x-ndjson")
+    };
+    let keys = serde_json::json!({ "keys": (0..1_000).map(|n| n.to_string()).collect::<Vec<_>>() });
+    let latest = hub.request(Method::POST, "/v1/topics/t/keys").json(&keys);
+    for request in [export(""), export("?filter=true"), latest] {
+        let (_, broken) = cut_short(&hub, request).await;
+        assert!(broken, "the client must see that something is missing");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_when_another_topic_takes_the_name() {
+    let hub = start().await;
+    fill_largely(&hub).await;
+    let follow = || hub.request(Method::GET, EVENTS).header("accept", "text/event-stream");
+    let (stream, broken) = cut_short(&hub, follow()).await;
+    assert!(!broken, "a stream ends with the reason");
+    let stream = String::from_utf8(stream).unwrap();
+    let error = stream.rsplit_once("event: error\ndata: ").unwrap().1;
+    assert_eq!(serde_json::from_str::<Value>(error).unwrap()["error"], "gone");
+    assert!(stream.matches("\ndata: ").count() < 2_001, "nothing of the new topic is in it");
+    let last = stream.rsplit_once("id: ").unwrap().1.lines().next().unwrap();
+    common::send(follow().header("last-event-id", last)).await.is_error(410, "gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]

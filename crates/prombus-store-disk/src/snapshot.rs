@@ -8,7 +8,7 @@ use crate::record;
 use crate::view::{Span, View};
 use bytes::Bytes;
 use prombus_core::{
-    Bounds, Event, HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, TopicName, TopicState,
+    Bounds, Event, HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, TopicRef, TopicState,
     TsRequest,
 };
 use std::io;
@@ -41,15 +41,15 @@ fn failed(error: io::Error) -> ReadError {
 }
 
 impl Snapshot {
-    fn topic(&self, name: &TopicName) -> Result<&TopicState, ReadError> {
-        self.view.topics.get(name).map(|topic| &**topic).ok_or_else(|| ReadError::TopicNotFound(name.clone()))
+    fn topic(&self, asked: &TopicRef) -> Result<&TopicState, ReadError> {
+        asked.pick(self.view.topics.get(&asked.name).map(|topic| &**topic), |topic| topic.number)
     }
 
-    fn place(&self, name: &TopicName, partition: Partition) -> Result<Place<'_>, ReadError> {
-        let topic = self.topic(name)?;
+    fn place(&self, asked: &TopicRef, partition: Partition) -> Result<Place<'_>, ReadError> {
+        let topic = self.topic(asked)?;
         let partitions = topic.config.partitions;
         if partition.0 >= partitions {
-            return Err(ReadError::NoSuchPartition { topic: name.clone(), partitions });
+            return Err(ReadError::NoSuchPartition { topic: asked.name.clone(), partitions });
         }
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
         Ok(Place { topic, partition, span: self.view.span(partition) })
@@ -67,7 +67,7 @@ impl Snapshot {
     }
 
     /// What a partition holds.
-    pub fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    pub fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         let span = self.place(topic, partition)?.span;
         Ok(Bounds { first: Offset(span.first), next: Offset(span.next) })
     }
@@ -158,7 +158,7 @@ impl Snapshot {
     }
 
     /// The event with an id.
-    pub fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    pub fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
         self.newest(By::id(topic.number.0, id), topic, |item| {
             record::event_head(item).is_some_and(|head| head.id == id)
@@ -166,7 +166,7 @@ impl Snapshot {
     }
 
     /// The latest event of a key.
-    pub fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    pub fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
         self.newest(By::key(topic.number.0, key.as_bytes()), topic, |item| {
             record::event_key(item) == Some(key.as_bytes())

@@ -29,6 +29,8 @@ use uuid::Uuid;
 pub struct Stage {
     shared: Arc<Shared>,
     ids: IdMaker,
+    /// What the clock said when the last commit came, which may be less than what was recorded.
+    now_ms: u64,
     /// The state with everything that is in the batch.
     pub view: View,
     /// The batch as it will be written.
@@ -98,7 +100,7 @@ impl Stage {
         ids.resume_after(view.last_hub_id);
         let start = Mark { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
         let (parts, part) = (shared.parts(), shared.last_part());
-        Self { shared, ids, view, buffer: Vec::new(), items: 0, parts, part, start }
+        Self { shared, ids, now_ms: 0, view, buffer: Vec::new(), items: 0, parts, part, start }
     }
 
     /// Starts a batch that goes to `part`, keeping what the one before it changed.
@@ -133,8 +135,9 @@ impl Stage {
 
     /// Checks a commit and puts it into the batch. After an error, the caller goes back.
     pub fn commit(&mut self, commit: &Commit) -> Result<Receipt, CommitError> {
+        self.now_ms = self.shared.clock.now_ms();
         // Recorded time never runs backwards, whatever the clock does.
-        self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.shared.clock.now_ms());
+        self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.now_ms);
         let items = self.items;
         let mut durability = commit.least_durability();
         let first_new_topic = self.view.next_topic;
@@ -370,7 +373,7 @@ impl Stage {
     fn put(&mut self, partition: PartitionRef, offset: u64, event: &NewEvent, to: &mut Appending<'_>) {
         let recorded_ts = self.view.last_recorded_ts;
         let id = event.id.unwrap_or_else(|| self.ids.next(recorded_ts));
-        let ts = event.ts.unwrap_or(recorded_ts);
+        let ts = event.ts.unwrap_or(self.now_ms);
         let hub_id = event.id.is_none();
         if hub_id {
             self.view.last_hub_id = id;

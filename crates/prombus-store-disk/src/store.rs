@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
     Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
-    ReadRequest, Receipt, ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicState, TsRequest,
-    WriteOp, collection,
+    ReadRequest, Receipt, ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicRef, TopicState,
+    TsRequest, WriteOp, collection,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl EventLog for DiskStore {
         self.snapshot().read(&request)
     }
 
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         self.snapshot().bounds(topic, partition)
     }
 
@@ -246,11 +246,11 @@ impl EventLog for DiskStore {
         self.snapshot().offset_at(&request)
     }
 
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         self.snapshot().by_id(topic, id)
     }
 
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         self.snapshot().latest_by_key(topic, key)
     }
 

@@ -49,7 +49,7 @@ async fn golden_folders_open_with_everything_in_them() {
 async fn goes_on(dir: &Path) {
     let store = DiskStore::open(DiskOptions { part_bytes: 8 << 10, ..DiskOptions::new(dir) }).unwrap();
     let topic = store.topics().await.unwrap().remove(0);
-    let before = store.bounds(&topic.name, Partition(0)).await.unwrap();
+    let before = store.bounds(&topic.pinned(), Partition(0)).await.unwrap();
     let layout = Layout { topic: topic.number, partitions: topic.config.partitions };
     let append = Append {
         topic: topic.name.clone(),

@@ -81,6 +81,7 @@ macro_rules! log_conformance {
             a_topic_grows_by_empty_partitions
             partitions_cannot_shrink
             a_topic_that_is_made_again_starts_anew
+            a_read_that_names_an_incarnation_is_of_no_other
         }
     };
 }
@@ -100,6 +101,7 @@ macro_rules! log_exact_conformance {
             changes_happen_as_a_whole_or_not_at_all
             the_clock_says_when_an_event_was_recorded
             ids_and_recorded_ts_survive_a_clock_that_steps_back
+            ts_follows_a_clock_that_was_ahead
             made_ids_grow_however_many_commit
             what_comes_after_a_horizon_is_not_before_it
             a_horizon_outlives_the_store

@@ -210,23 +210,23 @@ impl Subject {
 
     /// A request for a page of a usual size.
     pub fn page(&self, topic: &TopicName, partition: u32, from: Offset) -> ReadRequest {
-        let (topic, partition) = (topic.clone(), Partition(partition));
+        let (topic, partition) = (topic.into(), Partition(partition));
         ReadRequest { topic, partition, from, limit: PAGE_EVENTS, max_bytes: PAGE_BYTES }
     }
 
     /// The bounds of a partition that must exist.
     pub async fn bounds(&self, topic: &TopicName, partition: u32) -> Bounds {
-        must(self.log.bounds(topic, Partition(partition)).await, "a partition has bounds")
+        must(self.log.bounds(&topic.into(), Partition(partition)).await, "a partition has bounds")
     }
 
     /// The event with this id.
     pub async fn by_id(&self, topic: &TopicName, id: Uuid) -> Option<Event> {
-        must(self.log.by_id(topic, id).await, "events can be looked up by id")
+        must(self.log.by_id(&topic.into(), id).await, "events can be looked up by id")
     }
 
     /// The latest event of a key.
     pub async fn latest(&self, topic: &TopicName, key: &str) -> Option<Event> {
-        must(self.log.latest_by_key(topic, key).await, "events can be looked up by key")
+        must(self.log.latest_by_key(&topic.into(), key).await, "events can be looked up by key")
     }
 
     /// The whole history of a key, read in pages of `limit`.
@@ -234,7 +234,7 @@ impl Subject {
         let mut events: Vec<Event> = Vec::new();
         loop {
             let after = events.last().map(|event| (event.partition, event.offset));
-            let (topic, key) = (topic.clone(), key.to_owned());
+            let (topic, key) = (topic.into(), key.to_owned());
             let request = HistoryRequest { topic, key, after, limit, max_bytes: PAGE_BYTES };
             let page = must(self.log.history(request).await, "the history of a key can be read");
             assert!(page.len() <= limit, "a page of history has at most `limit` events");
@@ -247,7 +247,7 @@ impl Subject {
 
     /// The first kept offset with a `ts` at or after this one.
     pub async fn offset_at(&self, topic: &TopicName, partition: u32, ts: u64) -> Offset {
-        let request = TsRequest { topic: topic.clone(), partition: Partition(partition), ts };
+        let request = TsRequest { topic: topic.into(), partition: Partition(partition), ts };
         must(self.log.offset_at(request).await, "a place can be found by time")
     }
 

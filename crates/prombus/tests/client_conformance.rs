@@ -15,7 +15,7 @@ use prombus_client::{
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog,
     HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt, Sequence,
-    StoreStatus, TopicName, TopicState, TsRequest,
+    StoreStatus, TopicName, TopicRef, TopicState, TsRequest,
 };
 use prombus_testkit::{HttpLog, Subject};
 use serde::Serialize;
@@ -167,7 +167,7 @@ impl EventLog for LiveLog {
         self.http.read(request).await
     }
 
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         self.http.bounds(topic, partition).await
     }
 
@@ -175,11 +175,11 @@ impl EventLog for LiveLog {
         self.http.offset_at(request).await
     }
 
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         self.http.by_id(topic, id).await
     }
 
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         self.http.latest_by_key(topic, key).await
     }
 

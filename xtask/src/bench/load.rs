@@ -115,7 +115,8 @@ impl Topic {
 
     /// Fails unless the topic holds exactly `events` events.
     pub async fn check(&self, store: &DiskStore, events: u64) -> Result<(), String> {
-        let bounds = store.bounds(&self.name, Partition(0)).await.map_err(|error| error.to_string())?;
+        let bounds =
+            store.bounds(&(&self.name).into(), Partition(0)).await.map_err(|error| error.to_string())?;
         if bounds.next.0 == events {
             return Ok(());
         }

@@ -137,7 +137,7 @@ fn pages(filled: &Filled, share: Share) -> Result<u64, String> {
         let mut next = share.from;
         while next < share.to {
             let request = ReadRequest {
-                topic: filled.topic.clone(),
+                topic: (&filled.topic).into(),
                 partition: Partition(0),
                 from: Offset(next),
                 limit: PAGE.min((share.to - next) as usize),
@@ -157,7 +157,7 @@ fn by_id(filled: &Filled, share: Share) -> Result<u64, String> {
     load::runtime()?.block_on(async {
         for _ in 0..share.lookups {
             let offset = fastrand::usize(..filled.ids.len());
-            let found = filled.store.by_id(&filled.topic, filled.ids[offset]).await;
+            let found = filled.store.by_id(&(&filled.topic).into(), filled.ids[offset]).await;
             let found = found.map_err(|error| error.to_string())?;
             let right = found.is_some_and(|event| event.offset.0 == offset as u64);
             expect(right, || format!("the event at {offset} was not found by its id"))?;
@@ -170,7 +170,7 @@ fn latest_by_key(filled: &Filled, share: Share) -> Result<u64, String> {
     load::runtime()?.block_on(async {
         for _ in 0..share.lookups {
             let key = load::key(fastrand::usize(..KEYS));
-            let found = filled.store.latest_by_key(&filled.topic, &key).await;
+            let found = filled.store.latest_by_key(&(&filled.topic).into(), &key).await;
             let found = found.map_err(|error| error.to_string())?;
             let right = found.is_some_and(|event| event.key.as_ref() == Some(&key));
             expect(right, || format!("the latest event of {key} was not found"))?;
@@ -184,7 +184,7 @@ fn history(filled: &Filled, share: Share) -> Result<u64, String> {
         let mut seen = 0;
         while seen < share.lookups {
             let request = HistoryRequest {
-                topic: filled.topic.clone(),
+                topic: (&filled.topic).into(),
                 key: load::key(fastrand::usize(..KEYS)).to_string(),
                 after: None,
                 limit: HISTORY_PAGE,
@@ -204,7 +204,7 @@ fn offset_at(filled: &Filled, share: Share) -> Result<u64, String> {
         for _ in 0..share.lookups {
             let offset = fastrand::u64(..filled.ids.len() as u64);
             let request =
-                TsRequest { topic: filled.topic.clone(), partition: Partition(0), ts: FIRST_TS + offset };
+                TsRequest { topic: (&filled.topic).into(), partition: Partition(0), ts: FIRST_TS + offset };
             let found = filled.store.offset_at(request).await.map_err(|error| error.to_string())?;
             expect(found.0 == offset, || format!("offset {offset} was not found by its time"))?;
         }

@@ -18,7 +18,7 @@ use crate::ports::{
     TsRequest,
 };
 use crate::position::{Offset, Partition, Sequence};
-use crate::topic::{TopicName, TopicState};
+use crate::topic::{TopicName, TopicRef, TopicState};
 use async_trait::async_trait;
 use collections::Collections;
 use parking_lot::RwLock;
@@ -48,11 +48,11 @@ impl MemoryStore {
 
     fn in_topic<T>(
         &self,
-        name: &TopicName,
+        asked: &TopicRef,
         look: impl FnOnce(&Topic) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         let state = self.state.read();
-        look(state.topics.get(name).ok_or_else(|| ReadError::TopicNotFound(name.clone()))?)
+        look(asked.pick(state.topics.get(&asked.name), |topic| topic.state.number)?)
     }
 
     fn in_collection<T>(
@@ -66,13 +66,13 @@ impl MemoryStore {
 
     fn in_partition<T>(
         &self,
-        name: &TopicName,
+        asked: &TopicRef,
         partition: Partition,
         look: impl FnOnce(&Log) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        self.in_topic(name, |topic| {
+        self.in_topic(asked, |topic| {
             look(topic.logs.get(partition.0 as usize).ok_or_else(|| ReadError::NoSuchPartition {
-                topic: name.clone(),
+                topic: asked.name.clone(),
                 partitions: topic.state.config.partitions,
             })?)
         })
@@ -113,7 +113,7 @@ impl EventLog for MemoryStore {
         })
     }
 
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         self.in_partition(topic, partition, |log| Ok(Bounds { first: log.first, next: log.next() }))
     }
 
@@ -127,14 +127,14 @@ impl EventLog for MemoryStore {
         })
     }
 
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         self.in_topic(topic, |topic| {
             let all = topic.ids.get(&id).map_or(&[][..], Vec::as_slice);
             Ok(all.iter().rev().find_map(|event| topic.at((event.partition, event.offset))).cloned())
         })
     }
 
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         self.in_topic(topic, |topic| Ok(topic.latest(key).cloned()))
     }
 

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 pub(super) struct Stage {
+    /// What the clock says, which may be less than what was recorded.
+    now_ms: u64,
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
     pub trims: Vec<Trim>,
     pub events: Vec<Event>,
@@ -37,7 +39,7 @@ pub(super) struct Trim {
 }
 
 impl Stage {
-    pub fn of(state: &mut State, commit: Commit) -> Result<Self, CommitError> {
+    pub fn of(state: &mut State, commit: Commit, now_ms: u64) -> Result<Self, CommitError> {
         let receipt = Receipt {
             events: Vec::with_capacity(commit.events.len()),
             versions: Vec::new(),
@@ -45,6 +47,7 @@ impl Stage {
             sequence: Sequence(0),
         };
         let mut stage = Self {
+            now_ms,
             topics: BTreeMap::new(),
             trims: Vec::new(),
             events: Vec::new(),
@@ -204,7 +207,7 @@ impl Stage {
         let recorded_ts = state.last_recorded_ts;
         let event = Event {
             id: new.id.unwrap_or_else(|| state.ids.next(recorded_ts)),
-            ts: new.ts.unwrap_or(recorded_ts),
+            ts: new.ts.unwrap_or(self.now_ms),
             recorded_ts,
             topic: name,
             key: new.key,

@@ -113,7 +113,7 @@ impl State {
         }
         // Recorded time never runs backwards, whatever the clock does.
         self.last_recorded_ts = self.last_recorded_ts.max(now_ms);
-        let stage = Stage::of(self, commit)?;
+        let stage = Stage::of(self, commit, now_ms)?;
         Ok(self.apply(stage))
     }
 

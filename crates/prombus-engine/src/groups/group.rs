@@ -229,7 +229,7 @@ impl Group {
     /// Settles one event, whoever has it. Says whether it was still to be settled.
     pub async fn skip(self: &Arc<Self>, partition: Partition, offset: u64) -> Result<bool, GroupError> {
         let topic = self.current_topic().await?;
-        let bounds = self.hub.log.bounds(&topic.name, partition).await?;
+        let bounds = self.hub.log.bounds(&topic.pinned(), partition).await?;
         if offset >= bounds.next.0 {
             return Err(GroupError::BadOption(format!(
                 "partition {partition} ends at offset {}: there is nothing at {offset} to skip",

@@ -80,7 +80,11 @@ pub enum GroupError {
 
 impl From<ReadError> for GroupError {
     fn from(error: ReadError) -> Self {
-        Self::Query(error.into())
+        Self::Query(match error {
+            // A group goes with its topic.
+            ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic).into(),
+            error => error.into(),
+        })
     }
 }
 

@@ -20,14 +20,14 @@ async fn start(
     partition: Partition,
     from: From,
 ) -> Result<u64, GroupError> {
-    let name = &topic.name;
-    let at = |ts| log.offset_at(TsRequest { topic: name.clone(), partition, ts });
+    let pinned = topic.pinned();
+    let at = |ts| log.offset_at(TsRequest { topic: topic.pinned(), partition, ts });
     Ok(match from {
-        From::Earliest => log.bounds(name, partition).await?.first.0,
-        From::Latest => log.bounds(name, partition).await?.next.0,
+        From::Earliest => log.bounds(&pinned, partition).await?.first.0,
+        From::Latest => log.bounds(&pinned, partition).await?.next.0,
         From::Ts(ts) => at(ts).await?.0,
         From::Offset(offset) => {
-            let bounds = log.bounds(name, partition).await?;
+            let bounds = log.bounds(&pinned, partition).await?;
             if offset > bounds.next {
                 return Err(GroupError::BadOption(format!(
                     "partition {partition} ends at offset {}; {offset} is beyond that",
@@ -36,7 +36,7 @@ async fn start(
             }
             offset.max(bounds.first).0
         }
-        From::AfterId(id) => match log.by_id(name, id).await? {
+        From::AfterId(id) => match log.by_id(&pinned, id).await? {
             Some(event) if event.partition == partition => event.offset.0 + 1,
             Some(event) => at(event.ts).await?.0,
             None => return Err(QueryError::UnknownId(id).into()),
@@ -62,7 +62,7 @@ pub async fn targets(
         return Err(ReadError::NoSuchPartition { topic: topic.name.clone(), partitions }.into());
     }
     if let From::AfterId(id) = from
-        && log.by_id(&topic.name, id).await?.is_none_or(|event| event.partition != partition)
+        && log.by_id(&topic.pinned(), id).await?.is_none_or(|event| event.partition != partition)
     {
         return Err(QueryError::UnknownId(id).into());
     }

@@ -237,8 +237,6 @@ impl Group {
         if page.next.0 <= from {
             return Ok(None);
         }
-        // What was read must be of this topic, and not of one that was made in its place meanwhile.
-        self.current_topic().await?;
         let page = match &self.filter {
             Err(error) => return Err(error.clone().into()),
             Ok(None) => page,
@@ -276,7 +274,6 @@ impl Group {
                 break;
             }
             let event = self.body(lane, offset).await?;
-            self.current_topic().await?;
             count += usize::from(event.is_some());
             bytes += event.as_ref().map_or(0, |event| event.payload.len());
             let mut state = self.locked();
@@ -300,7 +297,7 @@ impl Group {
     }
 
     fn request(&self, lane: usize, from: u64, limit: usize) -> ReadRequest {
-        let (topic, partition) = (self.topic.name.clone(), Partition(lane as u32));
+        let (topic, partition) = (self.topic.pinned(), Partition(lane as u32));
         ReadRequest { topic, partition, from: Offset(from), limit, max_bytes: READ_BYTES }
     }
 

@@ -94,7 +94,7 @@ impl Group {
         let partitions = (0..topic.config.partitions).map(Partition);
         let mut tails = Vec::new();
         for partition in partitions.clone() {
-            tails.push(self.hub.log.bounds(&topic.name, partition).await?.next.0);
+            tails.push(self.hub.log.bounds(&topic.pinned(), partition).await?.next.0);
         }
         let mut status = self.snapshot(&tails);
         self.keep();
@@ -160,7 +160,7 @@ impl Group {
     /// What has to be read: the last settled event, and the oldest one that is not.
     async fn look_up(&self, partition: Partition, lane: &mut LaneStatus) -> Result<(), GroupError> {
         let from = Offset(lane.next.saturating_sub(1));
-        let topic = self.topic.name.clone();
+        let topic = self.topic.pinned();
         let request = ReadRequest { topic, partition, from, limit: 2, max_bytes: usize::MAX };
         let mut page = self.hub.log.read(request.clone()).await;
         if let Err(ReadError::Gone { first }) = page {

@@ -217,10 +217,11 @@ impl Actor {
         if let Some(tails) = &work.tails {
             return Ok(tails.clone());
         }
-        let topic = self.hub.log.topic(self.setup.topic()).await?;
         let mut tails = Vec::new();
-        for partition in 0..topic.map_or(0, |topic| topic.config.partitions) {
-            tails.push(self.hub.log.bounds(self.setup.topic(), Partition(partition)).await?.next.0);
+        if let Some(topic) = self.hub.log.topic(self.setup.topic()).await? {
+            for partition in 0..topic.config.partitions {
+                tails.push(self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?.next.0);
+            }
         }
         Ok(work.tails.insert(tails).clone())
     }

@@ -424,7 +424,7 @@ impl Projections {
         let Some(topic) = self.hub.log.topic(topic).await? else { return Ok(Vec::new()) };
         let mut partitions = Vec::new();
         for partition in 0..topic.config.partitions {
-            let bounds = self.hub.log.bounds(&topic.name, Partition(partition)).await?;
+            let bounds = self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?;
             let known =
                 positions.next.get(partition as usize).filter(|_| positions.topic == Some(topic.number));
             let next = match known {
@@ -492,12 +492,12 @@ impl Projections {
         if record.rebuilding {
             return Err(ProjectionError::Rebuilding(name.to_owned()));
         }
-        let topic = self.hub.log.topic(&record.definition.topic).await?;
-        let partitions = topic.map_or(0, |topic| topic.config.partitions);
-        for partition in (0..partitions).map(Partition) {
-            let first = self.hub.log.bounds(&record.definition.topic, partition).await?.first;
-            if first > Offset(0) && !partial {
-                return Err(ProjectionError::Incomplete { partition, first });
+        if let Some(topic) = self.hub.log.topic(&record.definition.topic).await? {
+            for partition in (0..topic.config.partitions).map(Partition) {
+                let first = self.hub.log.bounds(&topic.pinned(), partition).await?.first;
+                if first > Offset(0) && !partial {
+                    return Err(ProjectionError::Incomplete { partition, first });
+                }
             }
         }
         let halted = self.running.lock().get(name).and_then(|handle| handle.setup.projector.halted());

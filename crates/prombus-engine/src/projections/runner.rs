@@ -12,7 +12,7 @@ use crate::groups::{Failure, letter_of};
 use crate::layers::Checks;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, Documents, Epoch, Event, EventLog, Offset,
-    Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicState,
+    Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicRef, TopicState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,9 @@ impl From<ReadError> for Stop {
         let pause = match &error {
             ReadError::Unavailable(_) => Some(UNAVAILABLE_PAUSE),
             // The topic was deleted a moment ago: the next look at it says what it is now.
-            ReadError::TopicNotFound(_) | ReadError::NoSuchPartition { .. } => Some(BUSY_PAUSE),
+            ReadError::TopicNotFound(_) | ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. } => {
+                Some(BUSY_PAUSE)
+            }
             ReadError::Gone { .. } | ReadError::BadFind(_) | ReadError::Corrupt(_) => None,
         };
         Self { reason: error.to_string(), pause }
@@ -206,13 +208,13 @@ impl Runner {
         }
     }
 
-    /// Takes note of the topic as it is. `false`: there is none.
-    async fn look_at_topic(&mut self) -> Result<bool, Stop> {
+    /// Takes note of the topic as it is, if there is one.
+    async fn look_at_topic(&mut self) -> Result<Option<TopicRef>, Stop> {
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else {
             self.flight = None;
             self.topic = None;
             self.lanes.clear();
-            return Ok(false);
+            return Ok(None);
         };
         if self.topic.as_ref().is_none_or(|known| known.number != topic.number) {
             self.flight = None;
@@ -223,13 +225,12 @@ impl Runner {
             match self.hub.log.cursor(&key).await? {
                 Some(cursor) => self.lanes.add(cursor.version, cursor.next.0),
                 None => {
-                    let bounds = self.hub.log.bounds(&self.topic_name, Partition(partition)).await?;
+                    let bounds = self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?;
                     self.lanes.add(0, bounds.first.0);
                 }
             }
         }
-        self.topic = Some(topic);
-        Ok(true)
+        Ok(Some(self.topic.insert(topic).pinned()))
     }
 
     /// Reads what comes next in the topic. `None`: there is no such topic.
@@ -262,14 +263,12 @@ impl Runner {
             Err(ReadError::TopicNotFound(_)) => 0,
             horizon => horizon?,
         };
-        if !self.look_at_topic().await? {
-            return Ok(Reading::NoTopic);
-        }
+        let Some(topic) = self.look_at_topic().await? else { return Ok(Reading::NoTopic) };
         // A partition that is alone has none to wait for.
         let is_alone = self.lanes.count() == 1;
         let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon }, limit);
         while let Some(wanted) = taking.go_on() {
-            taking.read(page(&*self.hub.log, &self.topic_name, wanted).await?);
+            taking.read(page(&*self.hub.log, &topic, wanted).await?);
         }
         if is_alone {
             let topic = self.hub.log.topic(&self.topic_name).await?;
@@ -455,7 +454,7 @@ fn ends_of(batch: &Batch) -> BTreeMap<u32, u64> {
 }
 
 /// What there is of a partition; nothing where it is gone, as the next look at the topic will tell.
-async fn page(log: &dyn EventLog, topic: &TopicName, wanted: Wanted) -> Result<Option<Page>, Stop> {
+async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -> Result<Option<Page>, Stop> {
     let Wanted { partition, from, limit, max_bytes } = wanted;
     let request = ReadRequest {
         topic: topic.clone(),
@@ -467,7 +466,7 @@ async fn page(log: &dyn EventLog, topic: &TopicName, wanted: Wanted) -> Result<O
     match log.read(request).await {
         Ok(page) => Ok(Some(page)),
         Err(ReadError::Gone { first }) => Err(gone(partition, from, first)),
-        Err(ReadError::TopicNotFound(_) | ReadError::NoSuchPartition { .. }) => Ok(None),
+        Err(ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

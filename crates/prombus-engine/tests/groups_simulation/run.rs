@@ -195,7 +195,7 @@ impl World {
         let mut events = Vec::new();
         for partition in (0..topic.config.partitions).map(Partition) {
             let request = ReadRequest {
-                topic: topic.name.clone(),
+                topic: topic.pinned(),
                 partition,
                 from: Offset(0),
                 limit: usize::MAX,

@@ -144,7 +144,7 @@ impl EventLog for SlowStore {
         page
     }
 
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         self.before_read().await?;
         self.inner.bounds(topic, partition).await
     }
@@ -154,12 +154,12 @@ impl EventLog for SlowStore {
         self.inner.offset_at(request).await
     }
 
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         self.before_read().await?;
         self.inner.by_id(topic, id).await
     }
 
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         self.before_read().await?;
         self.inner.latest_by_key(topic, key).await
     }

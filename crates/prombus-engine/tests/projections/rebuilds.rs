@@ -157,9 +157,17 @@ pub async fn a_rebuild_ends_though_events_do_not(s: Stage) {
     let status = s.caught_up("p").await;
     let good = status.partitions[0].tail.0 + status.partitions[2].tail.0;
     assert_eq!(s.field("counts", "a", "n").await, json!(good));
-    assert_eq!(s.log.bounds(&topic_name("counts.changed"), Partition(0)).await.expect("a feed").next.0, good);
-    let dead =
-        s.log.bounds(&topic.dead_letters().expect("a name"), Partition(0)).await.expect("letters").next.0;
+    assert_eq!(
+        s.log.bounds(&(&topic_name("counts.changed")).into(), Partition(0)).await.expect("a feed").next.0,
+        good
+    );
+    let dead = s
+        .log
+        .bounds(&(&topic.dead_letters().expect("a name")).into(), Partition(0))
+        .await
+        .expect("letters")
+        .next
+        .0;
     assert_eq!((dead, status.errors), (status.partitions[1].tail.0, dead));
 }
 

@@ -10,7 +10,7 @@ use crate::path::PathNames;
 use crate::pieces::{self, Pieces};
 use axum::extract::{RawQuery, Request, State};
 use axum::response::Response;
-use prombus_core::TopicName;
+use prombus_core::TopicRef;
 use prombus_core::json::write_string;
 use prombus_engine::Hub;
 use prombus_wire::{KeysRequest, parse_object};
@@ -27,7 +27,7 @@ pub(crate) async fn latest(
 ) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
     let (topic, key) = (names.topic()?, names.get("key"));
-    match app.hub()?.latest_by_key(&topic, key).await? {
+    match app.hub()?.latest_by_key(&(&topic).into(), key).await? {
         Some(event) => Ok(answers::event(&event)),
         None => Err(ApiError::not_found(format!("topic {topic} has no event of key {key:?}"))),
     }
@@ -51,20 +51,21 @@ pub(crate) async fn latest_of_many(
             keys.len()
         )));
     }
-    if hub.topic(&topic).await?.is_none() {
+    let Some(topic) = hub.topic(&topic).await? else {
         return Err(ApiError::not_found(format!("topic {topic} does not exist")));
-    }
+    };
     // In an object, each name comes once.
     let mut seen = HashSet::new();
     let keys: Vec<String> = keys.into_iter().filter(|key| seen.insert(key.clone())).collect();
-    let latest = Latest { hub: hub.clone(), topic, keys: keys.into_iter(), state: Writing::Start };
+    let latest =
+        Latest { hub: hub.clone(), topic: topic.pinned(), keys: keys.into_iter(), state: Writing::Start };
     pieces::answer(latest, media::JSON).await
 }
 
 /// The events of many keys, which together may be far larger than what is worth holding.
 struct Latest {
     hub: Hub,
-    topic: TopicName,
+    topic: TopicRef,
     keys: std::vec::IntoIter<String>,
     state: Writing,
 }

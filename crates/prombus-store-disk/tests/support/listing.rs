@@ -10,17 +10,12 @@ pub async fn listing(store: &DiskStore) -> String {
         let config = serde_json::to_string(&topic.config).unwrap_or_default();
         out.extend(format!("topic {} {} {} {config}\n", topic.name, topic.number, topic.revision).bytes());
         for partition in (0..topic.config.partitions).map(Partition) {
-            let Ok(bounds) = store.bounds(&topic.name, partition).await else { continue };
+            let Ok(bounds) = store.bounds(&topic.pinned(), partition).await else { continue };
             out.extend(format!("bounds {partition} {} {}\n", bounds.first, bounds.next).bytes());
             let mut from = bounds.first;
             while from < bounds.next {
-                let request = ReadRequest {
-                    topic: topic.name.clone(),
-                    partition,
-                    from,
-                    limit: 100,
-                    max_bytes: 1 << 20,
-                };
+                let request =
+                    ReadRequest { topic: topic.pinned(), partition, from, limit: 100, max_bytes: 1 << 20 };
                 let Ok(page) = store.read(request).await else { break };
                 for event in &page.events {
                     event.write_json(&mut out);

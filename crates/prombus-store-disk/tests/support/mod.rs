@@ -133,13 +133,14 @@ pub async fn items(store: &DiskStore) -> std::collections::BTreeMap<String, u64>
 
 /// The commits of a topic that are there, in order, each whole, once, and in both partitions without gaps.
 pub async fn commits_there(store: &DiskStore, topic: &str) -> Vec<u64> {
+    let topic = TopicRef::from(&name(topic));
     let mut by_commit: std::collections::BTreeMap<u64, Vec<u64>> = Default::default();
     for partition in [Partition(0), Partition(1)] {
-        let Ok(bounds) = store.bounds(&name(topic), partition).await else { return Vec::new() };
+        let Ok(bounds) = store.bounds(&topic, partition).await else { return Vec::new() };
         let mut from = Offset(0);
         let mut last = None;
         loop {
-            let request = ReadRequest { topic: name(topic), partition, from, limit: 3, max_bytes: 1 << 20 };
+            let request = ReadRequest { topic: topic.clone(), partition, from, limit: 3, max_bytes: 1 << 20 };
             let page = store.read(request).await.unwrap();
             for (event, expected) in page.events.iter().zip(from.0..) {
                 assert_eq!(event.offset, Offset(expected), "offsets never gap");
@@ -149,7 +150,7 @@ pub async fn commits_there(store: &DiskStore, topic: &str) -> Vec<u64> {
                 assert!(last <= Some(n), "commits never reorder");
                 last = Some(n);
                 by_commit.entry(n).or_default().push(i);
-                let found = store.by_id(&name(topic), event.id).await.unwrap();
+                let found = store.by_id(&topic, event.id).await.unwrap();
                 assert_eq!(found.as_ref(), Some(event), "every event is found by its id");
             }
             from = page.next;

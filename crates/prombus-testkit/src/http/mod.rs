@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use prombus_core::{
     Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
     HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus,
-    TopicConfig, TopicName, TopicNumber, TopicState, TsRequest,
+    TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,6 +74,15 @@ impl HttpLog {
             topic: topic.clone(),
             partitions: shown.config.partitions,
         })
+    }
+
+    /// The name of a topic, if it is the incarnation asked for.
+    fn named(&self, asked: TopicRef) -> Result<TopicName, ReadError> {
+        if asked.incarnation.is_some() {
+            let now = self.numbers.lock().of.get(&asked.name).copied();
+            asked.pick(now, |number| *number)?;
+        }
+        Ok(asked.name)
     }
 
     fn state(&self, shown: Shown) -> TopicState {
@@ -204,6 +213,7 @@ impl EventLog for HttpLog {
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         let ReadRequest { topic, partition, from, limit, max_bytes } = request;
+        let topic = self.named(topic)?;
         // Before the page, so that everything below this end was looked at when the page says it is the last.
         let end = self.partition(&topic, partition).await?.next;
         let query = [
@@ -218,12 +228,13 @@ impl EventLog for HttpLog {
         Ok(Page { events, next, end: end.max(next) })
     }
 
-    async fn bounds(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
-        self.partition(topic, partition).await
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
+        self.partition(&self.named(topic.clone())?, partition).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
         let TsRequest { topic, partition, ts } = request;
+        let topic = self.named(topic)?;
         let end = self.partition(&topic, partition).await?.next;
         let mut query = vec![
             ("from", "ts".to_owned()),
@@ -241,12 +252,14 @@ impl EventLog for HttpLog {
         }
     }
 
-    async fn by_id(&self, topic: &TopicName, id: Uuid) -> Result<Option<Event>, ReadError> {
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
+        let topic = &self.named(topic.clone())?;
         let path = ["v1", "topics", topic.as_str(), "events", &id.to_string()];
         self.one(topic, self.calls.get(&path, &[]).await).await
     }
 
-    async fn latest_by_key(&self, topic: &TopicName, key: &str) -> Result<Option<Event>, ReadError> {
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
+        let topic = &self.named(topic.clone())?;
         let path = ["v1", "topics", topic.as_str(), "keys", key];
         if !UNSAYABLE_IN_A_PATH.contains(&key) {
             return self.one(topic, self.calls.get(&path, &[]).await).await;
@@ -262,6 +275,7 @@ impl EventLog for HttpLog {
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         let HistoryRequest { topic, key, after, limit, max_bytes } = request;
+        let topic = self.named(topic)?;
         let mut query = vec![("key", key), ("limit", MAX_PAGE.to_string())];
         let mut events: Vec<Event> = Vec::new();
         // There is no way to start in the middle, so what comes before is read and passed over.

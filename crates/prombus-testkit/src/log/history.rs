@@ -3,7 +3,7 @@
 use crate::Subject;
 use crate::build::{event, moving_keys, numbered, partitions};
 use crate::subject::{PAGE_BYTES, must};
-use prombus_core::{Event, HistoryRequest, Json, Offset, Partition};
+use prombus_core::{Event, HistoryRequest, Json, Offset, Partition, TopicRef};
 
 fn payloads(events: &[Event]) -> Vec<Json> {
     events.iter().map(|event| event.payload.clone()).collect()
@@ -35,7 +35,7 @@ pub async fn the_history_of_a_key_is_its_events_in_order(s: Subject) {
 pub async fn a_page_of_history_is_full_unless_it_ends(s: Subject) {
     let topic = s.create("history.full", partitions(1)).await;
     s.published(&topic, (0..60).map(|n| if n % 3 == 0 { numbered(n).key("k") } else { numbered(n) })).await;
-    let key = "k".to_owned();
+    let (topic, key) = (TopicRef::from(&topic), "k".to_owned());
     let request = HistoryRequest { topic, key, after: None, limit: 7, max_bytes: PAGE_BYTES };
     for (start, length) in [(0, 7), (12, 7), (13, 7), (14, 6), (19, 1), (20, 0)] {
         let after = (start > 0).then(|| (Partition(0), Offset(3 * (start - 1))));
@@ -55,7 +55,7 @@ pub async fn a_page_of_history_is_about_max_bytes(s: Subject) {
     for max_bytes in [0, 1, 10_000, 1 << 30] {
         let (mut seen, mut after) = (0, None);
         loop {
-            let (topic, key) = (topic.clone(), "k".to_owned());
+            let (topic, key) = (TopicRef::from(&topic), "k".to_owned());
             let request = HistoryRequest { topic, key, after, limit: 100, max_bytes };
             let page = must(s.log.history(request).await, "histories are read");
             let Some(last) = page.last() else { break };
@@ -100,7 +100,8 @@ pub async fn a_history_sees_what_is_committed_meanwhile(s: Subject) {
     let topic = s.create("history.live", partitions(1)).await;
     s.published(&topic, (0..3).map(|n| numbered(n).key("k"))).await;
     let key = "k".to_owned();
-    let request = HistoryRequest { topic: topic.clone(), key, after: None, limit: 10, max_bytes: PAGE_BYTES };
+    let request =
+        HistoryRequest { topic: (&topic).into(), key, after: None, limit: 10, max_bytes: PAGE_BYTES };
     let page = must(s.log.history(request.clone()).await, "histories are read");
     assert_eq!(payloads(&page), expected(0..3));
     s.published(&topic, (3..5).map(|n| numbered(n).key("k"))).await;

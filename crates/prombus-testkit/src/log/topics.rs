@@ -4,9 +4,10 @@ use crate::Subject;
 use crate::build::{event, numbered, partitions, producer_id, topic};
 use crate::subject::{assert_no_topic, must, refusal};
 use prombus_core::{
-    Bounds, CommitError, ConfigChange, Durability, HistoryRequest, Offset, Partition, ReadError, SchemaMode,
-    TopicConfig, TsRequest,
+    Bounds, CommitError, ConfigChange, Durability, HistoryRequest, Offset, Partition, ReadError, ReadRequest,
+    SchemaMode, TopicConfig, TopicRef, TsRequest,
 };
+use std::fmt::Debug;
 
 const EMPTY: Bounds = Bounds { first: Offset(0), next: Offset(0) };
 
@@ -53,12 +54,12 @@ pub async fn a_topic_that_does_not_exist_is_not_found(s: Subject) {
     let name = topic("missing");
     assert_eq!(must(s.log.topic(&name).await, "topics can be looked up"), None);
     assert_no_topic(s.log.read(s.page(&name, 0, Offset(0))).await, &name);
-    assert_no_topic(s.log.bounds(&name, Partition(0)).await, &name);
-    let request = TsRequest { topic: name.clone(), partition: Partition(0), ts: 0 };
+    assert_no_topic(s.log.bounds(&(&name).into(), Partition(0)).await, &name);
+    let request = TsRequest { topic: (&name).into(), partition: Partition(0), ts: 0 };
     assert_no_topic(s.log.offset_at(request).await, &name);
-    assert_no_topic(s.log.by_id(&name, producer_id(1)).await, &name);
-    assert_no_topic(s.log.latest_by_key(&name, "k").await, &name);
-    let (topic, key) = (name.clone(), "k".to_owned());
+    assert_no_topic(s.log.by_id(&(&name).into(), producer_id(1)).await, &name);
+    assert_no_topic(s.log.latest_by_key(&(&name).into(), "k").await, &name);
+    let (topic, key) = (TopicRef::from(&name), "k".to_owned());
     let request = HistoryRequest { topic, key, after: None, limit: 1, max_bytes: 1 };
     assert_no_topic(s.log.history(request).await, &name);
     let error = refusal(s.configure(ConfigChange::DeleteTopic { name: name.clone() }).await);
@@ -72,8 +73,8 @@ pub async fn a_partition_that_does_not_exist_is_refused(s: Subject) {
         let missing = ReadError::NoSuchPartition { topic: name.clone(), partitions: 2 };
         assert_eq!(s.log.read(s.page(&name, partition, Offset(0))).await, Err(missing.clone()));
         let partition = Partition(partition);
-        assert_eq!(s.log.bounds(&name, partition).await, Err(missing.clone()));
-        let request = TsRequest { topic: name.clone(), partition, ts: 0 };
+        assert_eq!(s.log.bounds(&(&name).into(), partition).await, Err(missing.clone()));
+        let request = TsRequest { topic: (&name).into(), partition, ts: 0 };
         assert_eq!(s.log.offset_at(request).await, Err(missing));
     }
 }
@@ -121,6 +122,43 @@ pub async fn partitions_cannot_shrink(s: Subject) {
     s.assert_holds(&name, 2, &["1"]).await;
 }
 
+/// A read that names an incarnation gives what is of that one, and nothing of one that took its place.
+pub async fn a_read_that_names_an_incarnation_is_of_no_other(s: Subject) {
+    let name = s.create("pinned", partitions(2)).await;
+    let appended = s.published_one(&name, event("1").key("k").id(producer_id(1))).await;
+    let pinned = s.topic(&name).await.pinned();
+    let there = must(s.log.latest_by_key(&pinned, "k").await, "it is this incarnation");
+    assert_eq!(there.map(|event| event.id), Some(appended.id));
+    for life in 2..5 {
+        s.delete(&name).await;
+        assert_gone(&s, &pinned).await;
+        s.create(name.as_str(), partitions(life)).await;
+        assert_gone(&s, &pinned).await;
+        s.published_one(&name, event("2").key("k").id(producer_id(1))).await;
+        assert_gone(&s, &pinned).await;
+    }
+    let now = s.topic(&name).await.pinned();
+    let there = must(s.log.by_id(&now, producer_id(1)).await, "what is there now can be read");
+    assert!(there.is_some());
+}
+
+async fn assert_gone(s: &Subject, pinned: &TopicRef) {
+    fn assert_it<T: PartialEq + Debug>(answer: Result<T, ReadError>, pinned: &TopicRef) {
+        assert_eq!(answer, Err(ReadError::TopicGone(pinned.name.clone())));
+    }
+    let (topic, key) = (pinned.clone(), "k".to_owned());
+    for partition in [0, 1, 9].map(Partition) {
+        let page = ReadRequest { topic: topic.clone(), ..s.page(&topic.name, partition.0, Offset(0)) };
+        assert_it(s.log.read(page).await, pinned);
+        assert_it(s.log.bounds(pinned, partition).await, pinned);
+        assert_it(s.log.offset_at(TsRequest { topic: topic.clone(), partition, ts: 0 }).await, pinned);
+    }
+    assert_it(s.log.by_id(pinned, producer_id(1)).await, pinned);
+    assert_it(s.log.latest_by_key(pinned, "k").await, pinned);
+    let request = HistoryRequest { topic, key, after: None, limit: 1, max_bytes: 1 };
+    assert_it(s.log.history(request).await, pinned);
+}
+
 /// With a topic go its events, ids and keys; one that is made again starts anew.
 pub async fn a_topic_that_is_made_again_starts_anew(s: Subject) {
     let name = s.create("phoenix", partitions(3)).await;
@@ -133,7 +171,7 @@ pub async fn a_topic_that_is_made_again_starts_anew(s: Subject) {
         s.published_one(&name, event("9").key("k")).await;
         s.delete(&name).await;
         assert_eq!(must(s.log.topic(&name).await, "topics can be looked up"), None, "it is gone");
-        assert_no_topic(s.log.by_id(&name, producer_id(1)).await, &name);
+        assert_no_topic(s.log.by_id(&(&name).into(), producer_id(1)).await, &name);
         s.create(name.as_str(), partitions(2 + life % 2)).await;
         assert_eq!(s.by_id(&name, producer_id(1)).await, None, "ids go with their topic");
         assert_eq!(s.latest(&name, "k").await, None, "keys go with their topic");

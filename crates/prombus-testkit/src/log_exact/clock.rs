@@ -50,6 +50,30 @@ pub async fn ids_and_recorded_ts_survive_a_clock_that_steps_back(s: Subject) {
     }
 }
 
+/// The `ts` of an event for which the producer gives none is the clock as it is, also after the clock was ahead for a
+/// while: only `recorded_ts` is held up.
+pub async fn ts_follows_a_clock_that_was_ahead(s: Subject) {
+    let topic = s.create("clock.ahead", partitions(1)).await;
+    let start = s.clock().now_ms();
+    let steps = [0, 7 * 24 * HOUR, 1, 5, HOUR];
+    for (n, step) in steps.into_iter().enumerate() {
+        s.clock().set(start + step);
+        assert_eq!(s.published_one(&topic, numbered(n)).await.ts, start + step, "the answer says the ts");
+    }
+    let events = s.all(&topic, 0).await;
+    let ts: Vec<u64> = events.iter().map(|event| event.ts).collect();
+    assert_eq!(ts, steps.map(|step| start + step), "ts is the clock as it is");
+    let held = start + 7 * 24 * HOUR;
+    let recorded: Vec<u64> = events.iter().map(|event| event.recorded_ts).collect();
+    assert_eq!(recorded, [start, held, held, held, held], "recorded_ts is held up");
+    let at = |ts| s.offset_at(&topic, 0, ts);
+    assert_eq!(
+        (at(start).await, at(start + 2).await),
+        (Offset(0), Offset(1)),
+        "the first as late as asked for"
+    );
+}
+
 async fn window(s: &Subject, name: &str) -> TopicName {
     s.create(name, TopicConfig { dedupe_window_ms: WINDOW, ..partitions(2) }).await
 }

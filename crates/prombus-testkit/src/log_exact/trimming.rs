@@ -5,7 +5,7 @@ use crate::build::{event, moving_keys, numbered, partitions, producer_id};
 use crate::subject::{PAGE_BYTES, must, refusal};
 use prombus_core::{
     Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Offset, Partition, Placement,
-    ReadError, TopicName,
+    ReadError, TopicName, TopicRef,
 };
 
 async fn filled(s: &Subject, name: &str) -> TopicName {
@@ -106,7 +106,8 @@ pub async fn a_history_goes_on_after_a_trimmed_event(s: Subject) {
     s.published(&topic, (0..10).map(|n| numbered(n).key("k"))).await;
     s.trim(&topic, 0, 6).await;
     for (after, first) in [(2, 6), (5, 6), (6, 7)] {
-        let (topic, key, after) = (topic.clone(), "k".to_owned(), Some((Partition(0), Offset(after))));
+        let (topic, key, after) =
+            (TopicRef::from(&topic), "k".to_owned(), Some((Partition(0), Offset(after))));
         let request = HistoryRequest { topic, key, after, limit: 100, max_bytes: PAGE_BYTES };
         let found = must(s.log.history(request).await, "histories are read");
         let offsets: Vec<u64> = found.iter().map(|event| event.offset.0).collect();
@@ -126,8 +127,13 @@ pub async fn a_history_goes_on_after_a_trimmed_event_and_growth(s: Subject) {
     let all = [(0, 2), (1, 1), (1, 2)];
     for (after, left) in [((0, 0), 0), ((0, 1), 0), ((0, 2), 1), ((1, 0), 1), ((1, 1), 2), ((1, 2), 3)] {
         let after = Some((Partition(after.0), Offset(after.1)));
-        let request =
-            HistoryRequest { topic: topic.clone(), key: key.clone(), after, limit: 9, max_bytes: PAGE_BYTES };
+        let request = HistoryRequest {
+            topic: (&topic).into(),
+            key: key.clone(),
+            after,
+            limit: 9,
+            max_bytes: PAGE_BYTES,
+        };
         let found = must(s.log.history(request).await, "histories are read");
         let places: Vec<(u32, u64)> = found.iter().map(|event| (event.partition.0, event.offset.0)).collect();
         assert_eq!(places, all[left..], "after {after:?}");

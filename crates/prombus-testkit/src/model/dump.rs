@@ -246,7 +246,7 @@ async fn dump_history(s: &Subject, topic: &TopicName, key: &'static str) -> Vec<
     }
     let after = all.first().map(|event| (event.partition, event.offset));
     let request =
-        HistoryRequest { topic: topic.clone(), key: key.to_owned(), after, limit: 1_000, max_bytes: 0 };
+        HistoryRequest { topic: topic.into(), key: key.to_owned(), after, limit: 1_000, max_bytes: 0 };
     let page = must(s.log.history(request).await, "histories are read");
     assert!(!page.is_empty() || all.len() <= 1, "a page of history is empty only at the end");
     same(&&page[..], &all.get(1..1 + page.len()).unwrap_or_default(), "a history goes on where it should");

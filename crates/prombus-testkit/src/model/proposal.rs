@@ -147,7 +147,7 @@ fn settings(rng: &mut fastrand::Rng, options: &Options) -> TopicConfig {
 
 async fn trim(rng: &mut fastrand::Rng, reference: &Subject, topic: &TopicState) -> ConfigChange {
     let partition = Partition(rng.u32(0..topic.config.partitions));
-    let bounds = must(reference.log.bounds(&topic.name, partition).await, "a partition has bounds");
+    let bounds = must(reference.log.bounds(&topic.pinned(), partition).await, "a partition has bounds");
     let before = match rng.u32(0..10) {
         0 => Offset(u64::MAX),
         1 => Offset(rng.u64(0..=bounds.next.0 + 2)),
