@@ -10,18 +10,19 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl State {
-    /// A call of a member starts.
+    /// A connection or call of a member starts.
     pub fn join(&mut self, member: &Arc<str>, now: Instant) {
         if self.members.enter(member, now) {
             self.assign();
         }
     }
 
-    /// A member says that it is gone. One that may still settle what it holds is counted until it has, so that it
-    /// gets no more than its share when it comes back.
-    pub fn leave(&mut self, member: &str) {
+    /// A connection of a member is over, and the member gone where nothing else of it is there. One that may still
+    /// settle what it holds is counted until it has, so that it gets no more than its share when it comes back.
+    pub fn leave(&mut self, member: &str, now: Instant) {
         let keeps = self.options.mode == Mode::Shared && self.members.in_flight(member) > 0;
-        if !keeps && self.members.remove(member) {
+        if self.members.end_connection(member, now) && !keeps {
+            self.members.remove(member);
             self.assign();
         }
     }
