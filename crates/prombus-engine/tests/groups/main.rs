@@ -67,6 +67,8 @@ behaviours! {
         a_restart_voids_leases_and_counts_nothing
         counted_attempts_survive_a_restart
         a_pause_survives_a_restart
+        a_pause_is_no_longer_when_the_clock_was_set_back
+        what_an_ack_writes_goes_by_what_changed
         the_position_survives_a_restart
         a_store_that_refuses_makes_acks_fail_and_nothing_is_lost
         a_closed_store_makes_acks_fail_and_nothing_is_lost

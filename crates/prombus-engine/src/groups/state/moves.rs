@@ -2,8 +2,8 @@
 
 use super::State;
 use super::commits::Kind;
+use crate::groups::chunk::Record;
 use crate::groups::options::Mode;
-use crate::groups::progress::{Progress, Record};
 use prombus_core::TopicState;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl State {
         self.dying.retain(|dying| targets.iter().all(|(lane, _)| *lane != dying.lane));
         for (lane, next) in targets {
             let lane = &mut self.lanes[*lane];
-            lane.progress = Progress::starting_at(*next);
+            lane.progress.start_at(*next);
             lane.durable_next = lane.durable_next.min(*next);
             lane.dirty = true;
             lane.resets += 1;
