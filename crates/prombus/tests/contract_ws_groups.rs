@@ -455,6 +455,37 @@ fn partitions_are_told_on_every_rebalance() {
 }
 
 #[test]
+fn a_member_stays_as_long_as_one_of_its_connections_does() {
+    let (site, mut old) = site();
+    site.api.make("t", 4);
+    let opts = json!({"mode": "partitioned", "from": "earliest", "member": "m", "maxInFlight": 1});
+    old.subscribe("t", "g", opts);
+    assert_eq!(old.assigned(), [0, 1, 2, 3]);
+    publish_spread(&site.api, "t", 4, 1);
+    let lost = old.event();
+    let mut new = Socket::open(&site.api);
+    new.subscribe("t", "g", json!({"member": "m", "maxInFlight": 2}));
+    assert_eq!(new.assigned(), [0, 1, 2, 3], "it is the same member");
+    let kept = new.event();
+    new.is_quiet();
+    old.close();
+    // The other one keeps its partitions and what it has, and there is room for one more.
+    let more = new.event();
+    new.is_quiet();
+    assert_eq!(Group::of(&site, "t", "g").owners(), ["m"; 4]);
+    new.ack(&[kept.clone(), more.clone()]);
+    let rest = new.events(2);
+    new.ack(&rest);
+    let all: Vec<Value> = [kept, more].into_iter().chain(rest).collect();
+    let attempts = |one: &Value| (one["event"]["id"] == lost["event"]["id"], attempt(one));
+    let mut seen: Vec<(bool, u64)> = all.iter().map(attempts).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [(false, 1), (false, 1), (false, 1), (true, 2)], "{all:?}");
+    Group::of(&site, "t", "g").is_done();
+    new.is_quiet();
+}
+
+#[test]
 fn partitions_of_connections_without_a_name_are_shared_out_too() {
     let (site, mut one) = site();
     site.api.make("t", 32);

@@ -1,7 +1,7 @@
 //! Acks that are part of a larger commit.
 
 use super::group::Group;
-use super::state::{LaneMove, Pledge};
+use super::state::Pledge;
 use super::stored::lane_key;
 use super::{Groups, LeaseToken};
 use crate::bus::{Bus, BusError};
@@ -70,7 +70,7 @@ async fn commit_with(
     }
     let pledges = pledge_all(&shares)?;
     for ((group, _), pledge) in shares.iter().zip(&pledges) {
-        commit.cursors.extend(pledge.moves.iter().map(|step: &LaneMove| group.cursor_move(step)));
+        commit.cursors.extend(pledge.moves.iter().flat_map(|step| group.lane_moves(step)));
     }
     let answer = bus.commit(Arc::new(commit)).await;
     let mut spent = None;

@@ -154,7 +154,8 @@ impl<H: Handler> Consumer<H> {
 
     async fn run(mut self, mut group: Arc<Group>, mut stopped: watch::Receiver<bool>) {
         let mut handling = JoinSet::new();
-        let mut moves = group.assignments();
+        let member = self.options.member.clone().unwrap_or_default();
+        let (mut moves, mut present) = (group.assignments(), group.enter(&member));
         while !*stopped.borrow() && !self.groups.is_closing() {
             while handling.try_join_next().is_some() {}
             if handling.len() >= self.options.max_in_flight {
@@ -163,7 +164,7 @@ impl<H: Handler> Consumer<H> {
             }
             let pull = self.pull(self.options.max_in_flight - handling.len());
             let pulled = tokio::select! {
-                pulled = group.pull(&pull) => pulled,
+                pulled = present.pull(&pull) => pulled,
                 _ = moves.changed() => {
                     self.tell_moves(&group);
                     continue;
@@ -185,16 +186,14 @@ impl<H: Handler> Consumer<H> {
                     if let Ok((again, _)) =
                         self.groups.get_or_make(&self.topic, &self.name, &self.options.group).await
                     {
-                        moves = again.assignments();
+                        (moves, present) = (again.assignments(), again.enter(&member));
                         group = again;
                     }
                 }
             }
         }
         while handling.join_next().await.is_some() {}
-        if let Some(member) = &self.options.member {
-            group.leave(member);
-        }
+        drop(present);
         self.tell(Vec::new());
     }
 

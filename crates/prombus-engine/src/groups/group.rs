@@ -186,12 +186,6 @@ impl Group {
         self.keep();
     }
 
-    /// A member is gone for good.
-    pub fn leave(self: &Arc<Self>, member: &str) {
-        self.state.lock().leave(member);
-        self.keep();
-    }
-
     /// Tells when partitions get other owners.
     pub fn assignments(&self) -> watch::Receiver<u64> {
         self.assignments.subscribe()

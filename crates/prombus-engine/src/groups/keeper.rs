@@ -3,9 +3,10 @@
 
 use super::dead::{self, Burial};
 use super::group::Group;
-use super::state::{Batch, LaneMove};
+use super::state::{Batch, ChunkMove, LaneMove};
 use super::{GroupError, stored};
 use crate::bus::BusError;
+use bytes::Bytes;
 use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Epoch, Offset};
 use std::pin::pin;
 use std::sync::Arc;
@@ -182,19 +183,25 @@ impl Group {
     }
 
     fn cursor_moves(&self, batch: &Batch) -> Vec<CursorMove> {
-        let moves = batch.moves.iter().map(|step| self.cursor_move(step));
+        let moves = batch.moves.iter().flat_map(|step| self.lane_moves(step));
         moves.chain(batch.extras.iter().cloned()).collect()
     }
 
-    /// What writes the cursor of a lane.
-    pub(super) fn cursor_move(&self, step: &LaneMove) -> CursorMove {
-        CursorMove {
-            key: stored::lane_key(&self.topic.name, &self.name, step.lane as u32),
+    /// What writes the cursors of a lane: its own first, which tells whether someone else has moved any of them.
+    pub(super) fn lane_moves(&self, step: &LaneMove) -> Vec<CursorMove> {
+        let (topic, lane) = (&self.topic.name, step.lane as u32);
+        let moved = |key, expect_version, to: Option<&Bytes>| CursorMove {
+            key,
             incarnation: Some(self.topic.number),
-            expect_version: step.expect_version,
+            expect_version,
             epoch: Epoch(step.epoch),
-            to: Some(CursorTarget { next: Offset(step.next), detail: step.detail.clone() }),
-        }
+            to: to.map(|detail| CursorTarget { next: Offset(step.next), detail: detail.clone() }),
+        };
+        let own = moved(stored::lane_key(topic, &self.name, lane), step.expect_version, Some(&step.detail));
+        let chunks = step.chunks.iter().map(|ChunkMove { chunk, expect_version, to }| {
+            moved(stored::chunk_key(topic, &self.name, lane, *chunk), *expect_version, to.as_ref())
+        });
+        [own].into_iter().chain(chunks).collect()
     }
 
     /// Waits until so many changes are durable.

@@ -4,12 +4,13 @@
 //! wanted, an event in flight is known by its offset, and of those that wait for their key only the first few
 //! keep their bodies; the others are read again when it is their turn.
 
-use super::options::{MAX_DELAY_MS, Ordering};
+use super::options::Ordering;
 use super::progress::Progress;
+use super::state::LaneMove;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use prombus_core::{Event, Json, Offset, Page};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -116,6 +117,8 @@ pub struct Lane {
     pub durable_next: u64,
     /// The version of the cursor.
     pub cursor_version: u64,
+    /// The versions of the cursors of its chunks, where there are any.
+    pub chunk_versions: BTreeMap<u64, u64>,
     /// Counts the owners.
     pub epoch: u64,
     /// Who owns it, in a partitioned group.
@@ -155,6 +158,7 @@ impl Lane {
             end: 0,
             progress,
             cursor_version,
+            chunk_versions: BTreeMap::new(),
             epoch,
             owner: None,
             dirty: false,
@@ -189,6 +193,17 @@ impl Lane {
         self.cold = self.progress.given_back().map(|offset| (offset, Hold::Nothing)).collect();
     }
 
+    /// Its cursors were written.
+    pub fn moved(&mut self, step: &LaneMove) {
+        self.cursor_version += 1;
+        for chunk in &step.chunks {
+            match &chunk.to {
+                Some(_) => self.chunk_versions.insert(chunk.chunk, chunk.expect_version + 1),
+                None => self.chunk_versions.remove(&chunk.chunk),
+            };
+        }
+    }
+
     /// The next event to deliver. Those that start to wait for their retry on the way go to `pauses`.
     pub fn pop(&mut self, rules: Rules, now: Now, pauses: &mut Vec<Pause>) -> Option<Ready> {
         loop {
@@ -219,14 +234,12 @@ impl Lane {
                     },
                 },
             };
-            let due_ms = self.progress.record(offset).map_or(0, |record| record.due_ms);
-            if due_ms <= now.wall_ms {
+            let remaining = self.progress.record(offset).unwrap_or_default().remaining(now.wall_ms);
+            if remaining.is_zero() {
                 return Some(Ready { event, key });
             }
             self.retrying.insert(offset, key);
-            // A clock that was stepped back must not make a pause longer than any can be.
-            let remaining = (due_ms - now.wall_ms).min(MAX_DELAY_MS);
-            pauses.push(Pause { offset, remaining: Duration::from_millis(remaining) });
+            pauses.push(Pause { offset, remaining });
         }
     }
 

@@ -13,9 +13,16 @@ const KEPT_IDLE: usize = 64;
 #[derive(Debug)]
 struct Member {
     in_flight: usize,
-    /// How many of its calls are going on; it is not silent while one is.
-    calls: usize,
-    last_seen: Instant,
+    /// How many connections and calls of it there are. It is there as long as one is.
+    presences: usize,
+    /// When a call of it last ended. A call is also a sign of life for a while after it; a connection that ends is not.
+    heard: Option<Instant>,
+}
+
+impl Member {
+    fn is_there(&self, ttl: Duration, now: Instant) -> bool {
+        self.presences > 0 || self.heard.is_some_and(|heard| heard + ttl > now)
+    }
 }
 
 /// The members of a group.
@@ -31,48 +38,51 @@ impl Members {
         Self { ttl, members: HashMap::new() }
     }
 
-    /// A call of a member starts. Says whether the member is new.
+    /// A connection or call of a member starts. Says whether the member is new.
     pub fn enter(&mut self, name: &Arc<str>, now: Instant) -> bool {
         if let Some(member) = self.members.get_mut(name) {
-            member.calls += 1;
-            member.last_seen = now;
+            member.presences += 1;
             return false;
         }
         if self.members.len() >= KEPT_IDLE {
             let ttl = self.ttl;
-            self.members.retain(|_, m| m.in_flight > 0 || m.calls > 0 || m.last_seen + ttl > now);
+            self.members.retain(|_, member| member.in_flight > 0 || member.is_there(ttl, now));
         }
-        self.members.insert(name.clone(), Member { in_flight: 0, calls: 1, last_seen: now });
+        self.members.insert(name.clone(), Member { in_flight: 0, presences: 1, heard: None });
         true
     }
 
     /// A call of a member is over.
-    pub fn exit(&mut self, name: &str, now: Instant) {
+    pub fn end_call(&mut self, name: &str, now: Instant) {
         if let Some(member) = self.members.get_mut(name) {
-            member.calls = member.calls.saturating_sub(1);
-            member.last_seen = now;
+            member.presences = member.presences.saturating_sub(1);
+            member.heard = Some(now);
         }
     }
 
-    /// A member is gone. Says whether it was there.
-    pub fn remove(&mut self, name: &str) -> bool {
-        self.members.remove(name).is_some()
+    /// A connection of a member is over. Says whether the member is gone with it.
+    pub fn end_connection(&mut self, name: &str, now: Instant) -> bool {
+        let Some(member) = self.members.get_mut(name) else { return false };
+        member.presences = member.presences.saturating_sub(1);
+        !member.is_there(self.ttl, now)
+    }
+
+    /// Forgets a member.
+    pub fn remove(&mut self, name: &str) {
+        self.members.remove(name);
     }
 
     /// Drops members that are silent for too long. Says whether there were any.
     pub fn drop_silent(&mut self, now: Instant) -> bool {
         let (before, ttl) = (self.members.len(), self.ttl);
-        self.members.retain(|_, member| member.calls > 0 || member.last_seen + ttl > now);
+        self.members.retain(|_, member| member.is_there(ttl, now));
         self.members.len() < before
     }
 
     /// When the next member may have been silent for too long.
     pub fn next_silent(&self) -> Option<Instant> {
-        self.members
-            .values()
-            .filter(|member| member.calls == 0)
-            .map(|member| member.last_seen + self.ttl)
-            .min()
+        let absent = self.members.values().filter(|member| member.presences == 0);
+        absent.filter_map(|member| Some(member.heard? + self.ttl)).min()
     }
 
     /// How many leases a member holds.
@@ -104,7 +114,7 @@ impl Members {
 
     /// The members that are there, by name, with how much each holds.
     pub fn list(&self, now: Instant) -> Vec<(Arc<str>, usize)> {
-        let there = |m: &Member| m.in_flight > 0 || m.calls > 0 || m.last_seen + self.ttl > now;
+        let there = |member: &Member| member.in_flight > 0 || member.is_there(self.ttl, now);
         let mut list: Vec<_> = self
             .members
             .iter()
@@ -113,5 +123,42 @@ impl Members {
             .collect();
         list.sort_unstable();
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
+
+    fn members() -> (Members, Arc<str>, Instant) {
+        (Members::new(TTL), "m".into(), Instant::now())
+    }
+
+    #[test]
+    fn a_member_is_gone_with_its_last_connection() {
+        let (mut members, name, now) = members();
+        assert!(members.enter(&name, now), "it is new");
+        assert!(!members.enter(&name, now), "a second connection is no new member");
+        members.gave(&name, 3);
+        assert!(!members.end_connection(&name, now), "the other one is still there");
+        assert!(!members.drop_silent(now + 2 * TTL), "however long it says nothing");
+        assert_eq!(members.in_flight(&name), 3);
+        assert!(members.end_connection(&name, now), "at once: nothing is left to wait for");
+    }
+
+    #[test]
+    fn calls_and_connections_of_a_member_hold_it_alike() {
+        let (mut members, name, now) = members();
+        members.enter(&name, now);
+        members.enter(&name, now);
+        assert!(!members.end_connection(&name, now), "a call goes on");
+        members.end_call(&name, now);
+        assert_eq!(members.next_silent(), Some(now + TTL));
+        members.enter(&name, now);
+        assert!(!members.end_connection(&name, now + TTL / 2), "its last call is a sign of life");
+        assert!(!members.drop_silent(now + TTL / 2));
+        assert!(members.drop_silent(now + TTL));
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! [`State`](state::State) has the rules and never waits. [`Group`] drives it: it reads what is wanted from the log,
 //! writes what has changed, and lets pulls wait. [`Groups`] knows all groups of the hub. A group is stored as cursors
-//! of its topic, one for each partition and one for its options, so it goes when the topic goes.
+//! of its topic: one for its options, one for each partition, and some for what is settled out of order or has failed
+//! in it. So it goes when the topic goes.
 
+mod chunk;
 mod commit;
 mod consumer;
 mod dead;

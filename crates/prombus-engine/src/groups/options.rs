@@ -17,7 +17,7 @@ pub const MAX_DELAY_MS: u64 = 24 * 3_600_000;
 const MAX_BACKOFF_MS: u64 = 30_000;
 /// The most attempts.
 const MAX_ATTEMPTS: u32 = 1_000_000;
-/// The widest window; what is settled in it is kept in memory and written with each ack.
+/// The widest window; what is settled in it is kept in memory.
 const MAX_ACK_WINDOW: u64 = 10_000_000;
 
 /// A valid name of a group: no control characters and no slash. Cheap to clone.

@@ -67,15 +67,38 @@ impl Pull {
     }
 }
 
-/// Says that a member is there for as long as this is kept: while one of its calls goes on, or its connection is open.
+/// How a member is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// One of its calls goes on. It may well come back, so it is not gone when the call ends.
+    Call,
+    /// It is connected, and says so when it goes.
+    Connection,
+}
+
+/// Says that a member is there for as long as this is kept. A member may be there several times, and is gone when the
+/// last of them is dropped.
 pub struct Present {
     group: Arc<Group>,
     member: Arc<str>,
+    presence: Presence,
+}
+
+impl Present {
+    /// Delivers what there is for the member, as [`Group::pull`] does; who asks is known already.
+    pub async fn pull(&self, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
+        let take = Take { member: self.member.clone(), ..pull.take()? };
+        self.group.deliver_to(&take, pull.wait).await
+    }
 }
 
 impl Drop for Present {
     fn drop(&mut self) {
-        self.group.locked().members.exit(&self.member, Instant::now());
+        let now = Instant::now();
+        match self.presence {
+            Presence::Call => self.group.locked().members.end_call(&self.member, now),
+            Presence::Connection => self.group.locked().leave(&self.member, now),
+        }
         self.group.keep();
     }
 }
@@ -103,25 +126,28 @@ impl Drop for Found<'_> {
 impl Group {
     /// Delivers what there is for a member, or waits for it. Empty when the wait is over.
     pub async fn pull(self: &Arc<Self>, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
-        let start = Instant::now();
         let take = pull.take()?;
-        let until = start + pull.wait;
-        let _present = self.enter_as(take.member.clone(), start);
-        let deliveries = self.deliver(&take, until).await;
-        self.times.pulls.observe(start.elapsed());
-        deliveries
+        let _present = self.enter_as(take.member.clone(), Presence::Call);
+        self.deliver_to(&take, pull.wait).await
     }
 
-    /// Counts a member as there, whether it pulls or not.
+    /// A member connects: it is there, whether it pulls or not.
     #[must_use = "it is there for as long as this is kept"]
     pub fn enter(self: &Arc<Self>, member: &str) -> Present {
-        self.enter_as(Arc::from(member), Instant::now())
+        self.enter_as(Arc::from(member), Presence::Connection)
     }
 
-    fn enter_as(self: &Arc<Self>, member: Arc<str>, now: Instant) -> Present {
-        self.locked().join(&member, now);
+    fn enter_as(self: &Arc<Self>, member: Arc<str>, presence: Presence) -> Present {
+        self.locked().join(&member, Instant::now());
         self.keep();
-        Present { group: self.clone(), member }
+        Present { group: self.clone(), member, presence }
+    }
+
+    async fn deliver_to(self: &Arc<Self>, take: &Take, wait: Duration) -> Result<Vec<Delivery>, GroupError> {
+        let start = Instant::now();
+        let deliveries = self.deliver(take, start + wait).await;
+        self.times.pulls.observe(start.elapsed());
+        deliveries
     }
 
     async fn deliver(self: &Arc<Self>, take: &Take, until: Instant) -> Result<Vec<Delivery>, GroupError> {

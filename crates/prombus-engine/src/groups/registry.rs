@@ -10,13 +10,16 @@ use crate::query::From;
 use parking_lot::Mutex;
 use prombus_core::{Commit, CommitError, ConfigChange, ReadError, TopicName, TopicState};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// At most so many groups has a topic.
 const MAX_GROUPS: usize = 10_000;
 /// How often something is tried again when others do the same at the same time.
 const MAX_TRIES: usize = 16;
+
+/// So many sessions of groups that are gone may be known.
+const SPARE_SESSIONS: usize = 64;
 
 type Key = (TopicName, GroupName);
 
@@ -56,6 +59,8 @@ pub struct Groups {
     pub(super) hub: Arc<Surroundings>,
     auto_create: Option<AutoCreate>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    /// The groups that are loaded, by the session that their leases name.
+    sessions: Mutex<HashMap<u64, Weak<Group>>>,
     times: Arc<GroupTimes>,
     /// Replays are one after another, because each must know what the others have replayed.
     pub(super) replaying: tokio::sync::Mutex<()>,
@@ -68,6 +73,7 @@ impl Groups {
             hub: Arc::new(hub),
             auto_create,
             slots: Mutex::default(),
+            sessions: Mutex::default(),
             times: Arc::default(),
             replaying: tokio::sync::Mutex::default(),
         }
@@ -89,8 +95,20 @@ impl Groups {
 
     /// The group whose leases are of this session.
     pub(super) fn with_session(&self, session: u64) -> Option<Arc<Group>> {
-        let loaded: Vec<Arc<Group>> = self.slots.lock().values().filter_map(|slot| slot.loaded()).collect();
-        loaded.into_iter().find(|group| group.locked().leases.session() == session)
+        let group = self.sessions.lock().get(&session)?.upgrade()?;
+        (!group.has_failed()).then_some(group)
+    }
+
+    /// Lets a group be found by its leases.
+    fn note_session(&self, group: &Arc<Group>) {
+        let session = group.locked().leases.session();
+        let loaded = self.slots.lock().len();
+        let mut sessions = self.sessions.lock();
+        sessions.insert(session, Arc::downgrade(group));
+        // Those of groups that are gone are dropped when they are as many as the others, so rarely.
+        if sessions.len() > 2 * loaded + SPARE_SESSIONS {
+            sessions.retain(|_, group| group.strong_count() > 0);
+        }
     }
 
     /// Forgets the place of a group that does not exist, unless someone uses it.
@@ -132,6 +150,7 @@ impl Groups {
             return Ok(None);
         };
         let group = Arc::new(Group::new(self.hub.clone(), topic.clone(), name.clone(), state, metrics));
+        self.note_session(&group);
         // Partitions that came since are not stored yet.
         group.keep();
         let before = slot.group.lock().replace(group.clone());

@@ -1,4 +1,5 @@
-//! How a group is stored: a cursor for its options, and one for each partition of its topic.
+//! How a group is stored: a cursor for its options, one for each partition of its topic, and one for each chunk of a
+//! partition in which something was settled out of order or has failed.
 
 use super::lane::Lane;
 use super::options::{GroupName, GroupOptions};
@@ -8,12 +9,15 @@ use bytes::Bytes;
 use prombus_core::{
     CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, TopicName, TopicState,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Whose cursor holds the options of a group.
 const OPTIONS: &str = "group-options:";
 /// Whose cursors say where a group is.
 const LANES: &str = "group:";
+/// Whose cursors say what is settled out of order, or has failed.
+const CHUNKS: &str = "group-chunk:";
 
 /// The cursor that holds the options of a group.
 pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
@@ -23,6 +27,22 @@ pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
 /// The cursor that says where a group is in a partition.
 pub fn lane_key(topic: &TopicName, group: &GroupName, partition: u32) -> CursorKey {
     CursorKey { topic: topic.clone(), reader: format!("{LANES}{group}"), partition: Partition(partition) }
+}
+
+/// The cursor that says what a group has settled in a chunk of a partition.
+pub fn chunk_key(topic: &TopicName, group: &GroupName, partition: u32, chunk: u64) -> CursorKey {
+    let reader = format!("{CHUNKS}{partition}:{chunk}:{group}");
+    CursorKey { topic: topic.clone(), reader, partition: Partition(partition) }
+}
+
+/// The partitions and chunks that a group has cursors for, among the readers of a topic.
+fn chunks_of(readers: &[String], group: &GroupName) -> Vec<(u32, u64)> {
+    let chunk = |reader: &String| {
+        let (partition, rest) = reader.strip_prefix(CHUNKS)?.split_once(':')?;
+        let (chunk, name) = rest.split_once(':')?;
+        (name == group.as_str()).then_some((partition.parse().ok()?, chunk.parse().ok()?))
+    };
+    readers.iter().filter_map(chunk).collect()
 }
 
 /// The groups among the readers of a topic.
@@ -69,8 +89,10 @@ pub async fn removal(
     group: &GroupName,
 ) -> Result<Vec<CursorMove>, GroupError> {
     let lanes = (0..topic.config.partitions).map(|partition| lane_key(&topic.name, group, partition));
+    let chunks = chunks_of(&log.readers(&topic.name).await?, group).into_iter();
+    let chunks = chunks.map(|(partition, chunk)| chunk_key(&topic.name, group, partition, chunk));
     let mut moves = Vec::new();
-    for key in [options_key(&topic.name, group)].into_iter().chain(lanes) {
+    for key in [options_key(&topic.name, group)].into_iter().chain(lanes).chain(chunks) {
         if let Some(cursor) = log.cursor(&key).await? {
             let (expect_version, epoch) = (cursor.version, cursor.epoch);
             let incarnation = Some(topic.number);
@@ -95,8 +117,27 @@ pub async fn load(
         // The topic has grown since: the rest is for the state to add.
         let Some(cursor) = log.cursor(&lane_key(&topic.name, group, partition)).await? else { break };
         let progress = Progress::decode(cursor.next.0, &cursor.detail).ok_or_else(damaged)?;
-        lanes.push(Lane::new(progress, cursor.version, cursor.epoch.0));
+        lanes.push((cursor, progress, BTreeMap::new()));
     }
+    let mut readers = Vec::new();
+    if lanes.iter().any(|(cursor, ..)| Progress::is_in_chunks(&cursor.detail)) {
+        readers = log.readers(&topic.name).await?;
+    }
+    for (partition, chunk) in chunks_of(&readers, group) {
+        let stored = log.cursor(&chunk_key(&topic.name, group, partition, chunk)).await?;
+        let lane = lanes.get_mut(partition as usize);
+        let (Some(stored), Some((_, progress, versions))) = (stored, lane) else { continue };
+        if !progress.add_chunk(chunk, &stored.detail) {
+            return Err(damaged());
+        }
+        versions.insert(chunk, stored.version);
+    }
+    let lanes = lanes.into_iter().map(|(cursor, progress, chunk_versions)| {
+        let mut lane = Lane::new(progress, cursor.version, cursor.epoch.0);
+        lane.chunk_versions = chunk_versions;
+        lane
+    });
+    let lanes = lanes.collect();
     let mut state = State::new(Arc::new(options), lanes, metrics);
     state.see_topic(topic);
     Ok(Some(state))

@@ -260,11 +260,11 @@ pub async fn members_hear_of_their_partitions(s: Stage) {
     let all: Vec<Partition> = (0..8).map(Partition).collect();
     assert_eq!(told(&mut heard).await, ("assigned", all.clone()), "it is alone");
     let group = s.found(&topic, "g").await;
-    group.take_now("other", 1).await;
+    let other = group.enter("other");
     let others = group.owned_by("other");
     assert!(!others.is_empty());
     assert_eq!(told(&mut heard).await, ("revoked", others.clone()), "what it lost, and nothing else");
-    group.leave("other");
+    drop(other);
     assert_eq!(told(&mut heard).await, ("assigned", others), "what it got back");
     subscription.unsubscribe().await;
     assert_eq!(told(&mut heard).await, ("revoked", all), "in the end it has nothing");

@@ -47,6 +47,7 @@ behaviours! {
         a_member_gets_no_more_than_it_may_hold
         pulls_without_a_name_are_one_member
         a_member_that_left_is_counted_for_what_it_holds
+        connections_of_a_member_share_what_it_may_hold
         closing_ends_the_waiting;
     leases:
         an_acked_event_is_never_delivered_again
@@ -66,6 +67,8 @@ behaviours! {
         a_restart_voids_leases_and_counts_nothing
         counted_attempts_survive_a_restart
         a_pause_survives_a_restart
+        a_pause_is_no_longer_when_the_clock_was_set_back
+        what_an_ack_writes_goes_by_what_changed
         the_position_survives_a_restart
         a_store_that_refuses_makes_acks_fail_and_nothing_is_lost
         a_closed_store_makes_acks_fail_and_nothing_is_lost
@@ -110,6 +113,8 @@ behaviours! {
         a_silent_member_is_dropped
         a_member_that_waits_is_not_silent
         a_member_that_is_there_is_not_silent
+        a_member_is_there_as_long_as_one_of_its_connections_is
+        a_connection_that_ends_leaves_a_member_that_pulls
         a_move_fences_the_old_owner_and_counts_nothing
         epochs_grow_and_survive_a_restart
         in_a_shared_group_everyone_may_get_everything;

@@ -1,6 +1,6 @@
 //! Partitioned groups: each partition has one member.
 
-use crate::stage::{Stage, Use, number, numbers};
+use crate::stage::{LONG, Stage, Use, number, numbers};
 use prombus_core::hashing::owner_of;
 use prombus_core::{Partition, TopicName};
 use prombus_engine::groups::{Delivery, Group, Mode, OptionsPatch, Pull};
@@ -60,7 +60,7 @@ pub async fn a_join_moves_only_what_it_must(s: Stage) {
     }
     let before = owners(&group).await;
     let mut moves = group.assignments();
-    group.take_now("d", 1).await;
+    let d = group.enter("d");
     assert!(moves.has_changed().unwrap(), "those who ask are told");
     moves.mark_unchanged();
     let after = owners(&group).await;
@@ -68,9 +68,9 @@ pub async fn a_join_moves_only_what_it_must(s: Stage) {
         assert!(before == after || after.as_deref() == Some("d"), "a join only takes: {before:?} {after:?}");
     }
     assert_ne!(before, after);
-    group.take_now("d", 1).await;
-    assert!(!moves.has_changed().unwrap(), "a second pull is no join");
-    group.leave("d");
+    d.pull(&Pull::default()).await.unwrap();
+    assert!(!moves.has_changed().unwrap(), "a pull of one that is there is no join");
+    drop(d);
     assert_eq!(owners(&group).await, before, "and when it leaves only that comes back");
 }
 
@@ -123,15 +123,52 @@ pub async fn a_member_that_is_there_is_not_silent(s: Stage) {
     let quiet = tokio::time::timeout(Duration::from_millis(4 * ttl), moves.changed()).await;
     assert!(quiet.is_err(), "it keeps its partitions without a pull");
     drop(present);
-    moves.changed().await.expect("it falls silent in the end");
+    assert!(moves.has_changed().unwrap(), "it is gone at once");
     assert!(group.owned_by("m").is_empty());
+}
+
+pub async fn a_member_is_there_as_long_as_one_of_its_connections_is(s: Stage) {
+    let topic = s.topic("connections", 4).await;
+    one_each(&s, &topic, 4).await;
+    let group = s.group(&topic, "g", partitioned()).await;
+    let pull = Pull { max: 1, wait: LONG, ..Pull::default() };
+    let (old, new) = (group.enter("m"), group.enter("m"));
+    let before = owners(&group).await;
+    let (lost, kept) = (old.pull(&pull).await.unwrap(), new.pull(&pull).await.unwrap());
+    let mut moves = group.assignments();
+    moves.mark_unchanged();
+    group.give_back(&[lost[0].lease], true);
+    drop(old);
+    assert!(!moves.has_changed().unwrap(), "the other connection is the same member");
+    assert_eq!(owners(&group).await, before);
+    assert!(!group.ack(lost[0].lease).await, "what the lost one held is free");
+    assert!(group.ack(kept[0].lease).await, "what the other one holds is not");
+    let mut rest = Vec::new();
+    while rest.len() < 3 {
+        rest.extend(new.pull(&Pull { wait: LONG, ..Pull::default() }).await.unwrap());
+    }
+    assert!(numbers(&rest).contains(&number(&lost[0].event)), "and comes again at once");
+    drop(new);
+    assert_eq!(owners(&group).await, vec![None; 4], "it is gone with its last connection");
+    assert!(!group.ack(rest[0].lease).await);
+}
+
+pub async fn a_connection_that_ends_leaves_a_member_that_pulls(s: Stage) {
+    let topic = s.topic("both-ways", 4).await;
+    let group = s.group(&topic, "g", partitioned()).await;
+    let connection = group.enter("m");
+    group.take_now("m", 1).await;
+    let before = owners(&group).await;
+    drop(connection);
+    assert_eq!(owners(&group).await, before, "a pull counts until its member is silent for too long");
 }
 
 pub async fn a_move_fences_the_old_owner_and_counts_nothing(s: Stage) {
     let topic = s.topic("moves", 8).await;
     one_each(&s, &topic, 8).await;
     let group = s.group(&topic, "g", partitioned()).await;
-    let held = group.take("a", 100).await;
+    let a = group.enter("a");
+    let held = a.pull(&Pull { wait: LONG, ..Pull::default() }).await.unwrap();
     assert_eq!(held.len(), 8);
     let acked = &held[0];
     assert!(group.ack(acked.lease).await);
@@ -143,7 +180,7 @@ pub async fn a_move_fences_the_old_owner_and_counts_nothing(s: Stage) {
         let fenced = moved.contains(&delivery.event.partition);
         assert_eq!(group.nack(delivery.lease, None).await, !fenced, "only what moved is fenced");
     }
-    group.leave("a");
+    drop(a);
     while again.len() < 7 {
         again.extend(group.take("b", 100).await.iter().map(seen));
     }
@@ -158,9 +195,9 @@ pub async fn epochs_grow_and_survive_a_restart(s: Stage) {
     let topic = s.topic("epochs", 1).await;
     let group = s.group(&topic, "g", partitioned()).await;
     let epoch = async |group: &Arc<Group>| group.status().await.unwrap().lanes[0].epoch;
-    group.take_now("a", 1).await;
+    let a = group.enter("a");
     let first = epoch(&group).await;
-    group.leave("a");
+    drop(a);
     group.take_now("b", 1).await;
     let second = epoch(&group).await;
     assert!(second > first, "another owner, another epoch");

@@ -140,12 +140,34 @@ pub async fn a_member_that_left_is_counted_for_what_it_holds(s: Stage) {
     let group = s.group(&topic, "g", defaults()).await;
     let pull = Pull { member: Some("m".into()), max: 2, max_in_flight: 2, ..Pull::default() };
     let patient = Pull { wait: LONG, ..pull.clone() };
-    let held = group.pull(&patient).await.unwrap();
-    group.leave("m");
+    let connection = group.enter("m");
+    let held = connection.pull(&patient).await.unwrap();
+    drop(connection);
     assert!(group.pull(&pull).await.unwrap().is_empty(), "it is back, and holds two");
     group.ack_all(&held).await;
     assert_eq!(group.pull(&patient).await.unwrap().len(), 2);
     assert!(group.pull(&pull).await.unwrap().is_empty(), "old acks make room only once");
+}
+
+pub async fn connections_of_a_member_share_what_it_may_hold(s: Stage) {
+    let topic = s.topic("sharing", 1).await;
+    let group = s.group(&topic, "g", defaults()).await;
+    let pull = Pull { max: 2, max_in_flight: 2, ..Pull::default() };
+    let patient = Pull { wait: LONG, ..pull.clone() };
+    let (left, waiting) = (group.enter("m"), Arc::new(group.enter("m")));
+    let waits = tokio::spawn({
+        let (waiting, patient) = (waiting.clone(), patient.clone());
+        async move { waiting.pull(&patient).await }
+    });
+    drop(left);
+    s.publish(&topic, None, 0..6).await;
+    let held = waits.await.unwrap().unwrap();
+    assert!(!held.is_empty());
+    let rest = waiting.pull(&pull).await.unwrap();
+    assert_eq!(held.len() + rest.len(), 2, "as much as it may hold");
+    assert!(waiting.pull(&pull).await.unwrap().is_empty(), "one that left took no count with it");
+    group.ack_all(&held).await;
+    assert_eq!(waiting.pull(&patient).await.unwrap().len(), held.len());
 }
 
 pub async fn closing_ends_the_waiting(s: Stage) {

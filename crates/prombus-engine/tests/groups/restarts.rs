@@ -1,8 +1,9 @@
 //! What outlives the hub, and what a store that fails can and cannot do.
 
-use crate::stage::{Stage, Use, drain, numbers};
-use prombus_core::TopicName;
-use prombus_engine::groups::{OptionsPatch, SettleCall};
+use crate::stage::{LONG, Stage, Use, drain, group_name, numbers};
+use prombus_core::{EventLog, TopicName};
+use prombus_engine::groups::{Delivery, MAX_BATCH, OptionsPatch, Ordering, Pull, Settle, SettleCall};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -70,6 +71,51 @@ pub async fn a_pause_survives_a_restart(s: Stage) {
     s.clock.advance(HOUR.as_millis() as u64);
     let s = s.restart().await;
     s.found(&topic, "g").await.take_just("m", 1, 2).await;
+}
+
+pub async fn a_pause_is_no_longer_when_the_clock_was_set_back(s: Stage) {
+    let topic = s.topic("set.back", 1).await;
+    s.publish(&topic, None, [1]).await;
+    let group = s.group(&topic, "g", defaults()).await;
+    let lease = group.take_just("m", 1, 1).await.lease;
+    assert!(group.nack(lease, Some(Duration::from_millis(50))).await);
+    s.clock.set(1_000_000_000_000);
+    let s = s.restart().await;
+    s.found(&topic, "g").await.take_just("m", 1, 2).await;
+}
+
+pub async fn what_an_ack_writes_goes_by_what_changed(s: Stage) {
+    const NACKED: usize = 60_000;
+    let topic = s.topic("many.nacks", 1).await;
+    for first in (0..NACKED as u64 + 3).step_by(5_000) {
+        s.publish(&topic, None, first..(first + 5_000).min(NACKED as u64 + 3)).await;
+    }
+    let options = OptionsPatch { ordering: Some(Ordering::None), ..defaults() };
+    let group = s.group(&topic, "g", options).await;
+    let pull = Pull { max: MAX_BATCH, max_in_flight: 2 * NACKED, wait: LONG, ..Pull::default() };
+    let mut nacked = 0;
+    while nacked < NACKED {
+        let some = group.pull(&Pull { max: (NACKED - nacked).min(MAX_BATCH), ..pull.clone() }).await.unwrap();
+        nacked += some.len();
+        let nack =
+            |delivery: &Delivery| Settle::Nack { lease: delivery.lease, reason: None, delay: Some(HOUR) };
+        let settles = some.iter().map(|delivery| Some(nack(delivery))).collect();
+        assert!(group.settle(SettleCall { settles }).await.unwrap().into_iter().all(|taken| taken));
+    }
+    for _ in 0..3 {
+        let one = group.pull(&Pull { max: 1, ..pull.clone() }).await.unwrap();
+        let before = s.log.cursor_bytes.load(SeqCst);
+        group.ack_all(&one).await;
+        let written = s.log.cursor_bytes.load(SeqCst) - before;
+        assert!(written < 10_000, "{written} bytes for one ack");
+    }
+    s.clock.advance(HOUR.as_millis() as u64);
+    let s = s.restart().await;
+    let group = s.found(&topic, "g").await;
+    assert_eq!(group.status().await.unwrap().lanes[0].lag, NACKED as u64);
+    assert!(group.take("m", 1_000).await.iter().all(|delivery| delivery.attempt == 2));
+    s.hub.groups().delete(&topic, &group_name("g")).await.unwrap();
+    assert!(s.log.readers(&topic).await.unwrap().is_empty(), "nothing is left of a group that is gone");
 }
 
 pub async fn the_position_survives_a_restart(s: Stage) {

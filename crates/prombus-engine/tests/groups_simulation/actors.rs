@@ -6,7 +6,9 @@ use crate::world::{WallClock, pass};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prombus_core::{Json, NewEvent, TopicName, TopicPatch};
-use prombus_engine::groups::{Delivery, Group, GroupError, GroupName, LeaseToken, Pull, Settle, SettleCall};
+use prombus_engine::groups::{
+    Delivery, Group, GroupError, GroupName, LeaseToken, Present, Pull, Settle, SettleCall,
+};
 use prombus_engine::{Hub, Outgoing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,14 +55,17 @@ impl Seat {
         Ok((group, load))
     }
 
-    /// Pulls, and writes down what came.
+    /// Pulls, over a connection where there is one, and writes down what came.
     pub async fn pull(
         &self,
-        group: &Arc<Group>,
-        load: usize,
+        (group, load): (&Arc<Group>, usize),
+        connection: Option<&Present>,
         pull: &Pull,
     ) -> Result<Vec<Delivery>, GroupError> {
-        let deliveries = group.pull(pull).await?;
+        let deliveries = match connection {
+            Some(connection) => connection.pull(pull).await?,
+            None => group.pull(pull).await?,
+        };
         let owned = group.owned_by(pull.member.as_deref().unwrap_or_default());
         for delivery in &deliveries {
             let event = &delivery.event;
@@ -136,11 +141,13 @@ pub struct Member {
     pub name: Option<String>,
     pub rng: fastrand::Rng,
     leases: Vec<LeaseToken>,
+    /// With the load of the group that it is to. Others may be connected as the same member.
+    connection: Option<(usize, Present)>,
 }
 
 impl Member {
     pub fn new(seat: Seat, name: Option<String>, rng: fastrand::Rng) -> Self {
-        Self { seat, name, rng, leases: Vec::new() }
+        Self { seat, name, rng, leases: Vec::new(), connection: None }
     }
 
     fn ms(&mut self, below: u64) -> Duration {
@@ -157,7 +164,7 @@ impl Member {
             self.pull_some(&group, load).await;
             match self.rng.u32(..40) {
                 0 => self.lose_connection(&group, load).await,
-                1 => self.leave(&group, load).await,
+                1 => self.connect_or_leave(&group, load).await,
                 // It stalls.
                 2 => {
                     let stall = self.ms(2 * self.seat.plan.member_ttl.as_millis() as u64);
@@ -181,7 +188,9 @@ impl Member {
         };
         // Some give up before they get their answer.
         let patience = if self.rng.u32(..8) == 0 { self.ms(60) } else { Duration::MAX };
-        let Ok(Ok(deliveries)) = timeout(patience, self.seat.pull(group, load, &pull)).await else { return };
+        let connection = self.connection.as_ref().filter(|(to, _)| *to == load).map(|(_, present)| present);
+        let pulling = self.seat.pull((group, load), connection, &pull);
+        let Ok(Ok(deliveries)) = timeout(patience, pulling).await else { return };
         self.leases.extend(deliveries.iter().map(|delivery| delivery.lease));
         let mut now = Vec::new();
         for delivery in deliveries {
@@ -257,19 +266,20 @@ impl Member {
         let latest = self.leases.len().saturating_sub(CONNECTION_LEASES);
         let leases = self.leases.split_off(latest);
         let lost_connection = self.rng.bool();
+        self.connection = None;
         group.give_back(&leases, lost_connection);
         self.seat.note(load, Entry::GaveBack { leases, lost_connection });
         let pause = self.ms(50);
         pass(pause).await;
     }
 
-    async fn leave(&mut self, group: &Arc<Group>, load: usize) {
-        if let Some(member) = self.name.clone() {
-            self.seat.note(load, Entry::Left { member: member.clone() });
-            group.leave(&member);
-            let pause = self.ms(100);
-            pass(pause).await;
-        }
+    async fn connect_or_leave(&mut self, group: &Arc<Group>, load: usize) {
+        self.connection = match self.connection.take() {
+            Some(_) => None,
+            None => Some((load, group.enter(self.name.as_deref().unwrap_or_default()))),
+        };
+        let pause = self.ms(100);
+        pass(pause).await;
     }
 }
 
@@ -279,7 +289,7 @@ pub async fn finish(seat: Seat, name: String, until: Instant) -> bool {
         let Ok((group, load)) = seat.group().await else { continue };
         let wait = Duration::from_millis(500);
         let pull = Pull { member: Some(name.clone()), max: 50, wait, max_in_flight: 1_000 };
-        let deliveries = seat.pull(&group, load, &pull).await.unwrap_or_default();
+        let deliveries = seat.pull((&group, load), None, &pull).await.unwrap_or_default();
         let acks = deliveries.iter().map(|delivery| Settle::Ack(delivery.lease)).collect();
         seat.say(&group, load, acks).await;
         let Ok(status) = group.status().await else { continue };

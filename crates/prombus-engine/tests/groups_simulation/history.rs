@@ -43,9 +43,6 @@ pub enum Entry {
         leases: Vec<LeaseToken>,
         lost_connection: bool,
     },
-    Left {
-        member: String,
-    },
     /// The hub is gone, with everything that it did.
     Killed,
 }
@@ -77,7 +74,7 @@ impl Stamped {
                 _ => false,
             }),
             Entry::GaveBack { leases, .. } => leases.iter().any(delivered),
-            Entry::Loaded | Entry::Left { .. } | Entry::Killed => true,
+            Entry::Loaded | Entry::Killed => true,
         }
     }
 }
@@ -127,7 +124,6 @@ impl fmt::Debug for Entry {
                 let leases: Vec<String> = leases.iter().map(short).collect();
                 write!(f, "gave back {leases:?}, lost connection: {lost_connection}")
             }
-            Self::Left { member } => write!(f, "{member} left"),
             Self::Killed => write!(f, "killed"),
         }
     }

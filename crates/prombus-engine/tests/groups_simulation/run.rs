@@ -142,7 +142,9 @@ impl World {
         self.start(&hub);
         for seat in seats {
             for n in 0..seat.plan.members {
-                let name = (n > 0 || self.rng.bool()).then(|| format!("m{n}"));
+                // Some are the same member.
+                let named = n > 0 || self.rng.bool();
+                let name = named.then(|| format!("m{}", self.rng.usize(..seat.plan.members)));
                 tokio::spawn(Member::new(seat.clone(), name, self.rng.fork()).run());
             }
         }

@@ -7,7 +7,7 @@ use prombus_core::*;
 use prombus_engine::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -49,6 +49,8 @@ pub struct Switch {
     /// Whether the end of the hub is the end of the store.
     closes: bool,
     closed: AtomicBool,
+    /// How many bytes the cursors of all commits took.
+    pub cursor_bytes: AtomicUsize,
     /// Whether documents cannot be read.
     pub is_unreadable: AtomicBool,
     /// What is committed each time that events are read, and the clock that goes on with it.
@@ -67,6 +69,7 @@ impl Switch {
             holes: Mutex::default(),
             closes,
             closed: AtomicBool::new(false),
+            cursor_bytes: AtomicUsize::new(0),
             is_unreadable: AtomicBool::new(false),
             feed: tokio::sync::Mutex::new(None),
         })
@@ -163,6 +166,8 @@ impl Switch {
 #[async_trait]
 impl EventLog for Switch {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        let details = commit.cursors.iter().flat_map(|step| &step.to).map(|to| to.detail.len());
+        self.cursor_bytes.fetch_add(details.sum(), Ordering::SeqCst);
         self.wait_while(&self.held, |which| which.is_some_and(|which| which(&commit))).await;
         let log = self.log().map_err(|error| CommitError::Unavailable(error.to_string()))?;
         // A store that outlives its hub only looks closed.

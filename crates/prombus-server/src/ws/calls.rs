@@ -70,11 +70,21 @@ struct Live {
     /// Who consumes, from the first pull on.
     member: Option<String>,
     /// Says that the member is there, also while it is paused.
-    present: Option<Present>,
+    present: Option<Arc<Present>>,
     /// Ends its pull.
     pull: Option<AbortHandle>,
     /// Ends the watch over its partitions.
     watch: Option<AbortHandle>,
+}
+
+impl Live {
+    /// Goes on with the group as it was read anew, if it was.
+    fn take_up(&mut self, group: Arc<Group>) {
+        if !Arc::ptr_eq(&self.group, &group) {
+            self.watch.take().iter().for_each(AbortHandle::abort);
+            (self.group, self.present) = (group, None);
+        }
+    }
 }
 
 impl Drop for Live {
@@ -176,7 +186,7 @@ impl Calls {
             Done::Again { key, pull, group } => {
                 // A subscription that was ended meanwhile is not taken up again.
                 if let Some(live) = self.live.get_mut(&key) {
-                    (live.group, live.present) = (group, None);
+                    live.take_up(group);
                     self.start(Effect::Pull(key, pull));
                 }
                 Done::Nothing
@@ -276,14 +286,14 @@ impl Calls {
             before.abort();
         }
         let member = pull.member.as_deref().unwrap_or_default();
-        live.present.get_or_insert_with(|| live.group.enter(member));
+        let present = live.present.get_or_insert_with(|| Arc::new(live.group.enter(member))).clone();
         live.member = Some(member.to_owned());
         let (group, hub) = (live.group.clone(), self.hub.clone());
         let call = self.groups.get(&key).cloned().unwrap_or_default();
         let watched = group.options().mode == Mode::Partitioned && live.watch.is_none();
         let watched_key = key.clone();
         let work = async move {
-            match group.pull(&pull).await {
+            match present.pull(&pull).await {
                 Ok(deliveries) => {
                     let max_attempts = group.options().max_attempts;
                     Done::Delivered { key, deliveries, max_attempts }
@@ -330,12 +340,9 @@ impl Calls {
 
     fn leave(&mut self, key: &Key, leases: &[LeaseToken], lost: bool) {
         self.groups.remove(key);
-        if let Some(mut live) = self.live.remove(key) {
+        // The member is gone with it, unless another connection is that member, too.
+        if let Some(live) = self.live.remove(key) {
             live.group.give_back(leases, lost);
-            live.present = None;
-            if let Some(member) = &live.member {
-                live.group.leave(member);
-            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! What one commit writes, and what takes effect when it is durable.
 
 use super::{Due, Dying, State};
-use crate::groups::lane::{Hold, Now};
-use crate::groups::progress::Record;
+use crate::groups::chunk::Record;
+use crate::groups::lane::{Hold, Lane, Now};
+use crate::groups::progress::Changes;
 use prombus_core::CursorMove;
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub struct Batch {
     pub extras: Vec<CursorMove>,
 }
 
-/// The cursor of a lane, to be written.
+/// The cursor of a lane, to be written with the chunks of it that have changed.
 #[derive(Debug)]
 pub struct LaneMove {
     /// Which lane.
@@ -50,8 +51,41 @@ pub struct LaneMove {
     pub epoch: u64,
     /// The first offset that is not settled.
     pub next: u64,
-    /// What is settled beyond it, and what failed.
+    /// What is said beside it.
     pub detail: bytes::Bytes,
+    /// What is settled beyond it, and what failed.
+    pub chunks: Vec<ChunkMove>,
+}
+
+/// The cursor of a chunk, to be written.
+#[derive(Debug)]
+pub struct ChunkMove {
+    /// Which chunk.
+    pub chunk: u64,
+    /// The version that its cursor has now; 0 where there is none.
+    pub expect_version: u64,
+    /// What it says then; `None` removes it.
+    pub to: Option<bytes::Bytes>,
+}
+
+impl LaneMove {
+    /// What writes changes of a lane.
+    pub(super) fn new(n: usize, lane: &Lane, changes: Changes) -> Self {
+        let Changes { next, detail, chunks } = changes;
+        let stored = chunks.into_iter().filter_map(|(chunk, to)| {
+            let expect_version = lane.chunk_versions.get(&chunk).copied().unwrap_or(0);
+            // One that came and went in between was never written.
+            (expect_version > 0 || to.is_some()).then_some(ChunkMove { chunk, expect_version, to })
+        });
+        Self {
+            lane: n,
+            expect_version: lane.cursor_version,
+            epoch: lane.epoch,
+            next,
+            detail,
+            chunks: stored.collect(),
+        }
+    }
 }
 
 impl State {
@@ -93,13 +127,8 @@ impl State {
         let moves = dirty
             .map(|(n, lane)| {
                 (lane.dirty, lane.passed) = (false, 0);
-                LaneMove {
-                    lane: n,
-                    expect_version: lane.cursor_version,
-                    epoch: lane.epoch,
-                    next: lane.progress.next(),
-                    detail: lane.progress.encode(),
-                }
+                let changes = lane.progress.take_changes();
+                LaneMove::new(n, lane, changes)
             })
             .collect();
         let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));
@@ -110,10 +139,10 @@ impl State {
     pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
         self.durable = self.durable.max(batch.version);
         self.stirred = true;
-        for LaneMove { lane, next, .. } in batch.moves {
-            let lane = &mut self.lanes[lane];
-            lane.cursor_version += 1;
-            lane.durable_next = next.min(lane.progress.next());
+        for step in batch.moves {
+            let lane = &mut self.lanes[step.lane];
+            lane.moved(&step);
+            lane.durable_next = step.next.min(lane.progress.next());
         }
         for Outcome { lane: lane_at, generation, offset, kind } in batch.outcomes {
             let Some(lane) = self.lane_of(lane_at, generation) else { continue };
@@ -145,16 +174,20 @@ impl State {
             if resets != dying.resets {
                 continue;
             }
-            let due_ms = now.wall_ms + pause.as_millis() as u64;
-            let record = Record { attempts: dying.attempts - 1, replays: dying.replays, due_ms };
+            let (attempts, replays) = (dying.attempts - 1, dying.replays);
+            let mut record = Record { attempts, replays, ..Record::default() };
+            record.wait(pause, now.wall_ms);
             self.lanes[lane].progress.note(offset, record);
             let same = generation == dying.generation;
             let kind = if same { Kind::Retry(dying.key, pause) } else { Kind::Reopened };
             batch.outcomes.push(Outcome { lane, generation, offset, kind });
         }
         for step in &mut batch.moves {
-            let progress = &mut self.lanes[step.lane].progress;
-            (step.next, step.detail) = (progress.next(), progress.encode());
+            let lane = &mut self.lanes[step.lane];
+            // What was to be written has not been.
+            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
+            let changes = lane.progress.take_changes();
+            *step = LaneMove::new(step.lane, lane, changes);
         }
         batch
     }

@@ -9,15 +9,16 @@ mod commits;
 mod moves;
 mod pledges;
 
-pub use commits::{Batch, LaneMove};
+pub use commits::{Batch, ChunkMove, LaneMove};
 pub use pledges::Pledge;
 
+use super::chunk::Record;
 use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};
 use super::members::Members;
 use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
-use super::progress::{Progress, Record};
+use super::progress::Progress;
 use commits::{Kind, Outcome};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
 use std::cmp::Reverse;
@@ -406,7 +407,7 @@ impl State {
             return;
         }
         let pause = delay.unwrap_or_else(|| self.options.backoff(record.attempts));
-        record.due_ms = if pause.is_zero() { 0 } else { now.wall_ms + pause.as_millis() as u64 };
+        record.wait(pause, now.wall_ms);
         lane.progress.note(lease.offset, record);
         lane.dirty = true;
         self.stage(lease.partition, lease.offset, Kind::Retry(lease.key, pause));

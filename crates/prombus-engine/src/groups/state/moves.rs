@@ -2,26 +2,27 @@
 
 use super::State;
 use super::commits::Kind;
+use crate::groups::chunk::Record;
 use crate::groups::options::Mode;
-use crate::groups::progress::{Progress, Record};
 use prombus_core::TopicState;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 impl State {
-    /// A call of a member starts.
+    /// A connection or call of a member starts.
     pub fn join(&mut self, member: &Arc<str>, now: Instant) {
         if self.members.enter(member, now) {
             self.assign();
         }
     }
 
-    /// A member says that it is gone. One that may still settle what it holds is counted until it has, so that it
-    /// gets no more than its share when it comes back.
-    pub fn leave(&mut self, member: &str) {
+    /// A connection of a member is over, and the member gone where nothing else of it is there. One that may still
+    /// settle what it holds is counted until it has, so that it gets no more than its share when it comes back.
+    pub fn leave(&mut self, member: &str, now: Instant) {
         let keeps = self.options.mode == Mode::Shared && self.members.in_flight(member) > 0;
-        if !keeps && self.members.remove(member) {
+        if self.members.end_connection(member, now) && !keeps {
+            self.members.remove(member);
             self.assign();
         }
     }
@@ -72,7 +73,7 @@ impl State {
         self.dying.retain(|dying| targets.iter().all(|(lane, _)| *lane != dying.lane));
         for (lane, next) in targets {
             let lane = &mut self.lanes[*lane];
-            lane.progress = Progress::starting_at(*next);
+            lane.progress.start_at(*next);
             lane.durable_next = lane.durable_next.min(*next);
             lane.dirty = true;
             lane.resets += 1;

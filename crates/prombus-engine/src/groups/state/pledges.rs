@@ -44,13 +44,7 @@ impl State {
             let mut progress = lane.progress.clone();
             let mine = leases.iter().filter(|pledged| pledged.lease.partition == n);
             mine.for_each(|pledged| progress.settle(pledged.lease.offset));
-            LaneMove {
-                lane: n,
-                expect_version: lane.cursor_version,
-                epoch: lane.epoch,
-                next: progress.next(),
-                detail: progress.encode(),
-            }
+            LaneMove::new(n, lane, progress.take_changes())
         };
         let moves = touched.into_iter().map(lane_move).collect();
         Ok(Pledge { leases, moves })
@@ -58,8 +52,11 @@ impl State {
 
     /// The commit has happened.
     pub fn redeem(&mut self, pledge: Pledge, now: Now) {
-        for LaneMove { lane, .. } in &pledge.moves {
-            self.lanes[*lane].cursor_version += 1;
+        for step in &pledge.moves {
+            let lane = &mut self.lanes[step.lane];
+            lane.moved(step);
+            // Where the cursor was set anew meanwhile, what was written is not so any more.
+            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
         }
         for Pledged { token, lease, generation, resets } in pledge.leases {
             self.leases.note_acked(token);

@@ -49,8 +49,6 @@ struct Lease {
     deadline: Duration,
     /// How often partitions had moved when it was given.
     moves: u64,
-    /// Whether it counts for the limit of its member.
-    counts: bool,
     end: End,
 }
 
@@ -153,11 +151,6 @@ impl<'a> Checker<'a> {
                 self.gave_back(entry, leases, *lost_connection);
                 Ok(())
             }
-            Entry::Left { member } => {
-                let of_member = |lease: &&mut Lease| lease.member.as_ref() == Some(member);
-                self.leases.values_mut().filter(of_member).for_each(|lease| lease.counts = false);
-                Ok(())
-            }
             Entry::Loaded | Entry::Killed => {
                 self.end_others(entry.at, entry.load);
                 Ok(())
@@ -228,7 +221,6 @@ impl<'a> Checker<'a> {
             load: entry.load,
             deadline: delivered.deadline,
             moves: entry.moves,
-            counts: true,
             end: End::Held,
         };
         self.leases.insert(delivered.lease, lease);
@@ -311,7 +303,7 @@ impl<'a> Checker<'a> {
         let open =
             |lease: &Lease| lease.end == End::Held && lease.load == entry.load && lease.deadline > entry.at;
         if self.plan.mode == Mode::Shared {
-            let held = |lease: &&Lease| open(lease) && lease.counts && lease.member == delivered.member;
+            let held = |lease: &&Lease| open(lease) && lease.member == delivered.member;
             let held = self.leases.values().filter(held).count();
             if held >= delivered.max_in_flight {
                 return broken(place, format!("was delivered to a member that held {held} already"));
