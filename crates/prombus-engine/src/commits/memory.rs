@@ -8,7 +8,7 @@ use super::{CommitRefused, CommitRequest};
 use crate::bus::Bus;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
 use prombus_core::{
-    Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Json, KeptReceipt, ReadError,
+    Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Found, Json, KeptReceipt, ReadError,
     Receipt, WriteOp,
 };
 use serde_json::Value;
@@ -22,7 +22,7 @@ const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
 /// How often what is older is removed.
 const SWEEP_EVERY_MS: u64 = 60_000;
 /// So much of it is removed at once.
-const SWEEP_AT_ONCE: usize = 1_000;
+const SWEEP_AT_ONCE: usize = 100;
 
 /// Where it is remembered.
 fn place() -> Arc<str> {
@@ -76,7 +76,7 @@ impl Memory {
     /// The time that hubs have run until now, on from when the first of them began.
     async fn now_ms(&self) -> Result<u64, ReadError> {
         let ahead = self.ahead_ms.get_or_try_init(|| async {
-            let began = self.find(Vec::new(), true, 1).await?.pop().map(|last| last.ts);
+            let began = self.find(Vec::new(), true, 1).await?.documents.pop().map(|last| last.ts);
             let began = began.unwrap_or_else(|| self.clock.now_ms());
             Ok::<_, ReadError>(i128::from(began) - i128::from(self.clock.steady_ms()))
         });
@@ -129,34 +129,28 @@ impl Memory {
         loop {
             let old = Test::Lt(Operand::value(Value::from(horizon_ms)));
             let found = self.find(vec![old], false, SWEEP_AT_ONCE).await?;
-            let full = found.len() == SWEEP_AT_ONCE;
             let forget = |document: Document| DocumentWrite {
                 if_version: Some(document.version),
                 ..DocumentWrite::new(&place(), document.key, WriteOp::Delete)
             };
-            let documents: Vec<DocumentWrite> = found.into_iter().map(forget).collect();
+            let documents: Vec<DocumentWrite> = found.documents.into_iter().map(forget).collect();
             if documents.is_empty() {
                 return Ok(());
             }
             self.bus.commit(Arc::new(Commit { documents, ..Commit::default() })).await?;
-            if !full {
+            if !found.more {
                 return Ok(());
             }
         }
     }
 
     /// Receipts whose time passes the tests, in the order of time.
-    async fn find(
-        &self,
-        tests: Vec<Test>,
-        descending: bool,
-        limit: usize,
-    ) -> Result<Vec<Document>, ReadError> {
-        let Ok(time) = FieldPath::parse("_ts") else { return Ok(Vec::new()) };
+    async fn find(&self, tests: Vec<Test>, descending: bool, limit: usize) -> Result<Found, ReadError> {
+        let time = FieldPath::parse("_ts").map_err(|error| ReadError::Corrupt(error.to_string()))?;
         let conditions = tests.into_iter().map(|test| Condition { field: time.clone(), test }).collect();
         let sort = vec![SortKey { field: time, descending }];
         let request = Find { collection: place().to_string(), conditions, sort, offset: 0, limit };
-        Ok(self.documents.find(request).await?.documents)
+        self.documents.find(request).await
     }
 }
 
