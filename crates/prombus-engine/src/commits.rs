@@ -80,6 +80,8 @@ const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
 const SWEEP_EVERY_MS: u64 = 60_000;
 /// So much of it is removed at once.
 const SWEEP_AT_ONCE: usize = 1_000;
+/// And about so many bytes of them.
+const SWEEP_BYTES: usize = 8 << 20;
 
 /// The commits of consumers.
 pub(crate) struct Commits {
@@ -168,6 +170,7 @@ impl Commits {
                 sort: vec![SortKey { field: ts.clone(), descending: false }],
                 offset: 0,
                 limit: SWEEP_AT_ONCE,
+                max_bytes: SWEEP_BYTES,
             };
             let found = self.documents.find(request).await?;
             let forget = |document: Document| DocumentWrite {
