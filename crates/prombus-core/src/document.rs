@@ -43,6 +43,11 @@ impl Document {
         Self { key, version, revision, ts, etag: hash.digest128(), body }
     }
 
+    /// How much it takes, about.
+    pub fn size(&self) -> usize {
+        self.key.len() + self.body.len()
+    }
+
     /// Appends what readers see: the fields that the hub sets, and then those of the body.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         out.reserve(self.body.len() + self.key.len() + 64);

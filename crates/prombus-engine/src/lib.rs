@@ -18,7 +18,7 @@ pub use bus::{Bus, BusError, Layer};
 pub use filter::{BadFilter, Filter};
 pub use follow::{Follower, Resume};
 pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
-pub use query::{From, Place, Query, QueryError, QueryPage, Reader, Token};
+pub use query::{From, MAX_PAGE_BYTES, MAX_SCANNED, Place, Query, QueryError, QueryPage, Reader, Token};
 
 /// The examples of the library's guide are tests.
 #[cfg(doctest)]

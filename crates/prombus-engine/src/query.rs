@@ -11,9 +11,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// How many events one page looks at, matching or not, before it is handed out.
-const MAX_SCANNED: usize = 20_000;
-/// How many bytes of payload one page has, about, before it is handed out.
-const MAX_PAGE_BYTES: usize = 8 << 20;
+pub const MAX_SCANNED: usize = 20_000;
+/// How many bytes of payload one page has, about, before it is handed out, unless its reader wants smaller ones.
+pub const MAX_PAGE_BYTES: usize = 8 << 20;
 /// How many bytes of events are read from the log at once.
 const READ_BYTES: usize = 1 << 20;
 /// How many events are read from the log at once.
@@ -56,6 +56,8 @@ pub struct QueryPage {
     pub events: Vec<Event>,
     /// Where to go on; `None` at the end.
     pub next: Option<Place>,
+    /// How many events were looked at for it, matching or not.
+    pub scanned: usize,
 }
 
 /// A place in the answer to a query.
@@ -152,6 +154,7 @@ pub struct Reader {
     fix_ends: bool,
     /// Whether what was read last is the last there is.
     at_end: bool,
+    max_page_bytes: usize,
 }
 
 impl Reader {
@@ -163,7 +166,16 @@ impl Reader {
         place: Place,
     ) -> Result<Self, QueryError> {
         let partitions = topic.config.partitions;
-        let reader = Self { log, topic, query, place, fixed_end: None, fix_ends: false, at_end: false };
+        let reader = Self {
+            log,
+            topic,
+            query,
+            place,
+            fixed_end: None,
+            fix_ends: false,
+            at_end: false,
+            max_page_bytes: MAX_PAGE_BYTES,
+        };
         if let Some(partition) = reader.query.partition
             && partition.0 >= partitions
         {
@@ -187,6 +199,13 @@ impl Reader {
         self
     }
 
+    /// Makes the reader hand out pages of about so many bytes, and at least one event.
+    #[must_use]
+    pub fn in_pages_of(mut self, bytes: usize) -> Self {
+        self.max_page_bytes = bytes;
+        self
+    }
+
     /// The topic that is read.
     pub fn topic(&self) -> &TopicState {
         &self.topic
@@ -202,12 +221,12 @@ impl Reader {
         let mut events = Vec::new();
         let (mut scanned, mut bytes) = (0, 0);
         self.at_end = false;
-        while !self.at_end && events.len() < limit && scanned < MAX_SCANNED && bytes < MAX_PAGE_BYTES {
+        while !self.at_end && events.len() < limit && scanned < MAX_SCANNED && bytes < self.max_page_bytes {
             let batch = match &self.query.key {
                 Some(_) => self.next_of_key(limit - events.len()).await?,
                 None => self.next_of_partitions(limit - events.len()).await?,
             };
-            let Some(batch) = batch else { return Ok(QueryPage { events, next: None }) };
+            let Some(batch) = batch else { return Ok(QueryPage { events, next: None, scanned }) };
             scanned += batch.len();
             let batch = self.wanted(batch).await;
             for event in batch {
@@ -221,7 +240,7 @@ impl Reader {
                 events.push(event);
             }
         }
-        Ok(QueryPage { events, next: (!self.at_end).then_some(self.place) })
+        Ok(QueryPage { events, next: (!self.at_end).then_some(self.place), scanned })
     }
 
     /// The events of a batch that the query asks for. If that takes long, the rest of the batch is left for the
@@ -262,7 +281,7 @@ impl Reader {
             let limit = limit.min(end.0.saturating_sub(from.0) as usize);
             if limit > 0 {
                 let topic = self.topic.pinned();
-                let request = ReadRequest { topic, partition, from, limit, max_bytes: READ_BYTES };
+                let request = ReadRequest { topic, partition, from, limit, max_bytes: self.read_bytes() };
                 let page = self.log.read(request).await?;
                 if !page.events.is_empty() {
                     self.at_end = self.is_last(partition) && page.next >= page.end.min(end);
@@ -276,6 +295,11 @@ impl Reader {
             }
             self.place = Place { partition: Partition(partition.0 + 1), offset: None };
         }
+    }
+
+    /// How many bytes are read from the log at once. Where some are left out, the page need not hold them all.
+    fn read_bytes(&self) -> usize {
+        READ_BYTES.min(self.max_page_bytes)
     }
 
     /// Where the query starts in `partition`.
@@ -305,7 +329,7 @@ impl Reader {
             key: self.query.key.clone().unwrap_or_default(),
             after: self.place.offset.map(|offset| (self.place.partition, offset)),
             limit: limit.min(READ_EVENTS),
-            max_bytes: READ_BYTES,
+            max_bytes: self.read_bytes(),
         };
         let mut events = self.log.history(request).await?;
         let Some(last) = events.last() else { return Ok(None) };

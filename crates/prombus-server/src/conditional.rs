@@ -103,7 +103,10 @@ pub(crate) fn evaluate(headers: &HeaderMap, current: Option<&Current>, now: Syst
             return Verdict::NotModified;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, &header::IF_MODIFIED_SINCE, now), modified)
-        && modified <= since
+        // The time of a document may run backwards, so a later date says nothing of which version a client has. And
+        // while its second lasts, or is still to come, there may be more versions with that date.
+        && modified == since
+        && modified.0 < epoch_seconds(now)
     {
         return Verdict::NotModified;
     }

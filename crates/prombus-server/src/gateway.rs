@@ -1,6 +1,6 @@
 //! The gateway: what it is made of, and which path leads where.
 
-use crate::auth::{self, Action, Auth, AuthOptions, Need, Origins};
+use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::rate::TopicRates;
@@ -33,6 +33,8 @@ pub struct GatewayOptions {
     pub header_timeout: Duration,
     /// How long a body may stand still.
     pub body_timeout: Duration,
+    /// A client that takes no byte of what it is sent for so long is given up.
+    pub send_timeout: Duration,
     /// The largest body, the largest frame, and the longest line of an NDJSON body, which as a whole has no limit.
     pub max_body_bytes: usize,
     /// The most connections at once.
@@ -45,6 +47,9 @@ pub struct GatewayOptions {
     pub snapshot_max_age: Duration,
     /// How callers are known.
     pub auth: AuthOptions,
+    /// Names by which the hub is reached. Where anyone may call, requests for others are refused, addresses and `localhost`
+    /// aside.
+    pub hosts: Vec<String>,
     /// Pages of these origins may call, besides the hub's own; `*` is any.
     pub allow_origins: Vec<String>,
     /// The certificate and its key, where connections are to be encrypted.
@@ -57,12 +62,14 @@ impl Default for GatewayOptions {
             version: env!("CARGO_PKG_VERSION"),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            send_timeout: Duration::from_secs(60),
             max_body_bytes: 16 << 20,
             max_connections: 10_000,
             connection_events_per_s: 0,
             topic_events_per_s: 0,
             snapshot_max_age: Duration::from_secs(5),
             auth: AuthOptions::None,
+            hosts: Vec::new(),
             allow_origins: Vec::new(),
             tls: None,
         }
@@ -79,6 +86,8 @@ pub(crate) struct Shared {
     pub metrics: Metrics,
     pub auth: Arc<Auth>,
     pub origins: Origins,
+    /// The hosts that requests may be for, where anyone may call.
+    pub hosts: Option<Hosts>,
     pub rates: TopicRates,
     /// What caches are told of documents.
     pub cache_control: HeaderValue,
@@ -111,9 +120,11 @@ impl Gateway {
     pub fn new(options: GatewayOptions) -> Result<Self, String> {
         let routes = ROUTES.iter().map(|route| route.path);
         let auth = Arc::new(Auth::open(options.auth.clone())?);
+        let hosts = (!auth.is_on()).then(|| Hosts::new(&options.hosts, "server.hosts"));
         Ok(Self(Arc::new(Shared {
             metrics: Metrics::new(routes),
-            origins: Origins::new(options.allow_origins.clone(), matches!(options.auth, AuthOptions::None)),
+            origins: Origins::new(options.allow_origins.clone(), hosts.clone()),
+            hosts,
             rates: TopicRates::new(options.topic_events_per_s),
             cache_control: snapshots::cache_control(options.snapshot_max_age, auth.is_on()),
             auth,
@@ -284,7 +295,8 @@ mod tests {
         let router = Gateway::new(GatewayOptions::default()).unwrap().router();
         for route in ROUTES {
             let path = route.path.replace(['{', '}'], "");
-            let request = Request::builder().method("BREW").uri(path).body(Body::empty()).unwrap();
+            let request = Request::builder().method("BREW").uri(path).header(header::HOST, "localhost");
+            let request = request.body(Body::empty()).unwrap();
             let answer = router.clone().oneshot(request).await.unwrap();
             let allowed = answer.headers()[header::ALLOW].to_str().unwrap().to_owned();
             let known: BTreeSet<&str> = allowed.split(',').filter(|method| *method != "HEAD").collect();

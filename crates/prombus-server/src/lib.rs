@@ -16,6 +16,7 @@ mod metrics;
 mod outgoing;
 mod params;
 mod path;
+mod patient;
 mod pieces;
 mod rate;
 mod routes;
@@ -24,6 +25,9 @@ mod tls;
 mod watch;
 mod ws;
 
-pub use auth::{Action, AuthOptions, BadRules, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken};
+pub use auth::{
+    Action, AuthOptions, BadRules, Hosts, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken,
+};
 pub use gateway::{Gateway, GatewayOptions};
+pub use patient::Patient;
 pub use tls::TlsFiles;

@@ -1,14 +1,18 @@
 //! Answers that are made piece by piece, at constant memory.
 //!
 //! What fits into one chunk is answered at once, with its errors. A longer answer is made by a task of its
-//! own, a few chunks ahead of the socket. A client must be able to tell a whole answer from a broken one, so
-//! an answer that cannot be finished breaks the connection.
+//! own, one chunk ahead of the socket: while a client reads nothing, no more than that is made for it. A client must be
+//! able to tell a whole answer from a broken one, so an answer that cannot be finished, or whose caller may not have the
+//! rest of it, breaks the connection.
 
+use crate::auth::Caller;
 use crate::error::ApiError;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use std::future::Future;
 use std::io;
 use std::task::{Poll, ready};
@@ -16,18 +20,52 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// From which size on a chunk is sent.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Room for the last piece of a chunk.
 const SPARE_BYTES: usize = 128 << 10;
 /// How long a chunk is filled before it is sent as it is.
 const FILL_TIME: Duration = Duration::from_millis(200);
 /// How many chunks may wait for the socket.
-const CHUNKS_AHEAD: usize = 2;
+const CHUNKS_AHEAD: usize = 1;
 
 /// Something that is written piece by piece.
 pub(crate) trait Pieces: Send + 'static {
     /// Appends the next piece to `out`, and says whether there are more.
     fn next(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<bool, ApiError>> + Send;
+}
+
+/// An object whose one field is an array, of items that are made one by one: `{"name":[...]}`.
+pub(crate) struct Array {
+    name: &'static str,
+    items: BoxStream<'static, Result<Vec<u8>, ApiError>>,
+    /// How many were written; `None` where not even the beginning was.
+    written: Option<usize>,
+}
+
+impl Array {
+    pub fn new(name: &'static str, items: BoxStream<'static, Result<Vec<u8>, ApiError>>) -> Self {
+        Self { name, items, written: None }
+    }
+}
+
+impl Pieces for Array {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let item = self.items.next().await.transpose()?;
+        if self.written.is_none() {
+            out.extend_from_slice(format!("{{\"{}\":[", self.name).as_bytes());
+        }
+        let written = self.written.get_or_insert(0);
+        let Some(item) = item else {
+            out.extend_from_slice(b"]}");
+            return Ok(false);
+        };
+        if *written > 0 {
+            out.push(b',');
+        }
+        *written += 1;
+        out.extend_from_slice(&item);
+        Ok(true)
+    }
 }
 
 /// A part of an answer on its way to the socket.
@@ -37,16 +75,17 @@ enum Chunk {
     Broken(ApiError),
 }
 
-/// The answer that `pieces` make.
+/// The answer that `pieces` make for `caller`, for as long as its token is good.
 pub(crate) async fn answer(
     mut pieces: impl Pieces,
     content_type: &'static str,
+    caller: Caller,
 ) -> Result<Response, ApiError> {
     let head = [(header::CONTENT_TYPE, content_type)];
     Ok(match chunk(&mut pieces).await {
         Chunk::Broken(error) => return Err(error),
         Chunk::Last(bytes) => (head, bytes).into_response(),
-        Chunk::Part(bytes) => (head, in_chunks(bytes, pieces)).into_response(),
+        Chunk::Part(bytes) => (head, in_chunks(bytes, pieces, caller)).into_response(),
     })
 }
 
@@ -64,18 +103,26 @@ async fn chunk(pieces: &mut impl Pieces) -> Chunk {
     Chunk::Part(out.into())
 }
 
-fn in_chunks(first: Bytes, mut pieces: impl Pieces) -> Body {
+fn in_chunks(first: Bytes, mut pieces: impl Pieces, caller: Caller) -> Body {
     let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
     tokio::spawn(async move {
         loop {
-            let chunk = tokio::select! {
-                chunk = chunk(&mut pieces) => chunk,
+            let next = async {
+                // Room first: a chunk that is made before it has its place would be one more that waits.
+                let Ok(place) = sender.reserve().await else { return false };
+                let chunk = chunk(&mut pieces).await;
+                let more = matches!(chunk, Chunk::Part(_));
+                place.send(chunk);
+                more
+            };
+            tokio::select! {
+                more = next => if !more {
+                    return;
+                },
                 // Where nobody listens any more, there is nobody to make the rest for.
                 () = sender.closed() => return,
-            };
-            let more = matches!(chunk, Chunk::Part(_));
-            if sender.send(chunk).await.is_err() || !more {
-                return;
+                // That the answer is given up breaks it off.
+                () = caller.expired() => return,
             }
         }
     });
@@ -123,7 +170,7 @@ mod tests {
     }
 
     async fn length(pieces: Test) -> Result<usize, ()> {
-        let body = answer(pieces, "text/plain").await.map_err(|_| ())?.into_body();
+        let body = answer(pieces, "text/plain", Caller::anyone()).await.map_err(|_| ())?.into_body();
         body.collect().await.map(|body| body.to_bytes().len()).map_err(|_| ())
     }
 
@@ -135,15 +182,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_array_has_its_commas() {
+        for (count, expected) in [(0, "{\"n\":[]}"), (1, "{\"n\":[0]}"), (3, "{\"n\":[0,1,2]}")] {
+            let items = futures::stream::iter(0..count).map(|n: u32| Ok(n.to_string().into_bytes()));
+            let answer =
+                answer(Array::new("n", items.boxed()), "text/plain", Caller::anyone()).await.unwrap();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, expected);
+        }
+    }
+
+    #[tokio::test]
     async fn an_early_error_is_an_error_and_a_late_one_breaks_the_body() {
-        assert!(answer(Test(1, Some(ApiError::internal("no"))), "text/plain").await.is_err());
-        let late = answer(Test(12, Some(ApiError::internal("no"))), "text/plain").await.unwrap();
+        let anyone = Caller::anyone;
+        assert!(answer(Test(1, Some(ApiError::internal("no"))), "text/plain", anyone()).await.is_err());
+        let late = answer(Test(12, Some(ApiError::internal("no"))), "text/plain", anyone()).await.unwrap();
         assert!(late.into_body().collect().await.is_err());
     }
 
     #[tokio::test]
     async fn a_panic_breaks_the_body_too() {
-        let broken = answer(Test(20, None), "text/plain").await.unwrap();
+        let broken = answer(Test(20, None), "text/plain", Caller::anyone()).await.unwrap();
         assert!(broken.into_body().collect().await.is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
+use crate::patient::Patient;
 use crate::rate::ConnectionRate;
 use crate::tls::Tls;
 use axum::Router;
@@ -59,6 +60,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                         let conversation = Conversation {
                             router: router.clone(),
                             header_timeout: options.header_timeout,
+                            send_timeout: options.send_timeout,
                             rate: ConnectionRate::new(options.connection_events_per_s),
                             place: Place(Arc::new(place)),
                             stopped: stopped.clone(),
@@ -110,6 +112,7 @@ async fn turn_away(mut stream: TcpStream, most: usize) {
 struct Conversation {
     router: Router,
     header_timeout: Duration,
+    send_timeout: Duration,
     rate: ConnectionRate,
     place: Place,
     stopped: watch::Receiver<bool>,
@@ -122,6 +125,7 @@ pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped"
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
+    let stream = Patient::new(stream, conversation.send_timeout);
     let Some(tls) = tls else { return converse(stream, conversation).await };
     let mut stopped = conversation.stopped.clone();
     let accepted = tokio::select! {
@@ -137,7 +141,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
 }
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
-    let Conversation { router, header_timeout, rate, place, mut stopped } = conversation;
+    let Conversation { router, header_timeout, rate, place, mut stopped, .. } = conversation;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(rate.clone());
         request.extensions_mut().insert(place.clone());

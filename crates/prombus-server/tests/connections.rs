@@ -48,7 +48,7 @@ fn impatient() -> Setup {
 #[tokio::test]
 async fn a_head_that_does_not_come_is_not_waited_for() {
     let hub = start_with(impatient()).await;
-    rest(&mut connect(&hub, "GET /healthz HTTP/1.1\r\nhost: x\r\nx-a: ").await).await;
+    rest(&mut connect(&hub, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-a: ").await).await;
     rest(&mut connect(&hub, "").await).await;
     hub.get("/healthz").await.is(200);
 }
@@ -57,10 +57,10 @@ async fn a_head_that_does_not_come_is_not_waited_for() {
 async fn a_body_that_stands_still_is_not_waited_for() {
     let hub = start_with(impatient()).await;
     for head in [
-        "POST /publish/t HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n123",
-        "POST /v1/topics/t/events HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n[",
-        "POST /v1/topics/t/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
-        "PUT /v1/topics/t HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n123",
+        "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n[",
+        "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
+        "PUT /v1/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{",
     ] {
         let answer = rest(&mut connect(&hub, head).await).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -75,15 +75,15 @@ async fn nonsense_does_no_harm() {
         "\0\0\0\0\r\n\r\n",
         "GET\r\n\r\n",
         "GET / HTTP/9.9\r\n\r\n",
-        "POST /publish/t HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
-        "POST /publish/t HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
-        "POST /publish/t HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n12",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n12",
     ] {
         let answer = rest(&mut connect(&hub, nonsense).await).await;
         assert!(!answer.contains(" 500 ") && !answer.contains(" 201 "), "{nonsense:?}: {answer}");
     }
     // Half a body, and gone.
-    drop(connect(&hub, "POST /publish/t HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n1").await);
+    drop(connect(&hub, "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n1").await);
     hub.get("/healthz").await.is(200);
     hub.get("/v1/topics/t").await.is_error(404, "not_found");
 }
@@ -93,7 +93,7 @@ async fn a_client_that_asks_first_is_told_before_it_sends() {
     let mut setup = Setup::default();
     setup.gateway.max_body_bytes = 100;
     let hub = start_with(setup).await;
-    let head = "POST /publish/t HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: ";
+    let head = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: ";
     let refused = answer(&mut connect(&hub, &format!("{head}101\r\n\r\n")).await, "\r\n").await;
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
     let mut stream = connect(&hub, &format!("{head}1\r\n\r\n")).await;
@@ -107,7 +107,7 @@ async fn a_client_that_asks_first_is_told_before_it_sends() {
 #[tokio::test]
 async fn requests_can_share_a_connection_and_be_sent_ahead() {
     let hub = start().await;
-    let request = "POST /publish/t HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n1";
+    let request = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n1";
     let mut stream = connect(&hub, &request.repeat(3)).await;
     for offset in 0..3 {
         let answer = answer(&mut stream, "}").await;
@@ -131,7 +131,7 @@ async fn a_request_under_way_is_finished() {
     let mut hub = start().await;
     let mut stream = connect(
         &hub,
-        "POST /publish/t HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n",
     )
     .await;
     // That the hub asks for the body shows that the request is under way.
@@ -159,7 +159,7 @@ async fn a_request_that_never_ends_is_cut_off() {
     .await;
     let mut stream = connect(
         &hub,
-        "POST /publish/t HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n",
     )
     .await;
     answer(&mut stream, "\r\n\r\n").await;

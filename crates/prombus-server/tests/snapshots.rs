@@ -99,8 +99,9 @@ async fn conditions() {
 async fn a_304_ends_after_its_head() {
     let hub = filled(Setup::default()).await;
     let mut stream = TcpStream::connect(hub.address).await.unwrap();
-    let ask = format!("GET {PATH} HTTP/1.1\r\nhost: x\r\nif-none-match: *\r\n\r\n");
-    let last = format!("GET {PATH} HTTP/1.1\r\nhost: x\r\nif-none-match: *\r\nconnection: close\r\n\r\n");
+    let ask = format!("GET {PATH} HTTP/1.1\r\nhost: localhost\r\nif-none-match: *\r\n\r\n");
+    let last =
+        format!("GET {PATH} HTTP/1.1\r\nhost: localhost\r\nif-none-match: *\r\nconnection: close\r\n\r\n");
     stream.write_all(format!("{ask}{last}").as_bytes()).await.unwrap();
     let mut text = String::new();
     let all = tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut text));

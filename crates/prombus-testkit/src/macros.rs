@@ -195,6 +195,7 @@ macro_rules! state_conformance {
             all_conditions_must_hold
             all_values_have_one_order
             a_search_goes_in_pages
+            a_page_has_an_end_in_bytes
             a_search_sees_what_is_there
             an_index_changes_no_answer
             a_unique_index_refuses_the_same_values

@@ -371,7 +371,7 @@ fn a_token_counts_for_its_own_call_and_not_for_the_next_on_the_same_connection()
     let call = |token: &str| {
         let header =
             if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
-        format!("GET /v1/topics/t/events HTTP/1.1\r\nhost: hub\r\n{header}")
+        format!("GET /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\n{header}")
     };
     let reader = world.token(&["read:t"]);
     let publisher = world.token(&["publish:t"]);

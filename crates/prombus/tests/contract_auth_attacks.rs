@@ -397,7 +397,7 @@ fn a_huge_token_is_refused_and_costs_nobody_else_anything() {
         let dots = ".".repeat(size);
         for token in [fake, dots, "a".repeat(size)] {
             let bytes = format!(
-                "GET /v1/topics HTTP/1.1\r\nhost: hub\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+                "GET /v1/topics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
             );
             let bytes = hub.api.raw(bytes.as_bytes(), false);
             // One that is far too long may not even be read to its end.
@@ -439,7 +439,7 @@ fn bytes_that_are_no_text_in_the_header() {
     let hub = Guarded::jwt();
     for value in [&b"Bearer \xff\xfe"[..], b"Bearer \x80.\x80.\x80", "Bearer tokèn".as_bytes(), b"\xff"] {
         let mut bytes =
-            b"GET /v1/topics HTTP/1.1\r\nhost: hub\r\nconnection: close\r\nauthorization: ".to_vec();
+            b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: ".to_vec();
         bytes.extend_from_slice(value);
         bytes.extend_from_slice(b"\r\n\r\n");
         let answer = Answer::parse(&hub.api.raw(&bytes, false), false).unwrap();

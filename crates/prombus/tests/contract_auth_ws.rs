@@ -8,8 +8,10 @@ mod contract_support;
 
 use auth_support::jwt::{Signer, all, policy, scopes, seconds, with};
 use auth_support::line::{Flow, Frames, publish, subscribe};
-use auth_support::{Guarded, SECRET, STRANGER, is_unauthorized};
+use auth_support::{Guarded, SECRET, STRANGER, is_unauthorized, until};
+use contract_support::{Answer, Call};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 
 fn token(list: &[&str]) -> String {
     Signer::secret(SECRET).token(&scopes(list))
@@ -309,6 +311,64 @@ fn a_stream_of_a_good_token_outlives_one_that_expires() {
     Flow::open(&hub.api, "t", &short(&["subscribe:t"], 1)).rest();
     hub.caller(&root()).publish("t").is(201);
     good.until("\"offset\":1");
+}
+
+/// Publishes more than the sockets of a connection hold.
+fn fill(hub: &Guarded, topic: &str) {
+    let (target, payload) = (format!("/publish/{topic}"), format!("\"{}\"", "x".repeat(1_000_000)));
+    for _ in 0..LARGE_EVENTS {
+        hub.caller(&root()).call(Call::new("POST", &target).body(payload.as_bytes())).is(201);
+    }
+}
+
+const LARGE_EVENTS: usize = 40;
+
+#[test]
+fn an_export_whose_token_expires_breaks_off() {
+    let hub = Guarded::jwt();
+    fill(&hub, "t");
+    let token = short(&["read:t"], 1);
+    let mut line = hub.api.connect();
+    let request = format!(
+        "GET /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\naccept: application/x-ndjson\r\n\
+         connection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+    );
+    line.write_all(request.as_bytes()).unwrap();
+    let mut bytes = vec![0; 12];
+    line.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, b"HTTP/1.1 200");
+    until("the end of the token", || hub.caller(&token).read("t").status == 401);
+    // A reset is an end as well.
+    let _ = line.read_to_end(&mut bytes);
+    assert!(bytes.len() < LARGE_EVENTS * 1_000_000, "all of it came");
+    assert!(!bytes.ends_with(b"0\r\n\r\n"), "the end looks like one");
+}
+
+#[test]
+fn a_pull_whose_token_expires_ends() {
+    let hub = Guarded::jwt();
+    hub.caller(&root()).publish("t").is(201);
+    let token = short(&["subscribe:t"], 1);
+    let body = json!({"from": "latest", "waitMs": 30_000});
+    is_unauthorized(&hub.caller(&token).post("/v1/topics/t/groups/g/pull", &body));
+}
+
+#[test]
+fn an_import_whose_token_expires_ends() {
+    let hub = Guarded::jwt();
+    let token = short(&["publish:t"], 1);
+    let mut line = hub.api.connect();
+    let request = format!(
+        "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n\
+         connection: close\r\ntransfer-encoding: chunked\r\nauthorization: Bearer {token}\r\n\r\n"
+    );
+    line.write_all(request.as_bytes()).unwrap();
+    line.write_all(b"e\r\n{\"payload\":1}\n\r\n").unwrap();
+    until("the end of the token", || hub.caller(&token).publish("t").status == 401);
+    line.write_all(b"e\r\n{\"payload\":2}\n\r\n0\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    line.read_to_end(&mut bytes).unwrap();
+    is_unauthorized(&Answer::parse(&bytes, false).unwrap());
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn bad_utf_8_is_400_wherever_it_stands() {
     }
     api.publish("%FF", "1").fails_as(&[400]);
     api.publish("t?sid=%FF", "1").fails_as(&[400]);
-    let request = b"POST /publish/t HTTP/1.1\r\nhost: h\r\nx-event-a: \xff\xfe\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1";
+    let request = b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\nx-event-a: \xff\xfe\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1";
     Answer::parse(&api.raw(request, false), false).unwrap().fails_as(&[400]);
     assert_eq!(api.all("t", "").len(), 1);
 }
@@ -209,15 +209,15 @@ fn what_is_no_http_is_closed_with_400_at_most() {
         b"GET\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         b"GET /v1/topics HTTP/1.1\r\nbad header\r\n\r\n",
-        b"GET /v1/to pics HTTP/1.1\r\nhost: h\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: h\r\n\r\n",
-        b"GET http:// HTTP/1.1\r\nhost: h\r\n\r\n",
-        b"POST /publish/t HTTP/1.1\r\nhost: h\r\ncontent-length: -1\r\n\r\n1",
-        b"POST /publish/t HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n11",
-        b"POST /publish/t HTTP/1.1\r\nhost: h\r\ncontent-length: 99999999999999999999999\r\n\r\n1",
-        b"POST /publish/t HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /publish/t HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n1",
-        b"POST /publish/t HTTP/1.1\r\nhost: h\r\ntransfer-encoding: gzip\r\n\r\n1",
+        b"GET /v1/to pics HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET http:// HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n1",
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n11",
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999999999999999999\r\n\r\n1",
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n1",
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip\r\n\r\n1",
         b"POST /publish/t HTTP/1.1\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -230,13 +230,13 @@ fn what_is_no_http_is_closed_with_400_at_most() {
         site.api.get("/healthz").is(200);
     }
     let long = format!(
-        "GET /v1/topics/t/keys/{} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n",
+        "GET /v1/topics/t/keys/{} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
         "k".repeat(200_000)
     );
     let answer = Answer::parse(&site.api.raw(long.as_bytes(), false), false).unwrap();
     assert!((400..500).contains(&answer.status), "{answer:?}");
     let fat = format!(
-        "GET /healthz HTTP/1.1\r\nhost: h\r\nx: {}\r\nconnection: close\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\nconnection: close\r\n\r\n",
         "v".repeat(2_000_000)
     );
     let bytes = site.api.raw(fat.as_bytes(), false);

@@ -578,7 +578,7 @@ fn a_body_far_over_the_limit_is_told_so_also_when_the_client_asks_first() {
     let api = &site.api;
     let body = "x".repeat(40 * 1024 * 1024);
     api.publish("t", &body).fails(413, "too_large");
-    let head = "POST /publish/t HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: 99999999999\r\n\r\n";
+    let head = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: 99999999999\r\n\r\n";
     let bytes = api.raw(head.as_bytes(), false);
     contract_support::Answer::parse(&bytes, false).unwrap().fails(413, "too_large");
 }

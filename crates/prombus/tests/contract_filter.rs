@@ -304,7 +304,7 @@ fn long_winded(levels: usize) -> String {
 fn an_endless_filter_does_not_stop_the_hub() {
     let mut site = sample();
     let filter = format!("/v1/topics/t/events?filter={}", encoded(&long_winded(12)));
-    let request = format!("GET {filter} HTTP/1.1\r\nhost: h\r\n\r\n");
+    let request = format!("GET {filter} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let mut open = Vec::new();
     for _ in 0..8 {
         let mut stream = site.api.connect();
@@ -330,7 +330,7 @@ fn a_slow_pattern_does_not_stop_the_hub() {
         site.api.events("t", &batch).is(201);
     }
     let filter = encoded("'x'.matches('a{1000}{1000}{1000}')");
-    let request = format!("GET /v1/topics/t/events?filter={filter} HTTP/1.1\r\nhost: h\r\n\r\n");
+    let request = format!("GET /v1/topics/t/events?filter={filter} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let mut open = Vec::new();
     for _ in 0..8 {
         let mut stream = site.api.connect();

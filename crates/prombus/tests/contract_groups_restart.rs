@@ -297,7 +297,7 @@ fn try_post(group: &Group, rest: &str, body: &Value) -> Option<Answer> {
     let body = body.to_string();
     let target = group.path(rest);
     let head = format!(
-        "POST {target} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     let mut stream = std::net::TcpStream::connect(&group.api.address).ok()?;

@@ -283,7 +283,8 @@ fn request(random: &mut Rng) -> (Vec<u8>, bool) {
     let body = body(random);
     let method =
         if random.u8(..3) > 0 { one_of(random, &["POST", "GET", "PUT"]) } else { one_of(random, METHODS) };
-    let mut head = format!("{method} {} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n", target(random));
+    let mut head =
+        format!("{method} {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", target(random));
     for _ in 0..random.usize(..3) {
         let (name, value) = HEADERS[random.usize(..HEADERS.len())];
         head += &format!("{name}: {value}\r\n");
@@ -427,7 +428,7 @@ fn truncated_requests_at_every_byte_do_no_harm() {
     let site = Site::start();
     let body = r#"[{"payload":{"a":1},"key":"k"},{"payload":2}]"#;
     let request = format!(
-        "POST /v1/topics/t/events HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     for end in 0..request.len() {

@@ -102,7 +102,7 @@ fn publish_until_it_breaks(
         let Ok(mut stream) = std::net::TcpStream::connect(&api.address) else { break };
         let body = format!("[{{\"payload\":{writer}}},{{\"payload\":{writer}}}]");
         let head = format!(
-            "POST /v1/topics/t/events HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         let mut bytes = Vec::new();
@@ -123,9 +123,9 @@ fn sigterm_ends_a_busy_hub_with_0_within_10_seconds() {
     // Someone is connected and silent, someone else is in the middle of an upload.
     let idle = site.api.connect();
     let mut slow = site.api.connect();
-    slow.write_all(b"POST /v1/topics/t/events HTTP/1.1\r\nhost: h\r\ncontent-type: application/x-ndjson\r\ncontent-length: 99999\r\n\r\n{\"pay").unwrap();
+    slow.write_all(b"POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ncontent-length: 99999\r\n\r\n{\"pay").unwrap();
     let mut kept = site.api.connect();
-    kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut block = [0; 1024];
     assert!(kept.read(&mut block).unwrap() > 0);
     let started = Instant::now();
@@ -328,7 +328,7 @@ fn a_reader_that_stops_reading_holds_up_nobody() {
     for _ in 0..6 {
         let mut stream = site.api.connect();
         stream
-            .write_all(b"GET /v1/topics/t/events HTTP/1.1\r\nhost: h\r\naccept: application/x-ndjson\r\n\r\n")
+            .write_all(b"GET /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\naccept: application/x-ndjson\r\n\r\n")
             .unwrap();
         let mut block = [0; 100];
         assert!(stream.read(&mut block).unwrap() > 0);

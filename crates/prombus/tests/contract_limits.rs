@@ -32,7 +32,7 @@ impl Kept {
     #[track_caller]
     fn call(&mut self, method: &str, target: &str, body: &str) -> Answer {
         let request = format!(
-            "{method} {target} HTTP/1.1\r\nhost: hub\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         self.line.get_mut().write_all(request.as_bytes()).unwrap();
@@ -249,7 +249,7 @@ fn is_cut_off(mut line: TcpStream) -> Vec<u8> {
 #[test]
 fn headers_that_do_not_come_to_an_end_are_cut_off() {
     let hub = limited("header_timeout_ms = 300");
-    for start in ["", "GET /heal", "GET /healthz HTTP/1.1\r\nhost: hub\r\nx-a: "] {
+    for start in ["", "GET /heal", "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-a: "] {
         let mut line = hub.api.connect();
         line.write_all(start.as_bytes()).unwrap();
         let bytes = is_cut_off(line);
@@ -265,7 +265,7 @@ fn headers_that_come_drop_by_drop_are_cut_off_too() {
     let hub = limited("header_timeout_ms = 500");
     let line = hub.api.connect();
     let mut writer = line.try_clone().unwrap();
-    writer.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\n").unwrap();
+    writer.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n").unwrap();
     let dripping = std::thread::spawn(move || {
         while writer.write_all(b"x-a: b\r\n").is_ok() {
             // This client is slow, that is the point of it.
@@ -283,7 +283,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     for start in ["", "12345"] {
         let mut line = hub.api.connect();
         let head =
-            "POST /publish/t HTTP/1.1\r\nhost: hub\r\nconnection: close\r\ncontent-length: 100\r\n\r\n";
+            "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 100\r\n\r\n";
         line.write_all(format!("{head}{start}").as_bytes()).unwrap();
         let bytes = is_cut_off(line);
         if let Some(answer) = Answer::parse(&bytes, false) {
@@ -304,7 +304,7 @@ fn a_body_that_is_too_long_is_413_and_names_the_limit() {
     let body = hub.api.events("t", &json!({"payload": "x".repeat(1000)}).to_string()).fails(413, "too_large");
     assert!(body["message"].as_str().unwrap().contains("limits.body_bytes"), "{body}");
     let request = format!(
-        "POST /publish/t HTTP/1.1\r\nhost: hub\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n800\r\n{}\r\n0\r\n\r\n",
+        "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n800\r\n{}\r\n0\r\n\r\n",
         "1".repeat(0x800)
     );
     let answer = Answer::parse(&hub.api.raw(request.as_bytes(), false), false).unwrap();
@@ -447,13 +447,193 @@ fn without_a_list_only_the_hubs_own_pages_may_change_something() {
             let answer = page_calls(&hub, "POST", "/publish/t", origin);
             answer.fails(403, "forbidden");
         }
-        let own = page_calls(&hub, "POST", "/publish/t", "http://hub");
-        if file.is_empty() {
-            // Where nobody shows a token, a name that somebody lets lead here must not be enough.
-            own.fails(403, "forbidden");
-        } else {
-            own.is(201);
+        page_calls(&hub, "POST", "/publish/t", "http://localhost").is(201);
+    }
+}
+
+/// The answer to a request for a host; headers that make it a WebSocket may go with it.
+fn asked_for(hub: &Guarded, target: &str, hosts: &[&str]) -> Answer {
+    let hosts: String = hosts.iter().map(|host| format!("host: {host}\r\n")).collect();
+    let upgrade =
+        "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    let more = if target == "/ws" {
+        format!("{upgrade}connection: upgrade\r\n")
+    } else {
+        "connection: close\r\n".into()
+    };
+    let mut line = hub.api.connect();
+    line.write_all(format!("GET {target} HTTP/1.1\r\n{hosts}{more}\r\n").as_bytes()).unwrap();
+    if target == "/ws" {
+        // One that opens stays open.
+        let mut head = BufReader::new(line);
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") && head.read_until(b'\n', &mut bytes).unwrap() > 0 {}
+        return Answer::parse(&bytes, true).unwrap();
+    }
+    let mut bytes = Vec::new();
+    line.read_to_end(&mut bytes).unwrap();
+    Answer::parse(&bytes, false).unwrap()
+}
+
+#[test]
+fn without_auth_only_the_hubs_own_hosts_are_served() {
+    let hub = Guarded::start("[server]\nhosts = [\"hub.internal\"]\n");
+    hub.api.call(&Call::new("POST", "/publish/t").body(b"1")).is(201);
+    let read = "/v1/topics/t/events";
+    for host in [&hub.api.address, "localhost", "LOCALHOST.:1", "[::1]:7070", "10.0.0.1", "Hub.Internal:80"] {
+        asked_for(&hub, read, &[host]).is(200);
+        assert_eq!(asked_for(&hub, "/ws", &[host]).status, 101, "{host}");
+    }
+    for hosts in [
+        &["evil.example"][..],
+        &["evil.example:7070"],
+        &["localhost.evil.example"],
+        &["localhost", "evil.example"],
+    ] {
+        for target in [read, "/v1/topics", "/metrics", "/ops", "/nowhere"] {
+            asked_for(&hub, target, hosts).fails(403, "forbidden");
         }
+        assert_eq!(asked_for(&hub, "/ws", hosts).status, 403, "{hosts:?}");
+        // Those who probe may know no name.
+        asked_for(&hub, "/healthz", hosts).is(200);
+        asked_for(&hub, "/readyz", hosts).is(200);
+    }
+    let told = asked_for(&hub, read, &["evil.example"]).fails(403, "forbidden");
+    assert!(told["message"].as_str().unwrap().contains("server.hosts"), "{told}");
+    let absolute = format!("http://evil.example{read}");
+    asked_for(&hub, &absolute, &["localhost"]).fails(403, "forbidden");
+    asked_for(&hub, &format!("http://localhost{read}"), &["evil.example"]).fails(403, "forbidden");
+}
+
+#[test]
+fn with_auth_any_host_is_served() {
+    let hub = Guarded::start(&secret_file());
+    asked_for(&hub, "/v1/topics", &["evil.example"]).fails(401, "unauthorized");
+}
+
+/// What a process has taken at most, in bytes.
+fn peak_memory(hub: &Guarded) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// A topic and a collection of events and documents of a megabyte each.
+fn fill(hub: &Guarded, count: usize) {
+    let text = "x".repeat(1_000_000);
+    for n in 0..count {
+        let (target, payload) = (format!("/publish/t?key=k{n}"), format!("\"{text}\""));
+        hub.api.call(&Call::new("POST", &target).body(payload.as_bytes())).is(201);
+        let write = json!({"collection": "c", "key": format!("k{n}"), "set": {"text": text, "n": n}});
+        let (commit, body) = (Call::new("POST", "/v1/commit"), json!({"writes": [write]}).to_string());
+        hub.api.call(&commit.header("content-type", "application/json").body(body.as_bytes())).is(200);
+    }
+}
+
+#[test]
+fn clients_that_read_nothing_hold_little_and_are_given_up() {
+    const EVENTS: usize = 40;
+    const OF_EACH: usize = 12;
+    /// A few pieces of a megabyte, and what the hub itself takes. Whole pages would be several times as much.
+    const MOST_OF_EACH: usize = 8 << 20;
+    let hub = limited(&format!("send_timeout_ms = 2000\nconnections = {}", 5 * OF_EACH));
+    fill(&hub, EVENTS);
+    let before = peak_memory(&hub);
+    let keys: Vec<String> = (0..EVENTS).map(|n| format!("k{n}")).collect();
+    let keys = json!({ "keys": keys }).to_string();
+    let post = format!(
+        "POST /v1/topics/t/keys HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{keys}",
+        keys.len()
+    );
+    let get = |target: &str, accept: &str| {
+        format!("GET {target} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n")
+    };
+    let requests = [
+        get("/v1/topics/t/events", "application/x-ndjson"),
+        get("/v1/topics/t/events", "application/json"),
+        get("/v1/topics/t/events", "text/event-stream"),
+        get("/v1/collections/c/list?limit=1000", "*/*"),
+        post,
+    ];
+    let silent: Vec<TcpStream> = requests
+        .iter()
+        .cycle()
+        .take(requests.len() * OF_EACH)
+        .map(|request| {
+            let mut line = hub.api.connect();
+            line.write_all(request.as_bytes()).unwrap();
+            line
+        })
+        .collect();
+    // They have all places, until they are given up.
+    until("a refusal", || hub.api.get("/healthz").status == 503);
+    until("a free place", || hub.api.get("/healthz").status == 200);
+    let grown = peak_memory(&hub) - before;
+    assert!(grown < silent.len() * MOST_OF_EACH, "{} clients took {grown} bytes", silent.len());
+}
+
+#[test]
+fn a_list_of_large_documents_comes_in_pages_that_have_an_end() {
+    const DOCUMENTS: usize = 12;
+    let hub = limited("");
+    fill(&hub, DOCUMENTS);
+    for sort in ["", "&sort=n", "&sort=-text"] {
+        let (mut seen, mut next) = (0, json!(0));
+        while !next.is_null() {
+            let answer = hub.api.get(&format!("/v1/collections/c/list?limit=1000&offset={next}{sort}"));
+            assert!(answer.body.len() < 6 << 20, "{} bytes", answer.body.len());
+            let page = answer.is(200);
+            assert_eq!(page["count"], page["items"].as_array().unwrap().len());
+            assert!(page["count"].as_u64() > Some(0), "a page has something where there is more");
+            seen += page["items"].as_array().unwrap().len();
+            next = page["next"].clone();
+        }
+        assert_eq!(seen, DOCUMENTS);
+    }
+}
+
+#[test]
+fn a_pull_of_large_events_has_an_end_too() {
+    const EVENTS: usize = 12;
+    let hub = limited("");
+    let put = Call::new("PUT", "/v1/topics/t").header("content-type", "application/json");
+    hub.api.call(&put.body(br#"{"partitions": 12}"#)).is(201);
+    let text = format!("\"{}\"", "x".repeat(1_000_000));
+    for n in 0..EVENTS {
+        let target = format!("/publish/t?partition={n}");
+        hub.api.call(&Call::new("POST", &target).body(text.as_bytes())).is(201);
+    }
+    let mut seen = 0;
+    while seen < EVENTS {
+        let pull = Call::new("POST", "/v1/topics/t/groups/g/pull").header("content-type", "application/json");
+        let answer = hub.api.call(&pull.body(br#"{"from": "earliest", "max": 1000}"#));
+        assert!(answer.body.len() < 6 << 20, "{} bytes", answer.body.len());
+        let count = answer.is(200)["deliveries"].as_array().unwrap().len();
+        assert!(count > 0, "there is more");
+        seen += count;
+    }
+}
+
+#[test]
+fn bodies_that_come_drop_by_drop_are_cut_off_too() {
+    let hub = limited("body_timeout_ms = 500");
+    let publish = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";
+    let lines = "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n\
+                 content-length: 1000000\r\n\r\n";
+    // A body, a line that does not end, and lines in which nothing is.
+    for (head, drop) in [(publish, b"1"), (lines, b"1"), (lines, b"\n")] {
+        let line = hub.api.connect();
+        let mut writer = line.try_clone().unwrap();
+        writer.write_all(head.as_bytes()).unwrap();
+        let dripping = std::thread::spawn(move || {
+            while writer.write_all(drop).is_ok() {
+                // This client is slow, that is the point of it.
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+        });
+        let answer = Answer::parse(&is_cut_off(line), false);
+        assert!(answer.is_none_or(|answer| answer.status == 408));
+        dripping.join().unwrap();
     }
 }
 

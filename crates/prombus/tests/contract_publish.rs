@@ -580,7 +580,7 @@ fn an_expectation_sees_the_earlier_lines_of_its_stream() {
 fn ndjson_is_streamed_so_full_chunks_are_in_before_the_body_ends() {
     let site = Site::start();
     let mut stream = site.api.connect();
-    let head = "POST /v1/topics/t/events HTTP/1.1\r\nhost: h\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     let mut send =
         |part: &str| stream.write_all(format!("{:x}\r\n{part}\r\n", part.len()).as_bytes()).unwrap();
@@ -610,11 +610,11 @@ fn an_upload_that_breaks_off_leaves_no_half_line() {
         ("application/json", "{\"payload\":1}"),
     ] {
         let head = format!(
-            "POST /v1/topics/t/events HTTP/1.1\r\nhost: h\r\ncontent-type: {kind}\r\ncontent-length: 99\r\n\r\n{body}"
+            "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: 99\r\n\r\n{body}"
         );
         api.raw(head.as_bytes(), true);
     }
-    let head = "POST /publish/t HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n12345";
+    let head = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n12345";
     api.raw(head.as_bytes(), true);
     let answer = api.page("t", "");
     // Whole lines of NDJSON may count; half a body of the others may not.
@@ -625,7 +625,7 @@ fn an_upload_that_breaks_off_leaves_no_half_line() {
 #[test]
 fn a_chunked_body_is_as_good_as_one_with_a_length() {
     let site = Site::start();
-    let request = "POST /publish/t HTTP/1.1\r\nhost: h\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n";
+    let request = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n";
     let bytes = site.api.raw(request.as_bytes(), false);
     Answer::parse(&bytes, false).unwrap().is(201);
     assert_eq!(site.api.all("t", "")[0]["payload"], json!({"a": 1}));
@@ -639,7 +639,7 @@ fn requests_on_one_connection_are_answered_in_order() {
         let close = if n == 49 { "connection: close\r\n" } else { "" };
         let body = n.to_string();
         requests += &format!(
-            "POST /publish/t HTTP/1.1\r\nhost: h\r\n{close}content-length: {}\r\n\r\n{body}",
+            "POST /publish/t HTTP/1.1\r\nhost: localhost\r\n{close}content-length: {}\r\n\r\n{body}",
             body.len()
         );
     }

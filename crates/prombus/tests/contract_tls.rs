@@ -97,7 +97,8 @@ fn certificate_and_key_may_stand_in_the_file() {
 fn plain_http_to_an_encrypted_port_gets_nothing_done() {
     let identity = Identity::new();
     let hub = start(&identity);
-    let request = b"POST /publish/t HTTP/1.1\r\nhost: hub\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1";
+    let request =
+        b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1";
     let bytes = hub.api.raw(request, true);
     if let Some(answer) = Answer::parse(&bytes, false) {
         assert!((400..500).contains(&answer.status), "{answer:?}");
@@ -178,6 +179,18 @@ fn a_broken_certificate_on_disk_leaves_the_old_one() {
         hub.said().lines().skip(lines).any(|line| line.contains("hub.pem"))
     });
     identity.call(&hub.api, &Call::new("GET", "/healthz")).is(200);
+}
+
+#[test]
+fn a_certificate_that_becomes_something_that_blocks_holds_up_neither_connections_nor_the_end() {
+    let identity = Identity::new();
+    let hub = start(&identity);
+    let (pipe, cert) = (hub.folder().join("pipe"), hub.folder().join("hub.pem"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(&pipe, &cert).unwrap();
+    until("a word on the pipe", || hub.said().contains("not a regular file"));
+    identity.call(&hub.api, &Call::new("GET", "/healthz")).is(200);
+    hub.ends();
 }
 
 /// A hub that cannot start says what is wrong, and does not listen.

@@ -60,7 +60,7 @@ fn a_broken_handshake_is_an_error_that_says_so() {
         vec![upgrade, ("sec-websocket-version", "12"), key],
         vec![("upgrade", "h2c"), version, key],
     ] {
-        let mut request = "GET /ws HTTP/1.1\r\nhost: hub\r\nconnection: upgrade, close\r\n".to_owned();
+        let mut request = "GET /ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, close\r\n".to_owned();
         for (name, value) in &headers {
             request += &format!("{name}: {value}\r\n");
         }

@@ -50,7 +50,9 @@ fn sigterm_and_sigint_end_it_with_0() {
 fn a_request_under_way_is_answered_before_the_end() {
     let mut hub = Hub::start();
     let mut stream = TcpStream::connect(hub.url.strip_prefix("http://").unwrap()).unwrap();
-    stream.write_all(b"POST /publish/a HTTP/1.1\r\nhost: h\r\ncontent-length: 8\r\n\r\n{\"a\"").unwrap();
+    stream
+        .write_all(b"POST /publish/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n{\"a\"")
+        .unwrap();
     // An answer on another connection shows that the hub has had time to take the first request up.
     hub.run(&["pub", "b", "1"]).ok();
     hub.signal(Signal::TERM);
@@ -66,7 +68,7 @@ fn a_request_under_way_is_answered_before_the_end() {
 fn a_client_that_stands_still_does_not_keep_it_from_ending() {
     let mut hub = Hub::start();
     let mut stream = TcpStream::connect(hub.url.strip_prefix("http://").unwrap()).unwrap();
-    stream.write_all(b"POST /publish/a HTTP/1.1\r\nhost: h\r\ncontent-length: 8\r\n\r\n{").unwrap();
+    stream.write_all(b"POST /publish/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n{").unwrap();
     hub.run(&["pub", "b", "1"]).ok();
     let told = Instant::now();
     hub.signal(Signal::TERM);

@@ -78,7 +78,8 @@ impl Heard {
 fn ask(address: &str, method: &str, path: &str, headers: &str) -> Heard {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
+    let request = format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -111,6 +112,19 @@ fn host(url: &str) -> &str {
 }
 
 #[test]
+fn only_requests_for_its_own_hosts_are_answered() {
+    let hub = hub();
+    let snapshots = Snapshots::of(&hub.url, &["--host", "docs.internal"]);
+    for (host, status) in [("docs.internal:8091", 200), (&snapshots.address, 200), ("evil.example", 403)] {
+        let heard = ask(&snapshots.address, "GET", "/list", &format!("host: {host}\r\n"));
+        assert_eq!(heard.status, status, "{host}: {heard:?}");
+    }
+    let told = ask(&snapshots.address, "GET", "/snap/a", "host: evil.example\r\n").json();
+    assert_eq!(told["error"], "forbidden");
+    assert!(told["message"].as_str().unwrap().contains("--host"), "{told}");
+}
+
+#[test]
 fn answers_are_those_of_the_hub() {
     let hub = hub();
     let snapshots = Snapshots::of(&hub.url, &[]);
@@ -118,6 +132,11 @@ fn answers_are_those_of_the_hub() {
     assert_eq!((document.status, &document.json()["n"]), (200, &json!(1)));
     let etag = document.headers["etag"].clone();
     let since = document.headers["last-modified"].clone();
+    // While its second lasts, a date matches nothing.
+    let passed = || snapshots.get("/healthz").headers["date"] != since;
+    while !passed() {
+        std::thread::yield_now();
+    }
     assert_eq!(document.headers["cache-control"], "public, max-age=5");
     for (method, path, headers) in [
         ("GET", "/snap/b", String::new()),
@@ -210,7 +229,7 @@ fn a_signal_ends_it_with_0_also_where_a_connection_is_idle() {
     let hub = hub();
     let mut snapshots = Snapshots::of(&hub.url, &[]);
     let mut idle = TcpStream::connect(&snapshots.address).unwrap();
-    idle.write_all(b"GET /snap/a HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    idle.write_all(b"GET /snap/a HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut first = [0; 12];
     idle.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");

@@ -23,6 +23,8 @@ const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
 const SWEEP_EVERY_MS: u64 = 60_000;
 /// So much of it is removed at once.
 const SWEEP_AT_ONCE: usize = 100;
+/// And about so many bytes.
+const SWEEP_BYTES: usize = 8 << 20;
 
 /// Where it is remembered.
 fn place() -> Arc<str> {
@@ -149,7 +151,14 @@ impl Memory {
         let time = FieldPath::parse("_ts").map_err(|error| ReadError::Corrupt(error.to_string()))?;
         let conditions = tests.into_iter().map(|test| Condition { field: time.clone(), test }).collect();
         let sort = vec![SortKey { field: time, descending }];
-        let request = Find { collection: place().to_string(), conditions, sort, offset: 0, limit };
+        let request = Find {
+            collection: place().to_string(),
+            conditions,
+            sort,
+            offset: 0,
+            limit,
+            max_bytes: SWEEP_BYTES,
+        };
         self.documents.find(request).await
     }
 }

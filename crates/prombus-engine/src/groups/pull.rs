@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// At most so many events are delivered at once.
 pub const MAX_BATCH: usize = 10_000;
+/// No more events are delivered at once than take so many bytes, and one.
+pub const MAX_BATCH_BYTES: usize = 4 << 20;
 /// The longest wait.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 /// At least so many events are read at once, so that small pulls don't read the same page over and over.
@@ -123,6 +125,13 @@ impl Drop for Found<'_> {
     }
 }
 
+/// What was read.
+#[derive(Default)]
+struct Fetched {
+    events: usize,
+    bytes: usize,
+}
+
 impl Group {
     /// Delivers what there is for a member, or waits for it. Empty when the wait is over.
     pub async fn pull(self: &Arc<Self>, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
@@ -228,7 +237,7 @@ impl Group {
         // One at a time, or several would read the same.
         let _fetching = self.fetching.lock().await;
         let wants = self.locked().wants(&take.member, cold);
-        let (mut found, mut left) = (false, take.max);
+        let (mut found, mut left, mut bytes_left) = (false, take.max, MAX_BATCH_BYTES);
         for LaneWant { lane, generation, want } in wants {
             let read = match want {
                 Want::Page(from) => self.fetch_page(lane, generation, from, take.max).await?,
@@ -236,9 +245,11 @@ impl Group {
             };
             found |= read.is_some();
             noted.untold |= read.is_some();
+            let Fetched { events, bytes } = read.unwrap_or_default();
             // More than is asked for would only lie in memory.
-            left = left.saturating_sub(read.unwrap_or(0));
-            if left == 0 {
+            left = left.saturating_sub(events);
+            bytes_left = bytes_left.saturating_sub(bytes);
+            if left == 0 || bytes_left == 0 {
                 break;
             }
         }
@@ -251,12 +262,12 @@ impl Group {
         generation: u64,
         from: u64,
         max: usize,
-    ) -> Result<Option<usize>, GroupError> {
+    ) -> Result<Option<Fetched>, GroupError> {
         let page = match self.hub.log.read(self.request(lane, from, max.max(MIN_READ))).await {
             Ok(page) => page,
             Err(ReadError::Gone { first }) => {
                 self.move_up(lane, generation, first);
-                return Ok(Some(0));
+                return Ok(Some(Fetched::default()));
             }
             Err(error) => return Err(error.into()),
         };
@@ -276,16 +287,17 @@ impl Group {
                 Page { events, next, end: page.end }
             }
         };
-        let count = page.events.len();
+        let bytes = page.events.iter().map(|event| event.payload.len()).sum();
+        let fetched = Fetched { events: page.events.len(), bytes };
         let mut state = self.locked();
         let Some(found) = state.lane_of(lane, generation).map(|lane| lane.offer_page(from, page)) else {
             // The lane has started afresh meanwhile: look again.
-            return Ok(Some(0));
+            return Ok(Some(Fetched::default()));
         };
         state.note_passed(lane);
         drop(state);
         self.keep();
-        Ok(found.then_some(count))
+        Ok(found.then_some(fetched))
     }
 
     async fn fetch_bodies(
@@ -293,15 +305,15 @@ impl Group {
         lane: usize,
         generation: u64,
         offsets: Vec<u64>,
-    ) -> Result<Option<usize>, GroupError> {
-        let (mut count, mut bytes) = (0, 0);
+    ) -> Result<Option<Fetched>, GroupError> {
+        let mut fetched = Fetched::default();
         for offset in offsets {
-            if bytes > READ_BYTES {
+            if fetched.bytes > READ_BYTES {
                 break;
             }
             let event = self.body(lane, offset).await?;
-            count += usize::from(event.is_some());
-            bytes += event.as_ref().map_or(0, |event| event.payload.len());
+            fetched.events += usize::from(event.is_some());
+            fetched.bytes += event.as_ref().map_or(0, |event| event.payload.len());
             let mut state = self.locked();
             let Some(open) = state.lane_of(lane, generation) else { break };
             if !open.offer_body(offset, event) {
@@ -310,7 +322,7 @@ impl Group {
             }
         }
         self.keep();
-        Ok(Some(count))
+        Ok(Some(fetched))
     }
 
     /// One event, if it is still kept.

@@ -20,8 +20,10 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.headers.contains_key(header::UPGRADE);
-    let checked = match page.check(&parts.method, upgrade) {
-        Ok(()) => admit(&app, &mut parts).await,
+    let need = need(&parts);
+    let checked = check_host(&app, need, &parts).and_then(|()| page.check(&parts.method, upgrade));
+    let checked = match checked {
+        Ok(()) => admit(&app, need, &mut parts).await,
         Err(error) => Err(error),
     };
     let answer = match checked {
@@ -41,14 +43,27 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     answer
 }
 
+/// What the request asks of its caller. What no route knows is answered so only to those who have a token.
+fn need(parts: &Parts) -> Need {
+    let path = parts.extensions.get::<MatchedPath>();
+    path.map_or(Need::Token, |path| need_of(path.as_str(), &parts.method))
+}
+
+/// Refuses requests for other hosts. Those who probe know little, and are told no more than that the hub is there.
+fn check_host(app: &Shared, need: Need, parts: &Parts) -> Result<(), ApiError> {
+    match &app.hosts {
+        Some(hosts) if need != Need::Nothing => {
+            hosts.check(&parts.uri, &parts.headers).map_err(ApiError::forbidden)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Finds out who asks, and whether they may. `None` is one who has not said so yet.
-async fn admit(app: &Shared, parts: &mut Parts) -> Result<Option<Caller>, ApiError> {
+async fn admit(app: &Shared, need: Need, parts: &mut Parts) -> Result<Option<Caller>, ApiError> {
     if !app.auth.is_on() {
         return Ok(Some(Caller::anyone()));
     }
-    // What no route knows is answered so only to those who have a token.
-    let path = parts.extensions.get::<MatchedPath>().cloned();
-    let need = path.map_or(Need::Token, |path| need_of(path.as_str(), &parts.method));
     let token = match (need, bearer(&parts.headers)) {
         (Need::Nothing, _) => return Ok(Some(Caller::anyone())),
         (Need::TokenOrLater, Ok(None)) => return Ok(None),

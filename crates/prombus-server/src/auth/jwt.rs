@@ -5,7 +5,7 @@
 
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
-use super::{Caller, Known, Refusal, Secret, caller_name};
+use super::{Caller, Known, Refusal, Secret, TOKEN_EXPIRED, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
@@ -140,7 +140,7 @@ impl Jwt {
         }
         let keys = self.keys.get();
         if let Some(caller) = self.remembered(token, &keys) {
-            return if caller.is_expired() { Err(Refusal("the token has expired")) } else { Ok(caller) };
+            return if caller.is_expired() { Err(Refusal(TOKEN_EXPIRED)) } else { Ok(caller) };
         }
         let head = head(token)?;
         let key = choose(&keys, &head)?;
@@ -226,7 +226,7 @@ fn name_of(algorithm: Algorithm) -> &'static str {
 fn refusal(error: &jsonwebtoken::errors::ErrorKind) -> Refusal {
     use jsonwebtoken::errors::ErrorKind as E;
     Refusal(match error {
-        E::ExpiredSignature => "the token has expired",
+        E::ExpiredSignature => TOKEN_EXPIRED,
         E::ImmatureSignature => "the token is not valid yet",
         E::InvalidAudience => "the token is for somebody else (aud)",
         E::InvalidIssuer => "the token comes from somebody else (iss)",

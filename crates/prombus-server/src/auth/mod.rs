@@ -1,6 +1,7 @@
 //! Who asks, and what they may do. Every route, frame and stream goes through [`Caller::check`].
 
 mod guard;
+mod host;
 mod jwt;
 mod need;
 mod origin;
@@ -10,6 +11,7 @@ mod rules;
 mod tests;
 
 pub(crate) use guard::guard;
+pub use host::Hosts;
 pub use jwt::{JwtKey, JwtOptions};
 pub(crate) use need::Need;
 pub(crate) use origin::Origins;
@@ -26,6 +28,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use subtle::ConstantTimeEq;
+
+/// What is said of a token that was good once.
+pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
 
 /// At most so many refusals a second are logged: whoever tries tokens must not fill the log.
 const LOGGED_PER_S: u64 = 10;

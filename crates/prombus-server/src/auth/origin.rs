@@ -4,6 +4,7 @@
 //! changes something is refused to pages of other origins; what only reads is answered, and the browser keeps the
 //! answer from a page that is not told it may have it.
 
+use super::Hosts;
 use crate::error::ApiError;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,9 +17,9 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DEL
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
     named: Vec<String>,
-    /// Whether anyone may call, token or not. Then a page is the hub's own only if its host is an address: whoever
-    /// owns a name can let it lead to this machine, and would have a page of the "same" host.
-    anyone: bool,
+    /// Where anyone may call, token or not, the hosts that are the hub's own. A page of any other is a stranger's, whatever
+    /// host it says to call.
+    own: Option<Hosts>,
 }
 
 /// What is known of the page that calls.
@@ -33,8 +34,8 @@ pub(crate) enum Page {
 }
 
 impl Origins {
-    pub fn new(named: Vec<String>, anyone: bool) -> Self {
-        Self { named, anyone }
+    pub fn new(named: Vec<String>, own: Option<Hosts>) -> Self {
+        Self { named, own }
     }
 
     /// Has a cache keep answers to different pages apart, where they differ.
@@ -53,21 +54,13 @@ impl Origins {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         match (text.split_once("://"), host) {
             (Some((_, of)), Some(host))
-                if of.eq_ignore_ascii_case(host) && (!self.anyone || is_address(host)) =>
+                if of.eq_ignore_ascii_case(host) && self.own.as_ref().is_none_or(|own| own.knows(host)) =>
             {
                 Page::Own
             }
             _ => Page::Foreign,
         }
     }
-}
-
-/// Whether a host, with or without a port, is an address or the one name that always leads here.
-fn is_address(host: &str) -> bool {
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
-    let name = name.map_or(host, |(name, _)| name);
-    let bare = name.trim_matches(['[', ']']);
-    name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 impl Page {
@@ -115,6 +108,10 @@ impl Page {
 mod tests {
     use super::*;
 
+    fn own() -> Hosts {
+        Hosts::new(&["hub.internal".into()], "server.hosts")
+    }
+
     fn headers(origin: &str, host: &str) -> HeaderMap {
         [(header::ORIGIN, origin), (header::HOST, host)]
             .into_iter()
@@ -125,7 +122,7 @@ mod tests {
 
     #[test]
     fn own_pages_and_named_ones_may_call() {
-        let origins = Origins::new(vec!["https://app.example".into()], false);
+        let origins = Origins::new(vec!["https://app.example".into()], None);
         for (origin, host, page) in [
             ("", "hub:7070", Page::Own),
             ("http://hub:7070", "hub:7070", Page::Own),
@@ -139,19 +136,20 @@ mod tests {
         ] {
             assert_eq!(origins.page(&headers(origin, host)), page, "{origin} {host}");
         }
-        let any = Origins::new(vec!["*".into()], true);
+        let any = Origins::new(vec!["*".into()], Some(own()));
         assert!(matches!(any.page(&headers("null", "hub")), Page::Allowed(_)));
     }
 
     #[test]
     fn where_anyone_may_call_a_name_is_not_trusted() {
-        let origins = Origins::new(Vec::new(), true);
+        let origins = Origins::new(Vec::new(), Some(own()));
         for (host, page) in [
             ("127.0.0.1:7070", Page::Own),
             ("[::1]:7070", Page::Own),
             ("[::1]", Page::Own),
             ("localhost:7070", Page::Own),
             ("10.0.0.1", Page::Own),
+            ("hub.internal:7070", Page::Own),
             ("evil.example:7070", Page::Foreign),
             ("127.0.0.1.evil.example", Page::Foreign),
         ] {

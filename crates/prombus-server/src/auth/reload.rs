@@ -1,72 +1,157 @@
 //! What is made from files, and made again when they change.
+//!
+//! A thread of their own looks at the files, and nobody waits for it but whoever opens them: a file system that does not
+//! answer, or a file that became something else, holds up no request, no connection and no end.
 
 use parking_lot::Mutex;
-use std::path::PathBuf;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The files are looked at no more often than this.
+/// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a look may take before something is said; at the start it is not waited for any longer.
+const LOOK_TIME: Duration = Duration::from_secs(5);
+/// The largest file that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads the contents of files, in their order.
-type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync>;
+type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send>;
 
 /// A value that is made from files.
 pub(crate) struct Reloaded<T> {
-    files: Vec<PathBuf>,
-    make: Make<T>,
-    current: Mutex<Current<T>>,
+    current: Arc<Mutex<Current<T>>>,
+    names: String,
+    /// Has the files looked at now, and says when that is done. The watcher ends when this is dropped.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
+    watcher: mpsc::Sender<mpsc::Sender<()>>,
 }
 
 struct Current<T> {
     value: Arc<T>,
-    looked: Instant,
-    stamps: Vec<Stamp>,
+    /// Since when the files are being looked at, if they are.
+    looking: Option<Instant>,
+    /// Whether it was said that this takes too long.
+    told: bool,
 }
 
 /// What tells that a file is another one than before.
 type Stamp = Option<(SystemTime, u64)>;
 
-impl<T> Reloaded<T> {
+impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the files for the first time. Later on, files that make no sense leave things as they are.
     pub fn open(
         files: Vec<PathBuf>,
-        make: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + Sync + 'static,
+        make: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
     ) -> Result<Self, String> {
-        let make: Make<T> = Box::new(make);
-        // Stamped before they are read: a change in between is seen next time.
-        let stamps = stamps(&files);
-        let value = Arc::new(make(&read(&files)?)?);
-        let current = Mutex::new(Current { value, looked: Instant::now(), stamps });
-        Ok(Self { files, make, current })
-    }
-
-    /// The value as the files have it, within a second.
-    pub fn get(&self) -> Arc<T> {
-        let mut current = self.current.lock();
-        if current.looked.elapsed() >= LOOK_EVERY {
-            current.looked = Instant::now();
-            let now = stamps(&self.files);
-            if now != current.stamps {
-                let files =
-                    self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-                // A file that cannot be read for a moment is tried again; one that makes no sense is not.
-                let made = read(&self.files).map(|texts| {
-                    current.stamps = now;
-                    (self.make)(&texts)
-                });
-                match made.flatten() {
-                    Ok(value) => {
-                        current.value = Arc::new(value);
-                        tracing::info!(%files, "read again, because it has changed");
-                    }
-                    Err(error) => {
-                        tracing::error!(%files, %error, "has changed and cannot be used; what was read before holds")
-                    }
-                }
+        let names = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+        let (watcher, asks) = mpsc::channel();
+        let (made, opened) = mpsc::channel();
+        let mut watch =
+            Watch { names: names.clone(), files, make: Box::new(make), seen: Vec::new(), trouble: None };
+        let run = move || {
+            let current = match watch.open() {
+                Ok(current) => current,
+                // Nobody may be waiting any more; then there is nobody to tell.
+                Err(error) => return drop(made.send(Err(error))),
+            };
+            let _ = made.send(Ok(current.clone()));
+            // Without files, nothing can change.
+            if !watch.files.is_empty() {
+                watch.run(&current, &asks);
+            }
+        };
+        let spawned = std::thread::Builder::new().name("files".into()).spawn(run);
+        spawned.map_err(|error| format!("no thread can be started to read {names}: {error}"))?;
+        match opened.recv_timeout(LOOK_TIME) {
+            Ok(made) => made.map(|current| Self { current, names, watcher }),
+            Err(_) => {
+                Err(format!("{names} could not be read within {LOOK_TIME:?}: does the file system answer?"))
             }
         }
+    }
+
+    /// The value as the files had it about a second ago.
+    pub fn get(&self) -> Arc<T> {
+        let mut current = self.current.lock();
+        let hangs = current.looking.is_some_and(|since| since.elapsed() > LOOK_TIME);
+        if hangs && !std::mem::replace(&mut current.told, true) {
+            tracing::error!(files = %self.names, "cannot be looked at: the file system does not answer; what was read before holds");
+        }
         current.value.clone()
+    }
+}
+
+/// Looks at the files.
+struct Watch<T> {
+    names: String,
+    files: Vec<PathBuf>,
+    make: Make<T>,
+    seen: Vec<Stamp>,
+    /// What was wrong the last time: it is said once.
+    trouble: Option<String>,
+}
+
+impl<T> Watch<T> {
+    fn open(&mut self) -> Result<Arc<Mutex<Current<T>>>, String> {
+        // Stamped before they are read: a change in between is seen next time.
+        self.seen = stamps(&self.files);
+        let value = Arc::new((self.make)(&read(&self.files)?)?);
+        Ok(Arc::new(Mutex::new(Current { value, looking: None, told: false })))
+    }
+
+    /// Looks until nobody wants the value any more.
+    fn run(mut self, current: &Mutex<Current<T>>, asks: &mpsc::Receiver<mpsc::Sender<()>>) {
+        loop {
+            let asked = match asks.recv_timeout(LOOK_EVERY) {
+                Ok(asked) => Some(asked),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            current.lock().looking = Some(Instant::now());
+            let made = self.look();
+            let mut current = current.lock();
+            (current.looking, current.told) = (None, false);
+            if let Some(value) = made {
+                current.value = Arc::new(value);
+            }
+            if let Some(asked) = asked {
+                // Whoever asked may be gone.
+                let _ = asked.send(());
+            }
+        }
+    }
+
+    /// The value, where the files have changed and make sense.
+    fn look(&mut self) -> Option<T> {
+        let now = stamps(&self.files);
+        if now == self.seen {
+            return None;
+        }
+        // A file that cannot be read for a moment is tried again; one that makes no sense is not.
+        let made = read(&self.files).and_then(|texts| {
+            self.seen = now;
+            (self.make)(&texts)
+        });
+        let files = &self.names;
+        match made {
+            Ok(value) => {
+                self.trouble = None;
+                tracing::info!(%files, "read again, because it has changed");
+                Some(value)
+            }
+            Err(error) => {
+                if self.trouble.as_ref() != Some(&error) {
+                    tracing::error!(%files, %error, "has changed and cannot be used; what was read before holds");
+                    self.trouble = Some(error);
+                }
+                None
+            }
+        }
     }
 }
 
@@ -79,10 +164,24 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
 }
 
 fn read(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
-    let one = |file: &PathBuf| {
-        std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
-    };
+    let one =
+        |file: &PathBuf| read_one(file).map_err(|error| format!("cannot read {}: {error}", file.display()));
     files.iter().map(one).collect()
+}
+
+/// Reads a file, and nothing else that a name may stand for: pipes and devices may never come to an end.
+fn read_one(file: &Path) -> io::Result<Vec<u8>> {
+    // Opening a pipe that nobody writes to would wait too.
+    let opened = rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let opened = File::from(opened);
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = Vec::new();
+    if opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)? as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -96,10 +195,12 @@ mod tests {
         }
     }
 
-    impl<T> Reloaded<T> {
-        /// As if the last look were long ago.
+    impl<T: Send + Sync + 'static> Reloaded<T> {
+        /// The value as the files have it now.
         pub(crate) fn look_now(&self) -> Arc<T> {
-            self.current.lock().looked -= LOOK_EVERY;
+            let (done, when_done) = mpsc::channel();
+            self.watcher.send(done).unwrap();
+            when_done.recv().unwrap();
             self.get()
         }
     }
@@ -119,5 +220,34 @@ mod tests {
         }
         std::fs::remove_file(&file).unwrap();
         assert_eq!(*value.look_now(), "third");
+    }
+
+    #[test]
+    fn only_regular_files_of_a_sane_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = |file: &Path| Reloaded::open(vec![file.to_owned()], text).err().unwrap();
+        assert!(why(folder.path()).contains("not a regular file"));
+        assert!(why(Path::new("/dev/zero")).contains("not a regular file"));
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        assert!(why(&pipe).contains("not a regular file"));
+        let large = folder.path().join("large");
+        File::create(&large).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        assert!(why(&large).contains("larger than"));
+    }
+
+    #[test]
+    fn a_file_that_becomes_a_pipe_leaves_things_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, pipe) = (folder.path().join("f"), folder.path().join("p"));
+        std::fs::write(&file, "one").unwrap();
+        let value = Reloaded::open(vec![file.clone()], text).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::fs::rename(&pipe, &file).unwrap();
+        assert_eq!(*value.look_now(), "one");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, "second").unwrap();
+        assert_eq!(*value.look_now(), "second");
     }
 }

@@ -2,11 +2,13 @@
 
 use super::events;
 use crate::answers::json_of;
+use crate::auth::Caller;
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -22,6 +24,7 @@ fn letters_of(topic: &TopicName) -> Result<TopicName, ApiError> {
 /// `GET /v1/dlq/{topic}`.
 pub(crate) async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
@@ -34,7 +37,7 @@ pub(crate) async fn list(
         Filter::compile(filter)?;
     }
     let filter = both(group.as_ref(), filter);
-    events::page_of(&app, &letters_of(&topic)?, params, filter).await
+    events::page_of((&app, caller), &letters_of(&topic)?, params, filter).await
 }
 
 /// One filter for both conditions.

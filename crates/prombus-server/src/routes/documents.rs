@@ -2,13 +2,16 @@
 
 use super::collections;
 use super::snapshots::{NO_STORE, min_offset, until_seen};
-use crate::answers;
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::Params;
 use crate::path::PathNames;
+use crate::pieces::{self, CHUNK_BYTES, Pieces};
+use axum::Extension;
 use axum::extract::{RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::Response;
 use prombus_core::collection::{Condition, Operand, SortKey, Test};
 use prombus_core::{Document, FieldPath, Find, Found};
@@ -17,6 +20,8 @@ use prombus_core::{Document, FieldPath, Find, Found};
 const DEFAULT_LIMIT: u64 = 100;
 /// How many it may have.
 const MAX_LIMIT: u64 = 1_000;
+/// No more documents are added to a page once they take so many bytes: a page of large ones ends before its limit.
+const MAX_PAGE_BYTES: usize = 4 << 20;
 /// The most conditions of a query.
 const MAX_CONDITIONS: usize = 100;
 /// The most values of one `in`.
@@ -27,6 +32,7 @@ const MAX_SORT_FIELDS: usize = 16;
 /// `GET /v1/collections/{collection}/list`.
 pub(crate) async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
@@ -43,28 +49,45 @@ pub(crate) async fn list(
     }
     let (offset, limit) = (find.offset, find.limit);
     let found = hub.collections().find(find).await?;
-    let mut response = answers::json(StatusCode::OK, page((offset, limit), &found));
+    let mut response = pieces::answer(Page::new((offset, limit), found), JSON, caller).await?;
     response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
     Ok(response)
 }
 
-fn page((offset, limit): (usize, usize), found: &Found) -> Vec<u8> {
-    let documents = &found.documents;
-    let size: usize = documents.iter().map(|document: &Document| document.body.len() + 128).sum();
-    let mut out = Vec::with_capacity(size + 128);
-    let count = documents.len();
-    out.extend_from_slice(
-        format!("{{\"offset\":{offset},\"limit\":{limit},\"count\":{count},\"items\":[").as_bytes(),
-    );
-    for (index, document) in documents.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
+/// A page on its way: what comes before its documents, those, and what comes after them.
+struct Page {
+    head: String,
+    documents: std::vec::IntoIter<Document>,
+    tail: String,
+}
+
+impl Page {
+    fn new((offset, limit): (usize, usize), found: Found) -> Self {
+        let count = found.documents.len();
+        let next = found.more.then(|| offset.saturating_add(count).to_string());
+        Self {
+            head: format!("{{\"offset\":{offset},\"limit\":{limit},\"count\":{count},\"items\":["),
+            documents: found.documents.into_iter(),
+            tail: format!("],\"next\":{}}}", next.as_deref().unwrap_or("null")),
         }
-        document.write_json(&mut out);
     }
-    let next = found.more.then(|| offset.saturating_add(count).to_string());
-    out.extend_from_slice(format!("],\"next\":{}}}", next.as_deref().unwrap_or("null")).as_bytes());
-    out
+}
+
+impl Pieces for Page {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        out.extend_from_slice(std::mem::take(&mut self.head).as_bytes());
+        while let Some(document) = self.documents.next() {
+            document.write_json(out);
+            if self.documents.len() > 0 {
+                out.push(b',');
+            }
+            if out.len() >= CHUNK_BYTES {
+                return Ok(true);
+            }
+        }
+        out.extend_from_slice(self.tail.as_bytes());
+        Ok(false)
+    }
 }
 
 /// What the parameters ask for. Those that are no setting of the page are conditions.
@@ -81,7 +104,14 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
         return Err(ApiError::bad_request(format!("a query may have {MAX_CONDITIONS} conditions")));
     }
     let conditions = given.iter().map(|(name, value)| condition_of(name, value)).collect::<Result<_, _>>()?;
-    Ok(Find { collection: collection.to_owned(), conditions, sort, offset, limit: limit as usize })
+    Ok(Find {
+        collection: collection.to_owned(),
+        conditions,
+        sort,
+        offset,
+        limit: limit as usize,
+        max_bytes: MAX_PAGE_BYTES,
+    })
 }
 
 /// `field`, or `field[op]`.
@@ -178,8 +208,14 @@ mod tests {
 
     #[test]
     fn a_page_without_parameters() {
-        let plain =
-            Find { collection: "c".into(), conditions: Vec::new(), sort: Vec::new(), offset: 0, limit: 100 };
+        let plain = Find {
+            collection: "c".into(),
+            conditions: Vec::new(),
+            sort: Vec::new(),
+            offset: 0,
+            limit: 100,
+            max_bytes: MAX_PAGE_BYTES,
+        };
         assert_eq!(find("").unwrap(), plain);
     }
 
@@ -262,17 +298,23 @@ mod tests {
         assert_eq!(split(r"a\\\.b\,c,d", Backslashes::Keep), [r"a\\\.b,c", "d"]);
     }
 
-    #[test]
-    fn a_page_says_where_it_goes_on() {
+    async fn text_of(mut page: Page) -> String {
+        let mut out = Vec::new();
+        while page.next(&mut out).await.unwrap() {}
+        String::from_utf8(out).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_page_says_where_it_goes_on() {
         let document = |n: u64| {
             let body = prombus_core::Json::from_value(&serde_json::json!({ "n": n }));
             Document::new(format!("k{n}"), 1, None, n, body)
         };
         let found = Found { documents: vec![document(1), document(2)], more: true };
-        let text = String::from_utf8(page((4, 2), &found)).unwrap();
+        let text = text_of(Page::new((4, 2), found)).await;
         let items = r#"{"_key":"k1","_ts":1,"n":1},{"_key":"k2","_ts":2,"n":2}"#;
         assert_eq!(text, format!(r#"{{"offset":4,"limit":2,"count":2,"items":[{items}],"next":6}}"#));
-        let none = String::from_utf8(page((0, 100), &Found::default())).unwrap();
+        let none = text_of(Page::new((0, 100), Found::default())).await;
         assert_eq!(none, r#"{"offset":0,"limit":100,"count":0,"items":[],"next":null}"#);
     }
 

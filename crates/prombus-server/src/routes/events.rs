@@ -6,22 +6,23 @@ use crate::answers;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::media::{self, AnswerType};
+use crate::media::{self, AnswerType, JSON};
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use crate::pieces::{self, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use prombus_core::{Offset, TopicName};
-use prombus_engine::{Filter, Follower, From, Hub, Query, Reader, Resume, Token};
+use prombus_engine::{
+    Filter, Follower, From, Hub, MAX_PAGE_BYTES, MAX_SCANNED, Query, Reader, Resume, Token,
+};
 
 /// How many events a page has where nothing is said.
 const DEFAULT_PAGE: usize = 1_000;
 /// The most events that a page may have.
 const MAX_PAGE: usize = 10_000;
-/// What an event takes in a page, about.
-const EVENT_BYTES: usize = 384;
 
 /// What a reader asks for.
 struct ReadCall {
@@ -53,14 +54,14 @@ pub(crate) async fn read(
     let reader = call.start.reader(app.hub()?, &topic).await?;
     match answer {
         AnswerType::Lines => {
-            export::lines(CountedReader::new(reader.up_to_now(), app.clone()), call.limit).await
+            export::lines(CountedReader::new(reader.up_to_now(), app.clone()), call.limit, caller).await
         }
         AnswerType::Page | AnswerType::Live => {
             let limit = call.limit.unwrap_or(DEFAULT_PAGE);
             if limit > MAX_PAGE {
                 return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}")));
             }
-            page(CountedReader::new(reader, app.clone()), limit).await
+            page(CountedReader::new(reader, app.clone()), limit, caller).await
         }
     }
 }
@@ -84,7 +85,7 @@ async fn follow(
 /// A page of a topic of the hub's own: a caller says where it starts, and `filter` what it is about. A topic that
 /// is not there is an empty one, unless a cursor says that it was there.
 pub(crate) async fn page_of(
-    app: &App,
+    (app, caller): (&App, Caller),
     topic: &TopicName,
     mut params: Params,
     filter: Option<String>,
@@ -115,35 +116,59 @@ pub(crate) async fn page_of(
         let empty = format!("{{\"topic\":\"{topic}\",\"count\":0,\"events\":[],\"next\":null}}");
         return Ok(answers::json(StatusCode::OK, empty.into_bytes()));
     }
-    page(CountedReader::new(start.reader(hub, topic).await?, app.clone()), limit).await
+    page(CountedReader::new(start.reader(hub, topic).await?, app.clone()), limit, caller).await
 }
 
-async fn page(mut reader: CountedReader, limit: usize) -> Result<Response, ApiError> {
-    let page = reader.next_page(limit).await?;
-    let reader = reader.reader();
-    let payloads: usize = page.events.iter().map(|event| event.payload.len()).sum();
-    let mut out = Vec::with_capacity(EVENT_BYTES * (page.events.len() + 1) + payloads);
-    out.extend_from_slice(b"{\"topic\":\"");
-    out.extend_from_slice(reader.topic().name.as_str().as_bytes());
-    out.extend_from_slice(b"\",\"count\":");
-    out.extend_from_slice(itoa::Buffer::new().format(page.events.len()).as_bytes());
-    out.extend_from_slice(b",\"events\":[");
-    for (index, event) in page.events.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
+async fn page(reader: CountedReader, limit: usize, caller: Caller) -> Result<Response, ApiError> {
+    let page = Page { reader, limit, count: 0, bytes: 0, scanned: 0, begun: false };
+    pieces::answer(page, JSON, caller).await
+}
+
+/// A page of at most so many events, and of as many bytes and as much work as one page may be.
+struct Page {
+    reader: CountedReader,
+    limit: usize,
+    count: usize,
+    bytes: usize,
+    scanned: usize,
+    begun: bool,
+}
+
+impl Pieces for Page {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let piece = self.reader.next_page(self.limit - self.count).await?;
+        let reader = self.reader.reader();
+        if !std::mem::replace(&mut self.begun, true) {
+            out.extend_from_slice(b"{\"topic\":\"");
+            out.extend_from_slice(reader.topic().name.as_str().as_bytes());
+            out.extend_from_slice(b"\",\"events\":[");
         }
-        event.write_json(&mut out);
-    }
-    out.extend_from_slice(b"],\"next\":");
-    match page.next {
-        None => out.extend_from_slice(b"null"),
-        Some(place) => {
-            let token = Token::encode(reader.topic(), reader.query(), place);
-            prombus_core::json::write_string(&mut out, &token);
+        for event in &piece.events {
+            if self.count > 0 {
+                out.push(b',');
+            }
+            event.write_json(out);
+            self.count += 1;
+            self.bytes += event.payload.len();
         }
+        self.scanned += piece.scanned;
+        let full = self.count == self.limit || self.bytes >= MAX_PAGE_BYTES || self.scanned >= MAX_SCANNED;
+        if piece.next.is_some() && !full {
+            return Ok(true);
+        }
+        out.extend_from_slice(b"],\"count\":");
+        out.extend_from_slice(itoa::Buffer::new().format(self.count).as_bytes());
+        out.extend_from_slice(b",\"next\":");
+        match piece.next {
+            None => out.extend_from_slice(b"null"),
+            Some(place) => {
+                let token = Token::encode(reader.topic(), reader.query(), place);
+                prombus_core::json::write_string(out, &token);
+            }
+        }
+        out.push(b'}');
+        Ok(false)
     }
-    out.push(b'}');
-    Ok(answers::json(StatusCode::OK, out))
 }
 
 /// `GET /v1/topics/{topic}/events/{id}`.

@@ -1,5 +1,6 @@
 //! The whole range as lines, at constant memory.
 
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::NDJSON;
@@ -10,7 +11,7 @@ use prombus_engine::{QueryError, QueryPage, Reader};
 /// How many events are read at once.
 const PAGE_EVENTS: usize = 1_024;
 
-/// A reader whose filter's failures are counted.
+/// A reader in small pages whose filter's failures are counted.
 pub(crate) struct CountedReader {
     reader: Reader,
     app: App,
@@ -19,7 +20,7 @@ pub(crate) struct CountedReader {
 
 impl CountedReader {
     pub fn new(reader: Reader, app: App) -> Self {
-        Self { reader, app, counted: 0 }
+        Self { reader: reader.in_pages_of(pieces::CHUNK_BYTES), app, counted: 0 }
     }
 
     pub fn reader(&self) -> &Reader {
@@ -38,8 +39,12 @@ impl CountedReader {
 }
 
 /// Everything that `reader` finds, or the first `limit` of it, a line each.
-pub(crate) async fn lines(reader: CountedReader, limit: Option<usize>) -> Result<Response, ApiError> {
-    pieces::answer(Export { reader, left: limit.unwrap_or(usize::MAX) }, NDJSON).await
+pub(crate) async fn lines(
+    reader: CountedReader,
+    limit: Option<usize>,
+    caller: Caller,
+) -> Result<Response, ApiError> {
+    pieces::answer(Export { reader, left: limit.unwrap_or(usize::MAX) }, NDJSON, caller).await
 }
 
 struct Export {

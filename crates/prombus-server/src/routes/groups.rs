@@ -1,25 +1,28 @@
 //! Consumer groups: made, shown and deleted; pulled from, acked, moved.
 
 use crate::answers::{self, json_of};
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{Action, Ask, Caller, TOKEN_EXPIRED};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use crate::pieces::{self, Array};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use prombus_core::{Offset, Partition, TopicState, json};
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering, Pull,
-    Settle, SettleCall,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering,
+    Pull, Settle, SettleCall,
 };
 use prombus_engine::{From, Hub};
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
-    GroupPartition, Groups, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
+    GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +50,7 @@ async fn existing(app: &App, names: &PathNames) -> Result<Arc<Group>, ApiError> 
 /// `POST /v1/topics/{topic}/groups/{group}/pull`.
 pub(crate) async fn pull(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -62,7 +66,10 @@ pub(crate) async fn pull(
     pull.check()?;
     let call = group_call(request.into_options())?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
-    let deliveries = group.pull(&pull).await?;
+    let deliveries = tokio::select! {
+        deliveries = group.pull(&pull) => deliveries?,
+        () = caller.expired() => return Err(ApiError::unauthorized(TOKEN_EXPIRED)),
+    };
     Ok(delivered(&deliveries, group.options().max_attempts))
 }
 
@@ -135,12 +142,19 @@ pub(crate) fn short_reason(reason: &str) -> String {
 pub(crate) async fn of_topic(hub: &Hub, topic: &TopicState) -> Vec<(Arc<Group>, GroupStatus)> {
     let mut all = Vec::new();
     for group in hub.groups().list(topic).await {
-        match group.status().await {
-            Ok(status) => all.push((group, status)),
-            Err(error) => tracing::debug!(topic = %topic.name, group = %group.name(), %error, "left out"),
+        if let Some(status) = status_of(&group).await {
+            all.push((group, status));
         }
     }
     all
+}
+
+/// How a group is doing, where that can be told.
+async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
+    let left_out = |error: &GroupError| {
+        tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
+    };
+    group.status().await.inspect_err(left_out).ok()
 }
 
 /// `GET /v1/topics/{topic}/groups`.
@@ -154,14 +168,18 @@ pub(crate) async fn list(
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
-    let groups = of_topic(hub, &state).await;
-    let may = |group: &Group| {
+    let mut groups = hub.groups().list(&state).await;
+    groups.retain(|group| {
         let (topic, group) = (topic.as_str(), Some(group.name().as_str()));
         caller.may(Ask { action: Action::Subscribe, topic, group })
-    };
-    let groups =
-        groups.iter().filter(|(group, _)| may(group)).map(|(group, status)| shown(group, status)).collect();
-    Ok(json_of(StatusCode::OK, &Groups { groups }))
+    });
+    // Each has all its partitions: together that may be far more than is worth holding.
+    let shown = futures::stream::iter(groups).filter_map(async |group| {
+        let status = status_of(&group).await?;
+        // It has text keys only, so writing it cannot fail.
+        Some(Ok(serde_json::to_vec(&shown(&group, &status)).unwrap_or_default()))
+    });
+    pieces::answer(Array::new("groups", shown.boxed()), JSON, caller).await
 }
 
 /// `GET /v1/topics/{topic}/groups/{group}`.

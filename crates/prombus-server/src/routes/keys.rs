@@ -1,6 +1,7 @@
 //! The latest event of a key, or of many.
 
 use crate::answers;
+use crate::auth::Caller;
 use crate::body::Intake;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -8,6 +9,7 @@ use crate::media;
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::pieces::{self, Pieces};
+use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::Response;
 use prombus_core::TopicRef;
@@ -36,6 +38,7 @@ pub(crate) async fn latest(
 /// `POST /v1/topics/{topic}/keys`.
 pub(crate) async fn latest_of_many(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -59,7 +62,7 @@ pub(crate) async fn latest_of_many(
     let keys: Vec<String> = keys.into_iter().filter(|key| seen.insert(key.clone())).collect();
     let latest =
         Latest { hub: hub.clone(), topic: topic.pinned(), keys: keys.into_iter(), state: Writing::Start };
-    pieces::answer(latest, media::JSON).await
+    pieces::answer(latest, media::JSON, caller).await
 }
 
 /// The events of many keys, which together may be far larger than what is worth holding.

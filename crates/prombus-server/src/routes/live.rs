@@ -1,6 +1,6 @@
 //! Following a topic as a stream of server-sent events: catch up, then live.
 
-use crate::auth::Caller;
+use crate::auth::{Caller, TOKEN_EXPIRED};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::EVENT_STREAM;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 /// After so long without an event, a comment keeps the line open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How many pieces may wait for the socket.
-const PIECES_AHEAD: usize = 2;
+const PIECES_AHEAD: usize = 1;
 /// What an event takes beside its payload, about.
 const EVENT_BYTES: usize = 448;
 /// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
@@ -64,7 +64,7 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
             // Silence is what is waited for here.
             () = tokio::time::sleep(KEEP_ALIVE) => b": keep-alive\n\n".to_vec(),
             () = caller.expired() => {
-                return end(sender, &ApiError::unauthorized("the token has expired")).await;
+                return end(sender, &ApiError::unauthorized(TOKEN_EXPIRED)).await;
             }
             () = sender.closed() => return,
             () = app.closing() => return,

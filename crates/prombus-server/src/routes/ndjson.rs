@@ -6,6 +6,7 @@
 use super::lines::{Line, Lines};
 use super::publish::{Way, parse_event, publish};
 use crate::answers::json_of;
+use crate::auth::{Caller, TOKEN_EXPIRED};
 use crate::body::Intake;
 use crate::error::ApiError;
 use axum::http::StatusCode;
@@ -19,7 +20,7 @@ const MAX_COMMIT_LINES: usize = 1_000;
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
-pub(crate) async fn import(way: Way<'_>, mut intake: Intake) -> Result<Response, ApiError> {
+pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
     let mut import = match Import::new(way) {
         Ok(import) => import,
         Err(error) => {
@@ -27,7 +28,7 @@ pub(crate) async fn import(way: Way<'_>, mut intake: Intake) -> Result<Response,
             return Err(error);
         }
     };
-    match import.run(&mut intake).await {
+    match import.run(&mut intake, caller).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &Counted { count: import.count })),
         Err(error) => {
             intake.discard().await;
@@ -54,10 +55,15 @@ impl<'a> Import<'a> {
         Ok(Self { way, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, count: 0 })
     }
 
-    async fn run(&mut self, intake: &mut Intake) -> Result<(), ApiError> {
+    async fn run(&mut self, intake: &mut Intake, caller: &Caller) -> Result<(), ApiError> {
         let mut lines = Lines::new(self.way.app.options.max_body_bytes);
         loop {
             let part = match intake.next().await {
+                // A stream may go on for longer than its caller's token.
+                Ok(Some(_)) if caller.is_expired() => {
+                    let error = ApiError::unauthorized(TOKEN_EXPIRED);
+                    return Err(error.after_lines(self.count, lines.number() + 1));
+                }
                 Ok(Some(part)) => part,
                 Ok(None) => break,
                 Err(error) => return Err(error.after_lines(self.count, lines.number() + 1)),
@@ -65,7 +71,11 @@ impl<'a> Import<'a> {
             lines.feed(&part);
             loop {
                 match lines.next() {
-                    Ok(Some(line)) => self.take(line).await?,
+                    Ok(Some(line)) => {
+                        self.take(line).await?;
+                        // Blank lines are no progress, and what the hub takes to commit is not the client's time.
+                        intake.start_anew();
+                    }
                     Ok(None) => break,
                     Err(error) => return Err(self.stop_at(lines.number(), error).await),
                 }

@@ -2,6 +2,7 @@
 
 use super::ndjson;
 use crate::answers;
+use crate::auth::Caller;
 use crate::body::Intake;
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
@@ -10,6 +11,7 @@ use crate::outgoing;
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::rate::ConnectionRate;
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
@@ -43,6 +45,7 @@ fn rate_of(extensions: &Extensions) -> ConnectionRate {
 /// `POST /v1/topics/{topic}/events`.
 pub(crate) async fn events(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: Result<PathNames, ApiError>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -54,7 +57,9 @@ pub(crate) async fn events(
     };
     let rate = &rate_of(&parts.extensions);
     match check() {
-        Ok((topic, BodyType::Lines)) => ndjson::import(Way { app: &app, rate, topic: &topic }, intake).await,
+        Ok((topic, BodyType::Lines)) => {
+            ndjson::import(Way { app: &app, rate, topic: &topic }, intake, &caller).await
+        }
         Ok((topic, BodyType::Json)) => {
             let way = Way { app: &app, rate, topic: &topic };
             let body = intake.whole().await?;

@@ -5,12 +5,15 @@ use crate::auth::Caller;
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::Params;
 use crate::path::PathNames;
+use crate::pieces::{self, Array};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use prombus_core::{Bounds, TopicConfig, TopicPatch, TopicState};
 use prombus_engine::Hub;
 use prombus_wire::PartitionBounds;
@@ -45,29 +48,30 @@ impl<'a> Shown<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    topics: Vec<Shown<'a>>,
-}
-
+/// `GET /v1/topics`.
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
-    let hub = app.hub()?;
-    let states = hub.topics().await?;
-    let mut topics = Vec::with_capacity(states.len());
-    for state in states.iter().filter(|state| caller.may_see(&state.name)) {
-        match Shown::of(hub, state).await {
-            Ok(shown) => topics.push(shown),
-            // One that was deleted since the list was made is no longer part of it.
-            Err(_) if hub.topic(&state.name).await?.is_none() => {}
-            Err(error) => return Err(error),
+    let hub = app.hub()?.clone();
+    let mut states = hub.topics().await?;
+    states.retain(|state| caller.may_see(&state.name));
+    // Each has the bounds of all its partitions: together that may be far more than is worth holding.
+    let shown = futures::stream::iter(states).filter_map(move |state| {
+        let hub = hub.clone();
+        async move {
+            match Shown::of(&hub, &state).await {
+                // It has text keys only, so writing it cannot fail.
+                Ok(shown) => Some(Ok(serde_json::to_vec(&shown).unwrap_or_default())),
+                // One that was deleted since the list was made is no longer part of it.
+                Err(_) if matches!(hub.topic(&state.name).await, Ok(None)) => None,
+                Err(error) => Some(Err(error)),
+            }
         }
-    }
-    Ok(json_of(StatusCode::OK, &List { topics }))
+    });
+    pieces::answer(Array::new("topics", shown.boxed()), JSON, caller).await
 }
 
 pub(crate) async fn show(

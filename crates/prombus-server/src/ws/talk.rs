@@ -14,15 +14,11 @@ use futures::{FutureExt, SinkExt};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::time::timeout;
 
 /// At most so many requests of a connection wait for their answers; then no more frames are taken.
 const MAX_UNANSWERED: usize = 4_096;
 /// And at most so many bytes of them, about.
 const MAX_UNANSWERED_BYTES: usize = 64 << 20;
-/// A client that takes nothing for so long is gone.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Sink = SplitSink<WebSocket, Message>;
 
@@ -133,13 +129,12 @@ impl<'a> Talk<'a> {
         if let Some(ready) = poll_fn(|cx| poll(sink, cx)).now_or_never() {
             return ready.map_err(|_| End::BROKEN);
         }
-        let mut ready = pin!(timeout(SEND_TIMEOUT, poll_fn(|cx| poll(sink, cx))));
+        let mut ready = pin!(poll_fn(|cx| poll(sink, cx)));
         loop {
             tokio::select! {
                 biased;
-                ready = &mut ready => {
-                    return ready.map_err(|_| End::SILENT)?.map_err(|_| End::BROKEN);
-                }
+                // A client that reads nothing breaks the socket in the end.
+                ready = &mut ready => return ready.map_err(|_| End::BROKEN),
                 done = calls.next(), if !calls.is_empty() => calls::report(done, session, effects),
             }
         }

@@ -140,6 +140,25 @@ pub async fn a_search_goes_in_pages(s: Subject) {
     }
 }
 
+/// A page ends once it has the bytes that were asked for, however few documents those are, and says that there are more.
+pub async fn a_page_has_an_end_in_bytes(s: Subject) {
+    let body = format!(r#"{{"text":"{}"}}"#, "x".repeat(1_000));
+    wrote(&s, ["a", "b", "c", "d", "e"].map(|key| set(key, &body)).to_vec()).await;
+    // By an index, and in an order that none has.
+    for find in [by(all("c"), "_key"), by(by(all("c"), "text"), "_key")] {
+        for (max_bytes, expected) in [(1, 1), (1_000, 1), (1_100, 2), (3_100, 4), (usize::MAX, 5)] {
+            let page = found(&s, Find { max_bytes, ..find.clone() }).await;
+            assert_eq!((page.documents.len(), page.more), (expected, expected < 5), "{max_bytes} bytes");
+        }
+        let last = found(&s, Find { max_bytes: 1, offset: 4, ..find.clone() }).await;
+        assert_eq!(
+            (last.documents[0].key.as_str(), last.more),
+            ("e", false),
+            "the last page says that it is"
+        );
+    }
+}
+
 /// A search gives documents as they are, sees each commit that was answered, and nothing of an unknown collection.
 pub async fn a_search_sees_what_is_there(s: Subject) {
     assert_eq!(found(&s, all("c")).await.documents, [], "an unknown collection has no documents");

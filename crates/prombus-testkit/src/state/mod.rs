@@ -90,7 +90,7 @@ async fn collection(s: &Subject, name: &str) -> Option<CollectionState> {
 /// Everything in a collection, newest first, in a page that is large enough.
 fn all(name: &str) -> Find {
     let (collection, conditions, sort) = (name.to_owned(), Vec::new(), Vec::new());
-    Find { collection, conditions, sort, offset: 0, limit: 1_000 }
+    Find { collection, conditions, sort, offset: 0, limit: 1_000, max_bytes: usize::MAX }
 }
 
 /// With one more condition.

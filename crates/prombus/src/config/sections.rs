@@ -4,6 +4,7 @@ use super::auth::Auth;
 use super::state::{self, Collection, Projection, Snapshots};
 use prombus_core::{TopicConfig, TopicName, TopicPatch};
 use prombus_engine::Limits;
+use prombus_server::Hosts;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ pub struct Server {
     pub tls_key: Option<PathBuf>,
     /// Which web pages of other hosts may call.
     pub allow_origins: Option<Vec<String>>,
+    /// The names by which the hub is reached.
+    pub hosts: Option<Vec<String>>,
 }
 
 /// Where events are kept: in a folder or in memory.
@@ -89,6 +92,8 @@ pub struct LimitValues {
     pub header_timeout_ms: Option<u64>,
     /// How long a body may stand still.
     pub body_timeout_ms: Option<u64>,
+    /// How long a client may take no byte of what it is sent.
+    pub send_timeout_ms: Option<u64>,
 }
 
 /// How topics come into being, and the settings of some.
@@ -119,6 +124,11 @@ impl ConfigFile {
         self.limits.validate()?;
         if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
             return Err("server.tls_cert and server.tls_key go together".into());
+        }
+        if let Some(host) = self.server.hosts.iter().flatten().find(|host| !Hosts::is_name(host)) {
+            return Err(format!(
+                "server.hosts: {host:?} is not the name of a host; write it without scheme and port, like hub.example"
+            ));
         }
         for origin in self.server.allow_origins.iter().flatten() {
             validate_origin(origin)?;
@@ -165,6 +175,7 @@ impl LimitValues {
             ("connections", self.connections.map(|most| most as u64)),
             ("header_timeout_ms", self.header_timeout_ms),
             ("body_timeout_ms", self.body_timeout_ms),
+            ("send_timeout_ms", self.send_timeout_ms),
         ];
         match numbers.iter().find(|(_, value)| *value == Some(0)) {
             Some((name, _)) => Err(format!("limits.{name} must be at least 1")),

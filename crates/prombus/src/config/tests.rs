@@ -22,6 +22,7 @@ fn everything_that_can_be_said_is_understood() {
         tls_cert = "c.pem"
         tls_key = "k.pem"
         allow_origins = ["https://app.example", "*", "null"]
+        hosts = ["hub.example", "hub"]
         [auth]
         mode = "none"
         [store]
@@ -39,6 +40,7 @@ fn everything_that_can_be_said_is_understood() {
         topic_events_per_s = 80
         header_timeout_ms = 90
         body_timeout_ms = 100
+        send_timeout_ms = 110
         [topics]
         auto_create = false
         [topics."process.state"]
@@ -58,6 +60,10 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((file.limits.body_bytes, file.limits.connections), (Some(50), Some(60)));
     assert_eq!((file.limits.connection_events_per_s, file.limits.topic_events_per_s), (Some(70), Some(80)));
     assert_eq!((file.limits.header_timeout_ms, file.limits.body_timeout_ms), (Some(90), Some(100)));
+    assert_eq!(
+        (file.limits.send_timeout_ms, file.server.hosts.map(|hosts| hosts.len())),
+        (Some(110), Some(2))
+    );
     assert_eq!(file.topics.auto_create, Some(false));
     let names: Vec<_> = file.topics.named.keys().map(TopicName::as_str).collect();
     assert_eq!(names, ["plain", "process.state"]);
@@ -124,6 +130,9 @@ fn wrong_types_and_values_are_told_with_their_line() {
         ("[server]\nallow_origins = [\"app.example\"]", None),
         ("[server]\nallow_origins = [\"https://app.example/\"]", None),
         ("[limits]\nconnections = 0", None),
+        ("[limits]\nsend_timeout_ms = 0", None),
+        ("[server]\nhosts = [\"hub:7070\"]", None),
+        ("[server]\nhosts = [\"http://hub\"]", None),
         ("[topics.\"dlq.a\"]", None),
         ("[topics.a]\npartitions = 0", None),
     ] {

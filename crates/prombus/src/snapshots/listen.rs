@@ -4,6 +4,7 @@ use super::passing::Passing;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prombus_server::Patient;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
@@ -17,6 +18,8 @@ use tokio::task::JoinSet;
 const MAX_CONNECTIONS: usize = 10_000;
 /// How long a client may take to send the head of a request, and how long a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A client that takes no byte of an answer for so long is given up.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long requests under way may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
@@ -63,7 +66,7 @@ async fn converse(stream: TcpStream, passing: Arc<Passing>, mut stopped: watch::
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, SEND_TIMEOUT)), service);
     let mut serving = pin!(serving);
     let stop = async {
         // That the sender is gone means the same.

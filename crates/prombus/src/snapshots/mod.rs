@@ -12,6 +12,7 @@ use crate::serve::signals::Signals;
 use crate::serve::{LogFormat, address, logging};
 use clap::Args;
 use passing::Passing;
+use prombus_server::Hosts;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -37,6 +38,9 @@ pub struct SnapshotsArgs {
     /// Listen on an address that others can reach, although everyone may read the collection there
     #[arg(long)]
     insecure: bool,
+    /// Name by which it is reached, besides addresses and localhost: requests for others are refused
+    #[arg(long = "host", value_name = "NAME", value_parser = parse_host)]
+    hosts: Vec<String>,
     /// How lines of the log look [default: text]
     #[arg(long, value_name = "json|text", value_parser = LogFormat::parse)]
     log_format: Option<LogFormat>,
@@ -46,9 +50,17 @@ fn parse_collection(text: &str) -> Result<String, String> {
     prombus_core::collection::check_name(text).map(|name| name.to_string()).map_err(|error| error.to_string())
 }
 
+fn parse_host(text: &str) -> Result<String, String> {
+    match Hosts::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("not the name of a host; write it without scheme and port, like docs.example".into()),
+    }
+}
+
 /// Serves the collection until it is told to end.
 pub fn run(hub: &HubArgs, args: &SnapshotsArgs) -> Result<(), Failure> {
-    let passing = Passing { client: hub.client()?, collection: args.collection.clone() };
+    let hosts = Hosts::new(&args.hosts, "--host");
+    let passing = Passing { client: hub.client()?, collection: args.collection.clone(), hosts };
     logging::start(args.log_format.unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -93,6 +105,7 @@ mod tests {
             collection: "c".into(),
             listen: listen.into(),
             insecure,
+            hosts: Vec::new(),
             log_format: None,
         };
         assert_eq!(whole_address(&args(":8091", false)), "127.0.0.1:8091");

@@ -9,6 +9,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use prombus_client::{Client, ClientError, PassedPath, PassedRead};
+use prombus_server::Hosts;
 use prombus_wire::{ErrorBody, ErrorCode};
 use serde_json::Map;
 
@@ -41,6 +42,8 @@ type Answer = Response<UnsyncBoxBody<Bytes, ClientError>>;
 pub struct Passing {
     pub client: Client,
     pub collection: String,
+    /// The hosts that requests may be for.
+    pub hosts: Hosts,
 }
 
 /// What a path stands for.
@@ -69,6 +72,9 @@ fn target(path: &str) -> Target {
 impl Passing {
     /// Answers a request.
     pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
+        if let Err(message) = self.hosts.check(request.uri(), request.headers()) {
+            return refusal(ErrorCode::Forbidden, message);
+        }
         let path = request.uri().path();
         let target = target(path);
         if target == Target::Nothing {

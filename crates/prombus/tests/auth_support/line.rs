@@ -170,7 +170,7 @@ impl Flow<TcpStream> {
 impl<S: Read + Write> Flow<S> {
     pub fn over(mut line: S, topic: &str, token: &str) -> Self {
         let mut request = format!(
-            "GET /v1/topics/{topic}/events HTTP/1.1\r\nhost: hub\r\naccept: text/event-stream\r\nconnection: close\r\n"
+            "GET /v1/topics/{topic}/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\nconnection: close\r\n"
         );
         if !token.is_empty() {
             request += &format!("authorization: Bearer {token}\r\n");

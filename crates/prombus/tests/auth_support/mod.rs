@@ -127,6 +127,11 @@ impl Guarded {
         self.folder.path()
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Everything that it has logged until now.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()

@@ -194,7 +194,7 @@ impl<'a> Call<'a> {
 
     fn bytes(&self) -> Vec<u8> {
         let mut out =
-            format!("{} {} HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n", self.method, self.target);
+            format!("{} {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", self.method, self.target);
         for (name, value) in &self.headers {
             out += &format!("{name}: {value}\r\n");
         }

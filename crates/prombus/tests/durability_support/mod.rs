@@ -26,7 +26,7 @@ impl Http {
 
     /// Sends a request and waits for its answer; a connection that breaks is an error.
     pub fn call(&mut self, method: &str, path: &str, body: &str) -> io::Result<Answer> {
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: hub\r\naccept: {}\r\n", accept(path));
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\naccept: {}\r\n", accept(path));
         let length = body.len();
         let request =
             format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");

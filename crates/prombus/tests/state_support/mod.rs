@@ -131,7 +131,7 @@ pub fn list_all(api: &Api, collection: &str, query: &str) -> Vec<Value> {
 /// One request with these headers; what comes after the head of a 304 is its body.
 #[track_caller]
 pub fn ask(api: &Api, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
-    let mut request = format!("{method} {target} HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n");
+    let mut request = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
     }
@@ -320,7 +320,7 @@ pub fn versions(answer: &Value) -> Vec<u64> {
 /// Sends a JSON body; nothing where the hub is gone before it has answered.
 pub fn try_call(api: &Api, method: &str, target: &str, body: &str) -> Option<Answer> {
     let request = format!(
-        "{method} {target} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     let mut stream = TcpStream::connect(&api.address).ok()?;

@@ -78,7 +78,7 @@ impl Stream {
     fn ask(api: &Api, topic: &str, query: &str, token: Option<&str>) -> Result<Self, Answer> {
         let mut line = api.connect();
         let mut request = format!(
-            "GET /v1/topics/{topic}/events?{query} HTTP/1.1\r\nhost: hub\r\naccept: text/event-stream\r\n"
+            "GET /v1/topics/{topic}/events?{query} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n"
         );
         if let Some(token) = token {
             request += &format!("last-event-id: {token}\r\n");

@@ -37,6 +37,8 @@ pub struct Find {
     pub offset: usize,
     /// At most so many; at least 1.
     pub limit: usize,
+    /// No more are added once they take so many bytes; so there is always one, where there is any.
+    pub max_bytes: usize,
 }
 
 /// What was found.

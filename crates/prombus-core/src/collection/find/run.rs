@@ -29,7 +29,7 @@ pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result
 /// The rows come in the order asked for, so the walk ends with the page.
 fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, ReadError> {
     let mut found = Found::default();
-    let mut to_pass = page.offset;
+    let (mut to_pass, mut bytes) = (page.offset, 0);
     for row in walk(viewer.rows, &plan.ranges, plan.order) {
         let seen = viewer.see(row?)?;
         if !is_wanted(&seen, plan)? {
@@ -37,8 +37,10 @@ fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, 
         }
         if to_pass > 0 {
             to_pass -= 1;
-        } else if found.documents.len() < page.limit {
-            found.documents.push(seen.into_document()?);
+        } else if found.documents.len() < page.limit && bytes < page.max_bytes {
+            let document = seen.into_document()?;
+            bytes += document.size();
+            found.documents.push(document);
         } else {
             found.more = true;
             break;
@@ -49,7 +51,7 @@ fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, 
 
 /// The rows come in another order, so all are looked at, and the first ones kept.
 fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Found, ReadError> {
-    let Find { offset, limit, .. } = *asked.page;
+    let Find { offset, limit, max_bytes, .. } = *asked.page;
     let end = offset.saturating_add(limit);
     let mut best = Best::new(end.saturating_add(1), Limits::default());
     let mut sorted_by = Vec::new();
@@ -68,12 +70,17 @@ fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Foun
         }
     }
     let keys = best.into_keys();
-    let more = keys.len() > end;
-    let mut documents = Vec::with_capacity(limit.min(keys.len()));
+    let (mut bytes, mut found) = (0, Found { documents: Vec::new(), more: keys.len() > end });
     for key in keys.skip(offset).take(limit) {
-        documents.push(get(viewer.rows, viewer.state, &key)?.ok_or_else(|| viewer.damaged())?);
+        if bytes >= max_bytes {
+            found.more = true;
+            break;
+        }
+        let document = get(viewer.rows, viewer.state, &key)?.ok_or_else(|| viewer.damaged())?;
+        bytes += document.size();
+        found.documents.push(document);
     }
-    Ok(Found { documents, more })
+    Ok(found)
 }
 
 /// Whether a row has what the walk alone does not make sure of.

@@ -19,6 +19,7 @@ use super::members::Members;
 use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
 use super::progress::Progress;
+use super::pull::MAX_BATCH_BYTES;
 use commits::{Kind, Outcome};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
 use std::cmp::Reverse;
@@ -250,17 +251,19 @@ impl State {
         let max = take.max.min(self.room(take));
         let first = self.leases.next_number();
         let deadline = now.instant + self.options.ack_timeout();
-        let mut deliveries = Vec::new();
+        let (mut deliveries, mut bytes) = (Vec::new(), 0);
         let mut pauses = Vec::new();
         let mut latencies = Tally::default();
         self.turn = (self.turn + 1) % self.lanes.len().max(1);
         for n in 0..self.lanes.len() {
             let lane_at = (self.turn + n) % self.lanes.len();
-            if deliveries.len() >= max || !self.may_deliver(lane_at, &take.member) {
+            if deliveries.len() >= max || bytes >= MAX_BATCH_BYTES || !self.may_deliver(lane_at, &take.member)
+            {
                 continue;
             }
             let lane = &mut self.lanes[lane_at];
             while deliveries.len() < max
+                && bytes < MAX_BATCH_BYTES
                 && let Some(ready) = lane.pop(rules, now, &mut pauses)
             {
                 let offset = ready.event.offset.0;
@@ -281,6 +284,7 @@ impl State {
                     let age = now.wall_ms.saturating_sub(ready.event.recorded_ts);
                     latencies.add(Duration::from_millis(age), &self.metrics.times.latencies);
                 }
+                bytes += ready.event.payload.len();
                 deliveries.push(Delivery { event: ready.event, lease, attempt, deadline });
             }
             let generation = lane.generation;
