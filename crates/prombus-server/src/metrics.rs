@@ -115,11 +115,15 @@ const GROUP_FAMILIES: [(&str, &str, &str); 9] = [
     ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
     ("events_inflight", "gauge", "Open leases."),
     ("group_lag_events", "gauge", "Events that are not settled."),
-    ("group_lag_ms", "gauge", "Age of the oldest event that is not settled, in milliseconds."),
+    (
+        "group_lag_ms",
+        "gauge",
+        "Age of the oldest event that is not settled, in the 64 partitions furthest behind, in milliseconds.",
+    ),
 ];
 
 impl GroupSample {
-    pub fn new(group: &Group, status: &GroupStatus) -> Self {
+    pub fn new(group: &Group, status: &GroupStatus, lag_ms: u64) -> Self {
         let counters = group.counters();
         Self {
             topic: group.topic().name.to_string(),
@@ -133,7 +137,7 @@ impl GroupSample {
                 counters.lost.get(),
                 status.lanes.iter().map(|lane| lane.in_flight).sum(),
                 status.lanes.iter().map(|lane| lane.lag).sum(),
-                status.lanes.iter().map(|lane| lane.lag_ms).max().unwrap_or(0),
+                lag_ms,
             ],
         }
     }

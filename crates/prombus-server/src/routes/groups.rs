@@ -5,21 +5,23 @@ use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use crate::pieces::{self, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Offset, Partition, TopicState, json};
+use prombus_core::{Offset, Partition, json};
+use prombus_engine::From;
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering, Pull,
     Settle, SettleCall,
 };
-use prombus_engine::{From, Hub};
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
-    GroupPartition, Groups, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
+    GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,17 +132,13 @@ pub(crate) fn short_reason(reason: &str) -> String {
     reason[..end.unwrap_or(0)].to_owned()
 }
 
-/// The groups of a topic with how they are doing. One that goes away meanwhile, or cannot be read, is left out, and
-/// the log says why.
-pub(crate) async fn of_topic(hub: &Hub, topic: &TopicState) -> Vec<(Arc<Group>, GroupStatus)> {
-    let mut all = Vec::new();
-    for group in hub.groups().list(topic).await {
-        match group.status().await {
-            Ok(status) => all.push((group, status)),
-            Err(error) => tracing::debug!(topic = %topic.name, group = %group.name(), %error, "left out"),
-        }
-    }
-    all
+/// How a group is doing; `None` for one that goes away meanwhile, or cannot be read, and the log says why.
+pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
+    let status = group.status().await;
+    let left_out = |error: &_| {
+        tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
+    };
+    status.inspect_err(left_out).ok()
 }
 
 /// `GET /v1/topics/{topic}/groups`.
@@ -154,14 +152,34 @@ pub(crate) async fn list(
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
-    let groups = of_topic(hub, &state).await;
-    let may = |group: &Group| {
+    let mut groups = hub.groups().list(&state).await;
+    groups.retain(|group| {
         let (topic, group) = (topic.as_str(), Some(group.name().as_str()));
         caller.may(Ask { action: Action::Subscribe, topic, group })
-    };
-    let groups =
-        groups.iter().filter(|(group, _)| may(group)).map(|(group, status)| shown(group, status)).collect();
-    Ok(json_of(StatusCode::OK, &Groups { groups }))
+    });
+    pieces::answer(List { groups: groups.into_iter(), begun: false }, media::JSON).await
+}
+
+/// Many groups of many partitions are far more than is worth holding.
+struct List {
+    groups: std::vec::IntoIter<Arc<Group>>,
+    begun: bool,
+}
+
+impl Pieces for List {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let Some(group) = self.groups.next() else {
+            out.extend_from_slice(if self.begun { b"]}" } else { b"{\"groups\":[]}" });
+            return Ok(false);
+        };
+        if let Some(status) = status_of(&group).await {
+            out.extend_from_slice(if self.begun { b"," } else { b"{\"groups\":[" });
+            self.begun = true;
+            serde_json::to_writer(out, &shown(&group, &status))
+                .map_err(|error| ApiError::internal(error.to_string()))?;
+        }
+        Ok(true)
+    }
 }
 
 /// `GET /v1/topics/{topic}/groups/{group}`.
