@@ -120,11 +120,15 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     ),
     ("events_inflight", "gauge", "Open leases."),
     ("group_lag_events", "gauge", "Events that are not settled."),
-    ("group_lag_ms", "gauge", "Age of the oldest event that is not settled, in milliseconds."),
+    (
+        "group_lag_ms",
+        "gauge",
+        "Age of the oldest event that is not settled, in the 64 partitions furthest behind, in milliseconds.",
+    ),
 ];
 
 impl GroupSample {
-    pub fn new(group: &Group, status: &GroupStatus) -> Self {
+    pub fn new(group: &Group, status: &GroupStatus, lag_ms: u64) -> Self {
         let counters = group.counters();
         Self {
             topic: group.topic().name.to_string(),
@@ -139,7 +143,7 @@ impl GroupSample {
                 counters.filter_errors.get(),
                 status.lanes.iter().map(|lane| lane.in_flight).sum(),
                 status.lanes.iter().map(|lane| lane.lag).sum(),
-                status.lanes.iter().map(|lane| lane.lag_ms).max().unwrap_or(0),
+                lag_ms,
             ],
         }
     }

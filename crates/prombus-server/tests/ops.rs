@@ -74,6 +74,54 @@ async fn what_is_counted() {
     assert!(!hub.get("/metrics").await.text.contains("topic=\"u\""));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_of_many_groups_is_bounded() {
+    const GROUPS: usize = 12;
+    let hub = start().await;
+    hub.put("/v1/topics/wide", r#"{"partitions":1024}"#).await.is(201);
+    for group in 0..GROUPS {
+        let options = r#"{"from":"earliest"}"#;
+        hub.put(&format!("/v1/topics/wide/groups/g{group:02}"), options).await.is(201);
+    }
+    hub.put("/v1/topics/narrow/groups/g00", "{}").await.is(201);
+    hub.fill("wide", 3_000).await;
+    let pulled =
+        hub.post("/v1/topics/wide/groups/g11/pull", r#"{"max":7,"member":"m"}"#).await.is(200).json();
+    let held = json!(pulled["deliveries"].as_array().unwrap().len());
+
+    let ops = hub.get("/ops").await.is(200).json();
+    let groups = ops["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), GROUPS + 1);
+    let rows: usize = groups.iter().filter_map(|group| group["partitions"].as_array()).map(Vec::len).sum();
+    assert!((1_024..=4_096).contains(&rows), "{rows} partitions are shown");
+    assert_eq!(groups[0]["group"], "g00");
+    assert_eq!(groups[0]["topic"], "narrow");
+    for group in &groups[1..] {
+        assert_eq!(group["lag"], 3_000, "{}", group["group"]);
+        assert_eq!(group["truncated"] == true, group["partitions"].is_null());
+    }
+    let last = &groups[GROUPS];
+    assert_eq!((&last["truncated"], &last["in_flight"]), (&json!(true), &held));
+    assert_eq!(last["members"], json!([{"member": "m", "in_flight": held, "owns": 0}]));
+
+    let narrowed = hub.get("/ops?topic=wide&group=g11").await.is(200).json();
+    assert_eq!(narrowed["topics"].as_array().unwrap().len(), 1);
+    let groups = narrowed["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 1);
+    assert_eq!(groups[0]["partitions"].as_array().unwrap().len(), 1_024);
+    assert!(groups[0].get("truncated").is_none());
+    assert_eq!(hub.get("/ops?group=g00").await.is(200).json()["groups"].as_array().unwrap().len(), 2);
+    hub.get("/ops?partition=1").await.is_error(400, "bad_request");
+
+    let list = hub.get("/v1/topics/wide/groups").await.is(200).json();
+    let list = list["groups"].as_array().unwrap();
+    assert_eq!(list.len(), GROUPS, "the groups of one topic are all told whole");
+    assert!(list.iter().all(|group| group["partitions"].as_array().unwrap().len() == 1_024));
+    assert_eq!(hub.get("/v1/topics/wide/groups").await.header("content-type"), Some("application/json"));
+    let metrics = hub.get("/metrics").await.text;
+    assert!(metrics.contains("group_lag_events{topic=\"wide\",group=\"g11\"} 3000\n"), "{metrics}");
+}
+
 #[tokio::test]
 async fn paths_that_do_not_exist() {
     let hub = start().await;

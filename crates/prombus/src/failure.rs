@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well.
 
+use crate::say;
 use prombus_client::ClientError;
 use std::io;
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ impl Failure {
     }
 
     fn say(&self, code: u8) -> ExitCode {
-        eprintln!("error: {self}");
+        say!("error: {self}");
         ExitCode::from(code)
     }
 }

@@ -1,8 +1,9 @@
 //! stdout: a table for people, NDJSON for programs.
 
 use crate::failure::Failure;
+use crate::visible::{self, Shown};
 use serde::Serialize;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 /// What sits between two columns of a table.
 const GAP: &str = "  ";
@@ -34,15 +35,15 @@ pub fn write_records(columns: &[&str], records: &[Record]) -> Result<(), Failure
     write_all(text.as_bytes())
 }
 
-/// Writes `bytes` to stdout as they are.
+/// Writes `bytes` to stdout: as they are for a program, made visible for a person.
 pub fn write_all(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
+    let mut out = visible::stdout();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Failure::of_output)
 }
 
 /// stdout for a command that writes a lot; to be flushed at the end.
-pub fn buffered() -> BufWriter<io::StdoutLock<'static>> {
-    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+pub fn buffered() -> BufWriter<Shown<StdoutLock<'static>>> {
+    BufWriter::with_capacity(1 << 16, visible::stdout())
 }
 
 /// A number of things, in words.
@@ -55,18 +56,18 @@ fn lines(records: &[Record]) -> String {
 }
 
 fn table(columns: &[&str], records: &[Record]) -> String {
-    let width = |column: usize| {
-        let cells = records.iter().filter_map(|record| record.cells.get(column));
-        cells.map(|cell| cell.chars().count()).chain([columns[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let row = |cells: Vec<&str>| {
+    let head = columns.iter().map(|name| visible::in_line(&name.to_ascii_uppercase()).into_owned()).collect();
+    let body =
+        records.iter().map(|record| record.cells.iter().map(|cell| visible::in_line(cell).into_owned()));
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(body.map(Iterator::collect)).collect();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |cells: &Vec<String>| {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned() + "\n"
     };
-    let head = row(columns.to_vec()).to_ascii_uppercase();
-    let body = records.iter().map(|record| row(record.cells.iter().map(String::as_str).collect()));
-    std::iter::once(head).chain(body).collect()
+    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -83,6 +84,15 @@ mod tests {
         assert_eq!(
             table(&["topic", "partitions"], &records),
             "TOPIC          PARTITIONS\nprocess.state  8\nö\n"
+        );
+    }
+
+    #[test]
+    fn cells_are_made_visible_and_still_line_up() {
+        let records = [record("{}", &["\u{1b}[2J\n", "1"]), record("{}", &["k", "2"])];
+        assert_eq!(
+            table(&["key\u{9b}", "n"], &records),
+            "KEY\\u009b        N\n\\u001b[2J\\u000a  1\nk                2\n"
         );
     }
 

@@ -200,6 +200,49 @@ async fn fail_one(hub: &Hub) {
     assert!(results[0].ok, "{results:?}");
 }
 
+/// What a command writes to a terminal, stdout and stderr alike.
+fn on_terminal(hub: &Hub, args: &[&str]) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let words = [env!("CARGO_BIN_EXE_prombus")].into_iter().chain(args.iter().copied());
+    let line = words.map(quoted).collect::<Vec<_>>().join(" ");
+    let known = hub.command(&[]);
+    let mut terminal = Command::new("script");
+    terminal.envs(known.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(hub.folder());
+    String::from_utf8(terminal.stdin(Stdio::null()).output().unwrap().stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_terminal_is_steered_by_nothing_that_was_published() {
+    let hub = Hub::start();
+    let (key, payload) = ("\u{1b}[2Jk\u{202e}", "{\"a\u{9b}31m\":\"\u{2066}x\u{7f}\"}");
+    hub.run(&["pub", "a", payload, "--key", key]).ok();
+    fail_one(&hub).await;
+    let write = serde_json::json!({"collection": "c", "key": key, "set": {"b\u{9b}": "\u{200f}y\u{1b}c"}});
+    let commit = serde_json::json!({ "writes": [write] }).to_string();
+    hub.run_with(&["commit", "-"], &commit).ok();
+    let sub = ["sub", "a", "--group", "h", "--from", "earliest", "--max", "1"];
+    for (args, seen) in [
+        (&["export", "a"][..], r"a\u009b31m"),
+        (&sub, r"\u2066x\u007f"),
+        (&["dlq", "list", "a"], r"\u001b[2Jk\u202e"),
+        (&["list", "c"], r"\u200fy\u001bc"),
+        (&["get", "c", key], r"b\u009b"),
+        (&["check", "--data", "\u{1b}c\u{9b}"], r"\u001bc\u009b"),
+    ] {
+        let text = on_terminal(&hub, args);
+        let hidden = |c: char| c.is_control() && !matches!(c, '\r' | '\n' | '\t');
+        assert!(
+            !text.contains(|c| hidden(c) || "\u{202e}\u{2066}\u{200f}".contains(c)),
+            "{args:?}: {text:?}"
+        );
+        assert!(text.contains(seen), "{args:?}: {text:?}");
+    }
+    assert!(hub.run(&["export", "a"]).ok().contains("a\u{9b}31m"), "for programs, data stays as it is");
+    let stderr = hub.run(&["check", "--data", "\u{1b}c\u{9b}"]).stderr;
+    assert!(!stderr.contains(['\u{1b}', '\u{9b}']), "{stderr:?}");
+}
+
 #[tokio::test]
 async fn dead_letters_are_seen_and_replayed_once() {
     let hub = hub_with_numbers(1);

@@ -5,9 +5,15 @@ use super::group::Group;
 use super::lane::Obstacle;
 use super::options::GroupOptions;
 use crate::filter::BadFilter;
-use prombus_core::{Offset, Partition, ReadError, ReadRequest};
+use prombus_core::{Bounds, Offset, Partition, ReadError, ReadRequest};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
+
+/// So many partitions of a group are read, those first that are furthest behind, to say how old its oldest unsettled
+/// event is.
+const MAX_AGED: usize = 64;
 
 /// A group as it is now.
 #[derive(Debug, Clone)]
@@ -91,21 +97,40 @@ impl Group {
     /// How the group is doing.
     pub async fn status(self: &Arc<Self>) -> Result<GroupStatus, GroupError> {
         let topic = self.current_topic().await?;
-        let partitions = (0..topic.config.partitions).map(Partition);
-        let mut tails = Vec::new();
-        for partition in partitions.clone() {
-            tails.push(self.hub.log.bounds(&topic.pinned(), partition).await?.next.0);
+        let mut bounds = Vec::new();
+        for partition in (0..topic.config.partitions).map(Partition) {
+            bounds.push(self.hub.log.bounds(&topic.pinned(), partition).await?);
         }
-        let mut status = self.snapshot(&tails);
-        self.keep();
-        for (partition, lane) in partitions.zip(&mut status.lanes) {
+        let mut status = self.outline(&bounds);
+        for (partition, lane) in (0..).map(Partition).zip(&mut status.lanes) {
             self.look_up(partition, lane).await?;
         }
         Ok(status)
     }
 
-    /// All that is known without reading.
-    fn snapshot(&self, tails: &[u64]) -> GroupStatus {
+    /// How the group is doing as far as that is known without reading events, given what the partitions of its topic
+    /// hold: without `last` and `lag_ms`, which take a read for each partition.
+    pub fn outline(self: &Arc<Self>, bounds: &[Bounds]) -> GroupStatus {
+        let status = self.snapshot(bounds);
+        self.keep();
+        status
+    }
+
+    /// How long ago the oldest unsettled event was taken, among the partitions that are furthest behind.
+    pub async fn lag_ms(&self, outline: &GroupStatus) -> Result<u64, GroupError> {
+        let mut behind: Vec<(Partition, &LaneStatus)> =
+            (0..).map(Partition).zip(&outline.lanes).filter(|(_, lane)| lane.lag > 0).collect();
+        behind.sort_by_key(|(_, lane)| Reverse(lane.lag));
+        let mut oldest = 0;
+        for (partition, lane) in behind.into_iter().take(MAX_AGED) {
+            let mut lane = lane.clone();
+            self.look_up(partition, &mut lane).await?;
+            oldest = oldest.max(lane.lag_ms);
+        }
+        Ok(oldest)
+    }
+
+    fn snapshot(&self, bounds: &[Bounds]) -> GroupStatus {
         let now = self.now();
         let mut state = self.locked();
         state.tick(now);
@@ -117,8 +142,9 @@ impl Group {
             let slot = &mut oldest[lease.partition];
             *slot = Some(slot.map_or(age, |known: u64| known.max(age)));
         }
-        let lanes = state.lanes.iter().zip(tails).enumerate().map(|(n, (lane, tail))| {
-            let obstacle = match lane.obstacle(rules, *tail) {
+        let lanes = state.lanes.iter().zip(bounds).enumerate().map(|(n, (lane, bounds))| {
+            let tail = bounds.next.0;
+            let obstacle = match lane.obstacle(rules, tail) {
                 _ if state.is_gated(n) => Some(Wait::Growth),
                 Some(Obstacle::Window) => Some(Wait::AckWindow),
                 Some(Obstacle::Order) => Some(Wait::Ordering),
@@ -128,8 +154,8 @@ impl Group {
             LaneStatus {
                 next: lane.progress.next(),
                 last: None,
-                tail: *tail,
-                lag: lane.progress.unsettled(*tail),
+                tail,
+                lag: lane.progress.unsettled(tail),
                 lag_ms: 0,
                 in_flight: lane.in_flight,
                 redelivered: lane.redelivered,
@@ -140,13 +166,18 @@ impl Group {
             }
         });
         let lanes: Vec<LaneStatus> = lanes.collect();
-        let owned = |name: &Arc<str>| {
-            let owned = (0..).zip(&lanes).filter(|(_, lane)| lane.owner.as_ref() == Some(name));
-            owned.map(|(partition, _)| Partition(partition)).collect()
-        };
+        let mut owned: HashMap<&Arc<str>, Vec<Partition>> = HashMap::new();
+        for (partition, lane) in (0..).map(Partition).zip(&lanes) {
+            if let Some(owner) = &lane.owner {
+                owned.entry(owner).or_default().push(partition);
+            }
+        }
         let members = state.members.list(now.instant).into_iter();
         let members = members
-            .map(|(name, held)| MemberStatus { partitions: owned(&name), name, in_flight: held as u64 })
+            .map(|(name, held)| {
+                let partitions = owned.remove(&name).unwrap_or_default();
+                MemberStatus { name, in_flight: held as u64, partitions }
+            })
             .collect();
         GroupStatus {
             options: state.options.clone(),

@@ -14,12 +14,12 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use prombus_core::{Offset, Partition, TopicState, json};
+use prombus_core::{Offset, Partition, json};
+use prombus_engine::From;
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering,
     Pull, Settle, SettleCall,
 };
-use prombus_engine::{From, Hub};
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
     GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
@@ -137,20 +137,8 @@ pub(crate) fn short_reason(reason: &str) -> String {
     reason[..end.unwrap_or(0)].to_owned()
 }
 
-/// The groups of a topic with how they are doing. One that goes away meanwhile, or cannot be read, is left out, and
-/// the log says why.
-pub(crate) async fn of_topic(hub: &Hub, topic: &TopicState) -> Vec<(Arc<Group>, GroupStatus)> {
-    let mut all = Vec::new();
-    for group in hub.groups().list(topic).await {
-        if let Some(status) = status_of(&group).await {
-            all.push((group, status));
-        }
-    }
-    all
-}
-
-/// How a group is doing, where that can be told.
-async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
+/// How a group is doing; `None` for one that goes away meanwhile, or cannot be read, and the log says why.
+pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
     let left_out = |error: &GroupError| {
         tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
     };

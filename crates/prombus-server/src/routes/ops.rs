@@ -6,15 +6,20 @@ use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::metrics::GroupSample;
+use crate::params::Params;
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::TopicName;
+use prombus_core::{Bounds, TopicState};
 use prombus_engine::Hub;
-use prombus_engine::groups::{Group, GroupStatus};
+use prombus_engine::groups::Group;
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// So many partitions of groups are shown one by one in an answer: more than one group can have. The groups that come
+/// after them are shown in totals.
+const MAX_ROWS: usize = 4_096;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
@@ -29,41 +34,33 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
     }
 }
 
-/// Every group of every topic, with how it is doing. One that goes away meanwhile is left out.
-async fn all_groups(hub: &Hub) -> Result<Vec<(Arc<Group>, GroupStatus)>, ApiError> {
-    let mut all = Vec::new();
-    for topic in hub.topics().await? {
-        all.extend(groups::of_topic(hub, &topic).await);
-    }
-    Ok(all)
-}
-
 /// `GET /ops`: topics, groups, projections and the store in one answer.
 pub(crate) async fn ops(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
+    let mut params = Params::parse(query.as_deref())?;
+    let (topic, group) = (params.one("topic")?, params.one("group")?);
+    params.done("topic, group")?;
     let hub = app.hub()?;
-    let shown =
-        |topic: &TopicName| caller.may(Ask { action: Action::Admin, topic: topic.as_str(), group: None });
-    let mut topics = Vec::new();
-    for topic in hub.topics().await?.iter().filter(|topic| shown(&topic.name)) {
+    let is_shown = |state: &&TopicState| {
+        let name = state.name.as_str();
+        let ask = Ask { action: Action::Admin, topic: name, group: None };
+        topic.as_ref().is_none_or(|topic| topic == name) && caller.may(ask)
+    };
+    let (mut topics, mut groups, mut rows) = (Vec::new(), Vec::new(), MAX_ROWS);
+    for topic in hub.topics().await?.iter().filter(is_shown) {
         let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
         topics.push(json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events}));
+        for found in hub.groups().list(topic).await {
+            if group.as_ref().is_none_or(|group| group == found.name().as_str()) {
+                groups.extend(group_in(&found, &bounds, &mut rows).await);
+            }
+        }
     }
-    let groups: Vec<Value> = all_groups(hub)
-        .await?
-        .iter()
-        .filter(|(group, _)| shown(&group.topic().name))
-        .map(|(group, status)| {
-            let lag: u64 = status.lanes.iter().map(|lane| lane.lag).sum();
-            let mut shown = json!(groups::shown(group, status));
-            shown["lag"] = lag.into();
-            shown
-        })
-        .collect();
     let status = hub.status();
     let store = json!({
         "kind": status.kind,
@@ -77,6 +74,51 @@ pub(crate) async fn ops(
     Ok(json_of(StatusCode::OK, &answer))
 }
 
+/// A group in the answer: with its partitions while `rows` of them are left, in totals after that.
+async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Option<Value> {
+    // Each group is some work that waits for nothing; others must have their turn.
+    tokio::task::yield_now().await;
+    let whole = bounds.len() <= *rows;
+    let status = if whole { groups::status_of(group).await? } else { group.outline(bounds) };
+    let lag: u64 = status.lanes.iter().map(|lane| lane.lag).sum();
+    if whole {
+        *rows -= bounds.len();
+        let mut shown = json!(groups::shown(group, &status));
+        shown["lag"] = lag.into();
+        return Some(shown);
+    }
+    let members = status.members.iter().map(|member| {
+        let name = Some(&*member.name).filter(|name| !name.is_empty());
+        json!({"member": name, "in_flight": member.in_flight, "owns": member.partitions.len()})
+    });
+    Some(json!({
+        "topic": group.topic().name.as_str(),
+        "group": group.name().as_str(),
+        "options": &*status.options,
+        "members": members.collect::<Vec<_>>(),
+        "lag": lag,
+        "in_flight": status.lanes.iter().map(|lane| lane.in_flight).sum::<u64>(),
+        "truncated": true,
+    }))
+}
+
+/// The figures of every group, one group after the other. One that cannot be read now is missing from this scrape, and
+/// the others are there.
+async fn samples(hub: &Hub) -> Vec<GroupSample> {
+    let mut samples = Vec::new();
+    for topic in hub.topics().await.unwrap_or_default() {
+        let Ok(bounds) = hub.bounds(&topic).await else { continue };
+        for group in hub.groups().list(&topic).await {
+            tokio::task::yield_now().await;
+            let outline = group.outline(&bounds);
+            if let Ok(lag_ms) = group.lag_ms(&outline).await {
+                samples.push(GroupSample::new(&group, &outline, lag_ms));
+            }
+        }
+    }
+    samples
+}
+
 /// Everything that is counted.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let hub = app.hub().ok();
@@ -84,12 +126,8 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let mut text = app.metrics.text(app.options.version, store.as_ref());
     text.push_str(&crate::metrics::sockets_text(*app.sockets.borrow()));
     if let Some(hub) = hub {
-        // A group that cannot be read now is missing from this scrape, and the others are there.
-        let groups = all_groups(hub).await.unwrap_or_default();
-        let samples: Vec<GroupSample> =
-            groups.iter().map(|(group, status)| GroupSample::new(group, status)).collect();
         let projections = hub.projections().list().await.unwrap_or_default();
-        text.push_str(&crate::metrics::readers_text(&samples, hub.groups().times(), &projections));
+        text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

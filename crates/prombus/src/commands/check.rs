@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::output::{self, Record};
 use crate::progress;
+use crate::say;
 use clap::Args;
 use prombus_store_disk::{Problem, Progress, Report};
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         .map(|(number, thing)| output::counted(number, thing))
         .join(", ");
     if problems.is_empty() {
-        eprintln!("{dir} is sound: {seen}");
+        say!("{dir} is sound: {seen}");
         return Ok(());
     }
     let problems = output::counted(problems.len() as u64, "problem");

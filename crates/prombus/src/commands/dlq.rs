@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
+use crate::say;
 use clap::{Args, Subcommand};
 use prombus_client::{Client, DeadLetterQuery, EventRecord, ReplayAnswer, ReplayRequest, SkippedLetter};
 use serde::Deserialize;
@@ -132,7 +133,7 @@ async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), 
         }
     }
     let more = if next.is_some() { ", and there may be more" } else { "" };
-    eprintln!("{} of {topic}{more}", output::counted(listed, "dead letter"));
+    say!("{} of {topic}{more}", output::counted(listed, "dead letter"));
     Ok(())
 }
 
@@ -174,7 +175,7 @@ fn write_letters(events: &[EventRecord]) -> Result<(), Failure> {
             of(|letter| letter.attempts.map(|attempts| attempts.to_string())),
             of(|letter| letter.original.as_ref().map(|original| original.id.clone())),
             of(|letter| letter.original.as_ref().and_then(|original| original.key.clone())),
-            of(|letter| Some(letter.reason().replace('\n', " "))),
+            of(|letter| Some(letter.reason())),
         ];
         Record::of(event, cells)
     };
@@ -211,7 +212,7 @@ async fn about_original(client: &Client, topic: &str, id: Uuid) -> Result<Vec<Ev
 
 fn write_replay(answer: &ReplayAnswer, is_dry: bool) -> Result<(), Failure> {
     let letters = output::counted(answer.replayed, "dead letter");
-    eprintln!("{letters} of {} {}", answer.matched, if is_dry { "would be replayed" } else { "replayed" });
+    say!("{letters} of {} {}", answer.matched, if is_dry { "would be replayed" } else { "replayed" });
     let counts = [answer.matched, answer.replayed, answer.skipped.len() as u64];
     let cells = counts.map(|count| count.to_string()).to_vec();
     output::write_records(&["matched", "replayed", "skipped"], &[Record::of(answer, cells)?])?;

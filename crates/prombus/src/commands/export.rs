@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
 use crate::progress;
+use crate::say;
 use clap::Args;
 use futures::TryStreamExt;
 use prombus_client::{Client, ReadFrom, ReadQuery};
@@ -58,7 +59,7 @@ async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), F
     }
     out.flush().map_err(Failure::of_output)?;
     progress.finish_and_clear();
-    eprintln!("{} exported from {topic}", output::counted(events, "event"));
+    say!("{} exported from {topic}", output::counted(events, "event"));
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::start::{self, Start};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
+use crate::say;
 use clap::{Args, Subcommand};
 use futures::{StreamExt, TryStreamExt};
 use prombus_client::{
@@ -136,7 +137,7 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
             }
             GroupsCommand::Delete { which: Which { topic, group } } => {
                 client.delete_group(&topic, &group).await?;
-                eprintln!("group {group} of topic {topic} deleted");
+                say!("group {group} of topic {topic} deleted");
                 Ok(())
             }
         }
@@ -175,8 +176,8 @@ async fn skip(client: &Client, which: &Which, request: &SkipRequest) -> Result<(
     let SkipRequest { partition, offset } = request;
     let event = format!("offset {offset} of partition {partition} of {topic}");
     match skipped.skipped {
-        true => eprintln!("group {group} goes on without {event}"),
-        false => eprintln!("group {group} had settled {event} already"),
+        true => say!("group {group} goes on without {event}"),
+        false => say!("group {group} had settled {event} already"),
     }
     output::write_records(&["skipped"], &[Record::of(&skipped, vec![skipped.skipped.to_string()])?])
 }

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
 use crate::progress;
+use crate::say;
 use clap::{Args, Subcommand};
 use prombus_client::{Client, ProjectionAnswer, ProjectionPartition, ProjectionState};
 use std::time::Duration;
@@ -81,13 +82,13 @@ pub fn run(hub: &HubArgs, args: ProjectionsArgs) -> Result<(), Failure> {
             ProjectionsCommand::Put { file, name } => put(&client, &file, name).await,
             ProjectionsCommand::Delete { projection } => {
                 client.delete_projection(&projection).await?;
-                eprintln!("projection {projection} deleted");
+                say!("projection {projection} deleted");
                 Ok(())
             }
             ProjectionsCommand::Rebuild { projection, partial, wait } => {
                 let begun = client.rebuild(&projection, partial).await?;
                 if !wait {
-                    eprintln!("projection {projection} is being rebuilt");
+                    say!("projection {projection} is being rebuilt");
                     return write(&[begun]);
                 }
                 write(&[until_rebuilt(&client, begun).await?])
@@ -108,7 +109,7 @@ async fn put(client: &Client, file: &str, name: Option<String>) -> Result<(), Fa
     for (name, definition) in named {
         let answer = client.put_projection(&name, &definition).await?;
         if answer.stale {
-            eprintln!("projection {name} has documents of another definition: rebuild it to make them anew");
+            say!("projection {name} has documents of another definition: rebuild it to make them anew");
         }
         put.push(answer);
     }
@@ -136,9 +137,9 @@ async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<Pro
         return Err(Failure::Failed(format!("projection {name} was not rebuilt: {why}")));
     }
     if failed > 0 {
-        eprintln!("{} failed in it", output::counted(failed, "event"));
+        say!("{} failed in it", output::counted(failed, "event"));
     }
-    eprintln!("projection {name} is rebuilt");
+    say!("projection {name} is rebuilt");
     Ok(now)
 }
 
@@ -178,7 +179,7 @@ fn write(projections: &[ProjectionAnswer]) -> Result<(), Failure> {
             projection.lag.to_string(),
             projection.errors.to_string(),
             projection.rebuild.map(|rebuild| format!("{} to go", rebuild.lag)).unwrap_or_default(),
-            why.map(|why| why.replace('\n', " ")).unwrap_or_default(),
+            why.cloned().unwrap_or_default(),
         ];
         Record::of(projection, cells)
     };

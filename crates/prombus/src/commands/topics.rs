@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
+use crate::say;
 use clap::{Args, Subcommand};
 use prombus_client::{Client, TopicAnswer};
 use prombus_core::{Durability, SchemaMode, SnapshotConfig, TopicName, TopicPatch};
@@ -150,7 +151,7 @@ pub fn run(hub: &HubArgs, args: TopicsArgs) -> Result<(), Failure> {
             TopicsCommand::Alter { topic, settings } => alter(&client, &topic, settings).await,
             TopicsCommand::Delete { topic } => {
                 client.delete_topic(&topic).await?;
-                eprintln!("topic {topic} deleted");
+                say!("topic {topic} deleted");
                 Ok(())
             }
         }

@@ -1,5 +1,6 @@
 //! The log: one line an event, to stderr.
 
+use crate::visible;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
@@ -35,15 +36,16 @@ pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
     // It would log every frame at its finest, tokens included.
     let filter = QUIET.iter().filter_map(|quiet| quiet.parse().ok()).fold(filter, EnvFilter::add_directive);
+    let coloured = format == LogFormat::Text && io::stderr().is_terminal();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(move || visible::log_to_stderr(coloured))
         .with_target(false)
         // Whoever reads the log may go away; that is no reason to stop, and saying so would panic.
         .log_internal_errors(false);
     // Setting it up twice does nothing the second time.
     let _ = match format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => log.with_ansi(coloured).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
 }

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
 use crate::progress;
+use crate::say;
 use bytes::Bytes;
 use clap::Args;
 use futures::Stream;
@@ -48,7 +49,7 @@ pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
         Import { client: &client, topic: &args.topic, input: source::read(io::stdin()), count: 0, progress };
     let outcome = hub::block_on(import.run());
     import.progress.finish_and_clear();
-    eprintln!("{} imported into {}", output::counted(import.count, "event"), args.topic);
+    say!("{} imported into {}", output::counted(import.count, "event"), args.topic);
     outcome
 }
 

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::lines::Lines;
 use crate::output;
 use crate::progress;
+use crate::say;
 use prombus_client::{Client, NewEvent};
 use serde_json::value::RawValue;
 use std::io;
@@ -34,7 +35,7 @@ pub async fn publish(client: &Client, args: &PubArgs) -> Result<(), Failure> {
         }
     };
     progress.finish_and_clear();
-    eprintln!("{} published to {}", output::counted(total, "event"), args.topic);
+    say!("{} published to {}", output::counted(total, "event"), args.topic);
     outcome
 }
 

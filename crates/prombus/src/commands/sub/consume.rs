@@ -4,6 +4,7 @@
 use super::retry::Retry;
 use crate::failure::Failure;
 use crate::output;
+use crate::say;
 use crate::serve::signals::Signals;
 use prombus_client::{Client, PullRequest, RawDelivery};
 use std::pin::pin;
@@ -37,7 +38,7 @@ pub struct Subscription {
 pub async fn consume(subscription: &Subscription, signals: &mut Signals) -> Result<(), Failure> {
     let (topic, group) = (&subscription.topic, &subscription.group);
     if !subscription.acks {
-        eprintln!(
+        say!(
             "nothing is acknowledged: each event is delivered again when its lease has expired, \
              and is a dead letter after the last attempt"
         );
@@ -59,7 +60,7 @@ pub async fn consume(subscription: &Subscription, signals: &mut Signals) -> Resu
             _ = signals.next() => {
                 let Ok(outcome) = tokio::time::timeout(LAST_BATCH_GRACE, &mut delivery).await else {
                     let count = output::counted(count, "event");
-                    eprintln!("stopped before the last {count} could be written and acknowledged");
+                    say!("stopped before the last {count} could be written and acknowledged");
                     break;
                 };
                 outcome?;
@@ -71,7 +72,7 @@ pub async fn consume(subscription: &Subscription, signals: &mut Signals) -> Resu
             break;
         }
     }
-    eprintln!("{} of {topic} written for group {group}", output::counted(written, "event"));
+    say!("{} of {topic} written for group {group}", output::counted(written, "event"));
     Ok(())
 }
 
@@ -117,7 +118,7 @@ impl Subscription {
         let results = retry.until_answered(call).await?;
         let late = results.iter().filter(|result| !result.ok).count() as u64;
         if late > 0 {
-            eprintln!(
+            say!(
                 "{} could not be acknowledged in time and will come again; \
                  if that happens often, try a smaller --batch, or a group with a longer --ack-timeout-ms",
                 output::counted(late, "event")

@@ -1,6 +1,7 @@
 //! Calling a hub that may be away for a while.
 
 use crate::failure::Failure;
+use crate::say;
 use prombus_client::ClientError;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ impl Retry {
 
     async fn wait(&mut self, error: &ClientError) {
         if self.pause == FIRST_PAUSE {
-            eprintln!("{error}; trying again until it works");
+            say!("{error}; trying again until it works");
         }
         // Many consumers lose their hub at the same moment, and must not come back in step.
         tokio::time::sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -48,7 +49,7 @@ impl Retry {
 
     fn answered(&mut self, went_well: bool) {
         if went_well && self.pause > FIRST_PAUSE {
-            eprintln!("the hub answers again");
+            say!("the hub answers again");
         }
         self.pause = FIRST_PAUSE;
     }
