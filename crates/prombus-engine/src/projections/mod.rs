@@ -7,6 +7,7 @@ mod expression;
 mod lanes;
 mod plan;
 mod registry;
+mod replay;
 mod runner;
 mod stored;
 mod tx;
@@ -17,6 +18,7 @@ pub use definition::{
 
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
+pub(crate) use replay::Again;
 pub use tx::{Project, ProjectFailure, Tx};
 
 /// What the macro [`projection!`](crate::projection) needs to name.

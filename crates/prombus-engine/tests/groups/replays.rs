@@ -3,7 +3,7 @@
 use crate::stage::{Stage, Use, drain, group_name};
 use prombus_core::TopicName;
 use prombus_engine::Filter;
-use prombus_engine::groups::{Group, OptionsPatch, Replay, ReplayTo, Replayed};
+use prombus_engine::groups::{FailedBy, Group, OptionsPatch, Replay, ReplayTo, Replayed};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn everything() -> Replay {
     Replay {
         to: ReplayTo::Group,
         ids: None,
-        group: None,
+        failed_by: None,
         filter: None,
         limit: None,
         dry_run: false,
@@ -24,7 +24,7 @@ fn everything() -> Replay {
 }
 
 async fn replay(s: &Stage, topic: &TopicName, replay: Replay) -> Replayed {
-    s.hub.groups().replay(topic, replay).await.expect("letters can be replayed")
+    s.hub.replay(topic, replay).await.expect("letters can be replayed")
 }
 
 /// Lets everything that there is die.
@@ -111,7 +111,7 @@ pub async fn a_replay_is_about_what_it_names(s: Stage) {
     let (group, other) = (s.group(&topic, "g", once()).await, s.group(&topic, "other", once()).await);
     fail_all(&group).await;
     fail_all(&other).await;
-    let of_group = Replay { group: Some(group_name("g")), ..everything() };
+    let of_group = Replay { failed_by: Some(FailedBy::Group("g".into())), ..everything() };
     let ids = Some(HashSet::from([events[4].id]));
     assert_eq!(replay(&s, &topic, Replay { ids, ..of_group.clone() }).await.matched, 1, "by the original");
     assert_eq!(drain(&group, "m").await, [4]);
