@@ -33,16 +33,17 @@ const BYTES_AT_ONCE: usize = 4 << 20;
 const REPLAYED: &str = "replayed";
 
 /// Where letters go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReplayTo {
     /// To the group or projection that failed them.
+    #[default]
     Group,
     /// To the topic, for everyone.
     Topic,
 }
 
 /// Which letters are replayed, and how.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Replay {
     /// Where to.
     pub to: ReplayTo,

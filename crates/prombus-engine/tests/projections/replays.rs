@@ -5,7 +5,7 @@ use crate::support::switch::Refusal;
 use prombus_core::{
     Append, Commit, CommitError, EventLog, Json, Layout, NewEvent, Partition, Placement, TopicName,
 };
-use prombus_engine::groups::{FailedBy, GroupCall, GroupName, Replay, ReplayTo, Replayed};
+use prombus_engine::groups::{FailedBy, GroupCall, GroupName, Replay, Replayed};
 use prombus_engine::query::From;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,20 +35,8 @@ async fn count(s: &Stage, key: &str) -> Value {
     s.field("c", key, "n").await
 }
 
-fn everything() -> Replay {
-    Replay {
-        to: ReplayTo::Group,
-        ids: None,
-        failed_by: None,
-        filter: None,
-        limit: None,
-        dry_run: false,
-        force: false,
-    }
-}
-
 async fn replay(s: &Stage, topic: &TopicName, force: bool) -> Replayed {
-    s.hub.replay(topic, Replay { force, ..everything() }).await.expect("letters can be replayed")
+    s.hub.replay(topic, Replay { force, ..Replay::default() }).await.expect("letters can be replayed")
 }
 
 /// Why the only letter did not go back.
@@ -64,7 +52,7 @@ pub async fn a_letter_goes_back_to_its_projection_and_to_no_group(s: Stage) {
     let name = GroupName::parse("p").expect("a name");
     let (group, _) = s.hub.group(&topic, &name, &call).await.expect("a group");
     s.put("p", lenient()).await;
-    let of = |failed_by| Replay { failed_by: Some(failed_by), ..everything() };
+    let of = |failed_by| Replay { failed_by: Some(failed_by), ..Replay::default() };
     let of_group = s.hub.replay(&topic, of(FailedBy::Group("p".into()))).await.expect("an answer");
     assert_eq!(of_group, Replayed::default(), "the group of that name has failed nothing");
     let projection = of(FailedBy::Projection("p".into()));
@@ -102,7 +90,7 @@ pub async fn an_answer_that_is_lost_replays_nothing_twice(s: Stage) {
     let error = CommitError::Unavailable("lost".into());
     let which = |commit: &Commit| commit.cursors.iter().any(|step| step.key.reader == "replayed");
     s.log.refuse(Refusal { which, after: 0, times: 1, error, happens: true });
-    assert!(s.hub.replay(&topic, everything()).await.is_err(), "nobody knows");
+    assert!(s.hub.replay(&topic, Replay::default()).await.is_err(), "nobody knows");
     assert!(skipped(&s, &topic, false).await.contains("replayed already"));
     assert!(skipped(&s, &topic, true).await.contains("applied the original"));
     assert_eq!(count(&s, "none").await, json!(1));
@@ -159,7 +147,7 @@ pub async fn letters_that_older_builds_wrote_are_explained(s: Stage) {
     let events = vec![Append { topic: dead, placement, expect: None, event }];
     let filter = prombus_engine::Filter::compile("has(event.payload.group)").expect("a filter");
     s.log.commit(Arc::new(Commit { events, ..Commit::default() })).await.expect("it can be written");
-    let about = Replay { filter: Some(filter), ..everything() };
+    let about = Replay { filter: Some(filter), ..Replay::default() };
     let answer = s.hub.replay(&topic, about).await.expect("an answer");
     assert_eq!((answer.matched, answer.replayed), (1, 0));
     assert!(answer.skipped[0].1.contains("older version"), "{:?}", answer.skipped);
