@@ -1,4 +1,4 @@
-//! Dead letters: what groups gave up on, and giving it to them again.
+//! Dead letters: what groups and projections gave up on, and giving it to them again.
 
 use crate::{Client, ClientError};
 use prombus_wire::{EventsPage, ReplayAnswer, ReplayRequest};
@@ -13,20 +13,22 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(600);
 pub struct DeadLetterQuery {
     /// Only what this group failed.
     pub group: Option<String>,
+    /// Only what this projection failed.
+    pub projection: Option<String>,
     /// Only dead letters for which this CEL expression holds.
     pub filter: Option<String>,
 }
 
 impl Client {
-    /// The first page of the dead letters of a topic. The payload of each says which event it is about, which
-    /// group failed it, and why.
+    /// The first page of the dead letters of a topic. The payload of each says which event it is about, which group
+    /// or projection failed it, and why.
     pub async fn dead_letters(
         &self,
         topic: &str,
         query: &DeadLetterQuery,
         limit: usize,
     ) -> Result<EventsPage, ClientError> {
-        let chosen = [("group", &query.group), ("filter", &query.filter)];
+        let chosen = [("group", &query.group), ("projection", &query.projection), ("filter", &query.filter)];
         let chosen: Vec<_> =
             chosen.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect();
         let call = self.request(Method::GET, &["v1", "dlq", topic]).query(&chosen).query(&[("limit", limit)]);
@@ -46,7 +48,7 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Gives dead letters to their groups again, or publishes their events again for everyone.
+    /// Gives dead letters to their groups and projections again, or publishes their events again for everyone.
     pub async fn replay(&self, topic: &str, request: &ReplayRequest) -> Result<ReplayAnswer, ClientError> {
         let call = self.request(Method::POST, &["v1", "dlq", topic, "replay"]);
         let response = self.stream(Self::with_json(call, request)?.timeout(REPLAY_TIMEOUT)).await?;

@@ -6,7 +6,7 @@ use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseO
 use crate::follow::{Follower, Resume};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
-    Subscription, Surroundings,
+    Replay, Replayed, Subscription, Surroundings,
 };
 use crate::layers::{AutoCreate, Checks, Partitioning};
 use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
@@ -244,6 +244,12 @@ impl Hub {
     /// The consumer groups.
     pub fn groups(&self) -> &Arc<Groups> {
         &self.groups
+    }
+
+    /// Sends dead letters of a topic back: to the groups and projections that failed them, or to the topic. Goes on when
+    /// the caller gives up: what is under way must be known to the next one.
+    pub async fn replay(&self, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
+        self.groups.replay(topic, replay, self.projections.clone()).await
     }
 
     /// The collections.

@@ -346,6 +346,9 @@ pub struct ReplayRequest {
     /// Only what this group failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Only what this projection failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub projection: Option<String>,
     /// Only dead letters that match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,

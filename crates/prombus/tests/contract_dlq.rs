@@ -510,3 +510,27 @@ fn only_what_failed_is_a_dead_letter_in_a_crowd() {
     assert_eq!(dead, [13, 23, 33, 43, 53]);
     group.is_done();
 }
+
+#[test]
+fn letters_of_a_projection_are_apart_from_those_of_a_group() {
+    let site = Site::start();
+    let strict = json!({"topic": "t", "collection": "c", "key": "event.payload.id"});
+    site.api.put("/v1/projections/p", &strict.to_string()).is(201);
+    let group = Group::of(&site, "t", "p");
+    group.make(&json!({"from": "earliest"}));
+    publish(&site.api, "t", 0..1);
+    group.one(json!({}));
+    let letter = wait_for_letters(&site, "t", 1).remove(0);
+    assert_eq!(fields(&letter["payload"]), ["attempts", "err", "original", "projection", "topic", "ts"]);
+    assert_eq!(letter["payload"]["projection"], "p");
+    assert_eq!((listed(&site, "?projection=p").len(), listed(&site, "?group=p").len()), (1, 0));
+    site.api.get("/v1/dlq/t?group=p&projection=p").is(400);
+    assert_eq!(replay(&site, &json!({"group": "p"}))["matched"], 0);
+    let lenient = json!({"topic": "t", "collection": "c", "key": "'none'"});
+    site.api.put("/v1/projections/p", &lenient.to_string()).is(200);
+    let answer = replay(&site, &json!({"projection": "p"}));
+    assert_eq!((&answer["matched"], &answer["replayed"]), (&json!(1), &json!(1)), "{answer}");
+    assert_eq!(site.api.get("/v1/collections/c/snap/none").is(200)["n"], 0);
+    let answer = replay(&site, &json!({"projection": "p", "force": true}));
+    assert_eq!((&answer["replayed"], answer["skipped"].as_array().unwrap().len()), (&json!(0), 1));
+}

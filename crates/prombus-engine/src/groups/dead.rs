@@ -43,10 +43,10 @@ pub async fn prepare(group: &Arc<Group>, dying: Vec<Dying>) -> Result<Vec<Burial
 
 fn letter(group: &Group, dying: &Dying, original: &Event) -> Result<Append, GroupError> {
     let failure = Failure {
-        reader: group.name().as_str(),
+        reader: Reader::Group(group.name().as_str()),
         reason: &dying.reason,
         attempts: dying.attempts,
-        replays: dying.replays.max(replays_of(original)),
+        replays: dying.replays,
         now_ms: group.now().wall_ms,
     };
     letter_of(original, &failure).ok_or_else(|| {
@@ -54,10 +54,19 @@ fn letter(group: &Group, dying: &Dying, original: &Event) -> Result<Append, Grou
     })
 }
 
+/// Who fails events.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reader<'a> {
+    /// A group.
+    Group(&'a str),
+    /// A projection.
+    Projection(&'a str),
+}
+
 /// How an event has failed for the last time.
 pub(crate) struct Failure<'a> {
-    /// The group or projection that failed it.
-    pub reader: &'a str,
+    /// Who failed it.
+    pub reader: Reader<'a>,
     /// What it failed with.
     pub reason: &'a str,
     /// How often it was tried.
@@ -72,11 +81,16 @@ pub(crate) struct Failure<'a> {
 pub(crate) fn letter_of(original: &Event, failure: &Failure<'_>) -> Option<Append> {
     let topic = original.topic.dead_letters()?;
     let Failure { reader, reason, attempts, replays, now_ms } = failure;
+    let replays = (*replays).max(replays_of(original));
+    let (kind, name) = match reader {
+        Reader::Group(name) => ("group", name),
+        Reader::Projection(name) => ("projection", name),
+    };
     let mut text = Vec::with_capacity(original.payload.len() + 512);
     text.extend_from_slice(b"{\"topic\":");
     json::write_string(&mut text, original.topic.as_str());
-    text.extend_from_slice(b",\"group\":");
-    json::write_string(&mut text, reader);
+    text.extend_from_slice(format!(",\"{kind}\":").as_bytes());
+    json::write_string(&mut text, name);
     text.extend_from_slice(b",\"original\":");
     original.write_json(&mut text);
     text.extend_from_slice(b",\"err\":");
@@ -85,7 +99,7 @@ pub(crate) fn letter_of(original: &Event, failure: &Failure<'_>) -> Option<Appen
     let mut event = NewEvent::new(Json::from_stored(text.into()));
     event.key = original.key.clone();
     event.caused_by = Some(strings(&[&original.id.to_string()]));
-    event.headers = (*replays > 0).then(|| replays_header(*replays));
+    event.headers = (replays > 0).then(|| replays_header(replays));
     Some(Append { topic, placement: Placement::Auto, expect: None, event })
 }
 
@@ -108,6 +122,15 @@ fn headers_of(event: &Event) -> HashMap<String, String> {
     event.headers.as_ref().and_then(|h| serde_json::from_slice(h.as_bytes()).ok()).unwrap_or_default()
 }
 
+/// Who has failed an event, as its dead letter says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailedBy {
+    /// This group. Older builds wrote this of projections, too.
+    Group(String),
+    /// This projection.
+    Projection(String),
+}
+
 /// A dead letter as it is read back.
 #[derive(Debug, Clone)]
 pub struct DeadLetter {
@@ -115,8 +138,8 @@ pub struct DeadLetter {
     pub event: Event,
     /// The topic of the original.
     pub topic: TopicName,
-    /// The group that failed.
-    pub group: String,
+    /// Who failed it.
+    pub failed_by: FailedBy,
     /// The original's id.
     pub original_id: Uuid,
     /// The original's partition.
@@ -131,7 +154,10 @@ pub struct DeadLetter {
 #[derive(Deserialize)]
 struct Envelope<'a> {
     topic: TopicName,
-    group: String,
+    #[serde(default)]
+    group: Option<String>,
+    #[serde(default)]
+    projection: Option<String>,
     #[serde(borrow)]
     original: &'a serde_json::value::RawValue,
 }
@@ -160,7 +186,10 @@ impl DeadLetter {
         let original: Original<'_> = serde_json::from_str(envelope.original.get()).ok()?;
         Some(Self {
             topic: envelope.topic,
-            group: envelope.group,
+            failed_by: match envelope.projection {
+                Some(projection) => FailedBy::Projection(projection),
+                None => FailedBy::Group(envelope.group?),
+            },
             original_id: original.id,
             partition: original.partition,
             offset: original.offset,

@@ -28,8 +28,8 @@ mod status;
 mod stored;
 
 pub use consumer::{Acks, Consumer, ConsumerOptions, Rebalance, Received, Subscription};
-pub use dead::DeadLetter;
-pub(crate) use dead::{Failure, letter_of};
+pub use dead::{DeadLetter, FailedBy};
+pub(crate) use dead::{Failure, Reader, letter_of};
 pub use group::{Group, SettleCall, Surroundings};
 pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
 pub use lease::LeaseToken;

@@ -1,13 +1,14 @@
-//! Dead letters that go back: to the group that failed them, or to the topic for everyone.
+//! Dead letters that go back: to the group or projection that failed them, or to the topic for everyone.
 //!
 //! Which letters were replayed is kept in a cursor of the `dlq.` topic that moves in the same commit, so a letter is
 //! replayed once, crash or not, unless it is forced.
 
-use super::dead::DeadLetter;
+use super::dead::{DeadLetter, FailedBy};
 use super::options::GroupName;
 use super::registry::Groups;
 use super::{Group, GroupError};
 use crate::filter::Filter;
+use crate::projections::{Again, ProjectionError, Projections};
 use crate::query::{From, Place, Query, QueryError, Reader};
 use bytes::Bytes;
 use prombus_core::{
@@ -25,30 +26,31 @@ const MAX_REPLAYS: u32 = 3;
 const LETTERS_AT_ONCE: usize = 500;
 /// So many of those that are not replayed are told one by one.
 const MAX_SKIPPED: usize = 1_000;
-/// So many events of a group may be open again in a partition: each is written with every commit of the group.
+/// So many events of a group may be open again in a partition: they are kept in memory beside the window.
 const MAX_REOPENED: usize = 10_000;
 /// And about so many bytes of them.
 const BYTES_AT_ONCE: usize = 4 << 20;
 const REPLAYED: &str = "replayed";
 
 /// Where letters go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReplayTo {
-    /// To the group that failed them.
+    /// To the group or projection that failed them.
+    #[default]
     Group,
     /// To the topic, for everyone.
     Topic,
 }
 
 /// Which letters are replayed, and how.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Replay {
     /// Where to.
     pub to: ReplayTo,
     /// Only letters with these ids, or whose originals have them.
     pub ids: Option<HashSet<Uuid>>,
-    /// Only what this group failed.
-    pub group: Option<GroupName>,
+    /// Only what this group or projection failed.
+    pub failed_by: Option<FailedBy>,
     /// Only letters that match.
     pub filter: Option<Filter>,
     /// At most so many.
@@ -71,6 +73,7 @@ pub struct Replayed {
 }
 
 /// The letters of a topic that were replayed.
+#[derive(Clone)]
 struct Ledger {
     key: CursorKey,
     topic: TopicState,
@@ -82,14 +85,18 @@ impl Replay {
     fn is_about(&self, letter: &DeadLetter) -> bool {
         let has = |ids: &HashSet<Uuid>| ids.contains(&letter.event.id) || ids.contains(&letter.original_id);
         self.ids.as_ref().is_none_or(has)
-            && self.group.as_ref().is_none_or(|group| group.as_str() == letter.group)
+            && self.failed_by.as_ref().is_none_or(|failed_by| *failed_by == letter.failed_by)
     }
 }
 
 impl Groups {
-    /// Sends dead letters of `topic` back. Goes on when the caller gives up: what is under way must be known to the
-    /// next one.
-    pub async fn replay(self: &Arc<Self>, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
+    /// See [`crate::Hub::replay`].
+    pub(crate) async fn replay(
+        self: &Arc<Self>,
+        topic: &TopicName,
+        replay: Replay,
+        projections: Arc<Projections>,
+    ) -> Result<Replayed, GroupError> {
         let (groups, topic) = (self.clone(), topic.clone());
         let task = tokio::spawn(async move {
             let _one_at_a_time = groups.replaying.lock().await;
@@ -97,7 +104,7 @@ impl Groups {
             let Some(letters) = groups.hub.log.topic(&name).await? else { return Ok(Replayed::default()) };
             let ledger = Ledger::read(&*groups.hub.log, &letters).await?;
             let answer = Replayed::default();
-            Replaying { groups: &groups, topic, replay, ledger, answer }.run(letters).await
+            Replaying { groups: &groups, projections, topic, replay, ledger, answer }.run(letters).await
         });
         task.await.unwrap_or_else(|error| Err(GroupError::Failed(error.to_string())))
     }
@@ -106,6 +113,7 @@ impl Groups {
 /// A replay at work.
 struct Replaying<'a> {
     groups: &'a Groups,
+    projections: Arc<Projections>,
     topic: TopicName,
     replay: Replay,
     ledger: Ledger,
@@ -183,12 +191,17 @@ impl Replaying<'_> {
         match self.replay.to {
             ReplayTo::Topic => self.back_to_topic(letters).await,
             ReplayTo::Group => {
-                let mut by_group: BTreeMap<String, Vec<DeadLetter>> = BTreeMap::new();
+                let mut shares: BTreeMap<FailedBy, Vec<DeadLetter>> = BTreeMap::new();
                 for letter in letters {
-                    by_group.entry(letter.group.clone()).or_default().push(letter);
+                    shares.entry(letter.failed_by.clone()).or_default().push(letter);
                 }
-                for (group, letters) in by_group {
-                    self.back_to_group(&GroupName::parse(&group)?, letters).await?;
+                for (failed_by, letters) in shares {
+                    match failed_by {
+                        FailedBy::Group(group) => {
+                            self.back_to_group(&GroupName::parse(&group)?, letters).await?;
+                        }
+                        FailedBy::Projection(name) => self.back_to_projection(&name, letters).await?,
+                    }
                 }
                 Ok(())
             }
@@ -229,7 +242,13 @@ impl Replaying<'_> {
         let group = match self.groups.find(&self.topic, name).await {
             Ok(group) => group,
             Err(error @ (GroupError::NotFound { .. } | GroupError::Query(_))) => {
-                letters.iter().for_each(|letter| self.skip(letter.event.id, error.to_string()));
+                let why = match self.projections.reads(name.as_str(), &self.topic) {
+                    false => error.to_string(),
+                    true => format!(
+                        "{error}; an older version wrote letters of projections like this one: rebuild the projection, or replay to the topic"
+                    ),
+                };
+                letters.iter().for_each(|letter| self.skip(letter.event.id, why.clone()));
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -254,6 +273,41 @@ impl Replaying<'_> {
         self.answer.replayed += reopened;
         refused.into_iter().for_each(|(letter, why)| self.skip(letter, why));
         Ok(())
+    }
+
+    async fn back_to_projection(&mut self, name: &str, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
+        for letter in letters {
+            let mut noted = self.ledger.clone();
+            let note = (!self.replay.dry_run).then(|| noted.note(&[letter.event.offset.0]));
+            let again = Again {
+                topic: self.topic.clone(),
+                partition: letter.partition,
+                offset: letter.offset,
+                id: letter.original_id,
+                replays: letter.replays + 1,
+                note,
+            };
+            match self.projections.apply_again(name, again).await? {
+                Ok(()) => {
+                    self.answer.replayed += 1;
+                    if !self.replay.dry_run {
+                        self.ledger = noted;
+                    }
+                }
+                Err(why) => self.skip(letter.event.id, why),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::convert::From<ProjectionError> for GroupError {
+    fn from(error: ProjectionError) -> Self {
+        match error {
+            ProjectionError::Read(error) => error.into(),
+            ProjectionError::Bus(error) => error.into(),
+            error => Self::Failed(error.to_string()),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The task of one projection: it runs it, makes its collections anew when asked to, and puts them in place.
 
 use super::batch::Projector;
+use super::replay::{Again, Outcome};
 use super::runner::{Runner, Step, Stop, Surroundings};
-use super::stored::{self, Record, cursor_key, shadow};
+use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{ProjectionError, ProjectionState};
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
@@ -48,6 +49,8 @@ pub(super) struct Now {
 pub(super) enum Command {
     /// Make the collections anew.
     Rebuild(oneshot::Sender<Result<(), ProjectionError>>),
+    /// Apply an event once more that has failed.
+    Again(Again, oneshot::Sender<Result<Outcome, ProjectionError>>),
     /// End, having finished what is under way.
     Stop,
 }
@@ -319,6 +322,19 @@ impl Actor {
                 // Whoever no longer waits does not want to know.
                 let _ = answer.send(begun);
             }
+            Command::Again(again, answer) => {
+                let done = match self.setup.record.rebuilding {
+                    // What takes the place of the collections would lack it, or have it twice.
+                    true => Ok(Err("the projection is being rebuilt, which applies all events anew".into())),
+                    false => work.live.apply_again(again).await,
+                };
+                {
+                    let mut now = self.shared.now.lock();
+                    (now.errors, now.last_error) =
+                        (work.live.failures.count, work.live.failures.last.clone());
+                }
+                let _ = answer.send(done);
+            }
         }
         true
     }
@@ -341,7 +357,7 @@ impl Actor {
 
     /// Empty shadows of all collections, and nothing done yet.
     async fn begin_rebuild(&mut self) -> Result<(), ProjectionError> {
-        let mut config = Vec::new();
+        let mut config = vec![ConfigChange::DropCollection { name: shadow(&failures_of(&self.name)) }];
         for (name, settings) in &self.setup.collections {
             config.push(ConfigChange::DropCollection { name: shadow(name) });
             // What is made anew is told to nobody.
@@ -359,9 +375,9 @@ impl Actor {
     }
 
     async fn give_up_rebuild(&mut self) -> Result<(), ProjectionError> {
-        let collections = self.setup.collections.iter();
-        let config =
-            collections.map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) }).collect();
+        let collections = self.setup.collections.iter().map(|(name, _)| name.clone());
+        let collections = collections.chain([failures_of(&self.name)]);
+        let config = collections.map(|name| ConfigChange::DropCollection { name: shadow(&name) }).collect();
         let cursors = self.without_rebuild_cursors().await?;
         let record = Record { rebuilding: false, ..self.setup.record.clone() };
         self.store(record, Commit { config, cursors, ..Commit::default() }).await
@@ -381,6 +397,7 @@ impl Actor {
                 });
             }
         }
+        config.extend(self.switch_failures().await?);
         config.extend(self.left_behind().await?);
         let mut cursors = self.without_rebuild_cursors().await?;
         for (partition, next) in (0..).zip(rebuild.done()) {
@@ -400,11 +417,24 @@ impl Actor {
         self.store(record, Commit { config, cursors, ..Commit::default() }).await
     }
 
+    /// What failed in a rebuild is what the collections lack from then on, and nothing else.
+    async fn switch_failures(&self) -> Result<Vec<ConfigChange>, ReadError> {
+        let to = failures_of(&self.name);
+        let from = shadow(&to);
+        let made = self.hub.documents.collection(&from).await?;
+        Ok(match made.is_some_and(|made| made.documents > 0) {
+            true => vec![ConfigChange::SwapCollection { from, to }],
+            false => [from, to].map(|name| ConfigChange::DropCollection { name }).into(),
+        })
+    }
+
     /// What removes the collections that an earlier definition wrote and this one does not.
     async fn left_behind(&self) -> Result<Vec<ConfigChange>, ProjectionError> {
         let owned = super::stored::owned_by(&*self.hub.documents, &self.name).await?;
+        let failures = failures_of(&self.name);
         let is_ours = |name: &Arc<str>| {
-            self.setup.collections.iter().any(|(known, _)| *known == *name || shadow(known) == *name)
+            let known = self.setup.collections.iter().map(|(known, _)| known).chain([&failures]);
+            known.into_iter().any(|known| *known == *name || shadow(known) == *name)
         };
         let left = owned.into_iter().filter(|name| !is_ours(name));
         Ok(left.map(|name| ConfigChange::DropCollection { name }).collect())

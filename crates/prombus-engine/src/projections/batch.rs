@@ -4,7 +4,7 @@ use super::Plan;
 use super::runner::Surroundings;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
-use prombus_core::{Append, DocumentWrite, Event, Owner, ReadError};
+use prombus_core::{Append, Commit, DocumentWrite, Event, Owner, ReadError};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,6 +92,13 @@ impl Batch {
         // What follows are dead letters.
         let is_ours = publish < self.publishes.len();
         is_ours.then(|| self.applied.partition_point(|applied| applied.publishes_end <= publish))
+    }
+
+    /// Takes its writes back from a commit that was refused.
+    pub fn take_back(&mut self, commit: &Commit) {
+        // What follows are notes of what failed.
+        let own = self.applied.last().map_or(0, |last| last.writes_end);
+        self.writes = commit.documents.iter().take(own).cloned().collect();
     }
 
     /// The batch taken apart behind its first `count` events.

@@ -8,6 +8,7 @@ mod expression;
 mod lanes;
 mod plan;
 mod registry;
+mod replay;
 mod runner;
 mod stored;
 mod tx;
@@ -18,6 +19,7 @@ pub use definition::{
 
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
+pub(crate) use replay::Again;
 pub(crate) use runner::Surroundings;
 pub use tx::{Project, ProjectFailure, Tx};
 

@@ -278,7 +278,8 @@ impl Projections {
             return Err(ProjectionError::Bad(circle));
         }
         // A rebuild does not outlive the program that it was begun by.
-        let shadows = collections.iter().map(|(name, _)| ConfigChange::DropCollection { name: shadow(name) });
+        let shadows = collections.iter().map(|(name, _)| name.clone()).chain([stored::failures_of(name)]);
+        let shadows = shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) });
         let cursors = stored::without_cursors(&*self.hub.log, &code.topic, name, true).await?;
         let commit = Commit { config: shadows.collect(), cursors, ..Commit::default() };
         self.commit_collections(&collections, commit).await?;
@@ -291,6 +292,16 @@ impl Projections {
         let record = Record::new(Definition::in_code(code.topic));
         self.run(name, Setup { record, projector, collections }, false);
         Ok(())
+    }
+
+    /// What a projection is told through, if it runs.
+    pub(super) fn commands(&self, name: &str) -> Option<mpsc::Sender<Command>> {
+        self.running.lock().get(name).map(|handle| handle.commands.clone())
+    }
+
+    /// Whether there is such a projection, and it reads this topic.
+    pub(crate) fn reads(&self, name: &str, topic: &TopicName) -> bool {
+        self.record(name).is_some_and(|record| record.definition.topic == *topic)
     }
 
     fn record(&self, name: &str) -> Option<Record> {
@@ -317,6 +328,7 @@ impl Projections {
         let mut commit = Commit { documents: vec![stored::write(name, Some(record))], ..Commit::default() };
         if let Some(before) = before {
             let shadows = collections_of(&before.definition);
+            let shadows = shadows.chain([stored::failures_of(name)]);
             commit.config.extend(shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) }));
             let topic = &before.definition.topic;
             commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
@@ -504,7 +516,7 @@ impl Projections {
         if let Some(reason) = halted {
             return Err(ProjectionError::Bad(format!("{reason}; define it anew first")));
         }
-        let commands = self.running.lock().get(name).map(|handle| handle.commands.clone());
+        let commands = self.commands(name);
         let ended = || ProjectionError::Bad(format!("projection {name:?} has ended; the log says why"));
         let (answer, answered) = oneshot::channel();
         let commands = commands.ok_or_else(ended)?;

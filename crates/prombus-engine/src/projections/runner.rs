@@ -5,14 +5,15 @@
 
 use super::batch::{Batch, Projector, by_code, by_plan};
 use super::lanes::{Lanes, Run, Wanted};
-use super::stored::cursor_key;
+use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
 use crate::filter::off_the_runtime;
-use crate::groups::{Failure, letter_of};
+use crate::groups::{Failure, Reader, letter_of};
 use crate::layers::Checks;
 use prombus_core::{
-    Append, Clock, Commit, CommitError, CursorMove, CursorTarget, Documents, Epoch, Event, EventLog, Offset,
-    Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicRef, TopicState,
+    Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
+    EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicRef,
+    TopicState, WriteOp,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,8 +134,8 @@ struct Pieces {
 }
 
 pub(super) struct Runner {
-    hub: Arc<Surroundings>,
-    name: String,
+    pub hub: Arc<Surroundings>,
+    pub name: String,
     pub projector: Projector,
     pub topic_name: TopicName,
     /// Whether it makes collections anew.
@@ -291,7 +292,7 @@ impl Runner {
         tokio::time::sleep(pause).await;
     }
 
-    async fn apply(&mut self, events: Vec<Event>) -> Result<Batch, Stop> {
+    pub async fn apply(&mut self, events: Vec<Event>) -> Result<Batch, Stop> {
         match &self.projector {
             Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild))),
@@ -322,7 +323,23 @@ impl Runner {
             to: Some(CursorTarget { next: Offset(*next), detail: Default::default() }),
         };
         let cursors = ends.iter().map(cursor).collect();
-        Commit { events, documents: std::mem::take(&mut batch.writes), cursors, ..Commit::default() }
+        let mut documents = std::mem::take(&mut batch.writes);
+        let failed = batch.applied.iter().filter(|applied| applied.failure.is_some());
+        documents.extend(failed.map(|applied| self.failed_note(&applied.event)));
+        Commit { events, documents, cursors, ..Commit::default() }
+    }
+
+    /// Notes that the collections lack what an event does.
+    fn failed_note(&self, event: &Event) -> DocumentWrite {
+        let live = failures_of(&self.name);
+        let collection = if self.rebuild { shadow(&live) } else { live };
+        let body = Json::from_stored(format!("{{\"id\":\"{}\"}}", event.id).into());
+        let key = failed_key(event.partition.0, event.offset.0);
+        DocumentWrite {
+            owner: Owner::projection(&self.name),
+            ts: event.ts,
+            ..DocumentWrite::new(&collection, key, WriteOp::Set(body))
+        }
     }
 
     fn letter(&self, event: &Event, reason: &str, attempts: u32) -> Option<Append> {
@@ -331,7 +348,8 @@ impl Runner {
             return None;
         }
         let now_ms = self.hub.clock.now_ms();
-        letter_of(event, &Failure { reader: &self.name, reason, attempts, replays: 0, now_ms })
+        let reader = Reader::Projection(&self.name);
+        letter_of(event, &Failure { reader, reason, attempts, replays: 0, now_ms })
     }
 
     /// Starts to commit a batch.
@@ -353,7 +371,7 @@ impl Runner {
                 Ok(true)
             }
             Err(error) => {
-                batch.writes = commit.documents.clone();
+                batch.take_back(&commit);
                 let done = self.recover(batch, ends, error).await;
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
@@ -368,6 +386,11 @@ impl Runner {
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {
         self.lanes.land(ends);
+        self.count_failures(batch);
+    }
+
+    /// Counts the events of a batch that have failed.
+    pub fn count_failures(&mut self, batch: &Batch) {
         for (reason, _) in batch.applied.iter().filter_map(|applied| applied.failure.as_ref()) {
             self.failures.count += 1;
             self.failures.last = Some(reason.clone());
@@ -417,7 +440,7 @@ impl Runner {
     }
 
     /// Which event of a batch is to blame for an error, if one is.
-    fn culprit(&self, batch: &Batch, error: &BusError) -> Option<usize> {
+    pub fn culprit(&self, batch: &Batch, error: &BusError) -> Option<usize> {
         match error {
             BusError::Commit(CommitError::BadWrite { index, .. } | CommitError::NotUnique { index, .. }) => {
                 Some(batch.event_of(*index))
@@ -441,7 +464,7 @@ impl Runner {
                 Ok(())
             }
             Err(error) => {
-                batch.writes = commit.documents.clone();
+                batch.take_back(&commit);
                 Err(error)
             }
         }
@@ -454,7 +477,7 @@ fn ends_of(batch: &Batch) -> BTreeMap<u32, u64> {
 }
 
 /// What there is of a partition; nothing where it is gone, as the next look at the topic will tell.
-async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -> Result<Option<Page>, Stop> {
+pub(super) async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -> Result<Option<Page>, Stop> {
     let Wanted { partition, from, limit, max_bytes } = wanted;
     let request = ReadRequest {
         topic: topic.clone(),

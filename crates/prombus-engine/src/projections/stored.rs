@@ -133,6 +133,16 @@ pub(super) fn shadow(collection: &str) -> Arc<str> {
     collection::internal_name(collection, "rebuild")
 }
 
+/// The collection that says which events a projection has failed and not made up for.
+pub(super) fn failures_of(projection: &str) -> Arc<str> {
+    collection::internal_name(projection, "failed")
+}
+
+/// What is said there of an event, by its place.
+pub(super) fn failed_key(partition: u32, offset: u64) -> String {
+    format!("{partition}:{offset}")
+}
+
 /// What removes the cursors of a projection, or of its rebuild.
 pub(super) async fn without_cursors(
     log: &dyn EventLog,

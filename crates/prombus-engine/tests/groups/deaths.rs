@@ -1,7 +1,7 @@
 //! Dead letters: what becomes of an event that has failed for the last time.
 
 use crate::stage::{Stage, Use, drain, ids};
-use prombus_engine::groups::{DeadLetter, OptionsPatch, Settle, SettleCall};
+use prombus_engine::groups::{DeadLetter, FailedBy, OptionsPatch, Settle, SettleCall};
 
 fn attempts(max: u32) -> OptionsPatch {
     OptionsPatch { max_attempts: Some(max), backoff_ms: Some(0), ..OptionsPatch::default() }
@@ -35,7 +35,8 @@ pub async fn after_its_last_attempt_an_event_is_a_dead_letter(s: Stage) {
     assert_eq!(letter.caused_by.as_ref().unwrap().to_value().unwrap(), serde_json::json!([id.to_string()]));
     assert_eq!(letter.topic.as_str(), "dlq.deadly");
     let parsed = DeadLetter::parse(letter.clone()).expect("a letter can be read back");
-    assert_eq!((parsed.original_id, parsed.group.as_str(), parsed.offset), (id, "g \"quoted\"", 0));
+    let failed_by = FailedBy::Group("g \"quoted\"".into());
+    assert_eq!((parsed.original_id, parsed.failed_by, parsed.offset), (id, failed_by, 0));
     let status = group.status().await.unwrap();
     assert!(status.lanes.iter().all(|lane| lane.lag == 0), "the cursor has moved with it");
     assert_eq!(group.counters().dead_lettered.get(), 1);

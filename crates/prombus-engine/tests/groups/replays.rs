@@ -3,7 +3,7 @@
 use crate::stage::{Stage, Use, drain, group_name};
 use prombus_core::TopicName;
 use prombus_engine::Filter;
-use prombus_engine::groups::{Group, OptionsPatch, Replay, ReplayTo, Replayed};
+use prombus_engine::groups::{FailedBy, Group, OptionsPatch, Replay, ReplayTo, Replayed};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -11,20 +11,8 @@ fn once() -> OptionsPatch {
     OptionsPatch { max_attempts: Some(1), ..OptionsPatch::default() }
 }
 
-fn everything() -> Replay {
-    Replay {
-        to: ReplayTo::Group,
-        ids: None,
-        group: None,
-        filter: None,
-        limit: None,
-        dry_run: false,
-        force: false,
-    }
-}
-
 async fn replay(s: &Stage, topic: &TopicName, replay: Replay) -> Replayed {
-    s.hub.groups().replay(topic, replay).await.expect("letters can be replayed")
+    s.hub.replay(topic, replay).await.expect("letters can be replayed")
 }
 
 /// Lets everything that there is die.
@@ -47,7 +35,7 @@ pub async fn a_replayed_letter_reaches_only_its_group(s: Stage) {
         assert!(group.nack(lease, None).await);
     }
     assert_eq!(drain(&group, "m").await, [2, 3]);
-    let answer = replay(&s, &topic, everything()).await;
+    let answer = replay(&s, &topic, Replay::default()).await;
     assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (1, 1, 0));
     assert_eq!(group.status().await.unwrap().lanes[0].lag, 1, "it is open again");
     let s = s.restart().await;
@@ -65,13 +53,13 @@ pub async fn a_letter_is_replayed_once_unless_forced(s: Stage) {
     s.publish(&topic, None, [1]).await;
     let group = s.group(&topic, "g", once()).await;
     fail_all(&group).await;
-    assert_eq!(replay(&s, &topic, everything()).await.replayed, 1);
+    assert_eq!(replay(&s, &topic, Replay::default()).await.replayed, 1);
     assert_eq!(drain(&group, "m").await, [1]);
     let s = s.restart().await;
-    let answer = replay(&s, &topic, everything()).await;
+    let answer = replay(&s, &topic, Replay::default()).await;
     assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (1, 0, 1));
     assert_eq!(answer.skipped[0].0, s.letters(&topic).await[0].id);
-    assert_eq!(replay(&s, &topic, Replay { force: true, ..everything() }).await.replayed, 1);
+    assert_eq!(replay(&s, &topic, Replay { force: true, ..Replay::default() }).await.replayed, 1);
     assert_eq!(drain(&s.found(&topic, "g").await, "m").await, [1]);
 }
 
@@ -81,14 +69,14 @@ pub async fn an_event_that_keeps_coming_back_is_left_alone(s: Stage) {
     let group = s.group(&topic, "g", once()).await;
     fail_all(&group).await;
     for round in 0..3 {
-        assert_eq!(replay(&s, &topic, everything()).await.replayed, 1, "round {round}");
+        assert_eq!(replay(&s, &topic, Replay::default()).await.replayed, 1, "round {round}");
         fail_all(&group).await;
     }
     assert_eq!(s.letters(&topic).await.len(), 4);
-    let answer = replay(&s, &topic, everything()).await;
+    let answer = replay(&s, &topic, Replay::default()).await;
     assert_eq!((answer.replayed, answer.skipped.len()), (0, 4), "it came back three times");
     let last = s.letters(&topic).await[3].id;
-    let forced = Replay { force: true, ids: Some(HashSet::from([last])), ..everything() };
+    let forced = Replay { force: true, ids: Some(HashSet::from([last])), ..Replay::default() };
     assert_eq!(replay(&s, &topic, forced).await.replayed, 1);
 }
 
@@ -98,11 +86,11 @@ pub async fn a_dry_run_changes_nothing(s: Stage) {
     let group = s.group(&topic, "g", once()).await;
     fail_all(&group).await;
     for to in [ReplayTo::Group, ReplayTo::Topic] {
-        let answer = replay(&s, &topic, Replay { to, dry_run: true, ..everything() }).await;
+        let answer = replay(&s, &topic, Replay { to, dry_run: true, ..Replay::default() }).await;
         assert_eq!((answer.matched, answer.replayed), (2, 2), "what would be done");
         assert!(group.take_now("m", 5).await.is_empty());
     }
-    assert_eq!(replay(&s, &topic, everything()).await.replayed, 2);
+    assert_eq!(replay(&s, &topic, Replay::default()).await.replayed, 2);
 }
 
 pub async fn a_replay_is_about_what_it_names(s: Stage) {
@@ -111,7 +99,7 @@ pub async fn a_replay_is_about_what_it_names(s: Stage) {
     let (group, other) = (s.group(&topic, "g", once()).await, s.group(&topic, "other", once()).await);
     fail_all(&group).await;
     fail_all(&other).await;
-    let of_group = Replay { group: Some(group_name("g")), ..everything() };
+    let of_group = Replay { failed_by: Some(FailedBy::Group("g".into())), ..Replay::default() };
     let ids = Some(HashSet::from([events[4].id]));
     assert_eq!(replay(&s, &topic, Replay { ids, ..of_group.clone() }).await.matched, 1, "by the original");
     assert_eq!(drain(&group, "m").await, [4]);
@@ -121,7 +109,7 @@ pub async fn a_replay_is_about_what_it_names(s: Stage) {
     assert_eq!(replay(&s, &topic, Replay { limit: Some(2), ..of_group.clone() }).await.replayed, 2);
     assert_eq!(drain(&group, "m").await, [2, 3]);
     assert!(drain(&other, "m").await.is_empty(), "the other group was not named");
-    assert_eq!(replay(&s, &topic, everything()).await.replayed, 7);
+    assert_eq!(replay(&s, &topic, Replay::default()).await.replayed, 7);
     assert_eq!((drain(&group, "m").await, drain(&other, "m").await.len()), (vec![5], 6));
 }
 
@@ -133,10 +121,10 @@ pub async fn a_limit_counts_what_goes_back(s: Stage) {
     fail_all(&group).await;
     let letters = s.letters(&topic).await;
     let ids = Some([0, 2, 4].map(|n: usize| letters[n].id).into());
-    assert_eq!(replay(&s, &topic, Replay { ids, ..everything() }).await.replayed, 3);
+    assert_eq!(replay(&s, &topic, Replay { ids, ..Replay::default() }).await.replayed, 3);
     drain(&group, "m").await;
     for (matched, replayed, skipped) in [(7, 4, 3), (10, 3, 7), (10, 0, 10)] {
-        let answer = replay(&s, &topic, Replay { limit: Some(4), ..everything() }).await;
+        let answer = replay(&s, &topic, Replay { limit: Some(4), ..Replay::default() }).await;
         let counts = (answer.matched, answer.replayed, answer.skipped.len());
         assert_eq!(counts, (matched, replayed, skipped), "four at most, in the order of the letters");
         assert_eq!(drain(&group, "m").await.len() as u64, replayed);
@@ -150,7 +138,7 @@ pub async fn a_letter_can_go_to_the_topic(s: Stage) {
     fail_all(&group).await;
     assert_eq!(drain(&other, "m").await, [1]);
     let letter = s.letters(&topic).await[0].id;
-    assert_eq!(replay(&s, &topic, Replay { to: ReplayTo::Topic, ..everything() }).await.replayed, 1);
+    assert_eq!(replay(&s, &topic, Replay { to: ReplayTo::Topic, ..Replay::default() }).await.replayed, 1);
     for group in [&group, &other] {
         let delivery = group.take_just("m", 1, 1).await;
         let event = &delivery.event;
@@ -162,7 +150,7 @@ pub async fn a_letter_can_go_to_the_topic(s: Stage) {
         assert_eq!(headers, serde_json::json!({"x-dlq-replays": "1"}));
         group.ack_all(&[delivery]).await;
     }
-    let again = replay(&s, &topic, Replay { to: ReplayTo::Topic, ..everything() }).await;
+    let again = replay(&s, &topic, Replay { to: ReplayTo::Topic, ..Replay::default() }).await;
     assert_eq!((again.replayed, again.skipped.len()), (0, 1), "what was replayed is not replayed again");
 }
 
@@ -171,9 +159,9 @@ pub async fn letters_of_a_group_that_is_gone_are_skipped(s: Stage) {
     s.publish(&topic, None, [1]).await;
     fail_all(&s.group(&topic, "g", once()).await).await;
     s.hub.groups().delete(&topic, &group_name("g")).await.unwrap();
-    let answer = replay(&s, &topic, everything()).await;
+    let answer = replay(&s, &topic, Replay::default()).await;
     assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (1, 0, 1));
-    assert_eq!(replay(&s, &topic_without_letters(&s).await, everything()).await, Replayed::default());
+    assert_eq!(replay(&s, &topic_without_letters(&s).await, Replay::default()).await, Replayed::default());
 }
 
 async fn topic_without_letters(s: &Stage) -> TopicName {

@@ -144,7 +144,7 @@ async fn publish_numbers(s: &Stage, count: u64, is_bad: impl Fn(u64) -> bool) ->
 fn assert_letter(letter: &Event, number: u64, attempts: u32) {
     let body = letter.payload.to_value().expect("JSON");
     assert_eq!(body["original"]["payload"]["i"], json!(number));
-    assert_eq!((&body["group"], &body["topic"]), (&json!("p"), &json!("t")));
+    assert_eq!((&body["projection"], &body["topic"]), (&json!("p"), &json!("t")));
     assert_eq!(body["attempts"], json!(attempts));
     assert!(body["err"].as_str().expect("a text").contains("not a number"), "{body}");
     let causes = letter.caused_by.as_ref().expect("a cause").to_value().expect("JSON");

@@ -11,10 +11,19 @@ mod exactly_once;
 mod order;
 mod plans;
 mod rebuilds;
+mod replays;
 mod stage;
 mod topics;
 
 behaviours! {
+    replays:
+        a_letter_goes_back_to_its_projection_and_to_no_group
+        a_letter_that_fails_again_has_a_successor
+        an_answer_that_is_lost_replays_nothing_twice
+        a_rebuild_neither_doubles_nor_loses_what_was_replayed
+        what_a_rebuild_has_made_up_for_is_not_replayed
+        letters_of_a_projection_that_is_gone_are_skipped
+        letters_that_older_builds_wrote_are_explained;
     exactly_once:
         a_counter_is_exact_over_partitions
         a_counter_is_exact_after_crashes

@@ -75,7 +75,8 @@ pub async fn a_rebuild_gives_the_same_to_the_byte(s: Stage) {
     assert_eq!(contents(&s).await, before);
     assert_eq!(s.letters(&topic).await.len(), letters, "what failed has its letter already");
     assert_eq!(s.status("txn").await.errors, errors, "and was counted already");
-    let names: Vec<String> = collections(&s).await;
+    let mut names: Vec<String> = collections(&s).await;
+    names.retain(|name| !name.ends_with("~failed"));
     assert_eq!(names, ["hub~projections", "live", "plain", "stats", "versioned"]);
     publish(&s, &topic, 700..720).await;
     for name in ["plain", "versioned", "txn"] {

@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use prombus_core::TopicName;
 use prombus_engine::Filter;
-use prombus_engine::groups::{GroupName, Replay, ReplayTo};
+use prombus_engine::groups::{FailedBy, GroupName, Replay, ReplayTo};
 use prombus_wire::{ReplayAnswer, ReplayRequest, SkippedLetter};
 
 fn letters_of(topic: &TopicName) -> Result<TopicName, ApiError> {
@@ -30,22 +30,39 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let topic = names.topic()?;
     let mut params = Params::parse(query.as_deref())?;
-    let group = params.one("group")?.map(|group| GroupName::parse(&group)).transpose()?;
+    let failed_by = failed_by(params.one("group")?, params.one("projection")?)?;
     let filter = params.one("filter")?;
     if let Some(filter) = &filter {
         // On its own first, so that a mistake is told with its own place.
         Filter::compile(filter)?;
     }
-    let filter = both(group.as_ref(), filter);
+    let filter = both(failed_by.as_ref(), filter);
     events::page_of((&app, caller), &letters_of(&topic)?, params, filter).await
 }
 
+/// Whose letters are asked for, where that is said.
+fn failed_by(group: Option<String>, projection: Option<String>) -> Result<Option<FailedBy>, ApiError> {
+    match (group, projection) {
+        (Some(_), Some(_)) => Err(ApiError::bad_request(
+            "group and projection do not go together: a letter is of one or the other",
+        )),
+        (Some(group), None) => Ok(Some(FailedBy::Group(GroupName::parse(&group)?.to_string()))),
+        (None, projection) => Ok(projection.map(FailedBy::Projection)),
+    }
+}
+
 /// One filter for both conditions.
-fn both(group: Option<&GroupName>, filter: Option<String>) -> Option<String> {
-    let of_group = group.map(|group| format!("event.payload.group == {}", serde_json::json!(group.as_str())));
-    match (of_group, filter) {
-        (Some(group), Some(filter)) => Some(format!("{group} && ({filter}\n)")),
-        (group, filter) => group.or(filter),
+fn both(failed_by: Option<&FailedBy>, filter: Option<String>) -> Option<String> {
+    let by = failed_by.map(|failed_by| {
+        let (field, name) = match failed_by {
+            FailedBy::Group(name) => ("group", name),
+            FailedBy::Projection(name) => ("projection", name),
+        };
+        format!("has(event.payload.{field}) && event.payload.{field} == {}", serde_json::json!(name))
+    });
+    match (by, filter) {
+        (Some(by), Some(filter)) => Some(format!("{by} && ({filter}\n)")),
+        (by, filter) => by.or(filter),
     }
 }
 
@@ -58,7 +75,7 @@ pub(crate) async fn replay(
     let topic = names.topic()?;
     let body = json_body(&app, request).await?;
     let request: ReplayRequest = parse_optional(&body)?;
-    let replayed = app.hub()?.groups().replay(&topic, parse(request)?).await?;
+    let replayed = app.hub()?.replay(&topic, parse(request)?).await?;
     let skipped = replayed.skipped.into_iter();
     let answer = ReplayAnswer {
         matched: replayed.matched,
@@ -69,7 +86,7 @@ pub(crate) async fn replay(
 }
 
 fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
-    let ReplayRequest { to, ids, group, filter, limit, dry_run, force } = request;
+    let ReplayRequest { to, ids, group, projection, filter, limit, dry_run, force } = request;
     let to = match to.as_deref() {
         None | Some("group") => ReplayTo::Group,
         Some("topic") => ReplayTo::Topic,
@@ -84,7 +101,7 @@ fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
     Ok(Replay {
         to,
         ids: ids.transpose()?,
-        group: group.map(|group| GroupName::parse(&group)).transpose()?,
+        failed_by: failed_by(group, projection)?,
         filter: filter.map(|filter| Filter::compile(&filter)).transpose()?,
         limit,
         dry_run: dry_run.unwrap_or(false),

@@ -45,14 +45,14 @@ enum DlqCommand {
         /// Id of the dead letter, or of the event that it is about
         id: Uuid,
     },
-    /// Deliver dead letters again to the group that failed them, or publish them again
+    /// Give dead letters again to the group or projection that failed them, or publish them again
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay {
         /// Topic whose dead letters are replayed
         topic: String,
         #[command(flatten)]
         selection: Selection,
-        /// Whom they go to: the group that failed each, or everyone [default: group]
+        /// Whom they go to: the group or projection that failed each, or everyone [default: group]
         #[arg(long, value_name = "group|topic", value_parser = ["group", "topic"], hide_possible_values = true)]
         to: Option<String>,
         /// Only the dead letter with this id, or about the event with it; may be given several times
@@ -78,6 +78,9 @@ struct Selection {
     /// Only what this group failed
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// Only what this projection failed
+    #[arg(long, value_name = "PROJECTION", conflicts_with = "group")]
+    projection: Option<String>,
     /// Only dead letters for which this CEL expression over `event` holds
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
@@ -94,7 +97,7 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
             DlqCommand::Show { topic, id } => show(&client, &topic, id).await,
             DlqCommand::Replay {
                 topic,
-                selection: Selection { group, filter, limit },
+                selection: Selection { group, projection, filter, limit },
                 to,
                 ids,
                 dry_run,
@@ -103,7 +106,7 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
                 let ids = ids.iter().map(Uuid::to_string).collect::<Vec<_>>();
                 let ids = (!ids.is_empty()).then_some(ids);
                 let (dry_run, force) = (dry_run.then_some(true), force.then_some(true));
-                let request = ReplayRequest { to, ids, group, filter, limit, dry_run, force };
+                let request = ReplayRequest { to, ids, group, projection, filter, limit, dry_run, force };
                 write_replay(&client.replay(&topic, &request).await?, dry_run.is_some())
             }
         }
@@ -113,7 +116,8 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
 /// Writes page after page, so that memory does not go by how many there are.
 async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), Failure> {
     let mut left = selection.limit.unwrap_or(usize::MAX);
-    let query = DeadLetterQuery { group: selection.group, filter: selection.filter };
+    let Selection { group, projection, filter, .. } = selection;
+    let query = DeadLetterQuery { group, projection, filter };
     let mut listed = 0;
     let mut next: Option<String> = None;
     while left > 0 {
@@ -143,6 +147,8 @@ struct Letter {
     #[serde(default)]
     group: Option<String>,
     #[serde(default)]
+    projection: Option<String>,
+    #[serde(default)]
     err: Option<Box<RawValue>>,
     #[serde(default)]
     attempts: Option<u64>,
@@ -155,14 +161,14 @@ impl Letter {
         serde_json::from_str(event.payload.get()).ok()
     }
 
-    /// Why the group gave up, without the quotes of a JSON text.
+    /// Why it was given up on, without the quotes of a JSON text.
     fn reason(&self) -> String {
         let raw = self.err.as_ref().map_or("", |err| err.get());
         serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
     }
 }
 
-const COLUMNS: [&str; 7] = ["id", "ts", "group", "attempts", "original", "key", "err"];
+const COLUMNS: [&str; 8] = ["id", "ts", "group", "projection", "attempts", "original", "key", "err"];
 
 fn write_letters(events: &[EventRecord]) -> Result<(), Failure> {
     let record = |event: &EventRecord| {
@@ -172,6 +178,7 @@ fn write_letters(events: &[EventRecord]) -> Result<(), Failure> {
             event.id.clone(),
             event.ts.to_string(),
             of(|letter| letter.group.clone()),
+            of(|letter| letter.projection.clone()),
             of(|letter| letter.attempts.map(|attempts| attempts.to_string())),
             of(|letter| letter.original.as_ref().map(|original| original.id.clone())),
             of(|letter| letter.original.as_ref().and_then(|original| original.key.clone())),
@@ -197,10 +204,10 @@ async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
     output::write_all(lines.collect::<Result<String, Failure>>()?.as_bytes())
 }
 
-/// Several groups may have failed the same event.
+/// Several groups and projections may have failed the same event.
 async fn about_original(client: &Client, topic: &str, id: Uuid) -> Result<Vec<EventRecord>, Failure> {
-    let query =
-        DeadLetterQuery { group: None, filter: Some(format!("event.payload.original.id == \"{id}\"")) };
+    let filter = Some(format!("event.payload.original.id == \"{id}\""));
+    let query = DeadLetterQuery { filter, ..DeadLetterQuery::default() };
     let mut page = client.dead_letters(topic, &query, PAGE).await?;
     let mut letters = page.events;
     while let Some(next) = page.next {

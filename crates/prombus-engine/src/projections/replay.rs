@@ -1,0 +1,140 @@
+//! Events that a projection has failed, applied once more when someone asks for it.
+//!
+//! What failed has a document of the hub's own, written with its dead letter. It is there for as long as the collections
+//! lack what the event does, so it says whether there is anything to make up for: a rebuild has one of its own, and
+//! takes over with it. An event is applied, its document removed and its letter marked as replayed in one commit.
+
+use super::actor::Command;
+use super::batch::Batch;
+use super::registry::Projections;
+use super::runner::{Runner, page};
+use super::stored::{failed_key, failures_of};
+use super::{ProjectionError, lanes::Wanted};
+use crate::groups::{Failure, Reader, letter_of};
+use prombus_core::{
+    Commit, CursorMove, Document, DocumentWrite, Event, Owner, ReadError, TopicName, WriteOp,
+};
+use serde::Deserialize;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+/// An event that is to be applied once more.
+#[derive(Debug, Clone)]
+pub(crate) struct Again {
+    /// The topic that it is of.
+    pub topic: TopicName,
+    /// Its partition.
+    pub partition: u32,
+    /// Its offset.
+    pub offset: u64,
+    /// Its id.
+    pub id: Uuid,
+    /// How often it came back from the dead letters, this time included.
+    pub replays: u32,
+    /// What is to happen with it; where absent, it is only looked whether it could.
+    pub note: Option<CursorMove>,
+}
+
+/// Whether an event was applied or has a new dead letter; or why neither is so.
+pub(crate) type Outcome = Result<(), String>;
+
+/// What is known of an event that failed.
+#[derive(Deserialize)]
+struct Failed {
+    id: Uuid,
+}
+
+impl Projections {
+    /// Has a projection apply an event once more that it has failed. It comes after everything that was applied since;
+    /// where it fails again, it has a new dead letter.
+    pub(crate) async fn apply_again(&self, name: &str, again: Again) -> Result<Outcome, ProjectionError> {
+        let Some(commands) = self.commands(name) else {
+            return Ok(Err(format!("there is no projection {name:?}")));
+        };
+        let ended =
+            |_| ProjectionError::Read(ReadError::Unavailable(format!("projection {name:?} has ended")));
+        let (answer, answered) = oneshot::channel();
+        commands.send(Command::Again(again, answer)).await.map_err(|_| ended(()))?;
+        answered.await.map_err(|_| ended(()))?
+    }
+}
+
+impl Runner {
+    /// Applies an event once more that has failed, out of turn. Nothing else may be under way.
+    pub async fn apply_again(&mut self, again: Again) -> Result<Outcome, ProjectionError> {
+        if again.topic != self.topic_name {
+            return Ok(Err(format!("the projection reads topic {} now", self.topic_name)));
+        }
+        let Some(failed) = self.failed(&again).await? else {
+            return Ok(Err("the projection has applied the original since, or was made anew".into()));
+        };
+        let Some(event) = self.original(&again).await? else {
+            return Ok(Err("the topic no longer has the original; replay to the topic".into()));
+        };
+        if again.note.is_none() {
+            return Ok(Ok(()));
+        }
+        let applied = self.apply(vec![event]).await;
+        let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
+        loop {
+            let commit = self.commit_again(&batch, &again, &failed);
+            let Err(error) = self.hub.bus.commit(Arc::new(commit)).await else {
+                self.count_failures(&batch);
+                return Ok(Ok(()));
+            };
+            let is_to_blame = self.culprit(&batch, &error).is_some();
+            if !is_to_blame || !batch.blame_first(&error.to_string(), self.projector.retries()) {
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// What is known of the event, if the collections still lack it.
+    async fn failed(&self, again: &Again) -> Result<Option<Document>, ReadError> {
+        let key = failed_key(again.partition, again.offset);
+        let failed = self.hub.documents.document(&failures_of(&self.name), &key).await?;
+        let is_same = |document: &Document| {
+            serde_json::from_slice(document.body.as_bytes()).is_ok_and(|failed: Failed| failed.id == again.id)
+        };
+        Ok(failed.filter(is_same))
+    }
+
+    async fn original(&self, again: &Again) -> Result<Option<Event>, ReadError> {
+        let Again { partition, offset, .. } = *again;
+        let wanted = Wanted { partition, from: offset, limit: 1, max_bytes: usize::MAX };
+        let page = match page(&*self.hub.log, &self.topic_name, wanted).await {
+            Ok(page) => page,
+            // It was removed meanwhile.
+            Err(stop) if stop.pause.is_none() => None,
+            Err(stop) => return Err(ReadError::Unavailable(stop.reason)),
+        };
+        let mut events = page.into_iter().flat_map(|page| page.events);
+        Ok(events.next().filter(|event| (event.offset.0, event.id) == (offset, again.id)))
+    }
+
+    /// What the event does, or its new dead letter, with what is to happen with it.
+    fn commit_again(&self, batch: &Batch, again: &Again, failed: &Document) -> Commit {
+        let (mut events, mut documents) = (batch.publishes.clone(), batch.writes.clone());
+        for applied in &batch.applied {
+            match &applied.failure {
+                None => documents.push(DocumentWrite {
+                    owner: Owner::projection(&self.name),
+                    if_version: Some(failed.version),
+                    ..DocumentWrite::new(&failures_of(&self.name), failed.key.clone(), WriteOp::Delete)
+                }),
+                Some((reason, attempts)) => {
+                    let failure = Failure {
+                        reader: Reader::Projection(&self.name),
+                        reason,
+                        attempts: *attempts,
+                        replays: again.replays,
+                        now_ms: self.hub.clock.now_ms(),
+                    };
+                    events.extend(letter_of(&applied.event, &failure));
+                }
+            }
+        }
+        Commit { events, documents, cursors: again.note.iter().cloned().collect(), ..Commit::default() }
+    }
+}
