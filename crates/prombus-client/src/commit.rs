@@ -134,8 +134,8 @@ impl Commit {
         Self::default()
     }
 
-    /// The same id within 24 hours is answered as it was first, and nothing happens: with one of your own, a commit can
-    /// be repeated where the answer was lost.
+    /// The same commit with the same id within 24 hours is answered as it was first, and nothing happens: with an id of
+    /// your own, a commit can be repeated where the answer was lost. Another commit with that id is refused.
     pub fn commit_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
