@@ -358,7 +358,7 @@ fn bombs() -> [String; 4] {
     [
         format!("(['aaaaaaaaaaaaaaaa']{})[0]", ".map(a,a+a)".repeat(29)),
         format!("string(size([1]{}))", ".map(a,[a,a])".repeat(29)),
-        "event.payload.n.exists(a, event.payload.n.exists(b, event.payload.n.exists(c, a == b + c))) ? 'a' : 'b'"
+        "event.payload.n.exists(a, event.payload.n.exists(b, event.payload.n.exists(c, a + b + c < 0))) ? 'a' : 'b'"
             .to_owned(),
         "event.payload.n.exists(a, 'x'.matches('(a{50}){9}' + string(a))) ? 'a' : 'b'".to_owned(),
     ]
@@ -380,7 +380,7 @@ const MEMORY: u64 = 1 << 30;
 #[test]
 fn stored_expressions_that_cost_too_much_fail_their_events_and_nothing_else() {
     let mut site = Site::start();
-    let numbers: Vec<u64> = (0..40_000).collect();
+    let numbers: Vec<u64> = (0..2_000).collect();
     for (n, bomb) in bombs().iter().enumerate() {
         let group = groups_support::Group::of(&site, "t", &format!("g{n}"));
         group.make(&json!({"from": "earliest", "filter": format!("{bomb} == 'a'")}));
@@ -389,14 +389,16 @@ fn stored_expressions_that_cost_too_much_fail_their_events_and_nothing_else() {
         define(&site.api, &format!("map{n}"), &with(changelog("t", &format!("m{n}")), "map", map));
     }
     for round in 1..=2 {
-        emit_as(&site.api, "t", json!({"key": "k", "payload": {"n": numbers, "round": round}}));
+        emit_as(&site.api, "t", json!({"key": "k", "payload": {"id": "k", "n": numbers, "round": round}}));
         let count = bombs().len();
         wait_for_letters(&site.api, "t", 2 * count * round);
         for n in 0..count {
             let group = groups_support::Group::of(&site, "t", &format!("g{n}"));
-            group.nothing(json!({}));
-            let now = group.status();
-            assert!(now["filter_errors"].as_u64() > Some(0) && now["partitions"][0]["lag"] == 0, "{now}");
+            groups_support::eventually("the filter has passed over what there is", || {
+                group.nothing(json!({}));
+                group.partition(0)["lag"] == 0
+            });
+            assert!(group.status()["filter_errors"].as_u64() > Some(0));
             for name in [format!("key{n}"), format!("map{n}")] {
                 caught_up(&site.api, &name);
                 let now = status(&site.api, &name);
