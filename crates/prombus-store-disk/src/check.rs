@@ -4,11 +4,11 @@
 use crate::active::ActiveIndex;
 use crate::checkpoint::{self, Checkpoint};
 use crate::compare::is_same;
-use crate::disk::{Disk, DiskFile, RealDisk};
+use crate::disk::{Disk, DiskFile, Lock, RealDisk};
 use crate::paged::PagedFile;
 use crate::part::{PART_HEAD, PartHead, index_path, part_path};
 use crate::position::Pos;
-use crate::recover::{OpenError, at_file, check_format};
+use crate::recover::{self, OpenError, at_file, check_format};
 use crate::replay::{BadBatch, Replay};
 use crate::rows::{self, Table, Tables};
 use crate::scan::{PartBytes, Tail};
@@ -71,9 +71,7 @@ pub fn check_on(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, OpenError> {
     check_format(disk, dir, false)?;
-    let lock_path = dir.join("LOCK");
-    let lock = disk.lock(&lock_path).map_err(at_file(&lock_path))?;
-    let _lock = lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+    let _lock = recover::lock(disk, dir, Lock::Shared)?;
     let mut check = Check::new(disk, dir, progress)?;
     check.files()?;
     check.journal()?;

@@ -4,9 +4,10 @@
 
 use parking_lot::RwLock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -32,10 +33,21 @@ pub trait Disk: Send + Sync {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a folder durable. After a failure, nobody knows which of them are.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Locks a file against other processes for as long as the guard lives; `None` where someone else has it.
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
+    /// Locks a folder against other processes for as long as the guard lives; `None` where someone else has it. The
+    /// lock is the folder's own: it goes where the folder goes, and stays whatever becomes of the files in it.
+    /// [`io::ErrorKind::Unsupported`] where nothing would keep others out.
+    fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
     /// How many bytes are free.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// What a folder is locked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// To change it: nobody else may have it.
+    Alone,
+    /// To read it: others may read it as well. Nothing is changed for that.
+    Shared,
 }
 
 /// An open file. Positions are explicit, so that readers share it.
@@ -79,6 +91,9 @@ pub struct RealDisk {
     held: RwLock<Held>,
 }
 
+/// The file in a data folder that is locked as well, for builds that do not lock the folder itself.
+const LOCK_FILE: &str = "LOCK";
+
 /// Folders that are held open, by the names that they had.
 type Held = BTreeMap<PathBuf, File>;
 
@@ -104,12 +119,42 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// Locks a file or folder, unless someone else has it; whether it did.
+fn try_lock(file: &File, lock: Lock) -> io::Result<bool> {
+    let locked = match lock {
+        Lock::Alone => file.try_lock(),
+        Lock::Shared => file.try_lock_shared(),
+    };
+    match locked {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(match Errno::from_io_error(&error) {
+            Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK | Errno::INVAL | Errno::BADF) => {
+                io::Error::new(io::ErrorKind::Unsupported, error)
+            }
+            _ => error,
+        }),
+    }
+}
+
 struct RealFile(File);
 
 impl RealDisk {
     /// A disk that holds no folder yet.
     pub const fn new() -> Self {
         Self { held: RwLock::new(Held::new()) }
+    }
+
+    /// Another handle of a folder.
+    fn open_dir(&self, dir: &Path) -> io::Result<File> {
+        let held = self.held.read();
+        let (folder, name) = match held.get(dir) {
+            Some(folder) => (folder.as_fd(), Path::new(".")),
+            None => (CWD, dir),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::io::retry_on_intr(|| rustix::fs::openat(folder, name, flags, Mode::empty()))?;
+        Ok(opened.into())
     }
 
     fn open_as(&self, path: &Path, flags: OFlags) -> io::Result<File> {
@@ -175,12 +220,29 @@ impl Disk for RealDisk {
         }
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let file = self.open_as(path, OFlags::WRONLY | OFlags::CREATE)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
-            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
-            Err(std::fs::TryLockError::Error(error)) => Err(error),
+    fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let folder = self.open_dir(dir)?;
+        match try_lock(&folder, lock) {
+            Ok(false) => return Ok(None),
+            // Some network file systems only lock files.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            locked => drop(locked?),
+        }
+        let path = dir.join(LOCK_FILE);
+        let file = match lock {
+            Lock::Alone => self.open_as(&path, OFlags::RDWR | OFlags::CREATE)?,
+            Lock::Shared => match self.open_as(&path, OFlags::RDONLY) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Box::new(folder))),
+                opened => opened?,
+            },
+        };
+        match try_lock(&file, lock) {
+            Ok(false) => Ok(None),
+            // No hub can have a folder that cannot be locked.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported && lock == Lock::Shared => {
+                Ok(Some(Box::new(folder)))
+            }
+            locked => locked.map(|_| Some(Box::new((folder, file)) as Box<dyn Any + Send + Sync>)),
         }
     }
 
@@ -226,7 +288,7 @@ impl DiskFile for RealFile {
     fn reserve(&self, from: u64, len: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), from, len - from) {
             // A file system that cannot reserve still grows; there, a full disk shows in the write.
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             answer => Ok(answer?),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::active::ActiveIndex;
 use crate::checkpoint;
-use crate::disk::{Disk, DiskFile, folder_of, is_full};
+use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full};
 use crate::kept::Kept;
 use crate::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_path};
 use crate::position::Pos;
@@ -25,8 +25,22 @@ const FORMAT: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it.
-    #[error("{} is in use by another hub; stop that one first, or choose another folder with --data", .0.display())]
+    #[error(
+        "{} is in use by another hub, or is being checked; stop that first, or choose another folder with --data",
+        .0.display()
+    )]
     Locked(PathBuf),
+    /// Nothing would keep another process out.
+    #[error(
+        "{} cannot be locked, so that nothing keeps a second hub out: {error}; choose a folder on a local disk with --data",
+        .dir.display()
+    )]
+    NoLocks {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
     /// It was written by a newer build.
     #[error("{} has format {found}, and this build knows formats up to {FORMAT}; use a newer prombus", .dir.display())]
     Newer {
@@ -127,9 +141,7 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
     for folder in &folders {
         disk.create_dir(folder).map_err(at_file(folder))?;
     }
-    let lock_path = dir.join("LOCK");
-    let lock = disk.lock(&lock_path).map_err(at_file(&lock_path))?;
-    let lock = lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+    let lock = lock(disk, dir, Lock::Alone)?;
     check_format(disk, dir, true)?;
     remove_unfinished(disk, dir)?;
     // Whoever made these names may have been killed before they were durable, and everything now counts on them.
@@ -142,6 +154,17 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
         recovery.take_part(*number, Some(number) == numbers.last())?;
     }
     recovery.finish(opening.reserve, lock)
+}
+
+/// Locks a folder, or says who has it.
+pub fn lock(disk: &dyn Disk, dir: &Path, lock: Lock) -> Result<Box<dyn Any + Send + Sync>, OpenError> {
+    match disk.lock(dir, lock) {
+        Ok(lock) => lock.ok_or_else(|| OpenError::Locked(dir.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            Err(OpenError::NoLocks { dir: dir.to_owned(), error })
+        }
+        Err(error) => Err(at_file(dir)(error)),
+    }
 }
 
 /// Checks the format of a folder; with `make`, marks a new one.

@@ -4,7 +4,7 @@
 mod support;
 
 use prombus_core::*;
-use prombus_store_disk::disk::{Disk, DiskFile};
+use prombus_store_disk::disk::{Disk, DiskFile, Lock};
 use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
@@ -274,6 +274,23 @@ async fn a_folder_is_locked_and_its_format_checked() {
 }
 
 #[tokio::test]
+async fn check_needs_only_to_read() {
+    let disk = filled(7).await;
+    disk.set_read_only(true);
+    assert_eq!(check(&disk), [""; 0]);
+    // Whoever else reads is in nobody's way, and keeps out whoever changes something.
+    let reading = disk.lock(Path::new(DIR), Lock::Shared).unwrap();
+    assert_eq!(check(&disk), [""; 0]);
+    assert!(matches!(open(&disk), Err(OpenError::Io { .. })), "a hub cannot do without writing");
+    disk.set_read_only(false);
+    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    drop(reading);
+    let store = open(&disk).unwrap();
+    assert!(check(&disk)[0].contains("in use by another hub"));
+    drop(store);
+}
+
+#[tokio::test]
 async fn a_missing_part_is_noticed() {
     use prombus_store_disk::disk::Disk;
     for missing in 0.. {
@@ -371,8 +388,8 @@ impl Disk for NoTables {
         self.0.sync_dir(dir)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        self.0.lock(path)
+    fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.0.lock(dir, lock)
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {

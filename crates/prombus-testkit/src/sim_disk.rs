@@ -6,7 +6,7 @@
 //! except that the write under way may be cut short.
 
 use parking_lot::Mutex;
-use prombus_store_disk::disk::{Disk, DiskFile};
+use prombus_store_disk::disk::{Disk, DiskFile, Lock};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -52,7 +52,9 @@ struct State {
     durable_names: BTreeMap<PathBuf, u64>,
     unsynced: BTreeMap<PathBuf, Vec<NameChange>>,
     folders: BTreeSet<PathBuf>,
-    locked: BTreeMap<PathBuf, u64>,
+    /// Who has which folder, by the number of the guard.
+    locked: BTreeMap<u64, (PathBuf, Lock)>,
+    next_lock: u64,
     /// Handles of an earlier life are dead.
     life: u64,
     operations: u64,
@@ -64,6 +66,7 @@ struct State {
     failing_syncs: bool,
     capacity: Option<u64>,
     cannot_reserve: bool,
+    read_only: bool,
     random: Option<fastrand::Rng>,
 }
 
@@ -151,6 +154,11 @@ impl SimDisk {
         self.0.lock().capacity = capacity;
     }
 
+    /// Refuses every change (or none any more).
+    pub fn set_read_only(&self, read_only: bool) {
+        self.0.lock().read_only = read_only;
+    }
+
     /// What is used of it.
     pub fn used(&self) -> u64 {
         self.0.lock().used()
@@ -178,6 +186,7 @@ impl SimDisk {
     fn change<T>(&self, life: u64, act: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.0.lock();
         state.alive(life)?;
+        state.writable()?;
         state.operations += 1;
         let now = state.operations;
         match (state.crash_at, state.fault_at) {
@@ -238,6 +247,10 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+
+    fn writable(&self) -> io::Result<()> {
+        if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
     fn alive(&self, life: u64) -> io::Result<()> {
@@ -375,6 +388,7 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.look(self.life(), State::writable)?;
         self.handle(path)
     }
 
@@ -430,15 +444,20 @@ impl Disk for SimDisk {
         })
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+    fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let mut state = self.0.lock();
-        let life = state.life;
-        state.alive(life)?;
-        if state.locked.contains_key(path) {
+        state.alive(state.life)?;
+        if lock == Lock::Alone {
+            state.writable()?;
+        }
+        let mut others = state.locked.values().filter(|(locked, _)| locked == dir);
+        if others.any(|(_, other)| lock == Lock::Alone || *other == Lock::Alone) {
             return Ok(None);
         }
-        state.locked.insert(path.to_owned(), life);
-        Ok(Some(Box::new(SimLock { disk: self.clone(), path: path.to_owned(), life })))
+        let number = state.next_lock;
+        state.next_lock += 1;
+        state.locked.insert(number, (dir.to_owned(), lock));
+        Ok(Some(Box::new(SimLock { disk: self.clone(), number })))
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
@@ -450,16 +469,12 @@ impl Disk for SimDisk {
 
 struct SimLock {
     disk: SimDisk,
-    path: PathBuf,
-    life: u64,
+    number: u64,
 }
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        let mut state = self.disk.0.lock();
-        if state.locked.get(&self.path) == Some(&self.life) {
-            state.locked.remove(&self.path);
-        }
+        self.disk.0.lock().locked.remove(&self.number);
     }
 }
 

@@ -50,6 +50,39 @@ fn a_folder_has_one_hub() {
     check(folder.path()).ok();
 }
 
+/// Nobody gets in, neither to serve the folder nor to check it.
+fn assert_in_use(data: &Path) {
+    let mut second = binary(data);
+    second.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    for said in [run(second, b""), check(data)] {
+        let stderr = said.fails_with(1);
+        assert!(stderr.contains("in use by another hub"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_folder_has_one_hub_whatever_is_done_to_its_files_and_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, moved) = (folder.path().join("data"), folder.path().join("moved"));
+    let hub = hub_on(&data);
+    std::fs::remove_file(data.join("LOCK")).unwrap();
+    assert_in_use(&data);
+    std::fs::write(data.join("LOCK"), "").unwrap();
+    assert_in_use(&data);
+    std::fs::rename(&data, &moved).unwrap();
+    assert_in_use(&moved);
+    // What has its name now is another folder, and the hub goes on in its own.
+    let other = hub_on(&data);
+    hub.run(&["pub", "a", "1"]).ok();
+    assert_eq!(hub.stop().code(), Some(0));
+    assert_eq!(other.stop().code(), Some(0));
+    for (data, events) in [(&moved, "1 event"), (&data, "0 events")] {
+        let said = check(data);
+        assert!(said.stderr.contains(events), "{}", said.stderr);
+        said.ok();
+    }
+}
+
 #[test]
 fn a_folder_of_someone_else_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -209,6 +209,25 @@ fn a_folder_is_not_made_half_on_a_full_disk() {
     check(&disk.data()).ok();
 }
 
+#[test]
+fn a_folder_that_can_only_be_read_can_be_checked() {
+    let disk = SmallDisk::mount(ONE_PART);
+    let hub = disk.hub();
+    let published = Http::connect(&hub.url).call("POST", "/v1/topics/a/events", &array(&["x".into()]));
+    assert_eq!(published.unwrap().0, 201);
+    assert_eq!(hub.stop().code(), Some(0));
+    // It cannot be made again.
+    std::fs::remove_file(disk.data().join("LOCK")).unwrap();
+    let mount = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.folder.path()).status();
+    assert!(mount.unwrap().success());
+    check(&disk.data()).ok();
+    let config = tempfile::tempdir().unwrap();
+    let mut serve = common::binary(config.path());
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(disk.data());
+    let stderr = common::run(serve, b"").fails_with(1);
+    assert!(stderr.contains("Read-only file system"), "{stderr}");
+}
+
 /// Takes everything, down to the last byte.
 fn fill_completely(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
