@@ -103,7 +103,7 @@ impl Runner {
     async fn original(&self, again: &Again) -> Result<Option<Event>, ReadError> {
         let Again { partition, offset, .. } = *again;
         let wanted = Wanted { partition, from: offset, limit: 1, max_bytes: usize::MAX };
-        let page = match page(&*self.hub.log, &self.topic_name, wanted).await {
+        let page = match page(&*self.hub.log, &(&self.topic_name).into(), wanted).await {
             Ok(page) => page,
             // It was removed meanwhile.
             Err(stop) if stop.pause.is_none() => None,

@@ -161,6 +161,7 @@ impl Asked {
             sort: self.sort.iter().map(key).collect(),
             offset: self.offset,
             limit: self.limit,
+            max_bytes: usize::MAX,
         }
     }
 
