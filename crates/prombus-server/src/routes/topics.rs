@@ -5,15 +5,17 @@ use crate::auth::Caller;
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media;
 use crate::params::Params;
 use crate::path::PathNames;
+use crate::pieces::{self, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Bounds, TopicConfig, TopicPatch, TopicState};
+use prombus_core::{Bounds, ReadError, TopicConfig, TopicPatch, TopicState};
 use prombus_engine::Hub;
-use prombus_wire::PartitionBounds;
+use prombus_wire::{ErrorCode, PartitionBounds};
 use serde::Serialize;
 
 /// A topic as it is answered.
@@ -28,7 +30,11 @@ struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
-        let bounds = hub.bounds(state).await?;
+        let bounds = hub.bounds(state).await.map_err(|error| match error {
+            // Nobody has read anything of it yet.
+            ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic),
+            error => error,
+        })?;
         let numbered = bounds.iter().zip(0..);
         Ok(Self {
             topic: state.name.as_str(),
@@ -45,9 +51,30 @@ impl<'a> Shown<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    topics: Vec<Shown<'a>>,
+/// Many topics of many partitions are far more than is worth holding.
+struct List {
+    hub: Hub,
+    topics: std::vec::IntoIter<TopicState>,
+    begun: bool,
+}
+
+impl Pieces for List {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let Some(state) = self.topics.next() else {
+            out.extend_from_slice(if self.begun { b"]}" } else { b"{\"topics\":[]}" });
+            return Ok(false);
+        };
+        let shown = match Shown::of(&self.hub, &state).await {
+            Ok(shown) => shown,
+            // One that was deleted since the list was made is no longer part of it.
+            Err(error) if error.code() == ErrorCode::NotFound => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        out.extend_from_slice(if self.begun { b"," } else { b"{\"topics\":[" });
+        self.begun = true;
+        serde_json::to_writer(out, &shown).map_err(|error| ApiError::internal(error.to_string()))?;
+        Ok(true)
+    }
 }
 
 pub(crate) async fn list(
@@ -57,17 +84,9 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
     let hub = app.hub()?;
-    let states = hub.topics().await?;
-    let mut topics = Vec::with_capacity(states.len());
-    for state in states.iter().filter(|state| caller.may_see(&state.name)) {
-        match Shown::of(hub, state).await {
-            Ok(shown) => topics.push(shown),
-            // One that was deleted since the list was made is no longer part of it.
-            Err(_) if hub.topic(&state.name).await?.is_none() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(json_of(StatusCode::OK, &List { topics }))
+    let mut topics = hub.topics().await?;
+    topics.retain(|state| caller.may_see(&state.name));
+    pieces::answer(List { hub: hub.clone(), topics: topics.into_iter(), begun: false }, media::JSON).await
 }
 
 pub(crate) async fn show(
