@@ -14,9 +14,9 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use prombus_core::{Bounds, TopicConfig, TopicPatch, TopicState};
+use prombus_core::{Bounds, ReadError, TopicConfig, TopicPatch, TopicState};
 use prombus_engine::Hub;
-use prombus_wire::PartitionBounds;
+use prombus_wire::{ErrorCode, PartitionBounds};
 use serde::Serialize;
 
 /// A topic as it is answered.
@@ -31,7 +31,11 @@ struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
-        let bounds = hub.bounds(state).await?;
+        let bounds = hub.bounds(state).await.map_err(|error| match error {
+            // Nobody has read anything of it yet.
+            ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic),
+            error => error,
+        })?;
         let numbered = bounds.iter().zip(0..);
         Ok(Self {
             topic: state.name.as_str(),
@@ -66,7 +70,7 @@ pub(crate) async fn list(
                 // It has text keys only, so writing it cannot fail.
                 Ok(shown) => Some(Ok(serde_json::to_vec(&shown).unwrap_or_default())),
                 // One that was deleted since the list was made is no longer part of it.
-                Err(_) if matches!(hub.topic(&state.name).await, Ok(None)) => None,
+                Err(error) if error.code() == ErrorCode::NotFound => None,
                 Err(error) => Some(Err(error)),
             }
         }
