@@ -297,7 +297,7 @@ impl Reader {
         }
     }
 
-    /// How many bytes are read from the log at once. Where some are left out, the page need not hold them all.
+    /// How many bytes are read from the log at once.
     fn read_bytes(&self) -> usize {
         READ_BYTES.min(self.max_page_bytes)
     }
