@@ -3,7 +3,7 @@
 
 use super::pattern::{Pattern, Patterns};
 use cel::ExecutionError;
-use cel::common::types::{CelBytes, CelList, CelMap, CelString, Type};
+use cel::common::types::{CelBytes, CelList, CelMap, CelString, Kind, Type};
 use cel::common::value::{StaticVal, Val};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
@@ -65,17 +65,9 @@ impl Budget {
 
     /// Pays for a copy of a value, or a look at all of it.
     pub fn charge_value(&self, value: &dyn Val) -> Result<(), ExecutionError> {
-        self.charge(STEP + text_bytes(value))?;
-        if let Some(list) = value.downcast_ref::<CelList<'_>>() {
-            list.iter().try_for_each(|item| self.charge_value(item.as_ref()))
-        } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
-            map.iter().try_for_each(|(key, value)| {
-                self.charge_value(key.inner())?;
-                self.charge_value(value.as_ref())
-            })
-        } else {
-            Ok(())
-        }
+        let mut work = 0;
+        weigh(value, self.left.load(Ordering::Relaxed), &mut work);
+        self.charge(work)
     }
 
     /// Pays for what a function reads: text, but not what is in a list.
@@ -112,6 +104,32 @@ impl Budget {
             }
             _ => {}
         }
+    }
+}
+
+/// Adds what all of a value costs to `work`, and stops where that is more than `most`.
+fn weigh(value: &dyn Val, most: u64, work: &mut u64) {
+    *work += STEP;
+    match value.get_type().kind() {
+        Kind::String | Kind::Bytes => *work += text_bytes(value),
+        Kind::List => {
+            for item in value.downcast_ref::<CelList<'_>>().into_iter().flat_map(|list| list.iter()) {
+                weigh(item.as_ref(), most, work);
+                if *work > most {
+                    return;
+                }
+            }
+        }
+        Kind::Map => {
+            for (name, value) in value.downcast_ref::<CelMap<'_>>().into_iter().flat_map(|map| map.iter()) {
+                weigh(name.inner(), most, work);
+                weigh(value.as_ref(), most, work);
+                if *work > most {
+                    return;
+                }
+            }
+        }
+        _ => {}
     }
 }
 
