@@ -223,10 +223,11 @@ impl Disk for RealDisk {
     fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let folder = self.open_dir(dir)?;
         match try_lock(&folder, lock) {
+            Ok(true) => {}
             Ok(false) => return Ok(None),
             // Some network file systems only lock files.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
-            locked => drop(locked?),
+            Err(error) => return Err(error),
         }
         let path = dir.join(LOCK_FILE);
         let file = match lock {

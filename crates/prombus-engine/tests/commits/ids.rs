@@ -65,7 +65,7 @@ pub async fn a_commit_that_failed_can_be_made_again(s: Stage) {
 }
 
 pub async fn a_lost_answer_is_found_again(s: Stage) {
-    let error = CommitError::Unavailable("the answer was lost".into());
+    let error = CommitError::Unknown("the answer was lost".into());
     let which = |commit: &prombus_core::Commit| !commit.events.is_empty();
     s.log.refuse(crate::support::switch::Refusal { which, after: 0, times: 1, error, happens: true });
     s.hub.commit(named("x", request(&[]))).await.expect("it has happened, and is remembered");

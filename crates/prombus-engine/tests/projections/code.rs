@@ -62,7 +62,7 @@ pub async fn reads_see_what_earlier_events_wrote(mut s: Stage) {
     let topic = s.topic("t", 1).await;
     run(&s, "p", Records, &["records", "seen"]).await.expect("it runs");
     for round in 0..4 {
-        let error = CommitError::Unavailable("the machine is about to go".into());
+        let error = CommitError::Unknown("the machine is about to go".into());
         s.log.refuse(Refusal { which: moves_cursors, after: round, times: 1, error, happens: round == 1 });
         publish(&s, &topic, 1_100 * round as u64..1_100 * (round as u64 + 1)).await;
         s.until("p", "it is refused or done", |status| s.log.refusals_left() == 0 || status.lag == 0).await;

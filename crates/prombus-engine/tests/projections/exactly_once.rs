@@ -45,7 +45,7 @@ pub async fn a_counter_is_exact_after_crashes(mut s: Stage) {
     let mut published = 0;
     for round in 0..8 {
         // From some commit on nothing is taken any more; in odd rounds the last one happens, and nobody hears of it.
-        let error = CommitError::Unavailable("the machine is about to go".into());
+        let error = CommitError::Unknown("the machine is about to go".into());
         let refusal =
             Refusal { which: moves_cursors, after: round % 3, times: 1, error, happens: round % 2 == 1 };
         s.log.refuse(refusal);
@@ -80,7 +80,7 @@ pub async fn a_commit_that_is_refused_for_now_is_made_later(s: Stage) {
 pub async fn an_answer_that_is_lost_counts_nothing_twice(s: Stage) {
     let topic = s.topic("t", 2).await;
     s.put("p", counter("t", "counts")).await;
-    let error = CommitError::Unavailable("the answer was lost".into());
+    let error = CommitError::Unknown("the answer was lost".into());
     s.log.refuse(Refusal { which: moves_cursors, after: 0, times: 2, error, happens: true });
     publish(&s, &topic, 0..3_000).await;
     s.caught_up("p").await;

@@ -88,7 +88,7 @@ pub async fn a_refused_commit_leaves_the_order_as_it_is(mut s: Stage) {
     for round in 0..4 {
         chain(&s).await;
         s.put("set", last_writer()).await;
-        let (error, happens) = (CommitError::Unavailable("no".into()), round % 2 == 1);
+        let (error, happens) = (CommitError::Unknown("no".into()), round % 2 == 1);
         s.log.refuse(Refusal { which: moves_cursors, after: round, times: 3, error, happens });
         publish(&s, &topic, 100 * round as u64..100 * (round as u64 + 1)).await;
         s.until("p", "some are refused", |_| s.log.refusals_left() < 3).await;
