@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((&answer.owner, &answer.changefeed), (&CollectionOwner::Commits, &None));
         assert_eq!(serde_json::to_value(&answer).unwrap(), text);
         let text = json!({"name": "c", "count": 1, "size": 2, "owner": {"projection": "p"},
-            "indexes": [{"fields": ["a"], "unique": false}], "changefeed": "t"});
+            "indexes": [{"fields": ["a"], "unique": false, "state": "ready"}], "changefeed": "t"});
         let answer: CollectionAnswer = serde_json::from_value(text.clone()).unwrap();
         assert_eq!(answer.owner, CollectionOwner::Projection("p".into()));
         assert_eq!(serde_json::to_value(&answer).unwrap(), text);

@@ -51,10 +51,10 @@ pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
     AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
     CursorRequest, DeliveryContext, DeliveryRecord, EventRecord, EventsPage, ExtendRequest, GroupAnswer,
-    GroupOptionsRequest, GroupPartition, LeaseResult, MemberAnswer, NackRequest, PartitionBounds,
-    ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled,
-    RebuildAnswer, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer,
-    Waiting,
+    GroupOptionsRequest, GroupPartition, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
+    PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
+    PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
+    Text, TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]

@@ -169,7 +169,9 @@ pub enum ConfigChange {
         /// The first offset that is kept; lower than the present first, or higher than next, is clamped.
         before: Offset,
     },
-    /// Makes a collection, or replaces the settings of one. New indexes are made for the documents that are there.
+    /// Makes a collection, or replaces the settings of one. New indexes are made for the documents that are there, at
+    /// once or beside, as [`Progress`](crate::collection::Progress) says; those that failed are begun anew. A unique
+    /// index over documents with the same values is refused where the store knows that at once, and fails otherwise.
     PutCollection {
         /// Its name.
         name: Arc<str>,

@@ -113,10 +113,12 @@ pub trait Documents: Send + Sync {
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError>;
 
     /// The documents of a collection that meet all conditions, in the order asked for, as of one commit. Ties go by
-    /// time and then by key, in the direction of the last sort key. None where there is no such collection.
+    /// time and then by key, in the direction of the last sort key. None where there is no such collection. Which
+    /// indexes there are, and how far they are made, changes how fast that is, never what is found.
     async fn find(&self, request: Find) -> Result<Found, ReadError>;
 
-    /// The collection of that name.
+    /// The collection of that name. An index that is being made is ready or has failed sooner or later, also after a
+    /// restart, and [`EventLog::changed`] wakes whoever waits for it.
     async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError>;
 
     /// All collections, by name.

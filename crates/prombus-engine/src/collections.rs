@@ -1,7 +1,7 @@
 //! The collections of a hub, as gateways read them.
 
 use crate::bus::{Bus, BusError};
-use prombus_core::collection::{self, BadCollectionName, CollectionConfig, Index};
+use prombus_core::collection::{self, BadCollectionName, CollectionConfig, Index, IndexState};
 use prombus_core::{
     CollectionState, Commit, CommitError, ConfigChange, Document, Documents, Find, Found, Owner, ReadError,
     TopicName,
@@ -79,7 +79,8 @@ impl Collections {
         found.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
     }
 
-    /// Makes a collection that commits write, or changes its settings. Says whether it was made.
+    /// Makes a collection that commits write, or changes its settings. Says whether it was made. Where it has many
+    /// documents, new indexes are still being made then.
     pub async fn put(
         &self,
         name: &str,
@@ -101,7 +102,11 @@ impl Collections {
             }
             let CollectionSettings { indexes, changefeed } = settings.clone();
             let config = CollectionConfig { owner: Owner::COMMITS, indexes, changefeed };
-            if let Some(state) = now.as_ref().filter(|state| *state.config == config) {
+            // An index that failed is begun anew.
+            let is_so = |state: &&CollectionState| {
+                *state.config == config && state.indexes.iter().all(IndexState::is_kept)
+            };
+            if let Some(state) = now.as_ref().filter(is_so) {
                 return Ok((state.clone(), false));
             }
             let expect_revision = now.map_or(0, |state| state.revision);

@@ -6,7 +6,9 @@ mod common;
 
 use common::{Answer, Served, as_one_who, document, guarded, send, start, start_with};
 use prombus_core::{DocumentWrite, Owner};
-use prombus_wire::{CollectionAnswer, CollectionIndex, CollectionOwner, Collections, DocumentsPage};
+use prombus_wire::{
+    CollectionAnswer, CollectionIndex, CollectionOwner, Collections, DocumentsPage, IndexAnswer, IndexState,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -27,7 +29,7 @@ async fn a_collection_is_made_changed_and_shown() {
     let made = hub.put(C, settings).await;
     let expected = json!({
         "name": "c", "count": 0, "size": 0, "owner": "commits", "changefeed": "c.changed",
-        "indexes": [{"fields": ["a", "b.c"], "unique": false}, {"fields": ["d"], "unique": true}],
+        "indexes": [{"fields": ["a", "b.c"], "unique": false, "state": "ready"}, {"fields": ["d"], "unique": true, "state": "ready"}],
     });
     assert_eq!(made.is(201).json(), expected);
     assert_eq!(hub.put(C, settings).await.is(200).json(), expected);
@@ -73,7 +75,13 @@ async fn bad_settings() {
     hub.get(C).await.is_error(404, "not_found");
     let answer = hub.put(C, r#"{"indexes":[{"fields":["a"]}]}"#).await;
     let made: CollectionAnswer = serde_json::from_str(&answer.is(201).text).unwrap();
-    assert_eq!(made.indexes, [CollectionIndex { fields: vec!["a".into()], unique: false }]);
+    assert_eq!(
+        made.indexes,
+        [IndexAnswer {
+            index: CollectionIndex { fields: vec!["a".into()], unique: false },
+            state: IndexState::Ready,
+        }]
+    );
 }
 
 #[tokio::test]

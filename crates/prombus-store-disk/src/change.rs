@@ -2,8 +2,9 @@
 
 use crate::position::{PartitionRef, Pos};
 use crate::record::write_item;
-use crate::view::{Change, Counters, Span};
+use crate::view::{Change, Counters, IndexChange, Span};
 use bytes::Bytes;
+use prombus_core::collection::{CollectionConfig, IndexState, Progress};
 use prombus_core::{
     CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Partition, TopicName, TopicNumber,
     TopicState,
@@ -24,6 +25,7 @@ const COLLECTION_GONE: u8 = 11;
 const COLLECTION_SWAP: u8 = 12;
 const REVISED_DOCUMENT: u8 = 13;
 const TABLES: u8 = 14;
+const INDEX: u8 = 15;
 
 /// Appends a change as an item.
 pub fn write(out: &mut Vec<u8>, change: &Change) {
@@ -52,6 +54,16 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
             text(out, &serde_json::to_vec(&*state.config).unwrap_or_default());
             number(out, state.documents);
             number(out, state.bytes);
+            // As early builds wrote it, where there is no more to say.
+            if state.indexes.iter().any(|index| index.number > 0 || !index.is_ready()) {
+                let indexes: Vec<_> = state.indexes.iter().map(|i| (i.number, &i.progress)).collect();
+                text(out, &serde_json::to_vec(&indexes).unwrap_or_default());
+            }
+        }),
+        Change::Index(change) => write_item(out, INDEX, |out| {
+            text(out, change.collection.as_bytes());
+            number(out, change.index as u64);
+            text(out, &serde_json::to_vec(&change.progress).unwrap_or_default());
         }),
         Change::CollectionGone(name) => write_item(out, COLLECTION_GONE, |out| text(out, name.as_bytes())),
         Change::CollectionSwap(from, to) => write_item(out, COLLECTION_SWAP, |out| {
@@ -124,9 +136,18 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
         COLLECTION => {
             let (number, revision) = (rest.number()?.try_into().ok()?, rest.number()?);
             let name = rest.string()?.into();
-            let config = Arc::new(serde_json::from_slice(rest.text()?).ok()?);
+            let config: CollectionConfig = serde_json::from_slice(rest.text()?).ok()?;
             let (documents, bytes) = (rest.number()?, rest.number()?);
-            Change::Collection(CollectionState { name, number, revision, config, documents, bytes })
+            let mut state = CollectionState::new(name, number, config);
+            if !rest.0.is_empty() {
+                state.indexes = indexes(&state, rest.text()?)?;
+            }
+            Change::Collection(CollectionState { revision, documents, bytes, ..state })
+        }
+        INDEX => {
+            let (collection, index) = (rest.string()?.into(), rest.number()?.try_into().ok()?);
+            let progress = serde_json::from_slice(rest.text()?).ok()?;
+            Change::Index(IndexChange { collection, index, progress })
         }
         COLLECTION_GONE => Change::CollectionGone(rest.string()?.into()),
         COLLECTION_SWAP => Change::CollectionSwap(rest.string()?.into(), rest.string()?.into()),
@@ -163,6 +184,13 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
         _ => return None,
     };
     rest.0.is_empty().then_some(change)
+}
+
+/// The indexes of a collection as `text` says that they are.
+fn indexes(state: &CollectionState, text: &[u8]) -> Option<Arc<[IndexState]>> {
+    let known: Vec<(u64, Progress)> = serde_json::from_slice(text).ok()?;
+    let of = |(index, (number, progress)): (&IndexState, _)| IndexState { number, progress, ..index.clone() };
+    (known.len() == state.indexes.len()).then(|| state.indexes.iter().zip(known).map(of).collect())
 }
 
 fn number(out: &mut Vec<u8>, number: u64) {
@@ -213,7 +241,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::record::item;
-    use prombus_core::collection::{CollectionConfig, Index};
+    use prombus_core::collection::Index;
     use prombus_core::{FieldPath, Owner, TopicConfig};
     use proptest::prelude::*;
 
@@ -236,13 +264,22 @@ mod tests {
         };
         let collection =
             CollectionState { documents: 3, bytes: 4, ..CollectionState::new("c".into(), 5, config) };
+        let of = |progress| IndexChange { collection: "c".into(), index: 3, progress };
+        let building = Progress::Building { done: 2, of: 3, after: Some("ö".into()) };
+        let failed = Progress::Failed { keys: ["a".into(), "b".into()] };
         let cursor =
             Cursor { version: 1, epoch: Epoch(2), next: Offset(3), detail: Bytes::from_static(b"\0\xff") };
         let changes = [
             Change::Topic(state),
             Change::TopicGone(name),
             Change::Span(PartitionRef { topic: 1, partition: 2 }, Span { first: 3, next: 4 }),
+            Change::Collection(collection.with_progress(0, building.clone())),
+            Change::Collection(collection.with_progress(0, failed.clone())),
+            Change::Collection(collection.with_settings(CollectionConfig::default())),
             Change::Collection(collection),
+            Change::Index(of(Progress::Ready)),
+            Change::Index(of(building)),
+            Change::Index(of(failed)),
             Change::CollectionGone("c".into()),
             Change::CollectionSwap("c~1".into(), "c".into()),
             Change::Document("c".into(), Document::new("k".into(), 1, None, 2, body.clone())),

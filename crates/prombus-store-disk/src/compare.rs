@@ -1,15 +1,12 @@
 //! Whether two states are the same, row by row, however their rows are kept.
 
 use crate::checkpoint::Checkpoint;
-use crate::view::View;
+use crate::view::{View, index_prefixes};
 use bytes::Bytes;
 use prombus_core::CollectionState;
-use prombus_core::collection::CollectionConfig;
+use prombus_core::collection::{self, CollectionConfig};
 use std::io;
-use std::ops::Range;
 
-/// Rows of documents and of indexes start with these bytes, and then with the number of the collection.
-const KINDS: [u8; 2] = [1, 2];
 /// What rows start with that only says which collection they belong to.
 const PREFIX: usize = 5;
 
@@ -38,28 +35,19 @@ pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
         if (CollectionState { number, ..other.clone() }) != **state {
             return Ok(false);
         }
-        for kind in KINDS {
-            let found = rows.range(rows_of(kind, state.number), false);
-            if !is_same_rows(found, replayed.rows.range(rows_of(kind, other.number), false))? {
+        // Rows of indexes that are gone may be there or not.
+        let prefixes = |state: &CollectionState| {
+            let indexes = index_prefixes(state).into_iter();
+            indexes.chain([collection::document_prefix(state.number)])
+        };
+        for (found, expected) in prefixes(state).zip(prefixes(other)) {
+            let found = rows.range(collection::prefixed(found), false);
+            if !is_same_rows(found, replayed.rows.range(collection::prefixed(expected), false))? {
                 return Ok(false);
             }
         }
     }
     Ok(expected.next().is_none())
-}
-
-/// All rows of a kind of a collection.
-fn rows_of(kind: u8, number: u32) -> Range<Bytes> {
-    let bound = |number: u64| {
-        let mut bytes = vec![kind];
-        bytes.extend_from_slice(&number.to_be_bytes()[4..]);
-        Bytes::from(bytes)
-    };
-    let end = match number {
-        u32::MAX => Bytes::from(vec![kind + 1]),
-        number => bound(u64::from(number) + 1),
-    };
-    bound(u64::from(number))..end
 }
 
 type Found = io::Result<(Bytes, Bytes)>;

@@ -5,8 +5,8 @@
 //! might lose.
 
 use crate::housekeeper::Chore;
-use crate::writer::{Handover, Message, Writer};
-use prombus_core::{Commit, CommitError};
+use crate::writer::{Handover, Message, Work, Writer};
+use prombus_core::CommitError;
 use std::sync::atomic::Ordering;
 
 /// Rows may be changed up to so many times the limit while the last ones are being written to a table.
@@ -132,8 +132,8 @@ impl Writer {
         }
     }
 
-    /// Why a commit cannot be taken for want of memory: rows cannot be put into tables, and it changes more of them.
-    pub(crate) fn no_memory_for(&self, commit: &Commit) -> Option<CommitError> {
-        self.stuck.clone().filter(|_| !commit.documents.is_empty() && self.is_over_full())
+    /// Why something cannot be taken for want of memory: rows cannot be put into tables, and it changes more of them.
+    pub(crate) fn no_memory_for(&self, work: &Work) -> Option<CommitError> {
+        self.stuck.clone().filter(|_| work.changes_rows() && self.is_over_full())
     }
 }

@@ -11,6 +11,7 @@ pub mod disk;
 mod active;
 mod batch;
 mod bloom;
+mod builder;
 mod change;
 mod check;
 mod checkpoint;

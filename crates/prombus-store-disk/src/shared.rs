@@ -6,6 +6,7 @@ use crate::rows::Target;
 use crate::store::DiskOptions;
 use crate::view::View;
 use parking_lot::RwLock;
+use prombus_core::collection::StepLimits;
 use prombus_core::{Clock, Histogram};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,9 @@ use tokio::sync::watch;
 
 /// Who asks for a list will ask again within this time, mostly.
 const ASKED_LATELY: Duration = Duration::from_secs(10);
+
+/// A step in the making of an index goes over about so many bytes of documents at most.
+const STEP_BYTES: usize = 1 << 20;
 
 /// The shared state of an open store.
 pub struct Shared {
@@ -120,6 +124,11 @@ impl Shared {
     pub fn add_part(&self, part: Arc<Part>) {
         let mut parts = self.parts.write();
         *parts = Arc::new(parts.iter().cloned().chain([part]).collect());
+    }
+
+    /// How much one step in the making of an index goes over.
+    pub fn step_limits(&self) -> StepLimits {
+        StepLimits { documents: self.options.index_step.max(1), bytes: STEP_BYTES }
     }
 
     /// Where the next table goes, under a number that no other has.

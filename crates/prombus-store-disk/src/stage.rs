@@ -3,21 +3,22 @@
 
 use crate::active::{ActiveIndex, Entry};
 use crate::batch::{self, BATCH_HEAD};
+use crate::builder::Build;
 use crate::change;
 use crate::lookup::{By, key_hash};
 use crate::part::{Index, Part};
 use crate::position::PartitionRef;
 use crate::record::{self, EventHead};
 use crate::shared::Shared;
-use crate::view::{Change, Span, View};
+use crate::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{self, Outcome, Written};
+use prombus_core::collection::{self, IndexStep, Outcome, Progress, Written};
 use prombus_core::hashing::partition_of;
 use prombus_core::{
     Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
-    Durability, Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, Receipt, Sequence,
-    TopicName, TopicNumber, TopicState,
+    Durability, Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, ReadError, Receipt,
+    Sequence, TopicName, TopicNumber, TopicState,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -42,6 +43,8 @@ pub struct Stage {
     part: Arc<Part>,
     /// Before anything was put into the batch.
     start: Mark,
+    /// Whether there is something new for the builder of indexes.
+    pub has_begun_index: bool,
 }
 
 /// A state to go back to.
@@ -94,13 +97,18 @@ fn unavailable(error: io::Error) -> CommitError {
     CommitError::Unavailable(error.to_string())
 }
 
+fn unreadable(error: ReadError) -> CommitError {
+    CommitError::Unavailable(error.to_string())
+}
+
 impl Stage {
     /// An empty batch behind `view`.
     pub fn new(shared: Arc<Shared>, view: View, mut ids: IdMaker) -> Self {
         ids.resume_after(view.last_hub_id);
         let start = Mark { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
         let (parts, part) = (shared.parts(), shared.last_part());
-        Self { shared, ids, now_ms: 0, view, buffer: Vec::new(), items: 0, parts, part, start }
+        let (buffer, has_begun_index) = (Vec::new(), false);
+        Self { shared, ids, now_ms: 0, view, buffer, items: 0, parts, part, start, has_begun_index }
     }
 
     /// Starts a batch that goes to `part`, keeping what the one before it changed.
@@ -236,12 +244,10 @@ impl Stage {
                 }
                 let after = match before {
                     None => CollectionState::new(name.clone(), self.view.next_collection, config),
-                    Some(before) => {
-                        let (revision, config) = (before.revision + 1, Arc::new(config));
-                        CollectionState { revision, config, ..(**before).clone() }
-                    }
+                    Some(before) => before.with_settings(config),
                 };
-                self.change(Change::Collection(after))
+                self.change(Change::Collection(after))?;
+                self.begin_indexes(name)
             }
             ConfigChange::DropCollection { name } if !self.view.collections.contains_key(name) => Ok(()),
             ConfigChange::DropCollection { name } => self.change(Change::CollectionGone(name.clone())),
@@ -261,6 +267,51 @@ impl Stage {
     fn check_new_collection(&self, name: &str, limits: CommitLimits) -> Result<(), CommitError> {
         let collections = &self.view.collections;
         limits.check_new_collection(name, collections.len(), || collections.keys())
+    }
+
+    /// Makes the new indexes of a collection where that is one step each, and leaves the others to the builder.
+    fn begin_indexes(&mut self, name: &Arc<str>) -> Result<(), CommitError> {
+        let limits = self.shared.step_limits();
+        while let Some(state) = self.view.collections.get(name).cloned()
+            && let Some(index) = state.building()
+        {
+            if state.documents > limits.documents as u64 || state.bytes > limits.bytes as u64 {
+                self.has_begun_index = true;
+                return Ok(());
+            }
+            let step = collection::build_step(&self.view.rows, &state, index, limits).map_err(unreadable)?;
+            if let Progress::Failed { keys: [other, key] } = step.progress {
+                return Err(collection::not_unique(&state, &state.indexes[index].index, 0, (key, other)));
+            }
+            self.advance(&state, index, &step);
+        }
+        Ok(())
+    }
+
+    /// Puts a step in the making of an index into the batch. Where the index is not as it was when the step was
+    /// prepared, nothing happens; where only documents changed meanwhile, the step is prepared again.
+    pub fn build(&mut self, build: &Build) -> Result<Receipt, CommitError> {
+        let Build { state: seen, index, step } = build;
+        let now = self.view.collections.get(&seen.name).filter(|now| now.number == seen.number).cloned();
+        if let Some(now) = now.filter(|now| now.indexes.get(*index) == seen.indexes.get(*index)) {
+            // Every write of a document makes it another one.
+            if Arc::ptr_eq(&now, seen) {
+                self.advance(&now, *index, step);
+            } else {
+                let limits = self.shared.step_limits();
+                let step = collection::build_step(&self.view.rows, &now, *index, limits);
+                self.advance(&now, *index, &step.map_err(unreadable)?);
+            }
+            self.view.sequence += 1;
+        }
+        let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Interval);
+        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+    }
+
+    fn advance(&mut self, state: &CollectionState, index: usize, step: &IndexStep) {
+        let (collection, progress) = (state.name.clone(), step.progress.clone());
+        self.log(&Change::Index(IndexChange { collection, index, progress }));
+        self.view.advance(state, index, step);
     }
 
     /// Appends events, and says how durable their topics want them.
@@ -508,8 +559,7 @@ impl Stage {
         if is_new && write.owner != Owner::COMMITS {
             self.log(&Change::Collection((*state).clone()));
         }
-        let old = collection::look_up(&self.view.rows, &state, &write.key)
-            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        let old = collection::look_up(&self.view.rows, &state, &write.key).map_err(unreadable)?;
         let new = match collection::outcome(&self.view.rows, &state, written, old.document.as_ref())? {
             Outcome::Left(version) => return Ok(version),
             Outcome::Gone => None,

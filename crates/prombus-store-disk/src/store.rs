@@ -1,11 +1,12 @@
 //! The store: opening, the ports, and closing.
 
+use crate::builder;
 use crate::disk::{Disk, RealDisk};
 use crate::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
 use crate::snapshot::Snapshot;
-use crate::writer::{Handle, Horizon, Job, Message, Start, Writer};
+use crate::writer::{Handle, Horizon, Job, Message, Start, Work, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::{
@@ -42,6 +43,8 @@ pub struct DiskOptions {
     /// Changed rows of documents and indexes are put into a table when they take more memory than this, in bytes.
     /// About three times as much is used while one is written.
     pub rows_in_memory: usize,
+    /// An index over more documents than this is made beside, so many at a time.
+    pub index_step: usize,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// Starts the randomness of ids.
@@ -55,6 +58,7 @@ impl DiskOptions {
             dir: dir.into(),
             part_bytes: 128 << 20,
             rows_in_memory: 64 << 20,
+            index_step: 256,
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
         }
@@ -78,7 +82,7 @@ pub struct DiskStore {
     shared: Arc<Shared>,
     queue: Mutex<Option<Sender<Message>>>,
     room: Arc<Semaphore>,
-    threads: [Handle; 2],
+    threads: [Handle; 3],
 }
 
 impl DiskStore {
@@ -115,7 +119,12 @@ impl DiskStore {
             housekeeper.run(first, housekeeping);
         })
         .map_err(at_file(&dir))?;
-        let start = Start { shared: shared.clone(), queue: commits, chores, epoch, ids };
+        let (wake, woken) = mpsc::sync_channel(1);
+        let builder = {
+            let (shared, writer) = (shared.clone(), queue.clone());
+            spawn("prombus-builder", move || builder::run(&shared, &writer, &woken)).map_err(at_file(&dir))?
+        };
+        let start = Start { shared: shared.clone(), queue: commits, chores, builder: wake, epoch, ids };
         let writer = Writer::new(start).map_err(at_file(&dir))?;
         let guard = Guard(shared.clone());
         let writer = spawn("prombus-writer", move || {
@@ -124,7 +133,7 @@ impl DiskStore {
             writer.run();
         })
         .map_err(at_file(&dir))?;
-        let threads = [Mutex::new(Some(writer)), Mutex::new(Some(housekeeper))];
+        let threads = [writer, housekeeper, builder].map(|thread| Mutex::new(Some(thread)));
         let room = Arc::new(Semaphore::new(QUEUE_KIB as usize));
         Ok(Arc::new(Self { shared, queue: Mutex::new(Some(queue)), room, threads }))
     }
@@ -228,7 +237,7 @@ impl EventLog for DiskStore {
         let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
-        if !self.tell(Message::Commit(Job { commit, answer, permit })) {
+        if !self.tell(Message::Commit(Job { work: Work::Commit(commit), answer, permit: Some(permit) })) {
             return Err(self.unavailable());
         }
         answered.await.map_err(|_| CommitError::Unknown(self.failure()))?

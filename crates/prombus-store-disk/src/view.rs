@@ -5,9 +5,12 @@
 
 use crate::position::{PartitionRef, Pos};
 use crate::rows::Rows;
+use hashbrown::HashSet;
 use imbl::{HashMap, OrdMap};
-use prombus_core::collection::{self, CollectionConfig, CollectionState};
-use prombus_core::{CommitError, Cursor, CursorKey, Document, Owner, TopicName, TopicState};
+use prombus_core::collection::{
+    self, CollectionConfig, CollectionState, DOCUMENT, INDEX_PREFIX, IndexStep, Progress,
+};
+use prombus_core::{CommitError, Cursor, CursorKey, Document, Owner, ReadError, TopicName, TopicState};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -58,6 +61,8 @@ pub enum Change {
     Span(PartitionRef, Span),
     /// A collection as it is now, with no documents where it is new.
     Collection(CollectionState),
+    /// An index of a collection is further on.
+    Index(IndexChange),
     /// A collection is gone.
     CollectionGone(Arc<str>),
     /// A collection has the name of another one, which is gone.
@@ -74,6 +79,17 @@ pub enum Change {
     Tables(Vec<u64>),
     /// The counters of a checkpoint.
     Counters(Counters),
+}
+
+/// How far an index of a collection is now. The rows that it got on the way follow from the documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexChange {
+    /// The collection.
+    pub collection: Arc<str>,
+    /// Which of its indexes.
+    pub index: usize,
+    /// How far it is.
+    pub progress: Progress,
 }
 
 /// What a checkpoint holds beside topics, collections and cursors.
@@ -95,6 +111,17 @@ pub struct Counters {
     pub epoch: u64,
 }
 
+fn unavailable(error: ReadError) -> CommitError {
+    CommitError::Unavailable(error.to_string())
+}
+
+/// What the rows of each index of a collection start with, also of the one by time that every collection has, as far
+/// as they are kept up.
+pub fn index_prefixes(state: &CollectionState) -> Vec<Vec<u8>> {
+    let kept = state.indexes.iter().filter(|index| index.is_kept()).map(Some);
+    std::iter::once(None).chain(kept).map(|index| collection::index_prefix(state.number, index)).collect()
+}
+
 impl View {
     /// The bounds of a partition.
     pub fn span(&self, partition: PartitionRef) -> Span {
@@ -114,13 +141,19 @@ impl View {
             }
             Change::Collection(after) => {
                 self.next_collection = self.next_collection.max(after.number + 1);
-                if let Some(before) = self.collections.get(&after.name)
-                    && before.config.indexes != after.config.indexes
-                {
-                    let changes = collection::backfill(&self.rows, before, &after)?;
-                    self.rows.change_indexes(&changes);
+                if let Some(before) = self.collections.get(&after.name) {
+                    let changes = collection::backfill(&self.rows, before, &after).map_err(unavailable)?;
+                    if !changes.is_empty() {
+                        self.rows.change_indexes(&changes);
+                    }
                 }
                 self.collections.insert(after.name.clone(), Arc::new(after));
+            }
+            Change::Index(IndexChange { collection, index, progress }) => {
+                if let Some(state) = self.collections.get(&collection).cloned() {
+                    let step = collection::build_to(&self.rows, &state, index, progress);
+                    self.advance(&state, index, &step.map_err(unavailable)?);
+                }
             }
             // Its rows are out of reach with its number, which no other gets; they go when tables are written.
             Change::CollectionGone(name) => drop(self.collections.remove(&name)),
@@ -174,8 +207,7 @@ impl View {
         new: Option<&Document>,
     ) -> Result<(), CommitError> {
         let mut state = (*self.collection(name, &Owner::COMMITS)).clone();
-        let old = collection::look_up(&self.rows, &state, key)
-            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        let old = collection::look_up(&self.rows, &state, key).map_err(unavailable)?;
         if let Some(change) = collection::replace(&mut state, old, new) {
             self.rows.change(change);
         }
@@ -183,10 +215,27 @@ impl View {
         Ok(())
     }
 
-    /// Whether a row belongs to a collection that is there.
+    /// Takes a step in the making of an index of a collection.
+    pub fn advance(&mut self, state: &CollectionState, index: usize, step: &IndexStep) {
+        if !step.rows.is_empty() {
+            self.rows.change_indexes(&step.rows);
+        }
+        let state = state.with_progress(index, step.progress.clone());
+        self.collections.insert(state.name.clone(), Arc::new(state));
+    }
+
+    /// Whether a row belongs to a collection that is there, and where it is one of an index, to an index that is kept
+    /// up.
     pub fn is_alive(&self) -> impl Fn(&[u8]) -> bool + Send + use<> {
-        let alive: hashbrown::HashSet<u32> = self.collections.values().map(|state| state.number).collect();
-        move |row| collection::collection_of_row(row).is_some_and(|number| alive.contains(&number))
+        let numbers: HashSet<u32> = self.collections.values().map(|state| state.number).collect();
+        let of_collection = |state: &Arc<CollectionState>| index_prefixes(state);
+        let indexes: HashSet<Vec<u8>> = self.collections.values().flat_map(of_collection).collect();
+        move |row| match row.first() {
+            Some(&DOCUMENT) => {
+                collection::collection_of_row(row).is_some_and(|number| numbers.contains(&number))
+            }
+            _ => row.get(..INDEX_PREFIX).is_some_and(|prefix| indexes.contains(prefix)),
+        }
     }
 
     fn remove_topic(&mut self, name: &TopicName) {
@@ -217,5 +266,52 @@ impl View {
             epoch,
         });
         topics.chain(spans).chain(collections).chain(cursors).chain([counters])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_core::collection::{Condition, Find, Index, Operand, Test};
+    use prombus_core::{FieldPath, Json};
+
+    fn document(key: &str, v: u64) -> Change {
+        let body = Json::parse(format!("{{\"v\":{v}}}").into()).unwrap();
+        Change::Document("c".into(), Document::new(key.into(), 1, None, 1, body))
+    }
+
+    /// The change of settings as early builds logged it, who made indexes at once and gave them no numbers.
+    fn early(view: &View, fields: &[&str]) -> Change {
+        let path = |field: &&str| FieldPath::parse(field).unwrap();
+        let indexes = fields.iter().map(|field| Index { fields: vec![path(field)], unique: false }).collect();
+        let config = CollectionConfig { indexes, ..CollectionConfig::default() };
+        let now = &view.collections["c"];
+        let CollectionState { documents, bytes, revision, .. } = **now;
+        let state = CollectionState::new("c".into(), now.number, config);
+        Change::Collection(CollectionState { revision: revision + 1, documents, bytes, ..state })
+    }
+
+    #[test]
+    fn an_index_of_an_early_build_has_no_rows_of_one_that_was_removed() {
+        let mut view = View::default();
+        for v in 0..20 {
+            view.apply(document(&format!("k{v}"), v)).unwrap();
+        }
+        for (round, fields) in [&["v"][..], &[], &["w"], &["v"]].into_iter().enumerate() {
+            view.apply(early(&view, fields)).unwrap();
+            view.apply(document("k3", 100 + round as u64)).unwrap();
+        }
+        view.apply(Change::DocumentGone("c".into(), "k4".into())).unwrap();
+        let found = |v: u64| {
+            let test = Test::Eq(Operand::value(v.into()));
+            let conditions = vec![Condition { field: FieldPath::parse("v").unwrap(), test }];
+            let find = Find { collection: "c".into(), conditions, sort: Vec::new(), offset: 0, limit: 9 };
+            let found = collection::find(&view.rows, &view.collections["c"], &find).unwrap();
+            found.documents.into_iter().map(|document| document.key).collect::<Vec<_>>()
+        };
+        for gone in [3, 4, 100, 101, 102] {
+            assert_eq!(found(gone), Vec::<String>::new(), "{gone}");
+        }
+        assert_eq!((found(103), found(5)), (vec!["k3".to_owned()], vec!["k5".to_owned()]));
     }
 }

@@ -4,6 +4,7 @@
 //! left in one batch, flushes once, shows the new view and answers all. Nothing is answered or seen before.
 
 use crate::batch::{self, BATCH_HEAD, BatchHead};
+use crate::builder::Build;
 use crate::disk::is_full;
 use crate::housekeeper::{Chore, Chores};
 use crate::part::{self, NotMade, PART_HEAD, Part, PartHead};
@@ -18,7 +19,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -31,14 +32,37 @@ const FLUSH_WITHIN: Duration = Duration::from_millis(50);
 /// After so long without work, an empty batch says that what is there was flushed.
 const COVER_AFTER: Duration = Duration::from_secs(1);
 
-/// A commit and who waits for it.
+/// Something to write, and who waits for it.
 pub struct Job {
-    /// The commit.
-    pub commit: Arc<Commit>,
+    /// What is to be written.
+    pub work: Work,
     /// Who waits.
     pub answer: oneshot::Sender<Result<Receipt, CommitError>>,
-    /// Its share of the queue.
-    pub permit: OwnedSemaphorePermit,
+    /// Its share of the queue; there is never more than one step, so that needs none.
+    pub permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What is to be written.
+pub enum Work {
+    /// A commit.
+    Commit(Arc<Commit>),
+    /// A step in the making of an index.
+    Build(Build),
+}
+
+impl Work {
+    /// Whether it may take what is kept back of a disk that is full: deletes and cursors may.
+    fn may_use_headroom(&self) -> bool {
+        matches!(self, Self::Commit(commit) if commit.events.is_empty())
+    }
+
+    /// Whether it changes rows, which take memory until they are in a table.
+    pub fn changes_rows(&self) -> bool {
+        match self {
+            Self::Commit(commit) => !commit.documents.is_empty(),
+            Self::Build(_) => true,
+        }
+    }
 }
 
 /// What the writer is told.
@@ -76,6 +100,7 @@ pub struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Receiver<Message>,
     pub(crate) chores: Chores,
+    builder: SyncSender<()>,
     pub(crate) stage: Stage,
     part: Arc<Part>,
     pub(crate) epoch: u64,
@@ -111,6 +136,8 @@ pub struct Start {
     pub queue: Receiver<Message>,
     /// Where full parts and changed rows go.
     pub chores: Chores,
+    /// Wakes the builder of indexes.
+    pub builder: SyncSender<()>,
     /// The epoch of this run.
     pub epoch: u64,
     /// Makes ids.
@@ -120,7 +147,7 @@ pub struct Start {
 impl Writer {
     /// A writer that goes on where the view ends.
     pub fn new(start: Start) -> io::Result<Self> {
-        let Start { shared, queue, chores, epoch, ids } = start;
+        let Start { shared, queue, chores, builder, epoch, ids } = start;
         let view = shared.view();
         let part = shared.last_part();
         let reserved = part.file.len()?;
@@ -130,6 +157,7 @@ impl Writer {
             shared,
             queue,
             chores,
+            builder,
             stage,
             part,
             epoch,
@@ -222,7 +250,7 @@ impl Writer {
         let mut waiting = Vec::new();
         let mut next = Some(first);
         while let Some(job) = next.take() {
-            match self.take(&job.commit) {
+            match self.take(&job.work) {
                 Taken::Done(answer) => waiting.push((job, answer)),
                 Taken::PartFull => {
                     self.carried.push_front(job);
@@ -237,7 +265,7 @@ impl Writer {
         }
         let shown = self.write_and_show(&waiting);
         let mut done = Vec::with_capacity(waiting.len());
-        for (Job { commit, answer, permit }, result) in waiting {
+        for (Job { work, answer, permit }, result) in waiting {
             let result = match (&shown, result) {
                 (Ok(()), result) => result,
                 // It was refused over what others did in the same batch, which nobody may know; itself it did nothing.
@@ -248,7 +276,7 @@ impl Writer {
             };
             // Whoever no longer waits does not want to know.
             let _ = answer.send(result);
-            done.push((commit, permit));
+            done.push((work, permit));
         }
         // Letting go of many events takes a while: not before they are answered.
         drop(done);
@@ -258,15 +286,19 @@ impl Writer {
     }
 
     /// Checks one commit and puts it into the batch.
-    fn take(&mut self, commit: &Commit) -> Taken {
+    fn take(&mut self, work: &Work) -> Taken {
         if let Some(failure) = self.shared.failed() {
             return Taken::Done(Err(CommitError::Unavailable(failure)));
         }
-        if let Some(error) = self.no_memory_for(commit) {
+        if let Some(error) = self.no_memory_for(work) {
             return Taken::Done(Err(error));
         }
         let mark = self.stage.mark();
-        let receipt = match self.stage.commit(commit) {
+        let receipt = match work {
+            Work::Commit(commit) => self.stage.commit(commit),
+            Work::Build(build) => self.stage.build(build),
+        };
+        let receipt = match receipt {
             Ok(receipt) => receipt,
             Err(error) => {
                 self.stage.go_back(mark);
@@ -282,7 +314,7 @@ impl Writer {
         let alone = self.at() as usize == PART_HEAD && mark.items() == 0;
         let options = &self.shared.options;
         // What is kept back for commits without events is also there when no new part can be made.
-        let kept_back = if commit.events.is_empty() { options.headroom() } else { 0 };
+        let kept_back = if work.may_use_headroom() { options.headroom() } else { 0 };
         if end > options.part_bytes + kept_back && !alone {
             self.stage.go_back(mark);
             return Taken::PartFull;
@@ -296,7 +328,7 @@ impl Writer {
             }
         };
         self.shared.disk_full.store(!has_room, Ordering::Relaxed);
-        if !has_room && (!commit.events.is_empty() || end > self.reserved) {
+        if !has_room && (!work.may_use_headroom() || end > self.reserved) {
             self.stage.go_back(mark);
             return Taken::Done(Err(CommitError::DiskFull));
         }
@@ -358,6 +390,10 @@ impl Writer {
             None => {
                 self.shared.show(self.stage.view.clone());
                 self.begin();
+                if std::mem::take(&mut self.stage.has_begun_index) {
+                    // Where it was woken already, it sees this too.
+                    let _ = self.builder.try_send(());
+                }
                 Ok(())
             }
         }

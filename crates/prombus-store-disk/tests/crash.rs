@@ -50,6 +50,11 @@ async fn verify(disk: &SimDisk, answered: &Answered, crash: Crash, what: &str) {
     assert!(there.len() <= answered.sync.len() + 1, "{what}: at most the one under way may be there besides");
     assert_eq!(counter(&store).await, there.len() as u64, "{what}: each commit counts once");
     assert_eq!(items(&store).await, items_after(&there), "{what}");
+    assert_eq!(items_by_group(&store).await, items_after(&there), "{what}");
+    if store.collection("items").await.unwrap().is_some() {
+        items_are_indexed(&store).await;
+        assert_eq!(items_by_group(&store).await, items_after(&there), "{what}");
+    }
     let interval = commits_there(&store, "interval").await;
     let (short, long) = if interval.len() < answered.interval.len() {
         assert_eq!(crash, Crash::PowerCut, "{what}: only a power cut may take a suffix");
@@ -82,6 +87,7 @@ async fn go_on(store: &DiskStoreRef, there: &[u64], what: &str) {
     expected.push(COMMITS);
     assert_eq!(commits_there(store, "sync").await, expected, "{what}");
     assert_eq!(items(store).await, items_after(&expected), "{what}");
+    assert_eq!(items_by_group(store).await, items_after(&expected), "{what}");
 }
 
 fn table_number(path: &Path) -> Option<u64> {

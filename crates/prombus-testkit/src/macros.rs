@@ -202,8 +202,12 @@ macro_rules! state_conformance {
             a_unique_index_sees_the_earlier_writes_of_a_commit
             a_unique_index_frees_what_is_gone
             what_lacks_a_field_is_not_compared
-            a_unique_index_over_equal_values_is_refused
+            a_unique_index_over_equal_values_is_refused_or_fails
             an_index_can_become_unique
+            queries_are_right_while_an_index_is_made
+            writes_while_an_index_is_made_are_in_it
+            an_index_can_be_removed_while_it_is_made
+            a_unique_index_is_never_ready_over_equal_values
             a_collection_belongs_to_its_first_writer
             a_collection_changes_only_from_its_revision
             a_dropped_collection_is_gone

@@ -16,7 +16,7 @@ pub struct CollectionAnswer {
     /// Who writes it.
     pub owner: CollectionOwner,
     /// Its indexes.
-    pub indexes: Vec<CollectionIndex>,
+    pub indexes: Vec<IndexAnswer>,
     /// The topic that its changes are published to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changefeed: Option<String>,
@@ -40,6 +40,37 @@ pub struct CollectionIndex {
     /// Whether no two documents have the same values in all of them.
     #[serde(default)]
     pub unique: bool,
+}
+
+/// An index of a collection, and how far it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexAnswer {
+    /// The index.
+    #[serde(flatten)]
+    pub index: CollectionIndex,
+    /// How far it is.
+    #[serde(flatten)]
+    pub state: IndexState,
+}
+
+/// How far an index is made: `"state": "ready"`, `"building"` or `"failed"`, with what belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum IndexState {
+    /// It is used.
+    Ready,
+    /// It is being made, and not used yet.
+    Building {
+        /// So many documents have been gone over.
+        done: u64,
+        /// So many there are to go over.
+        of: u64,
+    },
+    /// It is unique, and two documents have the same values. It is neither used nor enforced.
+    Failed {
+        /// The keys of the two.
+        keys: [String; 2],
+    },
 }
 
 /// All collections, by name.
@@ -203,6 +234,29 @@ mod tests {
     fn owners_are_a_word_or_an_object() {
         assert_eq!(json!(CollectionOwner::Commits), json!("commits"));
         assert_eq!(json!(CollectionOwner::Projection("p".into())), json!({"projection": "p"}));
+    }
+
+    #[test]
+    fn an_index_says_how_far_it_is() {
+        let of = |state: IndexState| IndexAnswer {
+            index: CollectionIndex { fields: vec!["a".into()], unique: true },
+            state,
+        };
+        let told = [
+            (IndexState::Ready, json!({"fields": ["a"], "unique": true, "state": "ready"})),
+            (
+                IndexState::Building { done: 1, of: 2 },
+                json!({"fields": ["a"], "unique": true, "state": "building", "done": 1, "of": 2}),
+            ),
+            (
+                IndexState::Failed { keys: ["x".into(), "y".into()] },
+                json!({"fields": ["a"], "unique": true, "state": "failed", "keys": ["x", "y"]}),
+            ),
+        ];
+        for (state, expected) in told {
+            assert_eq!(json!(of(state.clone())), expected);
+            assert_eq!(serde_json::from_value::<IndexAnswer>(expected).unwrap(), of(state));
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub use answer::{
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,
-    FullIndexRequest, IndexRequest, ProjectionAnswer, ProjectionPartition, ProjectionState,
-    ProjectionsAnswer, RebuildAnswer, RebuildRequest,
+    FullIndexRequest, IndexAnswer, IndexRequest, IndexState, ProjectionAnswer, ProjectionPartition,
+    ProjectionState, ProjectionsAnswer, RebuildAnswer, RebuildRequest,
 };
 pub use commit::{CommitAnswer, CommitEventRequest, CommitRequest, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};

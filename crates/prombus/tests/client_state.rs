@@ -100,7 +100,8 @@ async fn collections_and_projections_can_be_looked_at_changed_and_deleted() {
         CollectionSettings::default().with_unique_index(["email"]).with_changefeed("users.changed");
     let users = client.put_collection("users", &settings).await.unwrap();
     assert_eq!((users.owner, users.count), (CollectionOwner::Commits, 0));
-    assert_eq!((users.indexes, users.changefeed), (settings.indexes.clone(), settings.changefeed.clone()));
+    let indexes: Vec<_> = users.indexes.into_iter().map(|answer| answer.index).collect();
+    assert_eq!((indexes, users.changefeed), (settings.indexes.clone(), settings.changefeed.clone()));
     let names: Vec<_> = client.collections().await.unwrap().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["c", "users"]);
     let owned = client.collection("c").await.unwrap().unwrap();

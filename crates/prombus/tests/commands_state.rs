@@ -127,14 +127,15 @@ fn collections_are_listed_shown_and_set() {
     let names: Vec<_> = names.iter().map(|collection| collection["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["host_stats", "processes", "shop.orders"]);
     let orders = json(&hub.run(&["collections", "show", "shop.orders"]).ok());
-    let indexes = json!([{"fields": ["state"], "unique": false}, {"fields": ["number"], "unique": true}]);
+    let indexes = json!([{"fields": ["state"], "unique": false, "state": "ready"},
+        {"fields": ["number"], "unique": true, "state": "ready"}]);
     assert_eq!((&orders["owner"], &orders["indexes"]), (&json!("commits"), &indexes));
     assert_eq!(orders["changefeed"], "orders.changed");
     let processes = json(&hub.run(&["collections", "show", "processes"]).ok());
     assert_eq!((&processes["owner"], &processes["count"]), (&json!({"projection": "processes"}), &json!(4)));
 
     let set = json(&hub.run(&["collections", "set", "shop.orders", "--index", "customer,state"]).ok());
-    assert_eq!(set["indexes"], json!([{"fields": ["customer", "state"], "unique": false}]));
+    assert_eq!(set["indexes"], json!([{"fields": ["customer", "state"], "unique": false, "state": "ready"}]));
     assert_eq!(set["changefeed"], "orders.changed");
     let set = json(&hub.run(&["collections", "set", "shop.orders", "--no-changefeed"]).ok());
     assert_eq!((set.get("changefeed"), set["indexes"].as_array().unwrap().len()), (None, 1));

@@ -83,6 +83,53 @@ fn a_collection_tells_its_count_and_its_owner() {
     assert!(again.to_string().contains("\"the-owner\""), "{again}");
 }
 
+/// The one index of a collection, once it is not being built any more.
+#[track_caller]
+fn built(api: &Api, collection: &str) -> Value {
+    let mut index = Value::Null;
+    eventually("the index is built", || {
+        index = about(api, collection)["indexes"][0].clone();
+        if index["state"] == "building" {
+            assert!(index["done"].as_u64().unwrap() <= index["of"].as_u64().unwrap(), "{index}");
+        }
+        index["state"] != "building"
+    });
+    index
+}
+
+#[test]
+fn an_index_over_many_documents_is_built_beside() {
+    let mut site = Site::start();
+    let document = |n: usize, v: usize| write("c", &format!("k{n:04}"), "set", json!({"v": v}));
+    let all: Vec<Value> = (0..1_500).map(|n| document(n, n % 1_499)).collect();
+    for some in all.chunks(500) {
+        committed(&site.api, &json!({"writes": some}));
+    }
+    let put = |api: &Api, unique: bool| {
+        let settings = json!({"indexes": [{"fields": ["v"], "unique": unique}]});
+        // How far it is by then is up to the machine.
+        api.put("/v1/collections/c", &settings.to_string()).is(200);
+    };
+    put(&site.api, false);
+    assert_eq!(list(&site.api, "c", "v=1498")["count"], 1, "lists are answered, with it or without");
+    site.crash();
+    assert_eq!(built(&site.api, "c"), json!({"fields": ["v"], "unique": false, "state": "ready"}));
+    assert_eq!(list(&site.api, "c", "v=0")["count"], 2);
+    // The first and the last have the same value, and the last is come to last.
+    put(&site.api, true);
+    let failed = json!({"fields": ["v"], "unique": true, "state": "failed", "keys": ["k0000", "k1499"]});
+    assert_eq!(built(&site.api, "c"), failed);
+    site.crash();
+    assert_eq!(about(&site.api, "c")["indexes"][0], failed, "it stays so until it is put again");
+    committed(&site.api, &json!({"writes": [document(1_498, 0)]}));
+    committed(&site.api, &json!({"writes": [document(1_498, 1_498), document(1_499, 1_499)]}));
+    put(&site.api, true);
+    assert_eq!(built(&site.api, "c")["state"], "ready");
+    let clash = json!({"writes": [document(1_498, 0)]});
+    let refused = commit(&site.api, &clash).fails(409, "version_conflict");
+    assert!(refused.to_string().contains("k0000"), "{refused}");
+}
+
 #[test]
 fn the_count_follows_commits() {
     on_both_stores(|api| {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::collection::indexer::{Indexer, Keys};
     use crate::collection::rows::key_of_index_row;
-    use crate::collection::{FieldPath, INDEX_PREFIX, Index};
+    use crate::collection::{CollectionConfig, CollectionState, FieldPath, INDEX_PREFIX, Index};
     use crate::document::Document;
     use crate::json::Json;
     use proptest::prelude::*;
@@ -298,8 +298,10 @@ mod tests {
                 unique: false,
             };
             let indexes = vec![index(&["a"]), index(&["b", "a", "c"])];
+            let config = CollectionConfig { indexes, ..CollectionConfig::default() };
+            let state = CollectionState::new("c".into(), 7, config);
             let mut rows = Keys::default();
-            Indexer::new(7, &indexes).keys(&document, &mut rows);
+            Indexer::new(7, &state.indexes).keys(&document, &mut rows);
             prop_assert_eq!(rows.iter().count(), 3);
             for (row, fields) in rows.iter().zip([0, 1, 3]) {
                 let mut at = INDEX_PREFIX;

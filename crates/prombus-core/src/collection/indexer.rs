@@ -1,14 +1,13 @@
 //! The rows that documents have in the indexes of their collection.
 
 use super::rows::index_prefix;
-use super::{FieldPath, Index, encode};
+use super::{FieldPath, IndexState, encode};
 use crate::document::Document;
 use crate::fields::{Field, Fields};
 
 /// Makes the rows of documents of one collection.
 #[derive(Debug)]
 pub struct Indexer {
-    /// The index by time that every collection has, and then the others.
     indexes: Vec<Lane>,
 }
 
@@ -17,6 +16,14 @@ pub struct Indexer {
 struct Lane {
     prefix: Vec<u8>,
     fields: Vec<FieldPath>,
+}
+
+impl Lane {
+    /// Of an index; `None` is the one by time.
+    fn of(collection: u32, index: Option<&IndexState>) -> Self {
+        let fields = index.map_or(Vec::new(), |state| state.index.fields.clone());
+        Self { prefix: index_prefix(collection, index), fields }
+    }
 }
 
 /// Keys of rows, one behind the other.
@@ -39,11 +46,6 @@ impl Keys {
         self.bytes.get(start..end)
     }
 
-    /// Whether this is one of them.
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.iter().any(|known| known == key)
-    }
-
     /// Forgets them.
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -52,19 +54,22 @@ impl Keys {
 }
 
 impl Indexer {
-    /// For the collection with this number and these indexes.
-    pub fn new(collection: u32, indexes: &[Index]) -> Self {
-        let lane = |index: Option<&Index>| Lane {
-            prefix: index_prefix(collection, index),
-            fields: index.map_or(Vec::new(), |index| index.fields.clone()),
-        };
-        Self { indexes: std::iter::once(None).chain(indexes.iter().map(Some)).map(lane).collect() }
+    /// For the collection with this number: the index by time that every collection has, and then these, as far as
+    /// they are kept up.
+    pub fn new(collection: u32, indexes: &[IndexState]) -> Self {
+        let kept = indexes.iter().filter(|index| index.is_kept()).map(Some);
+        Self { indexes: std::iter::once(None).chain(kept).map(|index| Lane::of(collection, index)).collect() }
+    }
+
+    /// For one index alone.
+    pub fn only(collection: u32, index: &IndexState) -> Self {
+        Self { indexes: vec![Lane::of(collection, Some(index))] }
     }
 
     /// The keys of a document's rows in all indexes, in the place of those that were there. For each document they
     /// come in the same order.
     pub fn keys(&self, document: &Document, keys: &mut Keys) {
-        let needs_body = self.indexes.len() > 1;
+        let needs_body = self.indexes.iter().any(|lane| !lane.fields.is_empty());
         let body = needs_body.then(|| Fields::of(&document.body)).flatten();
         keys.clear();
         for Lane { prefix, fields } in &self.indexes {

@@ -3,6 +3,7 @@
 //! A store keeps collections as rows of bytes in order: one row for each document, and one for each index of it. What
 //! a write does to the rows, and how a query goes over them, is the same for every store and is here.
 
+mod build;
 mod change;
 mod encode;
 mod field;
@@ -13,11 +14,15 @@ mod plain;
 mod rows;
 mod write;
 
-pub use change::{DocumentChange, IndexChanges, RowChange, backfill};
+pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
+pub use change::{DocumentChange, IndexChanges, RowChange};
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
-pub use rows::{DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row};
-pub use write::{Outcome, Slot, Written, change_event, get, look_up, outcome, replace, scan};
+pub use rows::{
+    DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,
+    prefixed,
+};
+pub use write::{Outcome, Slot, Written, change_event, get, look_up, not_unique, outcome, replace, scan};
 
 use crate::topic::TopicName;
 use serde::{Deserialize, Serialize};
@@ -103,6 +108,67 @@ pub struct Index {
     pub unique: bool,
 }
 
+/// How far the making of an index is.
+///
+/// An index over documents that are there already is made beside: the commit that adds it does not wait for that. From
+/// that commit on every write keeps it up; what was there before is added step by step, while other commits go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress {
+    /// It has all documents, and queries use it. Where it is unique, it holds.
+    Ready,
+    /// It does not have all documents yet, and queries go without it. Where it is unique, a write that clashes may be
+    /// refused already, or be taken and make the index fail.
+    Building {
+        /// So many documents have been gone over.
+        done: u64,
+        /// So many there were when it was begun, or more where more have been gone over.
+        of: u64,
+        /// The key up to which that is, where a store goes by keys.
+        after: Option<String>,
+    },
+    /// It is unique, and these two documents have the same values. It is neither used nor enforced; it is begun anew
+    /// when the settings are put again.
+    Failed {
+        /// The keys of the two.
+        keys: [String; 2],
+    },
+}
+
+/// An index of a collection as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexState {
+    /// What it is.
+    pub index: Index,
+    /// The revision of the settings that it was added to; 0 where it came with the collection. Rows carry it, so that
+    /// those of an index that was removed are never taken for those of its successor.
+    pub number: u64,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+impl IndexState {
+    /// An index that has everything that there is.
+    fn ready(index: &Index) -> Self {
+        Self { index: index.clone(), number: 0, progress: Progress::Ready }
+    }
+
+    /// Whether queries may use it.
+    pub fn is_ready(&self) -> bool {
+        self.progress == Progress::Ready
+    }
+
+    /// Whether it is being made.
+    pub fn is_building(&self) -> bool {
+        matches!(self.progress, Progress::Building { .. })
+    }
+
+    /// Whether writes keep it up.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self.progress, Progress::Failed { .. })
+    }
+}
+
 /// A collection as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectionState {
@@ -114,6 +180,8 @@ pub struct CollectionState {
     pub revision: u64,
     /// Its settings, shared by whatever still needs them as they were.
     pub config: Arc<CollectionConfig>,
+    /// Its indexes: one for each of the settings, in the same order.
+    pub indexes: Arc<[IndexState]>,
     /// How many documents it has.
     pub documents: u64,
     /// What its documents take, in bytes.
@@ -123,6 +191,43 @@ pub struct CollectionState {
 impl CollectionState {
     /// A new and empty collection.
     pub fn new(name: Arc<str>, number: u32, config: CollectionConfig) -> Self {
-        Self { name, number, revision: 1, config: Arc::new(config), documents: 0, bytes: 0 }
+        let indexes = config.indexes.iter().map(IndexState::ready).collect();
+        Self { name, number, revision: 1, config: Arc::new(config), indexes, documents: 0, bytes: 0 }
+    }
+
+    /// The same with other settings. An index that was not there before, or that failed, is to be made of what is
+    /// there.
+    #[must_use]
+    pub fn with_settings(&self, config: CollectionConfig) -> Self {
+        let of = self.documents;
+        let begun = match of {
+            0 => Progress::Ready,
+            of => Progress::Building { done: 0, of, after: None },
+        };
+        // The rows of an index are the same whether it is unique or not, but only for a unique one nothing clashes.
+        let goes_on = |index: &Index, before: &IndexState| {
+            before.is_kept() && before.index.fields == index.fields && (before.index.unique || !index.unique)
+        };
+        let index = |index: &Index| match self.indexes.iter().find(|before| goes_on(index, before)) {
+            Some(before) => IndexState { index: index.clone(), ..before.clone() },
+            None => IndexState { index: index.clone(), number: self.revision, progress: begun.clone() },
+        };
+        let indexes = config.indexes.iter().map(index).collect();
+        Self { revision: self.revision + 1, config: Arc::new(config), indexes, ..self.clone() }
+    }
+
+    /// The same with one of its indexes further on; as it is where there is no such index.
+    #[must_use]
+    pub fn with_progress(&self, index: usize, progress: Progress) -> Self {
+        let mut indexes = self.indexes.to_vec();
+        if let Some(state) = indexes.get_mut(index) {
+            state.progress = progress;
+        }
+        Self { indexes: indexes.into(), ..self.clone() }
+    }
+
+    /// Which of its indexes is being made; the first of several.
+    pub fn building(&self) -> Option<usize> {
+        self.indexes.iter().position(IndexState::is_building)
     }
 }

@@ -3,7 +3,7 @@
 //! A document's row is found by collection and key. An index has a row for each document: the values of its fields,
 //! the document's time and its key, all in an encoding whose bytes have the order of the values.
 
-use super::{CollectionState, Index, encode};
+use super::{CollectionState, IndexState, encode};
 use crate::document::Document;
 use crate::error::ReadError;
 use bytes::Bytes;
@@ -62,6 +62,21 @@ pub fn document_row(collection: u32, key: &str) -> Bytes {
     row.into()
 }
 
+/// The documents of a collection behind the one with key `after`.
+pub fn documents_after(collection: u32, after: Option<&str>) -> RowRange {
+    let RowRange { start, end } = prefixed(document_prefix(collection));
+    let start = match after {
+        None => start,
+        Some(after) => {
+            let mut next = document_row(collection, after).to_vec();
+            // The first key after it.
+            next.push(0);
+            next.into()
+        }
+    };
+    start..end
+}
+
 /// The collection that a row belongs to.
 pub fn collection_of_row(row: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(row.get(1..5)?.try_into().ok()?))
@@ -71,23 +86,28 @@ pub fn collection_of_row(row: &[u8]) -> Option<u32> {
 pub const INDEX_PREFIX: usize = 1 + 4 + 8;
 
 /// What the keys of all rows of an index start with. `None` is the index by time that every collection has.
-pub fn index_prefix(collection: u32, index: Option<&Index>) -> Vec<u8> {
+pub fn index_prefix(collection: u32, index: Option<&IndexState>) -> Vec<u8> {
     let mut key = prefix(INDEX, collection);
-    let mut fields = Vec::new();
-    for field in index.iter().flat_map(|index| &index.fields) {
-        fields.extend_from_slice(field.as_str().as_bytes());
+    let mut name = Vec::new();
+    for field in index.iter().flat_map(|state| &state.index.fields) {
+        name.extend_from_slice(field.as_str().as_bytes());
         // No field has this byte in it.
-        fields.push(0xff);
+        name.push(0xff);
     }
-    key.extend_from_slice(&xxh3_64(&fields).to_be_bytes());
+    // Early builds gave indexes no numbers, and their rows are found as they are.
+    if let Some(number) = index.map(|state| state.number).filter(|number| *number > 0) {
+        name.extend_from_slice(&number.to_be_bytes());
+    }
+    key.extend_from_slice(&xxh3_64(&name).to_be_bytes());
     key
 }
 
 /// The rows of a unique index that a document's values would clash with; `None` where it lacks one of the fields.
-pub fn unique_rows(state: &CollectionState, index: &Index, document: &Document) -> Option<RowRange> {
-    let body = document.fields(index.fields.iter());
-    let mut row = index_prefix(state.number, Some(index));
-    for field in &index.fields {
+pub fn unique_rows(state: &CollectionState, unique: &IndexState, document: &Document) -> Option<RowRange> {
+    let fields = &unique.index.fields;
+    let body = document.fields(fields.iter());
+    let mut row = index_prefix(state.number, Some(unique));
+    for field in fields {
         let value: Value = document.value(&body, field)?;
         encode::value(&mut row, Some(&value));
     }

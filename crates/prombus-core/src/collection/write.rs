@@ -1,7 +1,7 @@
 //! What a write makes of a document, and what that does to the rows.
 
 use super::rows::{self, Rows};
-use super::{CollectionState, DocumentChange, Index, RowRange};
+use super::{CollectionState, DocumentChange, Index, IndexState};
 use crate::commit::{Commit, Receipt};
 use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
 use crate::error::{CommitError, ReadError};
@@ -122,18 +122,31 @@ fn check_unique(
     index: usize,
     new: &Document,
 ) -> Result<(), CommitError> {
-    for unique in state.config.indexes.iter().filter(|index| index.unique) {
-        let Some(range) = rows::unique_rows(state, unique, new) else { continue };
-        let values_end = range.start.len();
-        for row in rows.range(range, false) {
-            let (row, _) = row.map_err(unavailable)?;
-            let other = rows::key_of_index_row(&row, values_end).unwrap_or_default();
-            if other != new.key {
-                return Err(not_unique(state, unique, index, (new.key.clone(), other.to_owned())));
-            }
+    for unique in state.indexes.iter().filter(|state| state.index.unique && state.is_kept()) {
+        if let Some(other) = holder_of_values(rows, state, unique, new).map_err(unavailable)? {
+            return Err(not_unique(state, &unique.index, index, (new.key.clone(), other)));
         }
     }
     Ok(())
+}
+
+/// The key of another document that has a document's values in a unique index.
+pub(super) fn holder_of_values(
+    rows: &dyn Rows,
+    state: &CollectionState,
+    unique: &IndexState,
+    document: &Document,
+) -> Result<Option<String>, ReadError> {
+    let Some(range) = rows::unique_rows(state, unique, document) else { return Ok(None) };
+    let values_end = range.start.len();
+    for row in rows.range(range, false) {
+        let (row, _) = row?;
+        let other = rows::key_of_index_row(&row, values_end).unwrap_or_default();
+        if other != document.key {
+            return Ok(Some(other.to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// What is to change when what is in a slot becomes `new`; counts and size of the collection are brought up to date.
@@ -144,7 +157,7 @@ pub fn replace(state: &mut CollectionState, old: Slot, new: Option<&Document>) -
     state.documents =
         (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(document.is_some()));
     let change =
-        DocumentChange { key, old: row, new: new.map(rows::row_of_document), config: state.config.clone() };
+        DocumentChange { key, old: row, new: new.map(rows::row_of_document), indexes: state.indexes.clone() };
     (change.old.is_some() || change.new.is_some()).then_some(change)
 }
 
@@ -163,7 +176,8 @@ pub fn change_event(
     Some((topic, event))
 }
 
-pub(super) fn not_unique(
+/// The refusal of a write, or of a unique index over what is there, because two documents have the same values.
+pub fn not_unique(
     state: &CollectionState,
     unique: &Index,
     index: usize,
@@ -180,22 +194,18 @@ pub fn scan(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<Document>, ReadError> {
-    let RowRange { start, end } = rows::prefixed(rows::document_prefix(state.number));
-    let start = match after {
-        None => start,
-        Some(after) => {
-            let mut next = rows::document_row(state.number, after).to_vec();
-            // The first key after it.
-            next.push(0);
-            next.into()
-        }
-    };
-    let mut documents = Vec::new();
-    for row in rows.range(start..end, false).take(limit) {
+    documents(rows, state, after).take(limit).collect()
+}
+
+/// The same, one by one and without an end of their own.
+pub(super) fn documents<'a>(
+    rows: &'a dyn Rows,
+    state: &'a CollectionState,
+    after: Option<&str>,
+) -> impl Iterator<Item = Result<Document, ReadError>> + use<'a> {
+    rows.range(rows::documents_after(state.number, after), false).map(|row| {
         let (key, row) = row?;
-        let document = rows::document_of_row(&key, &row);
         let damaged = || ReadError::Corrupt(format!("a document of {} cannot be read", state.name));
-        documents.push(document.ok_or_else(damaged)?);
-    }
-    Ok(documents)
+        rows::document_of_row(&key, &row).ok_or_else(damaged)
+    })
 }

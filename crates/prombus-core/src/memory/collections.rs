@@ -1,7 +1,8 @@
 //! The collections of the memory adapter, and what a commit makes of them.
 
 use crate::collection::{
-    self, CollectionConfig, CollectionState, Outcome, Owner, RowRange, Rows, RowsIter, Written,
+    self, CollectionConfig, CollectionState, IndexState, IndexStep, Outcome, Owner, Progress, RowRange, Rows,
+    RowsIter, StepLimits, Written,
 };
 use crate::commit::{Commit, CommitLimits, ConfigChange, Receipt};
 use crate::document::Document;
@@ -124,16 +125,7 @@ impl Staged {
                 }
                 let after = match before {
                     None => self.make(old, (&name, config), limits)?,
-                    Some(before) => {
-                        let after = CollectionState {
-                            revision: before.revision + 1,
-                            config: Arc::new(config),
-                            ..before.clone()
-                        };
-                        let changes = collection::backfill(&Over(old, &self.rows), &before, &after)?;
-                        self.rows.extend(changes);
-                        after
-                    }
+                    Some(before) => self.settle(old, &before, before.with_settings(config))?,
                 };
                 self.states.insert(name, Some(after));
             }
@@ -155,6 +147,36 @@ impl Staged {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Makes new indexes at once, and removes the rows of those that are gone.
+    fn settle(
+        &mut self,
+        old: &Collections,
+        before: &CollectionState,
+        mut after: CollectionState,
+    ) -> Result<CollectionState, CommitError> {
+        let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
+        let is_gone = |index: &&IndexState| {
+            let is_same =
+                |kept: &IndexState| (kept.number, &kept.index.fields) == (index.number, &index.index.fields);
+            !after.indexes.iter().any(is_same)
+        };
+        for index in before.indexes.iter().filter(is_gone) {
+            let gone = collection::rows_of_index(&Over(old, &self.rows), before, index);
+            self.rows.extend(gone.map_err(unavailable)?);
+        }
+        while let Some(index) = after.building() {
+            let everything = StepLimits { documents: usize::MAX, bytes: usize::MAX };
+            let step = collection::build_step(&Over(old, &self.rows), &after, index, everything);
+            let IndexStep { rows, progress } = step.map_err(unavailable)?;
+            if let Progress::Failed { keys: [other, key] } = progress {
+                return Err(collection::not_unique(&after, &after.indexes[index].index, 0, (key, other)));
+            }
+            self.rows.extend(rows);
+            after = after.with_progress(index, progress);
+        }
+        Ok(after)
     }
 
     /// Writes a document. Gives its version, and what to publish.

@@ -11,28 +11,35 @@ use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use prombus_core::collection::Index;
+use prombus_core::collection::{Index, IndexState, Progress};
 use prombus_core::{CollectionState, FieldPath, TopicName};
 use prombus_engine::collections::CollectionSettings;
 use prombus_wire::{
-    CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, FullIndexRequest,
-    IndexRequest,
+    self as wire, CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections,
+    FullIndexRequest, IndexAnswer, IndexRequest,
 };
 
 /// A collection as it is answered.
 fn shown(state: &CollectionState) -> CollectionAnswer {
     let config = &state.config;
     let owner = config.owner.as_projection();
-    let index = |index: &Index| CollectionIndex {
-        fields: index.fields.iter().map(FieldPath::to_string).collect(),
-        unique: index.unique,
+    let index = |IndexState { index, progress, .. }: &IndexState| IndexAnswer {
+        index: CollectionIndex {
+            fields: index.fields.iter().map(FieldPath::to_string).collect(),
+            unique: index.unique,
+        },
+        state: match progress {
+            Progress::Ready => wire::IndexState::Ready,
+            Progress::Building { done, of, .. } => wire::IndexState::Building { done: *done, of: *of },
+            Progress::Failed { keys } => wire::IndexState::Failed { keys: keys.clone() },
+        },
     };
     CollectionAnswer {
         name: state.name.to_string(),
         count: state.documents,
         size: state.bytes,
         owner: owner.map_or(CollectionOwner::Commits, |name| CollectionOwner::Projection(name.to_owned())),
-        indexes: config.indexes.iter().map(index).collect(),
+        indexes: state.indexes.iter().map(index).collect(),
         changefeed: config.changefeed.as_ref().map(TopicName::to_string),
     }
 }

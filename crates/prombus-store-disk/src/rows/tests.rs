@@ -3,7 +3,9 @@
 use super::write::{write, write_frozen};
 use super::*;
 use crate::disk::RealDisk;
-use prombus_core::collection::{CollectionConfig, CollectionState, FieldPath, INDEX_PREFIX, Index};
+use prombus_core::collection::{
+    CollectionConfig, CollectionState, FieldPath, INDEX_PREFIX, Index, Progress, StepLimits,
+};
 use prombus_core::{Document, Json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -114,12 +116,24 @@ impl World<'_> {
         self.rows.change(change);
     }
 
+    /// Makes an index in steps, and takes the rows of those that are gone away.
     fn index(&mut self, number: u32, which: usize) {
         let before = self.states[number as usize].clone();
-        let after = CollectionState { config: indexes(which).into(), ..before.clone() };
-        let changes = collection::backfill(&self.rows, &before, &after).unwrap();
-        self.put(changes.clone());
-        self.rows.change_indexes(&changes);
+        let mut after = before.with_settings(indexes(which));
+        for gone in before.indexes.iter().filter(|gone| !after.indexes.contains(gone)) {
+            let changes = collection::rows_of_index(&self.rows, &before, gone).unwrap();
+            self.put(changes.clone());
+            self.rows.change_indexes(&changes);
+        }
+        while let Some(index) = after.building() {
+            let limits = StepLimits { documents: 2, bytes: usize::MAX };
+            let step = collection::build_step(&self.rows, &after, index, limits).unwrap();
+            let again = collection::build_to(&self.rows, &after, index, step.progress.clone()).unwrap();
+            assert_eq!(step.rows, again.rows, "a step is known by where it ends");
+            self.put(step.rows.clone());
+            self.rows.change_indexes(&step.rows);
+            after = after.with_progress(index, step.progress);
+        }
         self.states[number as usize] = after;
     }
 
@@ -219,9 +233,12 @@ impl World<'_> {
     /// The rows of indexes as they follow from the documents alone.
     fn compare_indexes(&self) {
         for state in &self.states {
-            let none = CollectionState { config: Arc::default(), ..state.clone() };
-            // What comes of no indexes when they become those of the collection; the one by time is always there.
-            let made = collection::backfill(&self.rows, &none, state).unwrap();
+            // What comes of indexes that are made anew; the one by time is always there.
+            let made = |index: usize| {
+                let begun = state.with_progress(index, Progress::Building { done: 0, of: 0, after: None });
+                collection::build_to(&self.rows, &begun, index, Progress::Ready).unwrap().rows
+            };
+            let made: Vec<RowChange> = (0..state.indexes.len()).flat_map(made).collect();
             let by_time: Vec<Bytes> = {
                 let documents = collection::scan(&self.rows, state, None, usize::MAX).unwrap();
                 let tail = |document: &Document| {

@@ -18,6 +18,8 @@ pub fn options() -> DiskOptions {
     DiskOptions {
         part_bytes: PART_BYTES,
         rows_in_memory: ROWS_IN_MEMORY,
+        // So that every index over documents takes several steps.
+        index_step: 1,
         clock: Arc::new(ManualClock::at(1_000_000)),
         seed: 1,
         ..DiskOptions::new(DIR)
@@ -129,6 +131,37 @@ pub async fn items(store: &DiskStore) -> std::collections::BTreeMap<String, u64>
     let count = store.collection("items").await.unwrap().map_or(0, |state| state.documents);
     assert_eq!(found.len() as u64, count, "the collection counts its documents");
     found.into_iter().map(|d| (d.key.clone(), d.body.to_value().unwrap()["n"].as_u64().unwrap())).collect()
+}
+
+/// The items, found group by group and in the order of their numbers: by an index where one is ready.
+pub async fn items_by_group(store: &DiskStore) -> std::collections::BTreeMap<String, u64> {
+    let field = |name: &str| FieldPath::parse(name).unwrap();
+    let mut items = std::collections::BTreeMap::new();
+    for group in ["0", "1", "2"] {
+        let test = collection::Test::Eq(collection::Operand::value(group.into()));
+        let found = store.find(Find {
+            collection: "items".into(),
+            conditions: vec![collection::Condition { field: field("group"), test }],
+            sort: vec![collection::SortKey { field: field("n"), descending: false }],
+            offset: 0,
+            limit: 100,
+        });
+        let found = found.await.unwrap().documents;
+        let number = |document: &Document| document.body.to_value().unwrap()["n"].as_u64().unwrap();
+        assert!(found.iter().map(number).is_sorted(), "they come in order");
+        items.extend(found.iter().map(|document| (document.key.clone(), number(document))));
+    }
+    items
+}
+
+/// Waits until no index of the items is being made.
+pub async fn items_are_indexed(store: &DiskStore) {
+    let mut seen = store.changed(Sequence(0)).await;
+    while let Some(state) = store.collection("items").await.unwrap()
+        && state.building().is_some()
+    {
+        seen = store.changed(seen).await;
+    }
 }
 
 /// The commits of a topic that are there, in order, each whole, once, and in both partitions without gaps.

@@ -28,7 +28,7 @@ use crate::subject::must;
 use prombus_core::collection::{CollectionConfig, Condition, Index, Operand, SortKey, Test};
 use prombus_core::{
     CollectionState, Commit, CommitError, ConfigChange, DocumentWrite, FieldPath, Find, Found, Receipt,
-    WriteOp,
+    Sequence, WriteOp,
 };
 
 fn write(collection: &str, key: &str, op: WriteOp) -> DocumentWrite {
@@ -85,6 +85,18 @@ fn put(name: &str, expect_revision: u64, config: CollectionConfig) -> ConfigChan
 /// The collection, if it is there.
 async fn collection(s: &Subject, name: &str) -> Option<CollectionState> {
     must(s.documents().collection(name).await, "a collection can be looked up")
+}
+
+/// The collection once none of its indexes is being made any more.
+async fn built(s: &Subject, name: &str) -> CollectionState {
+    let mut seen = s.log.changed(Sequence(0)).await;
+    loop {
+        match collection(s, name).await {
+            Some(state) if state.building().is_none() => return state,
+            Some(_) => seen = s.log.changed(seen).await,
+            None => panic!("collection {name} is there"),
+        }
+    }
 }
 
 /// Everything in a collection, newest first, in a page that is large enough.

@@ -4,7 +4,9 @@ use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
 use clap::{Args, Subcommand};
-use prombus_client::{Client, CollectionAnswer, CollectionIndex, CollectionOwner, CollectionSettings};
+use prombus_client::{
+    Client, CollectionAnswer, CollectionIndex, CollectionOwner, CollectionSettings, IndexAnswer, IndexState,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -110,12 +112,26 @@ pub fn run(hub: &HubArgs, args: CollectionsArgs) -> Result<(), Failure> {
 }
 
 async fn set(client: &Client, collection: &str, change: Change) -> Result<(), Failure> {
-    let now = client
-        .collection(collection)
-        .await?
-        .map(|now| CollectionSettings { indexes: now.indexes, changefeed: now.changefeed });
+    let now = client.collection(collection).await?.map(|CollectionAnswer { indexes, changefeed, .. }| {
+        let indexes = indexes.into_iter().map(|answer| answer.index).collect();
+        CollectionSettings { indexes, changefeed }
+    });
     let settings = change.apply(now.unwrap_or_default());
     write(&[client.put_collection(collection, &settings).await?])
+}
+
+/// An index in a cell: its fields, and what there is to know beside that it is used.
+fn shown(answer: &IndexAnswer) -> String {
+    let IndexAnswer { index, state } = answer;
+    let unique = if index.unique { " unique" } else { "" };
+    let state = match state {
+        IndexState::Ready => String::new(),
+        IndexState::Building { done, of } => format!(" building {done}/{of}"),
+        IndexState::Failed { keys: [first, second] } => {
+            format!(" failed: {first:?} and {second:?} have the same values")
+        }
+    };
+    format!("({}){unique}{state}", index.fields.join(","))
 }
 
 const COLUMNS: [&str; 6] = ["collection", "count", "size", "owner", "indexes", "changefeed"];
@@ -126,16 +142,12 @@ fn write(collections: &[CollectionAnswer]) -> Result<(), Failure> {
             CollectionOwner::Commits => "commits".to_owned(),
             CollectionOwner::Projection(name) => format!("projection {name}"),
         };
-        let index = |index: &CollectionIndex| {
-            let unique = if index.unique { " unique" } else { "" };
-            format!("({}){unique}", index.fields.join(","))
-        };
         let cells = vec![
             collection.name.clone(),
             collection.count.to_string(),
             collection.size.to_string(),
             owner,
-            collection.indexes.iter().map(index).collect::<Vec<_>>().join(" "),
+            collection.indexes.iter().map(shown).collect::<Vec<_>>().join(" "),
             collection.changefeed.clone().unwrap_or_default(),
         ];
         Record::of(collection, cells)
@@ -155,6 +167,16 @@ mod tests {
     fn fields_of_an_index_are_separated_by_commas() {
         assert_eq!(fields("host,name"), Fields(vec!["host".into(), "name".into()]));
         assert!(["", ",", "a,", "a,,b"].into_iter().all(|bad| parse_fields(bad).is_err()));
+    }
+
+    #[test]
+    fn an_index_shows_how_far_it_is() {
+        let index = CollectionIndex { fields: vec!["a".into(), "b".into()], unique: true };
+        let shown = |state| shown(&IndexAnswer { index: index.clone(), state });
+        assert_eq!(shown(IndexState::Ready), "(a,b) unique");
+        assert_eq!(shown(IndexState::Building { done: 1, of: 2 }), "(a,b) unique building 1/2");
+        let failed = IndexState::Failed { keys: ["x".into(), "y".into()] };
+        assert_eq!(shown(failed), "(a,b) unique failed: \"x\" and \"y\" have the same values");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use super::signals::Signals;
 use crate::config::{Projection, Topics};
 use crate::failure::Failure;
 use crate::store;
-use prombus_core::{Clock, SystemClock, TopicConfig, TopicName, TopicPatch};
-use prombus_engine::collections::CollectionSettings;
+use prombus_core::{Clock, Owner, SystemClock, TopicConfig, TopicName, TopicPatch};
+use prombus_engine::collections::{CollectionError, CollectionSettings};
 use prombus_engine::{Hub, HubOptions};
 use prombus_server::{AuthOptions, Gateway};
 use std::net::SocketAddr;
@@ -139,10 +139,17 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
 
 /// Makes the collection as the configuration has it.
 async fn settle_collection(hub: &Hub, name: &str, settings: CollectionSettings) -> Result<(), Failure> {
-    let put = hub.collections().put(name, settings).await;
-    let (_, made) = put.map_err(|why| {
+    let failed = |why: CollectionError| {
         Failure::Failed(format!("cannot settle collection {name} of the configuration: {why}"))
-    })?;
+    };
+    let now = hub.collections().get(name).await.map_err(|error| failed(error.into()))?;
+    let config = now.map(|now| now.config).filter(|config| config.owner == Owner::COMMITS);
+    if config.is_some_and(|now| (&now.indexes, &now.changefeed) == (&settings.indexes, &settings.changefeed))
+    {
+        // To put it again would begin an index anew that failed.
+        return Ok(());
+    }
+    let (_, made) = hub.collections().put(name, settings).await.map_err(failed)?;
     if made {
         tracing::info!("collection {name} created");
     }

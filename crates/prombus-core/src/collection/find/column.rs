@@ -2,7 +2,7 @@
 
 use super::spans::Span;
 use crate::collection::rows::{document_prefix, index_prefix};
-use crate::collection::{CollectionState, FieldPath, Index, encode};
+use crate::collection::{CollectionState, FieldPath, IndexState, encode};
 
 /// Something that a document has a value of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,12 +101,14 @@ pub enum Source<'a> {
     /// The documents themselves.
     Documents,
     /// An index; `None` is the one by time.
-    Index(Option<&'a Index>),
+    Index(Option<&'a IndexState>),
 }
 
 impl<'a> Source<'a> {
+    /// All that have every document.
     pub fn all(state: &'a CollectionState) -> impl Iterator<Item = Self> {
-        let indexes = state.config.indexes.iter().map(|index| Self::Index(Some(index)));
+        let ready = state.indexes.iter().filter(|index| index.is_ready());
+        let indexes = ready.map(|index| Self::Index(Some(index)));
         [Self::Documents, Self::Index(None)].into_iter().chain(indexes)
     }
 
@@ -121,7 +123,7 @@ impl<'a> Source<'a> {
     pub fn fields(self) -> &'a [FieldPath] {
         match self {
             Self::Documents | Self::Index(None) => &[],
-            Self::Index(Some(index)) => &index.fields,
+            Self::Index(Some(state)) => &state.index.fields,
         }
     }
 
@@ -144,7 +146,9 @@ impl<'a> Source<'a> {
     pub fn is_unique(self, columns: usize) -> bool {
         match self {
             Self::Documents => columns > 0,
-            Self::Index(index) => index.is_some_and(|index| index.unique && columns >= index.fields.len()),
+            Self::Index(state) => {
+                state.is_some_and(|state| state.index.unique && columns >= state.index.fields.len())
+            }
         }
     }
 }

@@ -1,0 +1,77 @@
+//! The thread that makes indexes of documents that are there already, so that no commit waits for it.
+//!
+//! It goes step by step. A step is prepared here, from what readers see, and handed to the writer like a commit; only
+//! where documents of the collection changed meanwhile does the writer prepare it again, with what it reads in memory
+//! by then. The journal says how far an index is, so after a restart it goes on from there.
+
+use crate::shared::Shared;
+use crate::view::View;
+use crate::writer::{Job, Message, Work};
+use prombus_core::CollectionState;
+use prombus_core::collection::{self, IndexStep, Progress};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long to wait before a step that was refused (for want of room, say) is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// A step in the making of an index.
+pub struct Build {
+    /// The collection as it was when the step was prepared.
+    pub state: Arc<CollectionState>,
+    /// Which of its indexes.
+    pub index: usize,
+    /// The step.
+    pub step: IndexStep,
+}
+
+/// Works until nobody can wake it any more.
+pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
+    while !shared.closing.load(Ordering::Relaxed) {
+        let view = shared.view();
+        let Some((state, index)) = next(&view) else {
+            match wake.recv() {
+                Ok(()) => continue,
+                Err(_) => return,
+            }
+        };
+        let Err(error) = take_step(shared, writer, &view, (state, index)) else { continue };
+        if shared.failed().is_none() {
+            tracing::warn!(error, "an index cannot be made yet");
+        }
+        if let Err(RecvTimeoutError::Disconnected) = wake.recv_timeout(RETRY_AFTER) {
+            return;
+        }
+    }
+}
+
+/// The next index to go on with.
+fn next(view: &View) -> Option<(Arc<CollectionState>, usize)> {
+    view.collections.values().find_map(|state| Some((state.clone(), state.building()?)))
+}
+
+/// Prepares a step, has it written, and waits for that.
+fn take_step(
+    shared: &Shared,
+    writer: &Sender<Message>,
+    view: &View,
+    (state, index): (Arc<CollectionState>, usize),
+) -> Result<(), String> {
+    // What reads of indexes need is made here, so that the writer does not have to when it looks for clashes.
+    view.rows.prepare();
+    let step = collection::build_step(&view.rows, &state, index, shared.step_limits());
+    let step = step.map_err(|error| error.to_string())?;
+    if let Progress::Failed { keys } = &step.progress {
+        let (collection, fields) = (&state.name, &state.indexes[index].index.fields);
+        tracing::warn!(%collection, ?fields, ?keys, "a unique index is given up: documents have the same values");
+    }
+    let (answer, answered) = oneshot::channel();
+    let work = Work::Build(Build { state, index, step });
+    let gone = "the writer has stopped";
+    writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| gone)?;
+    let receipt = answered.blocking_recv().map_err(|_| gone)?;
+    receipt.map(|_| ()).map_err(|error| error.to_string())
+}
