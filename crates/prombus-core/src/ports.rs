@@ -28,6 +28,10 @@ pub trait EventLog: Send + Sync {
     /// - An event whose id was published to the topic within its `dedupe_window_ms` is not appended again: the
     ///   receipt has the first one's position and `duplicate`. With another key or payload it is
     ///   [`CommitError::IdConflict`]. This is looked at before the expectation is.
+    /// - Several writes to one document are one change of it: versions count each of them, and a changefeed tells of
+    ///   each, but only what the last one leaves is stored.
+    /// - What it makes is counted by [`ResultBytes`](crate::ResultBytes); beyond the limit of the store it is
+    ///   [`CommitError::TooLarge`].
     /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read through this
     ///   store sees it. It becomes visible as a whole, and after every commit with lower offsets in its partitions.
     /// - Dropping the future does not take the commit back: it may still happen.

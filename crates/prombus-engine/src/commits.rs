@@ -80,6 +80,8 @@ const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
 const SWEEP_EVERY_MS: u64 = 60_000;
 /// So much of it is removed at once.
 const SWEEP_AT_ONCE: usize = 1_000;
+/// And not much more than so many bytes, because what is removed counts as what a commit makes.
+const SWEEP_BYTES: usize = 4 << 20;
 
 /// The commits of consumers.
 pub(crate) struct Commits {
@@ -174,12 +176,20 @@ impl Commits {
                 if_version: Some(document.version),
                 ..DocumentWrite::new(&memory(), document.key, WriteOp::Delete)
             };
-            let documents: Vec<DocumentWrite> = found.documents.into_iter().map(forget).collect();
+            let (count, mut bytes) = (found.documents.len(), 0);
+            let fits = |document: &Document| {
+                let is_room = bytes < SWEEP_BYTES;
+                bytes += document.body.len();
+                is_room
+            };
+            let documents: Vec<DocumentWrite> =
+                found.documents.into_iter().take_while(fits).map(forget).collect();
             if documents.is_empty() {
                 return Ok(());
             }
+            let more = found.more || documents.len() < count;
             self.bus.commit(Arc::new(Commit { documents, ..Commit::default() })).await?;
-            if !found.more {
+            if !more {
                 return Ok(());
             }
         }

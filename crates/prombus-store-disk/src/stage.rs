@@ -2,22 +2,22 @@
 //! change is encoded and applied at once. A commit that fails is taken back as if it had never been.
 
 use crate::active::{ActiveIndex, Entry};
-use crate::batch::{self, BATCH_HEAD};
+use crate::batch::{self, BATCH_HEAD, MAX_BATCH};
 use crate::change;
 use crate::lookup::{By, key_hash};
 use crate::part::{Index, Part};
 use crate::position::PartitionRef;
-use crate::record::{self, EventHead};
+use crate::record::{self, EventHead, TooLong};
 use crate::shared::Shared;
 use crate::view::{Change, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{self, Outcome, Written};
+use prombus_core::collection::{self, Base, Drafted, Drafts, Written};
 use prombus_core::hashing::partition_of;
 use prombus_core::{
     Append, Appended, CollectionState, Commit, CommitError, ConfigChange, Cursor, CursorMove, Durability,
-    Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, Receipt, Sequence, TopicConfig,
-    TopicName, TopicNumber, TopicState,
+    Event, IdMaker, Layout, NewEvent, Offset, Partition, Placement, Receipt, ResultBytes, Sequence,
+    TopicConfig, TopicName, TopicNumber, TopicState,
 };
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -141,17 +141,22 @@ impl Stage {
         for change in &commit.config {
             self.configure(change)?;
         }
+        let mut bytes = ResultBytes::new(self.shared.options.result_bytes);
+        commit.events.iter().try_for_each(|append| bytes.count(append.event.size()))?;
         let (events, asked) = self.append_all(&commit.events, first_new_topic)?;
         durability = durability.max(asked);
         let versions = Vec::with_capacity(commit.documents.len());
         let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
-        let mut told = Vec::new();
+        let mut drafts = Drafts::default();
         for index in 0..commit.documents.len() {
-            let version = self.write(Written { commit, index, receipt: &receipt }, &mut told)?;
+            let written = Written { commit, index, receipt: &receipt };
+            let version = self.write(written, &mut drafts, &mut bytes)?;
             receipt.versions.push(version);
         }
+        let told = self.settle(drafts, commit)?;
         self.tell(told)?;
         for cursor in &commit.cursors {
+            bytes.count(cursor.size())?;
             receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
         if self.items > items {
@@ -161,13 +166,14 @@ impl Stage {
     }
 
     fn change(&mut self, change: Change) -> Result<(), CommitError> {
-        self.log(&change);
+        self.log(&change)?;
         self.view.apply(change)
     }
 
-    fn log(&mut self, change: &Change) {
-        change::write(&mut self.buffer, change);
+    fn log(&mut self, change: &Change) -> Result<(), CommitError> {
+        change::write(&mut self.buffer, change)?;
         self.items += 1;
+        Ok(())
     }
 
     fn topic(&self, name: &TopicName) -> Result<Arc<TopicState>, CommitError> {
@@ -354,12 +360,17 @@ impl Stage {
         }
         let partition = PartitionRef { topic: number, partition: partition.0 };
         let offset = to.next_offset(partition, &self.view);
-        self.put(partition, offset, &append.event, to);
-        Ok(())
+        self.put(partition, offset, &append.event, to)
     }
 
     /// Puts an event into buffer and index.
-    fn put(&mut self, partition: PartitionRef, offset: u64, event: &NewEvent, to: &mut Appending<'_>) {
+    fn put(
+        &mut self,
+        partition: PartitionRef,
+        offset: u64,
+        event: &NewEvent,
+        to: &mut Appending<'_>,
+    ) -> Result<(), CommitError> {
         let recorded_ts = self.view.last_recorded_ts;
         let id = event.id.unwrap_or_else(|| self.ids.next(recorded_ts));
         let ts = event.ts.unwrap_or(recorded_ts);
@@ -367,14 +378,16 @@ impl Stage {
         if hub_id {
             self.view.last_hub_id = id;
         }
-        let at = self.base() + self.buffer.len() as u32;
+        let too_long = TooLong { bytes: self.buffer.len(), limit: MAX_BATCH };
+        let at = self.start.view.end.plus(self.buffer.len()).ok_or(too_long)?.at;
         let head = EventHead { partition, offset, id, hub_id, ts, recorded_ts };
-        record::write_event(&mut self.buffer, &head, event);
+        record::write_event(&mut self.buffer, &head, event)?;
         self.items += 1;
         let key_hash = event.key.as_ref().map(|key| key_hash(partition.topic, key.as_bytes()));
         to.index.push(Entry { head, key_hash, at });
         let (partition, offset) = (Partition(partition.partition), Offset(offset));
         to.appended.push(Appended { id, partition, offset, ts, duplicate: false });
+        Ok(())
     }
 
     /// Where the batch starts in its part.
@@ -481,37 +494,39 @@ impl Stage {
         Bytes::copy_from_slice(&rest[..len])
     }
 
-    /// Writes a document, and notes what its collection's changefeed has to tell. Gives its version.
+    /// Makes a write of the commit. Gives the version of its document.
     fn write(
         &mut self,
         written: Written<'_>,
-        told: &mut Vec<(TopicName, NewEvent)>,
+        drafts: &mut Drafts,
+        bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
         let is_new = !self.view.collections.contains_key(&write.collection);
-        let mut state = self.view.collection(&write.collection, &write.owner);
-        // A document alone makes a collection that belongs to commits.
-        if is_new && write.owner != Owner::COMMITS {
-            self.log(&Change::Collection((*state).clone()));
+        let state = self.view.collection(&write.collection, &write.owner);
+        if is_new {
+            // Here, so that it has the same number when this is applied again.
+            self.log(&Change::Collection((*state).clone()))?;
         }
-        let old = collection::look_up(&self.view.rows, &state, &write.key)
-            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        let new = match collection::outcome(&self.view.rows, &state, written, old.document.as_ref())? {
-            Outcome::Left(version) => return Ok(version),
-            Outcome::Gone => None,
-            Outcome::Put(new) => Some(new),
-        };
-        if let Some(change) = collection::replace(Arc::make_mut(&mut state), old, new.as_ref()) {
-            self.view.rows.change(change);
-            told.extend(collection::change_event(&state, write, new.as_ref()));
+        drafts.write(Base { rows: &self.view.rows, state: &state, bytes }, written)
+    }
+
+    /// Logs and applies what all writes of the commit have made. Gives what changefeeds have to tell.
+    fn settle(&mut self, drafts: Drafts, commit: &Commit) -> Result<Vec<(TopicName, NewEvent)>, CommitError> {
+        let (drafted, told) = drafts.finish();
+        for Drafted { write, slot, document } in drafted {
+            let write = &commit.documents[write];
+            let mut state = self.view.collection(&write.collection, &write.owner);
+            if let Some(change) = collection::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {
+                self.view.rows.change(change);
+            }
+            self.view.collections.insert(write.collection.clone(), state);
+            self.log(&match document {
+                Some(document) => Change::Document(write.collection.clone(), document),
+                None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
+            })?;
         }
-        self.view.collections.insert(write.collection.clone(), state);
-        let version = new.as_ref().map_or(0, |new| new.version);
-        self.log(&match new {
-            Some(new) => Change::Document(write.collection.clone(), new),
-            None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
-        });
-        Ok(version)
+        Ok(told)
     }
 
     /// Publishes changes of documents.

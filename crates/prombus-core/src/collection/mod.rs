@@ -4,6 +4,7 @@
 //! a write does to the rows, and how a query goes over them, is the same for every store and is here.
 
 mod change;
+mod drafts;
 mod encode;
 mod field;
 mod find;
@@ -14,10 +15,11 @@ mod rows;
 mod write;
 
 pub use change::{DocumentChange, IndexChanges, RowChange, backfill};
+pub use drafts::{Base, Drafted, Drafts};
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
 pub use rows::{DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row};
-pub use write::{Outcome, Slot, Written, change_event, get, look_up, outcome, replace, scan};
+pub use write::{Slot, Written, get, look_up, replace, scan};
 
 use crate::topic::TopicName;
 use serde::{Deserialize, Serialize};

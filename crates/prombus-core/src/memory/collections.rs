@@ -1,10 +1,9 @@
 //! The collections of the memory adapter, and what a commit makes of them.
 
 use crate::collection::{
-    self, CollectionConfig, CollectionState, Outcome, Owner, RowRange, Rows, RowsIter, Written,
+    self, Base, CollectionConfig, CollectionState, Drafted, Drafts, Owner, RowRange, Rows, RowsIter, Written,
 };
-use crate::commit::{Commit, ConfigChange, Receipt};
-use crate::document::Document;
+use crate::commit::{Commit, ConfigChange, ResultBytes};
 use crate::error::{CommitError, ReadError};
 use crate::event::NewEvent;
 use crate::topic::TopicName;
@@ -60,6 +59,7 @@ pub(super) struct Staged {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     dropped: Vec<u32>,
     next_number: u32,
+    drafts: Drafts,
 }
 
 /// The rows as they would be.
@@ -143,34 +143,38 @@ impl Staged {
         Ok(())
     }
 
-    /// Writes a document. Gives its version, and what to publish.
+    /// Makes a write of the commit. Gives the version of its document.
     pub fn write(
         &mut self,
         old: &Collections,
-        commit: &Commit,
-        receipt: &Receipt,
-        index: usize,
-    ) -> Result<(u64, Option<(TopicName, NewEvent)>), CommitError> {
-        let write = &commit.documents[index];
-        let mut state = match self.state(old, &write.collection) {
+        written: Written<'_>,
+        bytes: &mut ResultBytes,
+    ) -> Result<u64, CommitError> {
+        let write = &written.commit.documents[written.index];
+        let state = match self.state(old, &write.collection) {
             Some(state) => state,
-            None => self.make(&write.collection, owned_by(&write.owner)),
+            None => {
+                let state = self.make(&write.collection, owned_by(&write.owner));
+                self.states.insert(write.collection.clone(), Some(state.clone()));
+                state
+            }
         };
-        let rows = Over(old, &self.rows);
-        let slot = collection::look_up(&rows, &state, &write.key)
-            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        let outcome =
-            collection::outcome(&rows, &state, Written { commit, index, receipt }, slot.document.as_ref())?;
-        let after: Option<Document> = match outcome {
-            Outcome::Left(version) => return Ok((version, None)),
-            Outcome::Gone => None,
-            Outcome::Put(new) => Some(new),
-        };
-        let change = collection::replace(&mut state, slot, after.as_ref());
-        let told = change.as_ref().and_then(|_| collection::change_event(&state, write, after.as_ref()));
-        self.rows.extend(change.iter().flat_map(|change| change.rows()));
-        self.states.insert(write.collection.clone(), Some(state));
-        Ok((after.map_or(0, |new| new.version), told))
+        let rows = &Over(old, &self.rows);
+        self.drafts.write(Base { rows, state: &state, bytes }, written)
+    }
+
+    /// Puts what all writes have made into the rows. Gives what to publish.
+    pub fn settle(&mut self, old: &Collections, commit: &Commit) -> Vec<(TopicName, NewEvent)> {
+        let (drafted, told) = std::mem::take(&mut self.drafts).finish();
+        for Drafted { write, slot, document } in drafted {
+            let write = &commit.documents[write];
+            let Some(mut state) = self.state(old, &write.collection) else { continue };
+            if let Some(change) = collection::replace(&mut state, slot, document.as_ref()) {
+                self.rows.extend(change.rows());
+            }
+            self.states.insert(write.collection.clone(), Some(state));
+        }
+        told
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::collections::Staged;
 use super::state::{At, State, Topic};
+use crate::collection::Written;
 use crate::commit::{
-    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
+    Append, Appended, Commit, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt, ResultBytes,
 };
 use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
@@ -60,20 +61,23 @@ impl Stage {
         for change in &commit.config {
             stage.configure(state, change.clone())?;
         }
+        let mut bytes = ResultBytes::new(state.result_bytes);
         for (index, append) in commit.events.iter().enumerate() {
+            bytes.count(append.event.size())?;
             durability = durability.max(stage.append(state, index, append.clone())?);
         }
         for index in 0..commit.documents.len() {
-            let (version, told) =
-                stage.collections.write(&state.collections, &commit, &stage.receipt, index)?;
+            let written = Written { commit: &commit, index, receipt: &stage.receipt };
+            let version = stage.collections.write(&state.collections, written, &mut bytes)?;
             stage.receipt.versions.push(version);
-            if let Some((topic, event)) = told {
-                stage.tell(state, topic, event)?;
-            }
+        }
+        for (topic, event) in stage.collections.settle(&state.collections, &commit) {
+            stage.tell(state, topic, event)?;
         }
         // What changefeeds tell is nobody's answer.
         stage.receipt.events.truncate(commit.events.len());
         for cursor in commit.cursors {
+            bytes.count(cursor.size())?;
             durability = durability.max(stage.move_cursor(state, cursor)?);
         }
         stage.receipt.durability = durability;

@@ -7,7 +7,7 @@ use prombus_core::*;
 use prombus_engine::Store;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -49,6 +49,8 @@ pub struct Switch {
     /// Whether the end of the hub is the end of the store.
     closes: bool,
     closed: AtomicBool,
+    /// How many commits made too much.
+    too_large: AtomicUsize,
     /// Whether documents cannot be read.
     pub is_unreadable: AtomicBool,
     /// What is committed each time that events are read, and the clock that goes on with it.
@@ -67,6 +69,7 @@ impl Switch {
             holes: Mutex::default(),
             closes,
             closed: AtomicBool::new(false),
+            too_large: AtomicUsize::new(0),
             is_unreadable: AtomicBool::new(false),
             feed: tokio::sync::Mutex::new(None),
         })
@@ -91,6 +94,11 @@ impl Switch {
     /// How many commits are still to be refused.
     pub fn refusals_left(&self) -> usize {
         self.refusal.lock().as_ref().map_or(0, |refusal| refusal.times)
+    }
+
+    /// How many commits made too much for the store.
+    pub fn too_large(&self) -> usize {
+        self.too_large.load(Ordering::SeqCst)
     }
 
     /// From here on these commits wait.
@@ -170,7 +178,13 @@ impl EventLog for Switch {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
         match self.refused(&commit) {
-            None => log.commit(commit).await,
+            None => {
+                let answer = log.commit(commit).await;
+                if matches!(answer, Err(CommitError::TooLarge { .. })) {
+                    self.too_large.fetch_add(1, Ordering::SeqCst);
+                }
+                answer
+            }
             Some((error, happens)) => {
                 if happens {
                     log.commit(commit).await?;
