@@ -92,6 +92,45 @@ impl Commit {
     }
 }
 
+/// What a commit may make, unless a store is told otherwise.
+pub const DEFAULT_RESULT_BYTES: usize = 64 << 20;
+/// The least that a store can be told: the largest document, what its changefeed tells of it and what a commit with
+/// an id remembers have to fit.
+pub const MIN_RESULT_BYTES: usize = 16 << 20;
+/// The most that a store can be told.
+pub const MAX_RESULT_BYTES: usize = 512 << 20;
+/// Whatever is made counts as at least so much, because that is about what a store keeps beside it.
+const LEAST_COUNTED: usize = 64;
+
+/// Counts what a commit makes while it is staged, so that a small request cannot make a store write or hold without
+/// bound: its events and those of changefeeds, cursors, and each document as large as it ever was in the commit.
+#[derive(Debug, Clone, Copy)]
+pub struct ResultBytes {
+    counted: usize,
+    limit: usize,
+}
+
+impl ResultBytes {
+    /// Nothing was made yet, of at most `limit`.
+    pub fn new(limit: usize) -> Self {
+        Self { counted: 0, limit }
+    }
+
+    /// Counts one thing that is made.
+    pub fn count(&mut self, bytes: usize) -> Result<(), CommitError> {
+        self.count_more(bytes.saturating_add(LEAST_COUNTED))
+    }
+
+    /// Counts by how much a thing that was counted before has grown.
+    pub fn count_more(&mut self, bytes: usize) -> Result<(), CommitError> {
+        self.counted = self.counted.saturating_add(bytes);
+        match self.counted > self.limit {
+            true => Err(CommitError::TooLarge { bytes: self.counted, limit: self.limit }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// One event to append.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
@@ -218,6 +257,14 @@ pub struct CursorMove {
     pub epoch: Epoch,
     /// Where it goes; `None` removes it.
     pub to: Option<CursorTarget>,
+}
+
+impl CursorMove {
+    /// The size that limits go by, about.
+    pub fn size(&self) -> usize {
+        let detail = self.to.as_ref().map_or(0, |to| to.detail.len());
+        self.key.topic.as_str().len() + self.key.reader.len() + detail
+    }
 }
 
 /// The content of a cursor.

@@ -1,5 +1,6 @@
 //! Documents, and what a write makes of one: pure functions that every store shares.
 
+use crate::body::{Body, text_bytes};
 use crate::collection::{FieldPath, Owner};
 use crate::fields::{Field, Fields};
 use crate::json::{self, Json};
@@ -152,7 +153,8 @@ impl DocumentWrite {
     pub fn size(&self) -> usize {
         let content = match &self.op {
             WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
-            WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt(_) => 0,
+            WriteOp::Update { set, inc } => text_bytes(set) + text_bytes(inc),
+            WriteOp::Delete | WriteOp::Receipt(_) => 0,
         };
         self.collection.len() + self.key.len() + content
     }
@@ -169,14 +171,15 @@ pub enum Versioning {
     Newer(i64),
 }
 
-/// What a write does. A store logs its result and not the operation, so that replay cannot count twice.
+/// What a write does. A store logs its result and not the operation, so that replay cannot count twice; of several
+/// writes of a commit to one document, only the last result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WriteOp {
     /// Replaces the document. The text is taken as it is: see [`normal`].
     Set(Json),
     /// Merges into it (RFC 7396).
     Merge(Json),
-    /// Adds to numbers in it; fields that are absent count as 0.
+    /// Adds to numbers in it; fields that are absent count as 0. A sum of integers that leaves 64 bits is refused.
     Inc(Json),
     /// Sets some fields, leaving the others, and adds to numbers.
     Update {
@@ -201,6 +204,9 @@ pub enum WriteError {
     /// Only numbers can be added.
     #[error("field {0:?} is not a number, or the sum does not fit one")]
     NotANumber(String),
+    /// Integers are added exactly, or not at all.
+    #[error("field {0:?} would leave the 64-bit integers; add a double (such as 1.0) where rounding is fine")]
+    SumOutOfRange(String),
     /// A number that neither 64 bits nor a double can hold.
     #[error("a number in it is neither a 64-bit integer nor a double")]
     NumberOutOfRange,
@@ -270,68 +276,8 @@ pub fn normalize(value: &mut Value) {
 
 /// The document's body after `op`, or `None` where that removes it.
 pub fn apply(before: Option<&Json>, op: &WriteOp) -> Result<Option<Json>, WriteError> {
-    let object = |json: &Json| match json.to_value() {
-        Ok(Value::Object(map)) => Ok(map),
-        _ => Err(WriteError::NotAnObject),
-    };
-    let old = || before.map_or(Ok(Map::new()), object);
-    let new = match op {
-        WriteOp::Delete => return Ok(None),
-        WriteOp::Set(body) if body.as_bytes().first() == Some(&b'{') => return Ok(Some(body.clone())),
-        // Only a store knows what a commit has done.
-        WriteOp::Set(_) | WriteOp::Receipt(_) => return Err(WriteError::NotAnObject),
-        WriteOp::Merge(patch) => merged(old()?, object(patch)?),
-        WriteOp::Inc(amounts) => incremented(old()?, &object(amounts)?)?,
-        WriteOp::Update { set, inc } => {
-            let mut fields = incremented(old()?, inc)?;
-            fields.extend(set.iter().map(|(name, value)| (name.clone(), value.clone())));
-            fields
-        }
-    };
-    Ok(Some(Json::from_value(&Value::Object(new))))
-}
-
-fn merged(mut target: Map<String, Value>, patch: Map<String, Value>) -> Map<String, Value> {
-    for (field, change) in patch {
-        match change {
-            Value::Null => {
-                target.remove(&field);
-            }
-            Value::Object(inner) => {
-                let old = match target.remove(&field) {
-                    Some(Value::Object(old)) => old,
-                    _ => Map::new(),
-                };
-                target.insert(field, Value::Object(merged(old, inner)));
-            }
-            other => {
-                target.insert(field, other);
-            }
-        }
-    }
-    target
-}
-
-fn incremented(
-    mut target: Map<String, Value>,
-    amounts: &Map<String, Value>,
-) -> Result<Map<String, Value>, WriteError> {
-    for (field, amount) in amounts {
-        let sum = sum(target.get(field).unwrap_or(&Value::from(0)), amount);
-        let sum = sum.ok_or_else(|| WriteError::NotANumber(field.clone()))?;
-        target.insert(field.clone(), Value::Number(sum));
-    }
-    Ok(target)
-}
-
-/// Integers stay integers as long as the sum fits; anything else is a finite double.
-fn sum(a: &Value, b: &Value) -> Option<Number> {
-    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64())
-        && let Some(sum) = a.checked_add(b)
-    {
-        return Some(sum.into());
-    }
-    Number::from_f64(a.as_f64()? + b.as_f64()?)
+    let body = Body::change(before.cloned().map(Body::from), op)?;
+    Ok(body.map(|body| body.to_json()))
 }
 
 #[cfg(test)]

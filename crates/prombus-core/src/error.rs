@@ -118,10 +118,12 @@ pub enum CommitError {
         /// The version that it has; 0 where it does not exist.
         actual: u64,
     },
-    /// The commit is larger than the store takes in one piece.
-    #[error("the commit takes {bytes} bytes, more than the {limit} that fit into one")]
+    /// The commit makes more than the store takes in one piece: see [`ResultBytes`](crate::ResultBytes).
+    #[error(
+        "what the commit makes was counted up to {bytes} bytes, more than limits.result_bytes = {limit}; do less in one commit"
+    )]
     TooLarge {
-        /// Its size.
+        /// What was counted when it was refused.
         bytes: usize,
         /// What is possible.
         limit: usize,

@@ -45,6 +45,12 @@ impl Json {
         Self(Bytes::from(value.to_string()))
     }
 
+    /// The text of an object with these fields.
+    pub fn from_object(fields: &serde_json::Map<String, serde_json::Value>) -> Self {
+        // Names are texts, so there is nothing that could not be written.
+        Self(Bytes::from(serde_json::to_vec(fields).unwrap_or_default()))
+    }
+
     /// Text that was a `Json` when it was stored. The caller vouches for it (a checksum covers it).
     pub fn from_stored(text: Bytes) -> Self {
         Self(text)

@@ -4,6 +4,7 @@
 //! commits through [`EventLog`] and shows documents through [`Documents`]; the [`memory`] adapter is the
 //! smallest store that keeps every promise of the ports, and the model that other stores are tested against.
 
+mod body;
 pub mod clock;
 pub mod collection;
 pub mod commit;
@@ -25,7 +26,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
-    Layout, Placement, Receipt,
+    Layout, Placement, Receipt, ResultBytes,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};

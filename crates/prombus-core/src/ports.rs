@@ -34,6 +34,10 @@ pub trait EventLog: Send + Sync {
     /// - A change of a document in a collection with a changefeed is told in the changefeed's topic, placed by its key as
     ///   the topic is now. A topic that does not exist is [`CommitError::ChangefeedsNotFound`], which names all of them.
     /// - What it comes to is within its [`CommitLimits`](crate::CommitLimits).
+    /// - Several writes to one document are one change of it: versions count each of them, and a changefeed tells of
+    ///   each, but only what the last one leaves is stored.
+    /// - What it makes is counted by [`ResultBytes`](crate::ResultBytes); beyond the limit of the store it is
+    ///   [`CommitError::TooLarge`].
     /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read through this
     ///   store sees it. It becomes visible as a whole, and after every commit with lower offsets in its partitions.
     /// - Dropping the future does not take the commit back: it may still happen.

@@ -226,7 +226,11 @@ fn object(name: &str, raw: &RawValue, body: &Bytes) -> Result<Json, String> {
     {
         return Err(bad(&document::WriteError::Reserved((*reserved).to_owned())));
     }
-    let fields = document::normal(value).map_err(|error| bad(&error))?;
+    let fields = match value {
+        // An integer that is too great for a document is still added as one, or refused.
+        Value::Object(amounts) if name == "inc" => amounts,
+        value => document::normal(value).map_err(|error| bad(&error))?,
+    };
     if name == "inc"
         && let Some((field, _)) = fields.iter().find(|(_, amount)| !amount.is_number())
     {

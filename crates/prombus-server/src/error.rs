@@ -287,7 +287,9 @@ impl From<CommitError> for ApiError {
             CommitError::NotOwner { collection, owner } => {
                 Self::new(ErrorCode::NotOwner, message).with("collection", collection).with("owner", owner)
             }
-            CommitError::TooLarge { limit, .. } => Self::too_large(message).with("limit", limit),
+            CommitError::TooLarge { bytes, limit } => {
+                Self::too_large(message).with("counted", bytes).with("limit", limit)
+            }
             CommitError::DiskFull => Self::new(ErrorCode::DiskFull, message),
             CommitError::TopicExists(_)
             | CommitError::TopicChanged(_)

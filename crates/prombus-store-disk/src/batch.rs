@@ -5,12 +5,15 @@
 //! to flushed data can be told from the torn tail that an ordinary power cut leaves.
 
 use crate::position::Pos;
-use crate::record;
+use crate::record::{self, TooLong};
 
 /// The fixed part of a batch.
 pub const BATCH_HEAD: usize = 56;
 /// Batches start and end at multiples of this.
 pub const ALIGN: usize = 8;
+/// No batch is written that is longer. A part ends at 1 GiB or with the one batch that it has, so every place in it
+/// fits 32 bits. Early builds have written longer ones, which are read all the same.
+pub const MAX_BATCH: usize = 1 << 30;
 const MAGIC: [u8; 4] = *b"PBAT";
 
 /// The fixed part of a batch.
@@ -32,6 +35,13 @@ pub struct BatchHead {
     pub recorded_ts: u64,
 }
 
+impl BatchHead {
+    /// Where the batch ends; `None` where no part can be so long.
+    pub fn end(&self) -> Option<Pos> {
+        self.pos.plus(self.len as usize)
+    }
+}
+
 /// Makes room for the head of a batch.
 pub fn start(out: &mut Vec<u8>) {
     out.clear();
@@ -39,9 +49,10 @@ pub fn start(out: &mut Vec<u8>) {
 }
 
 /// Completes the batch in `out`: padding, head and checksum. Its `len` is set here.
-pub fn finish(out: &mut Vec<u8>, mut head: BatchHead) -> BatchHead {
+pub fn finish(out: &mut Vec<u8>, mut head: BatchHead) -> Result<BatchHead, TooLong> {
     out.resize(out.len().next_multiple_of(ALIGN), 0);
-    head.len = out.len() as u32;
+    let too_long = TooLong { bytes: out.len(), limit: MAX_BATCH };
+    head.len = u32::try_from(out.len()).ok().filter(|_| out.len() <= MAX_BATCH).ok_or(too_long)?;
     out[..4].copy_from_slice(&MAGIC);
     out[8..12].copy_from_slice(&head.len.to_le_bytes());
     out[12..16].copy_from_slice(&head.items.to_le_bytes());
@@ -52,7 +63,7 @@ pub fn finish(out: &mut Vec<u8>, mut head: BatchHead) -> BatchHead {
     out[48..56].copy_from_slice(&head.recorded_ts.to_le_bytes());
     let crc = checksum(out, head.items).unwrap_or_default();
     out[4..8].copy_from_slice(&crc.to_le_bytes());
-    head
+    Ok(head)
 }
 
 /// The checksum of a batch: over its head, and over length and checksum of each item, which covers the rest.
@@ -71,6 +82,7 @@ fn checksum(batch: &[u8], items: u32) -> Option<u32> {
 /// The batch at the start of `bytes`, which lies at `pos`: its head and items, if it is whole and belongs there.
 pub fn parse(bytes: &[u8], pos: Pos) -> Option<(BatchHead, &[u8])> {
     let head = head(bytes)?;
+    head.end()?;
     let batch = bytes.get(..head.len as usize)?;
     let crc = u32::from_le_bytes(batch[4..8].try_into().ok()?);
     if head.pos != pos || checksum(batch, head.items)? != crc {
@@ -112,12 +124,12 @@ mod tests {
         let mut out = Vec::new();
         start(&mut out);
         for content in [&b"items"[..], b"that do not end", b"at a multiple of eight"] {
-            record::write_item(&mut out, 7, |out| out.extend_from_slice(content));
+            record::write_item(&mut out, 7, |out| out.extend_from_slice(content)).unwrap();
         }
         let pos = Pos { part: 2, at: 64 };
         let head =
             BatchHead { len: 0, items: 3, pos, epoch: 4, flushed_to: pos, sequence: 9, recorded_ts: 10 };
-        let head = finish(&mut out, head);
+        let head = finish(&mut out, head).unwrap();
         (out, head)
     }
 

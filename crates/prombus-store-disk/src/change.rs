@@ -1,7 +1,7 @@
 //! How changes of the state lie in the journal and in checkpoints.
 
 use crate::position::{PartitionRef, Pos};
-use crate::record::write_item;
+use crate::record::{TooLong, text_len, write_item};
 use crate::view::{Change, Counters, IndexChange, Span};
 use bytes::Bytes;
 use prombus_core::collection::{CollectionConfig, IndexState, Progress};
@@ -27,8 +27,8 @@ const REVISED_DOCUMENT: u8 = 13;
 const TABLES: u8 = 14;
 const INDEX: u8 = 15;
 
-/// Appends a change as an item.
-pub fn write(out: &mut Vec<u8>, change: &Change) {
+/// Appends a change as an item. After an error, what is behind the last item means nothing.
+pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
     match change {
         Change::Topic(state) => write_item(out, TOPIC, |out| {
             number(out, u64::from(state.number.0));
@@ -79,7 +79,7 @@ pub fn write(out: &mut Vec<u8>, change: &Change) {
                 number(out, document.ts);
                 document.revision.into_iter().for_each(|revision| number(out, revision as u64));
                 text(out, document.body.as_bytes());
-            });
+            })
         }
         Change::DocumentGone(collection, key) => write_item(out, DOCUMENT_GONE, |out| {
             text(out, collection.as_bytes());
@@ -198,7 +198,7 @@ fn number(out: &mut Vec<u8>, number: u64) {
 }
 
 fn text(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(&text_len(text));
     out.extend_from_slice(text);
 }
 
@@ -310,7 +310,7 @@ mod tests {
         ];
         for change in changes {
             let mut out = Vec::new();
-            write(&mut out, &change);
+            write(&mut out, &change).unwrap();
             let (kind, content) = item(&out).unwrap();
             assert_eq!(parse(kind, content), Some(change));
         }

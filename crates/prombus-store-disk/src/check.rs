@@ -75,6 +75,7 @@ pub fn check_on(
     let mut check = Check::new(disk, dir, progress)?;
     check.files()?;
     check.journal()?;
+    check.advise();
     Ok(check.report)
 }
 
@@ -91,6 +92,10 @@ struct Check<'a> {
     total_bytes: u64,
     /// Files by folder, in order.
     names: Vec<PathBuf>,
+    /// Whether nothing is wrong with the journal so far.
+    is_whole: bool,
+    /// What is wrong with files that can be made anew, as long as it is.
+    remakeable: Vec<Problem>,
     report: Report,
 }
 
@@ -112,11 +117,40 @@ impl<'a> Check<'a> {
             }
         }
         let checkpoints = checkpoint::list(disk, dir).map_err(at_file(dir))?.into();
-        Ok(Self { disk, dir, checkpoints, progress, total_bytes, names, report: Report::default() })
+        let (is_whole, remakeable, report) = (true, Vec::new(), Report::default());
+        Ok(Self { disk, dir, checkpoints, progress, total_bytes, names, is_whole, remakeable, report })
     }
 
     fn problem(&mut self, file: &Path, at: u64, what: impl Into<String>) {
         self.report.problems.push(Problem { file: file.to_owned(), at, what: what.into() });
+    }
+
+    /// Something of the journal is not what was written, or is missing.
+    fn damage(&mut self, file: &Path, at: u64, what: impl Into<String>) {
+        self.is_whole = false;
+        self.problem(file, at, what);
+    }
+
+    /// Something is wrong with a file that can be made anew; what to do about it is known at the end.
+    fn remakeable(&mut self, file: &Path, at: u64, what: impl Into<String>) {
+        self.remakeable.push(Problem { file: file.to_owned(), at, what: what.into() });
+    }
+
+    /// Says what to do about files that can be made anew. Where something is wrong with the journal, they may be all
+    /// that is left of what it held, and without them the folder might not open at all.
+    fn advise(&mut self) {
+        for problem in std::mem::take(&mut self.remakeable) {
+            let is_index = problem.file.extension().is_some_and(|ext| ext == "index");
+            let advice = match (self.is_whole, is_index) {
+                (true, true) => "the journal is whole: move this file away, and the next open makes it anew",
+                (true, false) => {
+                    "the journal is whole: move the folder `state` away, and the next open makes it anew"
+                }
+                (false, _) => "leave it where it is, because the journal is not whole: restore a backup",
+            };
+            let what = format!("{}; {advice}", problem.what);
+            self.report.problems.push(Problem { what, ..problem });
+        }
     }
 
     fn count(&mut self, bytes: u64) {
@@ -152,18 +186,18 @@ impl<'a> Check<'a> {
 
     /// Every page of a file; whether all are good.
     fn pages(&mut self, path: &Path, file: Arc<dyn DiskFile>) -> bool {
-        let before = self.report.problems.len();
+        let before = self.remakeable.len();
         match PagedFile::open(file) {
-            Err(error) => self.problem(path, 0, error.to_string()),
+            Err(error) => self.remakeable(path, 0, error.to_string()),
             Ok((paged, _)) => {
                 for page in 0..paged.pages() {
                     if let Err(error) = paged.verify(page) {
-                        self.problem(path, page * crate::paged::PAGE as u64, error.to_string());
+                        self.remakeable(path, page * crate::paged::PAGE as u64, error.to_string());
                     }
                 }
             }
         }
-        self.report.problems.len() == before
+        self.remakeable.len() == before
     }
 
     /// The order of a table's rows, its index and its filter.
@@ -175,8 +209,8 @@ impl<'a> Check<'a> {
         let verified = Table::open(self.disk, self.dir, number).and_then(|table| table.verify());
         match verified {
             Ok(Ok(())) => {}
-            Ok(Err(what)) => self.problem(path, 0, what),
-            Err(error) => self.problem(path, 0, error.to_string()),
+            Ok(Err(what)) => self.remakeable(path, 0, what),
+            Err(error) => self.remakeable(path, 0, error.to_string()),
         }
     }
 
@@ -190,7 +224,7 @@ impl<'a> Check<'a> {
                 Ok(table) => tables.push(Arc::new(table)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let what = format!("it is missing, and the checkpoint of {pos:?} needs it");
-                    self.problem(&rows::path(self.dir, *number), 0, what);
+                    self.remakeable(&rows::path(self.dir, *number), 0, what);
                     return None;
                 }
                 Err(_) => return None,
@@ -223,18 +257,26 @@ impl<'a> Check<'a> {
             let file = match self.disk.open_to_read(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.problem(&path, 0, "it is missing");
+                    self.damage(&path, 0, "it is missing");
                     whole = false;
                     continue;
                 }
                 Err(error) => return Err(at_file(&path)(error)),
             };
-            let bytes = PartBytes::read(&*file, number).map_err(at_file(&path))?;
+            let bytes = match PartBytes::read(&*file, number) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.damage(&path, 0, error.to_string());
+                    whole = false;
+                    continue;
+                }
+                Err(error) => return Err(at_file(&path)(error)),
+            };
             match bytes.head() {
-                None => self.problem(&path, 0, "it does not start like this part of the journal"),
+                None => self.damage(&path, 0, "it does not start like this part of the journal"),
                 // That the part before this one ended there was seen when it was read, unless there is none.
                 Some(head) if number == 1 && head.prev_end != Pos::default() => {
-                    self.problem(&path, 0, "it is the first part, and says that there was one before it");
+                    self.damage(&path, 0, "it is the first part, and says that there was one before it");
                 }
                 Some(_) => {}
             }
@@ -249,7 +291,7 @@ impl<'a> Check<'a> {
         }
         if whole {
             for pos in std::mem::take(&mut self.checkpoints) {
-                self.problem(&checkpoint::path(self.dir, pos), 0, "the journal ends before its place");
+                self.damage(&checkpoint::path(self.dir, pos), 0, "the journal ends before its place");
             }
         }
         Ok(())
@@ -282,7 +324,7 @@ impl<'a> Check<'a> {
                 if good && let Err(bad) = replay.take(&batch, &mut index) {
                     match bad {
                         BadBatch::Item(at) => {
-                            self.problem(path, u64::from(at), "an item of a good batch cannot be read");
+                            self.damage(path, u64::from(at), "an item of a good batch cannot be read");
                         }
                         BadBatch::Rows(error) => {
                             let what = format!("what it changes cannot be read: {error}");
@@ -292,7 +334,7 @@ impl<'a> Check<'a> {
                     good = false;
                 }
                 self.report.events += (index.len() - before) as u64;
-                at = batch.head.pos.at + batch.head.len;
+                at = batch.end;
             }
             let witness = match bytes.tail(at, next) {
                 Tail::Clean => break,
@@ -309,11 +351,11 @@ impl<'a> Check<'a> {
             };
             good = false;
             let Some(next_good) = bytes.next_good(at) else {
-                self.problem(path, u64::from(at), witness.to_string());
+                self.damage(path, u64::from(at), witness.to_string());
                 break;
             };
             let what = format!("a batch is damaged; the next good one is at byte {next_good}");
-            self.problem(path, u64::from(at), what);
+            self.damage(path, u64::from(at), what);
             at = next_good;
         }
         if good && whole {
@@ -329,7 +371,7 @@ impl<'a> Check<'a> {
                 replay.view.end = pos;
                 self.checkpoint(pos, &replay.view);
             } else {
-                self.problem(
+                self.damage(
                     &checkpoint::path(self.dir, place),
                     0,
                     "no batch of the journal starts at its place",
@@ -344,7 +386,7 @@ impl<'a> Check<'a> {
         let file = match self.disk.open_to_read(&path) {
             Ok(_) if is_last => {
                 let missing = part_path(self.dir, number + 1);
-                return self.problem(&missing, 0, "it is missing: an index of the part before it is there");
+                return self.damage(&missing, 0, "it is missing: an index of the part before it is there");
             }
             Ok(file) => file,
             // One that is not there yet is made at the next open.
@@ -352,12 +394,12 @@ impl<'a> Check<'a> {
         };
         let same = Sidecar::open(file, number).and_then(|sidecar| same_index(&sidecar, index, part_end));
         match same {
-            Ok(true) => {}
-            Ok(false) => self.problem(
-                &path,
-                0,
-                "it does not say what the part holds; move it away and it is made anew",
-            ),
+            Ok(SameIndex::Yes) => {}
+            Ok(SameIndex::No) => self.remakeable(&path, 0, "it does not say what the part holds"),
+            Ok(SameIndex::EndsAt(end)) => {
+                let what = format!("it ends here, and its index says that it was written up to byte {end}");
+                self.damage(&part_path(self.dir, number), u64::from(part_end), what);
+            }
             // A damaged page was told already.
             Err(_) => {}
         }
@@ -368,9 +410,8 @@ impl<'a> Check<'a> {
         // Damaged pages were told already.
         let Some(stored) = self.stored(pos) else { return };
         if let Ok(false) = is_same(&stored, view) {
-            let what =
-                "it does not hold what the journal gives; move the folder `state` away and it is made anew";
-            self.problem(&checkpoint::path(self.dir, pos), 0, what);
+            let what = "it does not hold what the journal gives";
+            self.remakeable(&checkpoint::path(self.dir, pos), 0, what);
         }
     }
 }
@@ -384,22 +425,33 @@ struct Applied<'a> {
     next: Option<PartHead>,
 }
 
-fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<bool> {
-    if sidecar.part_end != part_end || sidecar.all_entries()? != [index.id_entries(), index.key_entries()] {
-        return Ok(false);
+/// Whether an index says what its part holds.
+enum SameIndex {
+    Yes,
+    No,
+    /// It says that the part was written further than it goes.
+    EndsAt(u32),
+}
+
+fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<SameIndex> {
+    if sidecar.part_end > part_end {
+        return Ok(SameIndex::EndsAt(sidecar.part_end));
+    }
+    if sidecar.part_end < part_end || sidecar.all_entries()? != [index.id_entries(), index.key_entries()] {
+        return Ok(SameIndex::No);
     }
     let runs = index.runs.iter().filter(|run| !run.ats.is_empty());
     if runs.clone().count() != sidecar.runs().count() {
-        return Ok(false);
+        return Ok(SameIndex::No);
     }
     for run in runs {
-        let Some(sealed) = sidecar.run(run.partition) else { return Ok(false) };
+        let Some(sealed) = sidecar.run(run.partition) else { return Ok(SameIndex::No) };
         let same = sealed.first == run.first
             && Some(sealed.max_ts) == run.max_ts.last().copied()
             && sidecar.places(&sealed, 0, sealed.count)? == run.ats;
         if !same {
-            return Ok(false);
+            return Ok(SameIndex::No);
         }
     }
-    Ok(true)
+    Ok(SameIndex::Yes)
 }

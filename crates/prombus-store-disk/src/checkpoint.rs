@@ -69,7 +69,7 @@ pub fn write(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> io::Result
     let mut item = Vec::new();
     for change in [Change::Tables(tables.clone())].into_iter().chain(view.changes(*epoch)) {
         item.clear();
-        change::write(&mut item, &change);
+        change::write(&mut item, &change)?;
         out.write(&item)?;
     }
     let mut header = Vec::new();

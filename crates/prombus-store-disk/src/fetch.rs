@@ -1,7 +1,7 @@
 //! Reading events whose places are known: neighbours in one read, loners one by one.
 
 use crate::disk::DiskFile;
-use crate::part::{MAX_ITEM, Part};
+use crate::part::Part;
 use crate::position::PartitionRef;
 use crate::record;
 use bytes::Bytes;
@@ -57,7 +57,7 @@ impl Fetch<'_> {
     fn event(&self, bytes: &Bytes, start: u32, place: u32, offset: u64) -> io::Result<Event> {
         let damaged = || self.part.damaged(place);
         let rest = bytes.slice((place - start) as usize..);
-        let len = record::item_len(&rest).filter(|len| *len <= MAX_ITEM).ok_or_else(damaged)?;
+        let len = record::item_len(&rest).filter(|len| *len <= record::MAX_ITEM).ok_or_else(damaged)?;
         let item = if len <= rest.len() { rest.slice(..len) } else { self.part.item(place)? };
         if record::item(&item).is_none() {
             return Err(damaged());

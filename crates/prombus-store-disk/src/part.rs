@@ -18,8 +18,6 @@ const MAGIC: [u8; 8] = *b"PROMBUSJ";
 const VERSION: u32 = 1;
 /// How much is read for an event whose length is not known yet.
 const GUESS: usize = 1024;
-/// No item is longer: a longer length is damage, and not worth the memory.
-pub const MAX_ITEM: usize = 64 << 20;
 
 /// What stands at the start of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +226,7 @@ impl Part {
         let mut bytes = vec![0; GUESS];
         let got = self.file.read_at(&mut bytes, u64::from(at))?;
         let len = record::item_len(&bytes[..got]).ok_or_else(|| self.damaged(at))?;
-        if len > MAX_ITEM {
+        if len > record::MAX_ITEM {
             return Err(self.damaged(at));
         }
         if len > got {

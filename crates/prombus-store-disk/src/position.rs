@@ -12,6 +12,12 @@ pub struct Pos {
 }
 
 impl Pos {
+    /// The place so many bytes behind it; `None` where a part cannot be so long.
+    pub fn plus(self, bytes: usize) -> Option<Self> {
+        let at = self.at.checked_add(u32::try_from(bytes).ok()?)?;
+        Some(Self { at, ..self })
+    }
+
     /// One number for both, in the same order.
     pub fn pack(self) -> u64 {
         u64::from(self.part) << 32 | u64::from(self.at)
@@ -36,4 +42,20 @@ pub struct PartitionRef {
     pub topic: u32,
     /// The partition.
     pub partition: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_end_where_a_part_does() {
+        let last = Pos { part: 7, at: u32::MAX };
+        assert_eq!(Pos { part: 7, at: u32::MAX - 8 }.plus(8), Some(last));
+        assert_eq!(last.plus(0), Some(last));
+        assert_eq!(last.plus(1), None);
+        assert_eq!(Pos { part: 7, at: 64 }.plus(u32::MAX as usize), None);
+        assert_eq!(Pos { part: 7, at: 0 }.plus(1 << 32), None);
+        assert_eq!(Pos::unpack(last.pack()), last);
+    }
 }

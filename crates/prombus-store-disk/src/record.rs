@@ -7,7 +7,8 @@
 use crate::position::PartitionRef;
 use bytes::Bytes;
 use bytestring::ByteString;
-use prombus_core::{Event, Json, NewEvent, Offset, Partition, TopicName};
+use prombus_core::{CommitError, Event, Json, NewEvent, Offset, Partition, TopicName};
+use std::io;
 use uuid::Uuid;
 
 /// Length, checksum and kind: what every item starts with.
@@ -16,6 +17,8 @@ pub const ITEM_HEAD: usize = 9;
 pub const EVENT: u8 = 1;
 /// The fixed part of an event.
 pub const EVENT_HEAD: usize = 64;
+/// No item is longer: none is written, and a longer length is damage, and not worth the memory.
+pub const MAX_ITEM: usize = 64 << 20;
 
 const HAS_KEY: u8 = 1;
 const HUB_ID: u8 = 2;
@@ -41,20 +44,50 @@ pub struct EventHead {
     pub recorded_ts: u64,
 }
 
-/// Appends an item of `kind` whose content `fill` writes.
-pub fn write_item(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+/// Something is longer than the journal can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("something of {bytes} bytes is longer than the {limit} that the journal takes in one piece")]
+pub struct TooLong {
+    /// Its length.
+    pub bytes: usize,
+    /// What is possible.
+    pub limit: usize,
+}
+
+impl From<TooLong> for CommitError {
+    fn from(TooLong { bytes, limit }: TooLong) -> Self {
+        Self::TooLarge { bytes, limit }
+    }
+}
+
+impl From<TooLong> for io::Error {
+    fn from(error: TooLong) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+/// The length of a text in an item. One that does not fit is in an item that is refused as a whole.
+pub fn text_len(text: &[u8]) -> [u8; 4] {
+    u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// Appends an item of `kind` whose content `fill` writes. After an error, what is behind the last item means nothing.
+pub fn write_item(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Result<(), TooLong> {
     let start = out.len();
     out.extend_from_slice(&[0; 8]);
     out.push(kind);
     fill(out);
-    let len = (out.len() - start) as u32;
+    let bytes = out.len() - start;
+    let too_long = TooLong { bytes, limit: MAX_ITEM };
+    let len = u32::try_from(bytes).ok().filter(|_| bytes <= MAX_ITEM).ok_or(too_long)?;
     let crc = crc32fast::hash(&out[start + 8..]);
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    Ok(())
 }
 
-/// Appends an event.
-pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) {
+/// Appends an event. After an error, what is behind the last item means nothing.
+pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) -> Result<(), TooLong> {
     let extras = [
         (HAS_SID, &event.sid),
         (HAS_HEADERS, &event.headers),
@@ -71,13 +104,15 @@ pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) {
         }
     }
     let key = event.key.as_deref().unwrap_or_default();
+    let too_long = |_| TooLong { bytes: key.len(), limit: usize::from(u16::MAX) };
+    let key_len = u16::try_from(key.len()).map_err(too_long)?;
     write_item(out, EVENT, |out| {
         let mut fixed = [0u8; EVENT_HEAD - ITEM_HEAD];
         fixed[0] = flags;
-        fixed[1..3].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        fixed[1..3].copy_from_slice(&key_len.to_le_bytes());
         fixed[3..7].copy_from_slice(&head.partition.topic.to_le_bytes());
         fixed[7..11].copy_from_slice(&head.partition.partition.to_le_bytes());
-        fixed[11..15].copy_from_slice(&(event.payload.len() as u32).to_le_bytes());
+        fixed[11..15].copy_from_slice(&text_len(event.payload.as_bytes()));
         fixed[15..23].copy_from_slice(&head.offset.to_le_bytes());
         fixed[23..31].copy_from_slice(&head.ts.to_le_bytes());
         fixed[31..39].copy_from_slice(&head.recorded_ts.to_le_bytes());
@@ -85,7 +120,7 @@ pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) {
         out.extend_from_slice(&fixed);
         for (_, extra) in &extras {
             if let Some(extra) = extra {
-                out.extend_from_slice(&(extra.len() as u32).to_le_bytes());
+                out.extend_from_slice(&text_len(extra.as_bytes()));
             }
         }
         out.extend_from_slice(key.as_bytes());
@@ -95,7 +130,7 @@ pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) {
             }
         }
         out.extend_from_slice(event.payload.as_bytes());
-    });
+    })
 }
 
 /// The length that an item claims to have; at least its head.
@@ -224,12 +259,26 @@ mod tests {
         (head, event)
     }
 
+    #[test]
+    fn what_the_journal_cannot_say_is_refused() {
+        let (head, mut new) = sample(0, Some("k".repeat(usize::from(u16::MAX))));
+        write_event(&mut Vec::new(), &head, &new).unwrap();
+        new.key = Some("k".repeat(usize::from(u16::MAX) + 1).into());
+        let refused = write_event(&mut Vec::new(), &head, &new).unwrap_err();
+        assert_eq!(refused, TooLong { bytes: 1 << 16, limit: usize::from(u16::MAX) });
+        let mut out = Vec::new();
+        write_item(&mut out, EVENT, |out| out.resize(MAX_ITEM, 0)).unwrap();
+        assert_eq!(item_len(&out), Some(MAX_ITEM));
+        let refused = write_item(&mut Vec::new(), EVENT, |out| out.resize(MAX_ITEM + 1, 0));
+        assert_eq!(refused, Err(TooLong { bytes: MAX_ITEM + 1, limit: MAX_ITEM }));
+    }
+
     proptest! {
         #[test]
         fn events_come_back_as_they_went(extras in 0u8..16, key in prop::option::of(".{0,40}")) {
             let (head, new) = sample(extras, key);
             let mut out = vec![1, 2, 3];
-            write_event(&mut out, &head, &new);
+            write_event(&mut out, &head, &new).unwrap();
             let bytes = Bytes::from(out).slice(3..);
             let (kind, _) = item(&bytes).unwrap();
             prop_assert_eq!(kind, EVENT);
@@ -245,7 +294,7 @@ mod tests {
         fn a_flipped_bit_is_found(bit in 0usize..8 * 100) {
             let (head, new) = sample(15, Some("key".into()));
             let mut out = Vec::new();
-            write_event(&mut out, &head, &new);
+            write_event(&mut out, &head, &new).unwrap();
             let bit = bit % (out.len() * 8);
             out[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(item(&out).is_none());

@@ -21,6 +21,9 @@ const FORMAT_TEXT: &str = "prombus data folder, format ";
 /// Format 2 has collections and tables; folders of format 1 become such when they are opened.
 const FORMAT: u32 = 2;
 
+/// What to do about a file that can be made anew, which is good advice only where the journal is whole.
+const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says what can be moved away and is made anew; otherwise restore the folder from a backup";
+
 /// Why a data folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -72,7 +75,7 @@ pub enum OpenError {
     },
     /// A file that can be made anew from the journal is not what was written.
     #[error(
-        "{} is damaged: {what}. It can be made anew from the journal: move it away and start again",
+        "{} is damaged: {what}. {REMAKE}",
         .file.display()
     )]
     DamagedView {
@@ -83,7 +86,7 @@ pub enum OpenError {
     },
     /// What the journal changes cannot be read, or a table is not what was written.
     #[error(
-        "{} is damaged: {what}. It can be made anew from the journal: move the folder `state` away and start again",
+        "{} is damaged: {what}. {REMAKE}",
         .file.display()
     )]
     DamagedState {
@@ -401,7 +404,10 @@ impl<'a> Recovery<'a> {
         let path = part_path(self.dir, number);
         let damaged =
             |at: u32, what: String| OpenError::Damaged { file: path.clone(), at: u64::from(at), what };
-        let bytes = PartBytes::read(file, number).map_err(at_file(&path))?;
+        let bytes = PartBytes::read(file, number).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => damaged(0, error.to_string()),
+            _ => at_file(&path)(error),
+        })?;
         let head = bytes.head().ok_or_else(|| no_head(&path))?;
         // Where the part before this one was read, that was seen already; its index may say otherwise.
         if head.prev_end != self.end {
@@ -422,7 +428,7 @@ impl<'a> Recovery<'a> {
             })?;
             self.put_rows_away();
             self.epoch = self.epoch.max(batch.head.epoch);
-            facts.end = batch.head.pos.at + batch.head.len;
+            facts.end = batch.end;
             facts.last_recorded_ts = batch.head.recorded_ts;
         }
         let from = self.replay.from;

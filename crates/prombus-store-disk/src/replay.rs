@@ -30,8 +30,10 @@ impl Replay {
     pub fn take(&mut self, batch: &Batch<'_>, index: &mut ActiveIndex) -> Result<(), BadBatch> {
         let applies = batch.head.pos >= self.from;
         let mut used = 0;
+        let items = Pos { at: batch.items_at, ..batch.head.pos };
         for _ in 0..batch.head.items {
-            let at = batch.items_at + used as u32;
+            // A batch ends within its part, and so do its items.
+            let at = items.plus(used).map_or(u32::MAX, |pos| pos.at);
             let bad = || BadBatch::Item(at);
             let rest = batch.items.get(used..).ok_or_else(bad)?;
             let (kind, content) = record::verified_item(rest).ok_or_else(bad)?;

@@ -3,6 +3,7 @@
 
 use crate::batch::{self, ALIGN, BatchHead};
 use crate::disk::{DiskFile, read_exact};
+use crate::paged::damaged;
 use crate::part::{PART_HEAD, PartHead};
 use crate::position::Pos;
 use std::fmt;
@@ -20,6 +21,8 @@ pub struct Batch<'a> {
     pub head: BatchHead,
     /// Where its items start in the part.
     pub items_at: u32,
+    /// Where it ends in the part.
+    pub end: u32,
     /// Its items, with the padding behind them.
     pub items: &'a [u8],
 }
@@ -58,7 +61,11 @@ impl fmt::Display for Witness {
 impl PartBytes {
     /// Reads the file of part `part`.
     pub fn read(file: &dyn DiskFile, part: u32) -> io::Result<Self> {
-        let mut bytes = vec![0; file.len()? as usize];
+        let len = file.len()?;
+        // Where the places end, so does what can be said of it: least of all that something may be cut off.
+        let fits = usize::try_from(len).ok().filter(|_| len <= u64::from(u32::MAX));
+        let too_long = || damaged(format!("it has {len} bytes, more than a part of the journal can have"));
+        let mut bytes = vec![0; fits.ok_or_else(too_long)?];
         read_exact(file, &mut bytes, 0)?;
         Ok(Self { part, bytes })
     }
@@ -97,9 +104,10 @@ impl PartBytes {
                 return None;
             }
             epoch = head.epoch;
-            let items_at = (at + batch::BATCH_HEAD) as u32;
-            at += head.len as usize;
-            Some(Batch { head, items_at, items })
+            let items_at = head.pos.plus(batch::BATCH_HEAD)?.at;
+            let end = head.end()?.at;
+            at = end as usize;
+            Some(Batch { head, items_at, end, items })
         })
     }
 
@@ -133,10 +141,11 @@ impl PartBytes {
     /// Where the next good batch after `at` starts.
     pub fn next_good(&self, at: u32) -> Option<u32> {
         let first = (at as usize + 1).next_multiple_of(ALIGN);
-        (first..self.bytes.len()).step_by(ALIGN).find(|at| self.batch_at(*at).is_some()).map(|at| at as u32)
+        (first..self.bytes.len()).step_by(ALIGN).find_map(|at| self.batch_at(at)).map(|(head, _)| head.pos.at)
     }
 
     fn batch_at(&self, at: usize) -> Option<(BatchHead, &[u8])> {
-        batch::parse(self.bytes.get(at..)?, Pos { part: self.part, at: at as u32 })
+        let pos = Pos { part: self.part, at: 0 }.plus(at)?;
+        batch::parse(self.bytes.get(at..)?, pos)
     }
 }

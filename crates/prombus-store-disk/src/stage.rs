@@ -2,23 +2,23 @@
 //! change is encoded and applied at once. A commit that fails is taken back as if it had never been.
 
 use crate::active::{ActiveIndex, Entry};
-use crate::batch::{self, BATCH_HEAD};
+use crate::batch::{self, BATCH_HEAD, MAX_BATCH};
 use crate::builder::Build;
 use crate::change;
 use crate::lookup::{By, key_hash};
 use crate::part::{Index, Part};
 use crate::position::PartitionRef;
-use crate::record::{self, EventHead};
+use crate::record::{self, EventHead, TooLong};
 use crate::shared::Shared;
 use crate::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{self, IndexStep, Outcome, Progress, Written};
+use prombus_core::collection::{self, Base, Drafted, Drafts, IndexStep, Progress, Written};
 use prombus_core::hashing::partition_of;
 use prombus_core::{
     Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
-    Durability, Event, IdMaker, Layout, NewEvent, Offset, Owner, Partition, Placement, ReadError, Receipt,
-    Sequence, TopicName, TopicNumber, TopicState,
+    Durability, Event, IdMaker, Layout, NewEvent, Offset, Partition, Placement, ReadError, Receipt,
+    ResultBytes, Sequence, TopicName, TopicNumber, TopicState,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -152,17 +152,22 @@ impl Stage {
         for change in &commit.config {
             self.configure(change, commit.limits)?;
         }
+        let mut bytes = ResultBytes::new(self.shared.options.result_bytes);
+        commit.events.iter().try_for_each(|append| bytes.count(append.event.size()))?;
         let (events, asked) = self.append_all(&commit.events, first_new_topic)?;
         durability = durability.max(asked);
         let versions = Vec::with_capacity(commit.documents.len());
         let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
-        let mut told = Vec::new();
+        let mut drafts = Drafts::default();
         for index in 0..commit.documents.len() {
-            let version = self.write(Written { commit, index, receipt: &receipt }, &mut told)?;
+            let written = Written { commit, index, receipt: &receipt };
+            let version = self.write(written, &mut drafts, &mut bytes)?;
             receipt.versions.push(version);
         }
+        let told = self.settle(drafts, commit)?;
         self.tell(told)?;
         for cursor in &commit.cursors {
+            bytes.count(cursor.size())?;
             receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
         if self.items > items {
@@ -172,13 +177,14 @@ impl Stage {
     }
 
     fn change(&mut self, change: Change) -> Result<(), CommitError> {
-        self.log(&change);
+        self.log(&change)?;
         self.view.apply(change)
     }
 
-    fn log(&mut self, change: &Change) {
-        change::write(&mut self.buffer, change);
+    fn log(&mut self, change: &Change) -> Result<(), CommitError> {
+        change::write(&mut self.buffer, change)?;
         self.items += 1;
+        Ok(())
     }
 
     fn topic(&self, name: &TopicName) -> Result<Arc<TopicState>, CommitError> {
@@ -283,7 +289,7 @@ impl Stage {
             if let Progress::Failed { keys: [other, key] } = step.progress {
                 return Err(collection::not_unique(&state, &state.indexes[index].index, 0, (key, other)));
             }
-            self.advance(&state, index, &step);
+            self.advance(&state, index, &step)?;
         }
         Ok(())
     }
@@ -296,11 +302,11 @@ impl Stage {
         if let Some(now) = now.filter(|now| now.indexes.get(*index) == seen.indexes.get(*index)) {
             // Every write of a document makes it another one.
             if Arc::ptr_eq(&now, seen) {
-                self.advance(&now, *index, step);
+                self.advance(&now, *index, step)?;
             } else {
                 let limits = self.shared.step_limits();
                 let step = collection::build_step(&self.view.rows, &now, *index, limits);
-                self.advance(&now, *index, &step.map_err(unreadable)?);
+                self.advance(&now, *index, &step.map_err(unreadable)?)?;
             }
             self.view.sequence += 1;
         }
@@ -308,10 +314,16 @@ impl Stage {
         Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
     }
 
-    fn advance(&mut self, state: &CollectionState, index: usize, step: &IndexStep) {
+    fn advance(
+        &mut self,
+        state: &CollectionState,
+        index: usize,
+        step: &IndexStep,
+    ) -> Result<(), CommitError> {
         let (collection, progress) = (state.name.clone(), step.progress.clone());
-        self.log(&Change::Index(IndexChange { collection, index, progress }));
+        self.log(&Change::Index(IndexChange { collection, index, progress }))?;
         self.view.advance(state, index, step);
+        Ok(())
     }
 
     /// Appends events, and says how durable their topics want them.
@@ -416,12 +428,17 @@ impl Stage {
         }
         let partition = PartitionRef { topic: number, partition: partition.0 };
         let offset = to.next_offset(partition, &self.view);
-        self.put(partition, offset, &append.event, to);
-        Ok(())
+        self.put(partition, offset, &append.event, to)
     }
 
     /// Puts an event into buffer and index.
-    fn put(&mut self, partition: PartitionRef, offset: u64, event: &NewEvent, to: &mut Appending<'_>) {
+    fn put(
+        &mut self,
+        partition: PartitionRef,
+        offset: u64,
+        event: &NewEvent,
+        to: &mut Appending<'_>,
+    ) -> Result<(), CommitError> {
         let recorded_ts = self.view.last_recorded_ts;
         let id = event.id.unwrap_or_else(|| self.ids.next(recorded_ts));
         let ts = event.ts.unwrap_or(self.now_ms);
@@ -429,14 +446,16 @@ impl Stage {
         if hub_id {
             self.view.last_hub_id = id;
         }
-        let at = self.base() + self.buffer.len() as u32;
+        let too_long = TooLong { bytes: self.buffer.len(), limit: MAX_BATCH };
+        let at = self.start.view.end.plus(self.buffer.len()).ok_or(too_long)?.at;
         let head = EventHead { partition, offset, id, hub_id, ts, recorded_ts };
-        record::write_event(&mut self.buffer, &head, event);
+        record::write_event(&mut self.buffer, &head, event)?;
         self.items += 1;
         let key_hash = event.key.as_ref().map(|key| key_hash(partition.topic, key.as_bytes()));
         to.index.push(Entry { head, key_hash, at });
         let (partition, offset) = (Partition(partition.partition), Offset(offset));
         to.appended.push(Appended { id, partition, offset, ts, duplicate: false });
+        Ok(())
     }
 
     /// Where the batch starts in its part.
@@ -543,42 +562,42 @@ impl Stage {
         Bytes::copy_from_slice(&rest[..len])
     }
 
-    /// Writes a document, and notes what its collection's changefeed has to tell. Gives its version.
+    /// Makes a write of the commit. Gives the version of its document.
     fn write(
         &mut self,
         written: Written<'_>,
-        told: &mut Vec<(TopicName, NewEvent)>,
+        drafts: &mut Drafts,
+        bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
         let is_new = !self.view.collections.contains_key(&write.collection);
         if is_new {
             self.check_new_collection(&write.collection, written.commit.limits)?;
         }
-        let mut state = self.view.collection(&write.collection, &write.owner);
-        // A document alone makes a collection that belongs to commits.
-        if is_new && write.owner != Owner::COMMITS {
-            self.log(&Change::Collection((*state).clone()));
+        let state = self.view.collection(&write.collection, &write.owner);
+        if is_new {
+            // Here, so that it has the same number when this is applied again.
+            self.log(&Change::Collection((*state).clone()))?;
         }
-        let old = collection::look_up(&self.view.rows, &state, &write.key).map_err(unreadable)?;
-        let new = match collection::outcome(&self.view.rows, &state, written, old.document.as_ref())? {
-            Outcome::Left(version) => return Ok(version),
-            Outcome::Gone => None,
-            Outcome::Put(new) => Some(new),
-        };
-        if let Some(change) = collection::replace(Arc::make_mut(&mut state), old, new.as_ref()) {
-            self.view.rows.change(change);
-            let change = collection::change_event(&state, write, new.as_ref());
-            let limits = &written.commit.limits;
-            change.iter().try_for_each(|(_, event)| limits.check_change(written.index, event))?;
-            told.extend(change);
+        drafts.write(Base { rows: &self.view.rows, state: &state, bytes }, written)
+    }
+
+    /// Logs and applies what all writes of the commit have made. Gives what changefeeds have to tell.
+    fn settle(&mut self, drafts: Drafts, commit: &Commit) -> Result<Vec<(TopicName, NewEvent)>, CommitError> {
+        let (drafted, told) = drafts.finish();
+        for Drafted { write, slot, document } in drafted {
+            let write = &commit.documents[write];
+            let mut state = self.view.collection(&write.collection, &write.owner);
+            if let Some(change) = collection::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {
+                self.view.rows.change(change);
+            }
+            self.view.collections.insert(write.collection.clone(), state);
+            self.log(&match document {
+                Some(document) => Change::Document(write.collection.clone(), document),
+                None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
+            })?;
         }
-        self.view.collections.insert(write.collection.clone(), state);
-        let version = new.as_ref().map_or(0, |new| new.version);
-        self.log(&match new {
-            Some(new) => Change::Document(write.collection.clone(), new),
-            None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
-        });
-        Ok(version)
+        Ok(told)
     }
 
     /// Publishes changes of documents.

@@ -9,11 +9,12 @@ use crate::snapshot::Snapshot;
 use crate::writer::{Handle, Horizon, Job, Message, Start, Work, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
     Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
     ReadRequest, Receipt, ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicRef, TopicState,
-    TsRequest, WriteOp, collection,
+    TsRequest, collection,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use uuid::Uuid;
 const QUEUE_KIB: u32 = 64 << 10;
 /// The smallest part that makes sense.
 const MIN_PART_BYTES: u64 = 1 << 10;
-/// Places in a part are 32 bits wide, and the last commit of a part may go beyond its size.
+/// Places in a part are 32 bits wide, and a commit that no part has room for gets one of its own, which may go beyond
+/// its size: see [`MAX_BATCH`](crate::batch::MAX_BATCH).
 const MAX_PART_BYTES: u64 = 1 << 30;
 /// No more room than this is reserved ahead.
 const MAX_RESERVE: u64 = 8 << 20;
@@ -45,6 +47,8 @@ pub struct DiskOptions {
     pub rows_in_memory: usize,
     /// An index over more documents than this is made beside, so many at a time.
     pub index_step: usize,
+    /// What a commit may make, in bytes: see [`ResultBytes`](prombus_core::ResultBytes).
+    pub result_bytes: usize,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// Starts the randomness of ids.
@@ -59,6 +63,7 @@ impl DiskOptions {
             part_bytes: 128 << 20,
             rows_in_memory: 64 << 20,
             index_step: 256,
+            result_bytes: DEFAULT_RESULT_BYTES,
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
         }
@@ -94,6 +99,7 @@ impl DiskStore {
     /// Opens a data folder on a disk of the caller's.
     pub fn open_on(disk: Arc<dyn Disk>, mut options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         options.part_bytes = options.part_bytes.clamp(MIN_PART_BYTES, MAX_PART_BYTES);
+        options.result_bytes = options.result_bytes.min(MAX_RESULT_BYTES);
         let dir = options.dir.clone();
         let opening = Opening { reserve: options.reserve_step(), rows_in_memory: options.rows_in_memory };
         let Recovered { parts, view, epoch, unsealed, kept, next_table, lock } =
@@ -184,15 +190,6 @@ impl DiskStore {
     }
 }
 
-/// What a write of a document carries, roughly.
-fn document_bytes(write: &DocumentWrite) -> usize {
-    let body = match &write.op {
-        WriteOp::Set(body) | WriteOp::Merge(body) | WriteOp::Inc(body) => body.len(),
-        WriteOp::Update { .. } | WriteOp::Delete | WriteOp::Receipt(_) => 0,
-    };
-    write.key.len() + body
-}
-
 /// Says that the store takes no more commits when the writer is gone, for whatever reason.
 struct Guard(Arc<Shared>);
 
@@ -233,7 +230,7 @@ impl Drop for DiskStore {
 impl EventLog for DiskStore {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
         let events = commit.events.iter().map(|append| append.event.size()).sum::<usize>();
-        let size = (events + commit.documents.iter().map(document_bytes).sum::<usize>()) / 1024;
+        let size = (events + commit.documents.iter().map(DocumentWrite::size).sum::<usize>()) / 1024;
         let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();

@@ -305,7 +305,14 @@ mod tests {
         let found = |v: u64| {
             let test = Test::Eq(Operand::value(v.into()));
             let conditions = vec![Condition { field: FieldPath::parse("v").unwrap(), test }];
-            let find = Find { collection: "c".into(), conditions, sort: Vec::new(), offset: 0, limit: 9 };
+            let find = Find {
+                collection: "c".into(),
+                conditions,
+                sort: Vec::new(),
+                offset: 0,
+                limit: 9,
+                max_bytes: usize::MAX,
+            };
             let found = collection::find(&view.rows, &view.collections["c"], &find).unwrap();
             found.documents.into_iter().map(|document| document.key).collect::<Vec<_>>()
         };

@@ -3,12 +3,13 @@
 //! It takes the commits that have queued up, checks each against the state with all before it, writes what is
 //! left in one batch, flushes once, shows the new view and answers all. Nothing is answered or seen before.
 
-use crate::batch::{self, BATCH_HEAD, BatchHead};
+use crate::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
 use crate::builder::Build;
 use crate::disk::is_full;
 use crate::housekeeper::{Chore, Chores};
 use crate::part::{self, NotMade, PART_HEAD, Part, PartHead};
 use crate::position::Pos;
+use crate::record::TooLong;
 use crate::rows::{Overlay, Tables};
 use crate::shared::Shared;
 use crate::sidecar::PartFacts;
@@ -294,11 +295,15 @@ impl Writer {
             return Taken::Done(Err(error));
         }
         let mark = self.stage.mark();
-        let receipt = match work {
+        let taken = match work {
             Work::Commit(commit) => self.stage.commit(commit),
             Work::Build(build) => self.stage.build(build),
         };
-        let receipt = match receipt {
+        let taken = taken.and_then(|receipt| {
+            let (bytes, limit) = (self.stage.buffer.len(), MAX_BATCH);
+            if bytes > limit { Err(CommitError::TooLarge { bytes, limit }) } else { Ok(receipt) }
+        });
+        let receipt = match taken {
             Ok(receipt) => receipt,
             Err(error) => {
                 self.stage.go_back(mark);
@@ -412,7 +417,8 @@ impl Writer {
             sequence: self.stage.view.sequence,
             recorded_ts: self.stage.view.last_recorded_ts,
         };
-        let head = batch::finish(&mut self.stage.buffer, head);
+        let head = batch::finish(&mut self.stage.buffer, head)?;
+        let end = head.end().ok_or(TooLong { bytes: self.stage.buffer.len(), limit: MAX_BATCH })?;
         if let Err(error) = self.part.file.write_at(&self.stage.buffer, u64::from(pos.at)) {
             return Err(match self.cut_back() {
                 Ok(()) if is_full(&error) => {
@@ -426,7 +432,7 @@ impl Writer {
                 }
             });
         }
-        self.stage.view.end = Pos { part: pos.part, at: pos.at + head.len };
+        self.stage.view.end = end;
         self.dirty_since.get_or_insert_with(Instant::now);
         self.covered = head.items == 0;
         Ok(())

@@ -463,3 +463,119 @@ async fn a_damaged_table_is_never_taken_for_documents() {
     }
     assert!(refused > 0 && told > 0, "{refused} opens were refused, and {told} reads");
 }
+
+/// What the batches of the journal take in all.
+fn journal_bytes(disk: &SimDisk) -> usize {
+    let is_part = |path: &Path| path.extension().is_some_and(|extension| extension == "part");
+    let parts = disk.files().into_iter().filter(|(path, _)| is_part(path));
+    parts.map(|(path, _)| used(disk, &path)).sum()
+}
+
+fn padded(key: &str, bytes: usize) -> DocumentWrite {
+    let body = Json::parse(format!("{{\"pad\":\"{}\"}}", "x".repeat(bytes)).into()).unwrap();
+    DocumentWrite::new("items", key, WriteOp::Set(body))
+}
+
+fn bump(key: &str) -> DocumentWrite {
+    DocumentWrite::new("items", key, WriteOp::Inc(Json::parse("{\"n\":1}".into()).unwrap()))
+}
+
+async fn write(store: &DiskStore, documents: Vec<DocumentWrite>) -> Result<Receipt, CommitError> {
+    store.commit(Arc::new(Commit { documents, ..Commit::default() })).await
+}
+
+/// The journal has what a commit leaves, and not what each of its writes made on the way.
+#[tokio::test]
+async fn many_writes_to_a_document_are_logged_once() {
+    const BYTES: usize = 100_000;
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    write(&store, vec![padded("large", BYTES)]).await.unwrap();
+    let before = journal_bytes(&disk);
+    let receipt = write(&store, (0..1_000).map(|_| bump("large")).collect()).await.unwrap();
+    assert_eq!(receipt.versions.last(), Some(&1_001));
+    let logged = journal_bytes(&disk) - before;
+    assert!(logged < 2 * BYTES, "{logged} bytes were logged for a document of {BYTES}");
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    let document = store.document("items", "large").await.unwrap().unwrap();
+    assert_eq!((document.version, &document.body.to_value().unwrap()["n"]), (1_001, &1_000.into()));
+}
+
+/// A commit that makes too much leaves nothing, neither on the disk nor in the batch that others share.
+#[tokio::test]
+async fn a_commit_that_makes_too_much_leaves_nothing() {
+    const LIMIT: usize = 100_000;
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, result_bytes: LIMIT, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    for key in ["a", "b", "c"] {
+        write(&store, vec![padded(key, 40_000)]).await.unwrap();
+    }
+    let before = journal_bytes(&disk);
+    let refused = write(&store, vec![bump("a"), bump("b"), bump("new"), bump("c")]).await.unwrap_err();
+    assert!(matches!(refused, CommitError::TooLarge { bytes, limit: LIMIT } if bytes > LIMIT), "{refused}");
+    assert_eq!(journal_bytes(&disk), before, "nothing is written");
+    assert_eq!(store.document("items", "new").await.unwrap(), None);
+    write(&store, vec![bump("a"), bump("b")]).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// Whoever follows the advice of a check opens the folder with everything in it; where the journal is damaged, it
+/// advises nothing that could make it worse.
+#[tokio::test]
+async fn a_check_advises_only_what_helps() {
+    let disk = filled(14).await;
+    let expected = items_after(&(0..14).collect::<Vec<_>>());
+    let of_kind = |kind: &str| {
+        let is_kind = |path: &Path| path.extension().is_some_and(|extension| extension == kind);
+        let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| is_kind(path)).collect();
+        files
+    };
+    let (part, _) = of_kind("part")[0].clone();
+    for kind in ["index", "state", "table"] {
+        let (file, len) = of_kind(kind).last().unwrap().clone();
+        let bit = len / 2 * 8;
+        disk.flip(&file, bit);
+        let told = check(&disk).join("\n");
+        assert!(told.contains("the journal is whole: move"), "{told}");
+        if let Err(error) = open(&disk) {
+            assert!(error.to_string().contains("Run `prombus check`"), "{error}");
+        }
+        disk.flip(&part, 100 * 8);
+        let told = check(&disk).join("\n");
+        assert!(told.contains("leave it where it is") && !told.contains("move"), "{told}");
+        disk.flip(&part, 100 * 8);
+        disk.flip(&file, bit);
+    }
+    // A part that is shorter than its index says has lost something that nothing can make anew.
+    let (index, _) = of_kind("index")[0].clone();
+    let whole = disk.open(&part).unwrap();
+    let mut bytes = vec![0; whole.len().unwrap() as usize];
+    whole.read_at(&mut bytes, 0).unwrap();
+    whole.set_len(64).unwrap();
+    let told = check(&disk).join("\n");
+    assert!(
+        told.contains("its index says that it was written up to byte") && !told.contains("move"),
+        "{told}"
+    );
+    whole.write_at(&bytes, 0).unwrap();
+    assert_eq!(check(&disk), [""; 0]);
+    // What a check advises, done.
+    disk.flip(&index, 8 * 5_000);
+    let told = check(&disk).join("\n");
+    assert!(told.contains("move this file away"), "{told}");
+    disk.rename(&index, Path::new("/away.index")).unwrap();
+    for (file, _) in of_kind("state").into_iter().chain(of_kind("table")) {
+        disk.rename(&file, &Path::new("/").join(file.file_name().unwrap())).unwrap();
+    }
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, expected);
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}

@@ -173,6 +173,9 @@ macro_rules! state_conformance {
             set_replaces_the_document
             merge_patches_the_document
             inc_adds_to_numbers
+            integers_stay_exact_or_are_refused
+            many_writes_to_a_large_document_are_one_change
+            what_a_commit_makes_is_bounded
             a_deleted_document_starts_over
             a_version_can_be_demanded
             writes_of_a_commit_see_each_other

@@ -8,12 +8,15 @@ use prombus_engine::Store;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use std::sync::Arc;
 
-/// Opens the store. That may take a while, and is done on a thread of its own.
-pub async fn open(choice: StoreChoice, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
+/// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on a thread of its own.
+pub async fn open(choice: StoreChoice, result_bytes: usize, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
     match choice {
-        StoreChoice::Memory => Ok(Store::new(Arc::new(MemoryStore::new(clock, fastrand::u64(..))))),
+        StoreChoice::Memory => {
+            let store = MemoryStore::new(clock, fastrand::u64(..)).with_result_bytes(result_bytes);
+            Ok(Store::new(Arc::new(store)))
+        }
         StoreChoice::Disk { dir, part_bytes } => {
-            let mut options = DiskOptions { clock, ..DiskOptions::new(dir) };
+            let mut options = DiskOptions { clock, result_bytes, ..DiskOptions::new(dir) };
             if let Some(part_bytes) = part_bytes {
                 options.part_bytes = part_bytes;
             }

@@ -597,3 +597,43 @@ fn the_next_of_a_key_comes_after_the_commit() {
     committed(&site.api, &acks(&[first]));
     assert_eq!(number(&group.one(json!({}))), 1);
 }
+
+/// A document that takes nearly as much as one may.
+fn large() -> Value {
+    json!({"pad": "x".repeat((4 << 20) - 1_000)})
+}
+
+#[test]
+fn what_a_commit_makes_is_bounded() {
+    let site = Site::with_file("[limits]\nresult_bytes = 16777216\n");
+    let keys = ["a", "b", "c", "d", "e"];
+    keys.iter().for_each(|key| drop(put(&site.api, "c", key, large())));
+    let bump = |key: &&str| write("c", key, "inc", json!({"n": 1}));
+    let body = json!({
+        "writes": keys.iter().map(bump).collect::<Vec<_>>(),
+        "publish": [{"topic": "out", "payload": 1}],
+    });
+    let told = commit(&site.api, &body).fails(413, "too_large");
+    assert_eq!(told["limit"], 16_777_216, "{told}");
+    assert!(told["counted"].as_u64().unwrap() > 16_777_216, "{told}");
+    assert!(told["message"].as_str().unwrap().contains("limits.result_bytes"), "{told}");
+    assert_eq!(events_of(&site.api, "out"), 0, "nothing of it happened");
+    let answer = commit(&site.api, &json!({"writes": vec![bump(&"a"); 1_025]}));
+    assert_eq!(answer.status, 200, "many writes to one document are one change of it");
+    assert_eq!(counter(&site.api, "c", "a", "n"), 1_025);
+}
+
+#[test]
+fn a_counter_stays_within_64_bits() {
+    on_both_stores(|api| {
+        put(api, "c", "k", json!({"n": i64::MAX, "m": i64::MIN, "d": 0.5}));
+        for (field, amount) in [("n", json!(1)), ("m", json!(-1)), ("n", json!(1_u64 << 63))] {
+            let refused = one(api, write("c", "k", "inc", json!({"d": 1, (field): amount})));
+            let told = refused.fails(400, "bad_request");
+            assert!(told["message"].as_str().unwrap().contains("64-bit integers"), "{told}");
+        }
+        assert_eq!(content(api, "c", "k"), json!({"n": i64::MAX, "m": i64::MIN, "d": 0.5}));
+        assert_eq!(one(api, write("c", "k", "inc", json!({"n": -1, "d": 1}))).status, 200);
+        assert_eq!(content(api, "c", "k"), json!({"n": i64::MAX - 1, "m": i64::MIN, "d": 1.5}));
+    });
+}

@@ -5,6 +5,7 @@
 
 mod build;
 mod change;
+mod drafts;
 mod encode;
 mod field;
 mod find;
@@ -16,13 +17,14 @@ mod write;
 
 pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
 pub use change::{DocumentChange, IndexChanges, RowChange};
+pub use drafts::{Base, Drafted, Drafts};
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
 pub use rows::{
     DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,
     prefixed,
 };
-pub use write::{Outcome, Slot, Written, change_event, get, look_up, not_unique, outcome, replace, scan};
+pub use write::{Slot, Written, get, look_up, not_unique, replace, scan};
 
 use crate::topic::TopicName;
 use serde::{Deserialize, Serialize};
@@ -166,6 +168,11 @@ impl IndexState {
     /// Whether writes keep it up.
     pub fn is_kept(&self) -> bool {
         !matches!(self.progress, Progress::Failed { .. })
+    }
+
+    /// Whether writes are refused that clash with it.
+    pub fn is_enforced(&self) -> bool {
+        self.index.unique && self.is_kept()
     }
 }
 

@@ -1,13 +1,12 @@
-//! What a write makes of a document, and what that does to the rows.
+//! A document's place in the rows, and what a change of it does there and to a changefeed.
 
 use super::rows::{self, Rows};
 use super::{CollectionState, DocumentChange, Index, IndexState};
-use crate::commit::{Commit, Receipt};
-use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
+use crate::commit::{Commit, Receipt, ResultBytes};
+use crate::document::{Document, DocumentWrite};
 use crate::error::{CommitError, ReadError};
 use crate::event::NewEvent;
 use crate::json::Json;
-use crate::receipt;
 use crate::topic::TopicName;
 use bytes::Bytes;
 
@@ -20,17 +19,6 @@ pub struct Written<'a> {
     pub index: usize,
     /// What the commit has given so far.
     pub receipt: &'a Receipt,
-}
-
-/// What a write makes of a document.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// It is this now.
-    Put(Document),
-    /// It is gone, or was not there.
-    Gone,
-    /// It is left as it is, in this version, because what was to be written is not newer.
-    Left(u64),
 }
 
 pub(super) fn unavailable(error: ReadError) -> CommitError {
@@ -66,70 +54,6 @@ pub fn get(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Option
     look_up(rows, state, key).map(|slot| slot.document)
 }
 
-/// What a write makes of its document, given the rows with everything that was written before it. `old` is the
-/// document as it is.
-pub fn outcome(
-    rows: &dyn Rows,
-    state: &CollectionState,
-    written: Written<'_>,
-    old: Option<&Document>,
-) -> Result<Outcome, CommitError> {
-    let write: &DocumentWrite = &written.commit.documents[written.index];
-    if write.owner != state.config.owner {
-        let owner = state.config.owner.as_projection().map(str::to_owned);
-        return Err(CommitError::NotOwner { collection: state.name.to_string(), owner });
-    }
-    let actual = old.map_or(0, |old| old.version);
-    if write.if_version.is_some_and(|expected| expected != actual) {
-        return Err(CommitError::VersionConflict {
-            collection: state.name.to_string(),
-            key: write.key.clone(),
-            actual,
-        });
-    }
-    if let Versioning::Newer(revision) = write.versioning
-        && let Some(old) = old
-        && old.revision.is_some_and(|old| old >= revision)
-    {
-        return Ok(Outcome::Left(old.version));
-    }
-    let bad =
-        |error: WriteError| CommitError::BadWrite { index: written.index, key: write.key.clone(), error };
-    let body = match &write.op {
-        WriteOp::Receipt(request) => receipt::body(*request, written.receipt),
-        op => match document::apply(old.map(|old| &old.body), op).map_err(bad)? {
-            None => return Ok(Outcome::Gone),
-            Some(body) if body.len() > document::MAX_BODY_BYTES => {
-                return Err(bad(WriteError::TooLarge(body.len())));
-            }
-            Some(body) => body,
-        },
-    };
-    let version = actual + 1;
-    let revision = match write.versioning {
-        Versioning::None => None,
-        Versioning::Count => Some(version as i64),
-        Versioning::Newer(revision) => Some(revision),
-    };
-    let new = Document::new(write.key.clone(), version, revision, write.ts, body);
-    check_unique(rows, state, written.index, &new)?;
-    Ok(Outcome::Put(new))
-}
-
-fn check_unique(
-    rows: &dyn Rows,
-    state: &CollectionState,
-    index: usize,
-    new: &Document,
-) -> Result<(), CommitError> {
-    for unique in state.indexes.iter().filter(|state| state.index.unique && state.is_kept()) {
-        if let Some(other) = holder_of_values(rows, state, unique, new).map_err(unavailable)? {
-            return Err(not_unique(state, &unique.index, index, (new.key.clone(), other)));
-        }
-    }
-    Ok(())
-}
-
 /// The key of another document that has a document's values in a unique index.
 pub(super) fn holder_of_values(
     rows: &dyn Rows,
@@ -162,18 +86,21 @@ pub fn replace(state: &mut CollectionState, old: Slot, new: Option<&Document>) -
 }
 
 /// The event that tells of a change, where the collection has a changefeed: the document under its key, or a tombstone.
-pub fn change_event(
+/// It is part of what the commit makes.
+pub(super) fn change_event(
     state: &CollectionState,
     write: &DocumentWrite,
     new: Option<&Document>,
-) -> Option<(TopicName, NewEvent)> {
-    let topic = state.config.changefeed.clone()?;
+    bytes: &mut ResultBytes,
+) -> Result<Option<(TopicName, NewEvent)>, CommitError> {
+    let Some(topic) = state.config.changefeed.clone() else { return Ok(None) };
+    bytes.count(write.key.len() + new.map_or(0, |new| new.key.len() + new.body.len()))?;
     let payload = new.map_or_else(|| Json::from_stored(Bytes::from_static(b"null")), Document::to_json);
     let mut event = NewEvent::new(payload);
     event.key = Some(write.key.as_str().into());
     event.ts = Some(write.ts);
     event.caused_by = write.cause.map(|id| Json::from_stored(format!("[\"{id}\"]").into()));
-    Some((topic, event))
+    Ok(Some((topic, event)))
 }
 
 /// The refusal of a write, or of a unique index over what is there, because two documents have the same values.

@@ -1,11 +1,10 @@
 //! The collections of the memory adapter, and what a commit makes of them.
 
 use crate::collection::{
-    self, CollectionConfig, CollectionState, IndexState, IndexStep, Outcome, Owner, Progress, RowRange, Rows,
-    RowsIter, StepLimits, Written,
+    self, Base, CollectionConfig, CollectionState, Drafted, Drafts, IndexState, IndexStep, Owner, Progress,
+    RowRange, Rows, RowsIter, StepLimits, Written,
 };
-use crate::commit::{Commit, CommitLimits, ConfigChange, Receipt};
-use crate::document::Document;
+use crate::commit::{Commit, CommitLimits, ConfigChange, ResultBytes};
 use crate::error::{CommitError, ReadError};
 use crate::event::NewEvent;
 use crate::topic::TopicName;
@@ -61,6 +60,7 @@ pub(super) struct Staged {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     dropped: Vec<u32>,
     next_number: u32,
+    drafts: Drafts,
 }
 
 /// The rows as they would be.
@@ -125,7 +125,7 @@ impl Staged {
                 }
                 let after = match before {
                     None => self.make(old, (&name, config), limits)?,
-                    Some(before) => self.settle(old, &before, before.with_settings(config))?,
+                    Some(before) => self.settle_indexes(old, &before, before.with_settings(config))?,
                 };
                 self.states.insert(name, Some(after));
             }
@@ -150,7 +150,7 @@ impl Staged {
     }
 
     /// Makes new indexes at once, and removes the rows of those that are gone.
-    fn settle(
+    fn settle_indexes(
         &mut self,
         old: &Collections,
         before: &CollectionState,
@@ -179,35 +179,39 @@ impl Staged {
         Ok(after)
     }
 
-    /// Writes a document. Gives its version, and what to publish.
+    /// Makes a write of the commit. Gives the version of its document.
     pub fn write(
         &mut self,
         old: &Collections,
-        commit: &Commit,
-        receipt: &Receipt,
-        index: usize,
-    ) -> Result<(u64, Option<(TopicName, NewEvent)>), CommitError> {
-        let write = &commit.documents[index];
-        let mut state = match self.state(old, &write.collection) {
+        written: Written<'_>,
+        bytes: &mut ResultBytes,
+    ) -> Result<u64, CommitError> {
+        let write = &written.commit.documents[written.index];
+        let state = match self.state(old, &write.collection) {
             Some(state) => state,
-            None => self.make(old, (&write.collection, owned_by(&write.owner)), commit.limits)?,
+            None => {
+                let config = owned_by(&write.owner);
+                let state = self.make(old, (&write.collection, config), written.commit.limits)?;
+                self.states.insert(write.collection.clone(), Some(state.clone()));
+                state
+            }
         };
-        let rows = Over(old, &self.rows);
-        let slot = collection::look_up(&rows, &state, &write.key)
-            .map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        let outcome =
-            collection::outcome(&rows, &state, Written { commit, index, receipt }, slot.document.as_ref())?;
-        let after: Option<Document> = match outcome {
-            Outcome::Left(version) => return Ok((version, None)),
-            Outcome::Gone => None,
-            Outcome::Put(new) => Some(new),
-        };
-        let change = collection::replace(&mut state, slot, after.as_ref());
-        let told = change.as_ref().and_then(|_| collection::change_event(&state, write, after.as_ref()));
-        told.iter().try_for_each(|(_, event)| commit.limits.check_change(index, event))?;
-        self.rows.extend(change.iter().flat_map(|change| change.rows()));
-        self.states.insert(write.collection.clone(), Some(state));
-        Ok((after.map_or(0, |new| new.version), told))
+        let rows = &Over(old, &self.rows);
+        self.drafts.write(Base { rows, state: &state, bytes }, written)
+    }
+
+    /// Puts what all writes have made into the rows. Gives what to publish.
+    pub fn settle(&mut self, old: &Collections, commit: &Commit) -> Vec<(TopicName, NewEvent)> {
+        let (drafted, told) = std::mem::take(&mut self.drafts).finish();
+        for Drafted { write, slot, document } in drafted {
+            let write = &commit.documents[write];
+            let Some(mut state) = self.state(old, &write.collection) else { continue };
+            if let Some(change) = collection::replace(&mut state, slot, document.as_ref()) {
+                self.rows.extend(change.rows());
+            }
+            self.states.insert(write.collection.clone(), Some(state));
+        }
+        told
     }
 }
 

@@ -46,6 +46,13 @@ impl MemoryStore {
         }
     }
 
+    /// The same store, in which a commit may make so much: see [`ResultBytes`](crate::ResultBytes).
+    #[must_use]
+    pub fn with_result_bytes(self, most: usize) -> Self {
+        self.state.write().result_bytes = most;
+        self
+    }
+
     fn in_topic<T>(
         &self,
         asked: &TopicRef,

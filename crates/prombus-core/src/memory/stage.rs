@@ -2,8 +2,10 @@
 
 use super::collections::Staged;
 use super::state::{At, State, Topic};
+use crate::collection::Written;
 use crate::commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
+    ResultBytes,
 };
 use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
@@ -63,20 +65,22 @@ impl Stage {
         for change in &commit.config {
             stage.configure(state, change.clone(), commit.limits)?;
         }
+        let mut bytes = ResultBytes::new(state.result_bytes);
         for (index, append) in commit.events.iter().enumerate() {
+            bytes.count(append.event.size())?;
             durability = durability.max(stage.append(state, index, append.clone())?);
         }
-        let mut told = Vec::new();
         for index in 0..commit.documents.len() {
-            let (version, change) =
-                stage.collections.write(&state.collections, &commit, &stage.receipt, index)?;
+            let written = Written { commit: &commit, index, receipt: &stage.receipt };
+            let version = stage.collections.write(&state.collections, written, &mut bytes)?;
             stage.receipt.versions.push(version);
-            told.extend(change);
         }
+        let told = stage.collections.settle(&state.collections, &commit);
         stage.tell(state, told)?;
         // What changefeeds tell is nobody's answer.
         stage.receipt.events.truncate(commit.events.len());
         for cursor in commit.cursors {
+            bytes.count(cursor.size())?;
             durability = durability.max(stage.move_cursor(state, cursor)?);
         }
         stage.receipt.durability = durability;

@@ -2,7 +2,7 @@
 
 use super::collections::Collections;
 use super::stage::{Stage, Trim};
-use crate::commit::{Commit, CursorKey, Receipt};
+use crate::commit::{Commit, CursorKey, DEFAULT_RESULT_BYTES, Receipt};
 use crate::error::CommitError;
 use crate::event::Event;
 use crate::id::IdMaker;
@@ -91,6 +91,8 @@ pub(super) struct State {
     pub last_recorded_ts: u64,
     pub sequence: u64,
     pub closed: bool,
+    /// What a commit may make.
+    pub result_bytes: usize,
 }
 
 impl State {
@@ -104,6 +106,7 @@ impl State {
             last_recorded_ts: 0,
             sequence: 0,
             closed: false,
+            result_bytes: DEFAULT_RESULT_BYTES,
         }
     }
 

@@ -6,6 +6,7 @@ use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
 use prombus_core::{Append, Commit, DocumentWrite, Event, Owner, ReadError};
 use std::any::Any;
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+/// A batch ends when what its events have made takes so many bytes, though there may be more of them.
+const MOST_MADE: usize = 4 << 20;
 /// The first pause before a projection in Rust is asked again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -165,29 +168,39 @@ async fn caught(work: impl Future<Output = Result<(), ProjectFailure>>) -> Resul
     .await
 }
 
-/// Applies events by a definition. Trying again would give the same, so what fails has failed as often as it may.
-pub(super) fn by_plan(plan: &Plan, events: Vec<Event>, rebuild: bool) -> Batch {
+/// Applies events by a definition, as many as go into a batch, and leaves the others. Trying again would give the
+/// same, so what fails has failed as often as it may.
+pub(super) fn by_plan(plan: &Plan, events: &mut VecDeque<Event>, rebuild: bool) -> Batch {
     let mut batch = Batch::default();
-    for event in events {
+    let mut made = 0;
+    while made < MOST_MADE
+        && let Some(event) = events.pop_front()
+    {
         let failure = match planned(plan, &event) {
             Ok(writes) => {
+                made += writes.iter().map(DocumentWrite::size).sum::<usize>();
                 batch.writes.extend(writes.into_iter().map(|write| match rebuild {
                     true => DocumentWrite { collection: shadow(&write.collection), ..write },
                     false => write,
                 }));
                 None
             }
-            Err(reason) => Some((reason, plan.retries + 1)),
+            Err(reason) => {
+                // What is made of it is its letter, which has all of it.
+                made += event.payload.len();
+                Some((reason, plan.retries + 1))
+            }
         };
         batch.push(event, failure);
     }
     batch
 }
 
-/// Applies events by a projection in Rust. Where documents cannot be read, that is no event's fault.
+/// Applies events by a projection in Rust, as many as go into a batch, and leaves the others. Where documents cannot be
+/// read, that is no event's fault.
 pub(super) async fn by_code(
     code: &Code,
-    events: Vec<Event>,
+    events: &mut VecDeque<Event>,
     hub: &Surroundings,
     rebuild: bool,
 ) -> Result<Batch, ReadError> {
@@ -201,7 +214,10 @@ pub(super) async fn by_code(
     };
     let mut pending = Pending::default();
     let mut ends = Vec::new();
-    for event in events {
+    let mut made = 0;
+    while made < MOST_MADE
+        && let Some(event) = events.pop_front()
+    {
         let (writes, publishes) = (pending.writes.len(), pending.publishes.len());
         let mut attempts = 0;
         let failure = loop {
@@ -220,6 +236,8 @@ pub(super) async fn by_code(
             tokio::time::sleep(FIRST_PAUSE * 2u32.saturating_pow((attempts - 1).min(10))).await;
         };
         pending.keep();
+        made += pending.bytes_since(writes, publishes);
+        made += failure.as_ref().map_or(0, |_| event.payload.len());
         ends.push((event, pending.writes.len(), pending.publishes.len(), failure));
     }
     let applied = ends.into_iter().map(|(event, writes_end, publishes_end, failure)| Applied {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// So many events are taken at once.
-const MOST_EVENTS: usize = 2_000;
+pub(super) const MOST_EVENTS: usize = 2_000;
 /// And about so many bytes of them.
 const MOST_BYTES: usize = 2 << 20;
 /// However many partitions there are, so many events of each are read at once.

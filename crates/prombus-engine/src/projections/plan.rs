@@ -352,10 +352,10 @@ impl Write {
         if deleted {
             return Ok(Some((key, WriteOp::Delete)));
         }
-        let fields = |table: &[(String, Expression)]| {
+        let fields = |table: &[(String, Expression)], adapt: fn(&mut Value)| {
             let value = |(name, expression): &(String, Expression)| {
                 let mut value = expression.value(facts).map_err(|failure| failure.to_string())?;
-                document::normalize(&mut value);
+                adapt(&mut value);
                 Ok((name.clone(), value))
             };
             table.iter().map(value).collect::<Result<Map<_, _>, String>>()
@@ -363,7 +363,11 @@ impl Write {
         let op = match &self.what {
             What::Set(whole) => WriteOp::Set(whole.object(facts)?),
             What::Merge(patch) => WriteOp::Merge(patch.object(facts)?),
-            What::Update { set, inc } => WriteOp::Update { set: fields(set)?, inc: fields(inc)? },
+            What::Update { set, inc } => WriteOp::Update {
+                set: fields(set, document::normalize)?,
+                // An integer that is too great for a document is still added as one, or refused.
+                inc: fields(inc, |_| {})?,
+            },
             What::Delete => return Ok(None),
         };
         Ok(Some((key, op)))

@@ -15,6 +15,7 @@ use prombus_core::{
     Commit, CursorMove, Document, DocumentWrite, Event, Owner, ReadError, TopicName, WriteOp,
 };
 use serde::Deserialize;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -75,7 +76,7 @@ impl Runner {
         if again.note.is_none() {
             return Ok(Ok(()));
         }
-        let applied = self.apply(vec![event]).await;
+        let applied = self.batch_of(&mut VecDeque::from([event])).await;
         let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
         loop {
             let commit = self.commit_again(&batch, &again, &failed);

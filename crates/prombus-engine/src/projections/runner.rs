@@ -1,10 +1,11 @@
 //! Brings collections up to date with a topic, a run of events at a time: documents and cursor in one commit.
 //!
 //! While one batch is committed, the next one is read and applied. A batch that is refused for what one of its events
-//! wrote is taken apart, until that event is alone and goes to the dead letters.
+//! wrote is taken apart, until that event is alone and goes to the dead letters. One that makes too much is done in
+//! smaller ones, and so is what follows it for a while.
 
 use super::batch::{Batch, Projector, by_code, by_plan};
-use super::lanes::{Lanes, Run, Wanted};
+use super::lanes::{Lanes, MOST_EVENTS, Run, Wanted};
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
 use crate::filter::off_the_runtime;
@@ -15,7 +16,7 @@ use prombus_core::{
     EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicRef,
     TopicState, WriteOp,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -31,6 +32,8 @@ const SLOW_TICK: Duration = Duration::from_millis(20);
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for a store that cannot be used.
 const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
+/// After a batch that made too much, batches are smaller, and grow by half each time that so many were committed.
+const GROWS_AFTER: usize = 8;
 /// How long to wait when others change the same things.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -125,6 +128,13 @@ struct Flight {
     ends: BTreeMap<u32, u64>,
 }
 
+/// What is left of a run whose first events were enough for a batch.
+struct Rest {
+    events: VecDeque<Event>,
+    /// Where the run ends.
+    ends: BTreeMap<u32, u64>,
+}
+
 /// What is left to do of a batch that was refused.
 struct Pieces {
     /// The next one last.
@@ -142,7 +152,13 @@ pub(super) struct Runner {
     rebuild: bool,
     topic: Option<TopicState>,
     lanes: Lanes,
+    /// Taken, and not applied yet.
+    rest: Option<Rest>,
     flight: Option<Flight>,
+    /// So many events go into a batch at most, as far as is known of what they make.
+    most_events: usize,
+    /// How many batches of so many were committed.
+    full_batches: usize,
     pub failures: Failures,
 }
 
@@ -162,7 +178,10 @@ impl Runner {
             rebuild,
             topic: None,
             lanes: Lanes::default(),
+            rest: None,
             flight: None,
+            most_events: MOST_EVENTS,
+            full_batches: 0,
             failures: Failures::default(),
         }
     }
@@ -184,11 +203,17 @@ impl Runner {
 
     /// Does a run of events, or finds that there is none. Goes no further than `limit`, where another runner is.
     pub async fn step(&mut self, limit: Option<&[u64]>) -> Result<Step, Stop> {
-        let Some(Run { events, ends, .. }) = self.read(limit).await? else { return Ok(Step::NoTopic) };
+        let Rest { events, ends } = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.read(limit).await? {
+                Some(Run { events, ends, .. }) => Rest { events: events.into(), ends },
+                None => return Ok(Step::NoTopic),
+            },
+        };
         // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
             true => None,
-            false => Some(self.apply(events).await?),
+            false => Some(self.apply(events, ends).await?),
         };
         let had_flight = self.flight.is_some();
         if !self.land().await? {
@@ -196,7 +221,7 @@ impl Runner {
             return Ok(Step::Worked);
         }
         match batch {
-            Some(batch) => {
+            Some((batch, ends)) => {
                 self.launch(batch, ends);
                 // What a projection in Rust reads must be there.
                 if matches!(self.projector, Projector::Code(_)) {
@@ -214,12 +239,12 @@ impl Runner {
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else {
             self.flight = None;
             self.topic = None;
-            self.lanes.clear();
+            self.forget_lanes();
             return Ok(None);
         };
         if self.topic.as_ref().is_none_or(|known| known.number != topic.number) {
             self.flight = None;
-            self.lanes.clear();
+            self.forget_lanes();
         }
         for partition in self.lanes.count()..topic.config.partitions {
             let key = cursor_key(&self.topic_name, &self.name, self.rebuild, partition);
@@ -292,7 +317,25 @@ impl Runner {
         tokio::time::sleep(pause).await;
     }
 
-    pub async fn apply(&mut self, events: Vec<Event>) -> Result<Batch, Stop> {
+    /// Makes a batch of the first events of a run, and says where it ends. What is left is kept for the next.
+    async fn apply(
+        &mut self,
+        mut events: VecDeque<Event>,
+        ends: BTreeMap<u32, u64>,
+    ) -> Result<(Batch, BTreeMap<u32, u64>), Stop> {
+        let mut later = events.split_off(self.most_events.min(events.len()));
+        let batch = self.batch_of(&mut events).await?;
+        events.append(&mut later);
+        if events.is_empty() {
+            return Ok((batch, ends));
+        }
+        let batch_ends = ends_of(&batch);
+        self.rest = Some(Rest { events, ends });
+        Ok((batch, batch_ends))
+    }
+
+    /// Makes a batch of the first of these events, and leaves the others.
+    pub async fn batch_of(&mut self, events: &mut VecDeque<Event>) -> Result<Batch, Stop> {
         match &self.projector {
             Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild))),
@@ -300,11 +343,23 @@ impl Runner {
                 let batch = by_code(code, events, &self.hub, self.rebuild).await;
                 batch.map_err(|error| {
                     // Of what was taken, nothing is under way.
-                    self.lanes.go_back();
+                    self.go_back();
                     error.into()
                 })
             }
         }
+    }
+
+    /// Takes back everything that is not done.
+    fn go_back(&mut self) {
+        self.rest = None;
+        self.lanes.go_back();
+    }
+
+    /// Forgets where it is in the topic.
+    fn forget_lanes(&mut self) {
+        self.rest = None;
+        self.lanes.clear();
     }
 
     /// What makes a batch happen.
@@ -376,9 +431,9 @@ impl Runner {
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
                     self.topic = None;
-                    self.lanes.clear();
+                    self.forget_lanes();
                 }
-                self.lanes.go_back();
+                self.go_back();
                 done.map(|()| false)
             }
         }
@@ -386,6 +441,13 @@ impl Runner {
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {
         self.lanes.land(ends);
+        if batch.applied.len() >= self.most_events {
+            self.full_batches += 1;
+        }
+        if self.full_batches >= GROWS_AFTER {
+            self.full_batches = 0;
+            self.most_events = (self.most_events + self.most_events.div_ceil(2)).min(MOST_EVENTS);
+        }
         self.count_failures(batch);
     }
 
@@ -402,6 +464,11 @@ impl Runner {
         let mut pieces = Pieces { rest: Vec::new(), whole: true };
         self.take_apart(batch, error, &mut pieces)?;
         while let Some(mut piece) = pieces.rest.pop() {
+            if piece.applied.len() > self.most_events {
+                let (first, rest) = piece.split(self.most_events);
+                pieces.rest.push(rest);
+                piece = first;
+            }
             // Behind its last event a page may go on over what was removed.
             let is_last = pieces.whole && pieces.rest.is_empty();
             let ends = if is_last { ends.clone() } else { ends_of(&piece) };
@@ -413,11 +480,11 @@ impl Runner {
     }
 
     /// What to do instead of a batch that was refused.
-    fn take_apart(&self, batch: Batch, error: BusError, pieces: &mut Pieces) -> Result<(), Stop> {
+    fn take_apart(&mut self, batch: Batch, error: BusError, pieces: &mut Pieces) -> Result<(), Stop> {
         let count = batch.applied.len();
-        if matches!(error, BusError::Commit(CommitError::TooLarge { .. })) && count > 1 {
-            let (first, rest) = batch.split(count / 2);
-            pieces.rest.extend([rest, first]);
+        if is_too_large(&error) && count > 1 {
+            (self.most_events, self.full_batches) = (count / 2, 0);
+            pieces.rest.push(batch);
             return Ok(());
         }
         let Some(at) = self.culprit(&batch, &error) else { return Err(error.into()) };
@@ -445,7 +512,7 @@ impl Runner {
             BusError::Commit(CommitError::BadWrite { index, .. } | CommitError::NotUnique { index, .. }) => {
                 Some(batch.event_of(*index))
             }
-            BusError::Commit(CommitError::TooLarge { .. }) => Some(0),
+            error if is_too_large(error) => Some(0),
             BusError::Commit(CommitError::TopicNotFound(topic)) if *topic != self.topic_name => {
                 let publish = batch.publishes.iter().position(|append| append.topic == *topic)?;
                 batch.publisher_of(publish)
@@ -469,6 +536,11 @@ impl Runner {
             }
         }
     }
+}
+
+/// Whether a batch makes too much, so that fewer events might do.
+fn is_too_large(error: &BusError) -> bool {
+    matches!(error, BusError::Commit(CommitError::TooLarge { .. }) | BusError::CommitTooLarge { .. })
 }
 
 /// Where the events of a batch end in each partition.

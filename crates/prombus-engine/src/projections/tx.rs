@@ -82,6 +82,13 @@ impl Pending {
         }
     }
 
+    /// What was made after the first so many writes and events takes.
+    pub fn bytes_since(&self, writes: usize, publishes: usize) -> usize {
+        let writes = self.writes.iter().skip(writes).map(DocumentWrite::size).sum::<usize>();
+        let publishes = self.publishes.iter().skip(publishes).map(|append| append.event.size());
+        writes + publishes.sum::<usize>()
+    }
+
     /// Keeps what the last event did.
     pub fn keep(&mut self) {
         self.undo.clear();

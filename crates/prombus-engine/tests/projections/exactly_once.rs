@@ -2,7 +2,7 @@
 
 use crate::stage::*;
 use crate::support::switch::Refusal;
-use prombus_core::{CommitError, Event};
+use prombus_core::{CommitError, Event, EventLog};
 use prombus_engine::projections::ProjectionState;
 use serde_json::{Value, json};
 
@@ -211,6 +211,85 @@ pub async fn a_page_that_is_too_large_is_made_in_pieces(s: Stage) {
     let status = s.caught_up("p").await;
     assert_eq!((status.errors, s.letters(&topic).await.len()), (0, 0));
     assert_eq!(s.field("sums", "a", "n").await, json!(100));
+}
+
+/// Merges a number into one of a few documents that are large already.
+fn into_large(collection: &str) -> Value {
+    let write = json!({"collection": collection, "key": "event.payload.to", "merge": "event.payload.patch"});
+    json!({"topic": "t", "write": [write]})
+}
+
+/// Publishes documents of so many bytes to merge, and then `count` small patches of them.
+async fn publish_patches(s: &Stage, bytes: usize, documents: usize, count: usize) {
+    let topic = s.topic("t", 1).await;
+    let event = |to: usize, patch: Value| ("k", json!({"to": format!("d{to}"), "patch": patch}));
+    for to in 0..documents {
+        // In pieces, because an event may not be as large as a document.
+        for piece in 0..bytes.div_ceil(500_000) {
+            let pad = "x".repeat(bytes.min(500_000));
+            s.publish(&topic, [event(to, json!({(format!("pad{piece}")): pad}))]).await;
+        }
+    }
+    let patches = (0..count).map(|n| event(n % documents, json!({(format!("n{}", n % 10)): n})));
+    s.publish(&topic, patches).await;
+}
+
+/// A backlog of small events into one large document costs what the document does, and not once for each event.
+pub async fn small_changes_of_a_large_document_are_few_bytes(s: Stage) {
+    const BYTES: usize = 3_500_000;
+    publish_patches(&s, BYTES, 1, 1_100).await;
+    let before = s.log.status().disk_bytes;
+    s.put("p", into_large("large")).await;
+    let status = s.caught_up("p").await;
+    assert_eq!((status.errors, s.field("large", "d0", "n9").await), (0, json!(1_099)));
+    let grown = s.log.status().disk_bytes - before;
+    let most = 20 * BYTES as u64;
+    assert!(grown < most, "{grown} bytes were written for a document of {BYTES}");
+}
+
+/// Batches that make too much are done in smaller ones, and only an event that alone makes too much has failed.
+pub async fn a_batch_ends_by_what_it_makes(_: Stage) {
+    const LIMIT: usize = 80_000;
+    let s = Stage::bounded(LIMIT).await;
+    publish_patches(&s, 20_000, 20, 300).await;
+    s.put("p", into_large("large")).await;
+    let status = s.caught_up("p").await;
+    assert_eq!((status.errors, status.state), (0, ProjectionState::Running));
+    for n in 290..300 {
+        assert_eq!(s.field("large", &format!("d{}", n % 20), &format!("n{}", n % 10)).await, json!(n));
+    }
+    let refused = s.log.too_large();
+    assert!((1..50).contains(&refused), "{refused} commits of 300 events were refused");
+    let all = json!(
+        ["d0", "d1", "d2", "d3", "d4"]
+            .map(|to| json!({"collection": "large", "key": format!("'{to}'"), "merge": "event.payload"}))
+    );
+    s.put("p", json!({"topic": "t", "write": all, "retries": 0})).await;
+    let topic = topic_name("t");
+    s.publish(&topic, [("k", json!({"last": 1}))]).await;
+    s.caught_up("p").await;
+    let letters = s.letters(&topic).await;
+    assert_eq!(letters.len(), 1);
+    let letter = letters[0].payload.to_value().expect("JSON");
+    assert!(letter["err"].as_str().expect("a reason").contains("limits.result_bytes"), "{letter}");
+    assert_eq!(s.field("large", "d0", "last").await, Value::Null, "all or none of an event's writes");
+}
+
+/// A counter that would leave 64 bits stays as it is, and the event that would have it do so has failed.
+pub async fn a_counter_never_leaves_64_bits(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    let write = json!({"collection": "sums", "key": "'all'", "inc": {"n": "event.payload.by"}});
+    s.put("p", json!({"topic": "t", "write": [write], "retries": 0})).await;
+    let most = i64::MAX;
+    let by = |amount: Value| ("k", json!({"by": amount}));
+    s.publish(&topic, [by(json!(most - 1)), by(json!(1)), by(json!(1)), by(json!(u64::MAX)), by(json!(-1))])
+        .await;
+    let status = s.caught_up("p").await;
+    assert_eq!((status.errors, s.field("sums", "all", "n").await), (2, json!(most - 1)));
+    for letter in s.letters(&topic).await {
+        let letter = letter.payload.to_value().expect("JSON");
+        assert!(letter["err"].as_str().expect("a reason").contains("64-bit integers"), "{letter}");
+    }
 }
 
 pub async fn what_must_be_unique_is(s: Stage) {

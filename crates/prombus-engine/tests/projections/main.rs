@@ -36,6 +36,9 @@ behaviours! {
         many_events_of_a_page_may_fail
         a_page_that_is_taken_apart_waits_for_better_times
         a_page_that_is_too_large_is_made_in_pieces
+        small_changes_of_a_large_document_are_few_bytes
+        a_batch_ends_by_what_it_makes
+        a_counter_never_leaves_64_bits
         what_must_be_unique_is
         two_projections_of_a_topic_do_not_disturb_each_other;
     topics:

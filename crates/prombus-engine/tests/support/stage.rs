@@ -35,6 +35,13 @@ impl Stage {
         Self::on(clock, Kind::Memory(store)).await
     }
 
+    /// In memory, where a commit may make so many bytes.
+    pub async fn bounded(result_bytes: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+        let store = MemoryStore::new(clock.clone(), 1).with_result_bytes(result_bytes);
+        Self::on(clock, Kind::Memory(Arc::new(store))).await
+    }
+
     pub async fn disk() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         Self::on(Arc::new(ManualClock::at(1_754_683_200_000)), Kind::Disk(Arc::new(dir))).await

@@ -51,6 +51,8 @@ pub struct Switch {
     closed: AtomicBool,
     /// How many bytes the cursors of all commits took.
     pub cursor_bytes: AtomicUsize,
+    /// How many commits made too much.
+    too_large: AtomicUsize,
     /// Whether documents cannot be read.
     pub is_unreadable: AtomicBool,
     /// What is committed each time that events are read, and the clock that goes on with it.
@@ -70,6 +72,7 @@ impl Switch {
             closes,
             closed: AtomicBool::new(false),
             cursor_bytes: AtomicUsize::new(0),
+            too_large: AtomicUsize::new(0),
             is_unreadable: AtomicBool::new(false),
             feed: tokio::sync::Mutex::new(None),
         })
@@ -94,6 +97,11 @@ impl Switch {
     /// How many commits are still to be refused.
     pub fn refusals_left(&self) -> usize {
         self.refusal.lock().as_ref().map_or(0, |refusal| refusal.times)
+    }
+
+    /// How many commits made too much for the store.
+    pub fn too_large(&self) -> usize {
+        self.too_large.load(Ordering::SeqCst)
     }
 
     /// From here on these commits wait.
@@ -175,7 +183,13 @@ impl EventLog for Switch {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
         match self.refused(&commit) {
-            None => log.commit(commit).await,
+            None => {
+                let answer = log.commit(commit).await;
+                if matches!(answer, Err(CommitError::TooLarge { .. })) {
+                    self.too_large.fetch_add(1, Ordering::SeqCst);
+                }
+                answer
+            }
             Some((error, happens)) => {
                 if happens {
                     log.commit(commit).await?;

@@ -2,11 +2,12 @@
 
 use super::{body, commit, inc, set, write, wrote};
 use crate::Subject;
-use crate::build::json;
+use crate::build::{event, json, partitions};
 use crate::subject::{must, refusal};
 use crate::tasks::together;
-use prombus_core::document::WriteError;
-use prombus_core::{CommitError, Document, DocumentWrite, Durability, WriteOp};
+use prombus_core::commit::DEFAULT_RESULT_BYTES;
+use prombus_core::document::{MAX_BODY_BYTES, WriteError};
+use prombus_core::{Commit, CommitError, Document, DocumentWrite, Durability, WriteOp};
 use std::sync::Arc;
 
 /// `set` makes or replaces a document, whose text is carried byte for byte, with the writer's time.
@@ -48,6 +49,71 @@ pub async fn inc_adds_to_numbers(s: Subject) {
     );
     wrote(&s, vec![inc("d", r#"{"m":0.5}"#)]).await;
     assert_eq!(body(&s, "d").await.as_deref(), Some(r#"{"m":-1.5,"n":9007199254740994}"#));
+}
+
+/// A sum of integers that does not fit 64 bits is refused, and doubles are added as doubles.
+pub async fn integers_stay_exact_or_are_refused(s: Subject) {
+    let (most, least) = (i64::MAX, i64::MIN);
+    wrote(&s, vec![set("d", &format!(r#"{{"most":{most},"least":{least},"half":0.5}}"#))]).await;
+    for (field, amount) in [("most", "1"), ("least", "-1"), ("most", "9223372036854775808")] {
+        let writes = vec![set("new", "{}"), inc("d", &format!(r#"{{"half":1,"{field}":{amount}}}"#))];
+        let refused = refusal(commit(&s, writes).await);
+        let error = WriteError::SumOutOfRange(field.into());
+        assert_eq!(refused, CommitError::BadWrite { index: 1, key: "d".into(), error });
+        assert_eq!(s.document("c", "new").await, None, "a refused commit writes nothing");
+    }
+    let before = format!(r#"{{"most":{most},"least":{least},"half":0.5}}"#);
+    assert_eq!(body(&s, "d").await, Some(before), "a refused commit writes nothing");
+    wrote(&s, vec![inc("d", r#"{"most":-1,"least":1,"half":1}"#), inc("d", r#"{"most":1,"least":-1}"#)])
+        .await;
+    let after = format!(r#"{{"half":1.5,"least":{least},"most":{most}}}"#);
+    assert_eq!(body(&s, "d").await, Some(after), "what fits is exact");
+    wrote(&s, vec![inc("d", r#"{"most":1.0}"#)]).await;
+    let Some(document) = s.document("c", "d").await else { panic!("it is there") };
+    let most = must(document.body.to_value(), "a document is JSON")["most"].as_f64();
+    assert_eq!(most, Some(9_223_372_036_854_775_808.0), "with a double it is a double");
+}
+
+/// A document as large as can be.
+fn large(key: &str) -> DocumentWrite {
+    set(key, &format!(r#"{{"pad":"{}"}}"#, "x".repeat(MAX_BODY_BYTES - 100)))
+}
+
+/// Many writes to one large document are one change of it, whose cost is that of the document.
+pub async fn many_writes_to_a_large_document_are_one_change(s: Subject) {
+    const WRITES: u64 = 1_100;
+    wrote(&s, vec![large("d")]).await;
+    let one = || inc("d", r#"{"n":1}"#);
+    let versions = wrote(&s, (0..WRITES).map(|_| one()).collect()).await;
+    assert_eq!(versions, (2..WRITES + 2).collect::<Vec<_>>(), "versions count each write");
+    let s = s.reopened().await;
+    let Some(document) = s.document("c", "d").await else { panic!("it is there") };
+    assert_eq!(document.version, WRITES + 1);
+    assert_eq!(must(document.body.to_value(), "a document is JSON")["n"], WRITES);
+}
+
+/// A commit that makes more than the limit is refused, with what was counted, and leaves nothing.
+pub async fn what_a_commit_makes_is_bounded(s: Subject) {
+    let keys: Vec<String> = (0..=DEFAULT_RESULT_BYTES / MAX_BODY_BYTES).map(|n| format!("d{n}")).collect();
+    for key in &keys {
+        wrote(&s, vec![large(key)]).await;
+    }
+    let topic = s.create("bounded", partitions(1)).await;
+    let ops = [WriteOp::Merge(json(r#"{"pad":null}"#)), WriteOp::Inc(json(r#"{"n":1}"#)), WriteOp::Delete];
+    let events = s.place(&topic, [event("1")]).await;
+    let documents =
+        keys.iter().zip(ops.iter().cycle()).map(|(key, op)| write("c", key, op.clone())).collect();
+    match refusal(s.commit(Commit { events, documents, ..Commit::default() }).await) {
+        CommitError::TooLarge { bytes, limit } => {
+            assert_eq!(limit, DEFAULT_RESULT_BYTES);
+            assert!(bytes > limit && bytes <= limit + 2 * MAX_BODY_BYTES, "{bytes} were counted");
+        }
+        other => panic!("it makes too much, but: {other:?}"),
+    }
+    s.assert_holds(&topic, 0, &[]).await;
+    let Some(first) = s.document("c", &keys[0]).await else { panic!("it is there") };
+    assert_eq!(first.version, 1, "a refused commit writes nothing");
+    assert_eq!(wrote(&s, vec![inc(&keys[0], r#"{"n":1}"#)]).await, [2], "and less is done");
 }
 
 /// `delete` removes a document, and one that is written after that starts over.

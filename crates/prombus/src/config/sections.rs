@@ -2,6 +2,7 @@
 
 use super::auth::Auth;
 use super::state::{self, Collection, Projection, Snapshots};
+use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, MIN_RESULT_BYTES};
 use prombus_core::{TopicConfig, TopicName, TopicPatch};
 use prombus_engine::Limits;
 use prombus_server::Hosts;
@@ -74,6 +75,8 @@ pub struct LimitValues {
     pub event_bytes: Option<usize>,
     /// The largest commit.
     pub commit_bytes: Option<usize>,
+    /// The most that a commit may make.
+    pub result_bytes: Option<usize>,
     /// How far ahead of the hub's clock a `ts` may lie.
     pub future_ts_ms: Option<u64>,
     /// The most topics.
@@ -136,6 +139,7 @@ impl ConfigFile {
         if limits.commit_bytes > MAX_COMMIT_BYTES {
             return Err(format!("limits.commit_bytes can be at most {MAX_COMMIT_BYTES}"));
         }
+        validate_result_bytes(self.limits.result_bytes(), limits.commit_bytes)?;
         if limits.event_bytes > limits.commit_bytes {
             return Err(format!(
                 "limits.event_bytes = {} does not fit into limits.commit_bytes = {}: raise the second",
@@ -155,6 +159,17 @@ fn validate_topic(name: &TopicName, patch: &TopicPatch) -> Result<(), String> {
         return Err("topics that start with dlq. or system. are the hub's own".into());
     }
     patch.clone().apply(TopicConfig::default()).validate()
+}
+
+/// What was asked for has to fit, and so have the hub's own commits, whose dead letters hold whole events.
+fn validate_result_bytes(most: usize, commit_bytes: usize) -> Result<(), String> {
+    let least = commit_bytes.saturating_mul(2).max(MIN_RESULT_BYTES);
+    if !(least..=MAX_RESULT_BYTES).contains(&most) {
+        return Err(format!(
+            "limits.result_bytes must be between {least} (twice limits.commit_bytes, and 16 MiB) and {MAX_RESULT_BYTES}"
+        ));
+    }
+    Ok(())
 }
 
 /// An origin is what a browser sends: scheme, host and port, and no path.
@@ -181,6 +196,11 @@ impl LimitValues {
             Some((name, _)) => Err(format!("limits.{name} must be at least 1")),
             None => Ok(()),
         }
+    }
+
+    /// The most that a commit may make; for the store to see to.
+    pub fn result_bytes(&self) -> usize {
+        self.result_bytes.unwrap_or(DEFAULT_RESULT_BYTES)
     }
 
     /// The limits, with defaults for those that were left out.

@@ -31,6 +31,7 @@ fn everything_that_can_be_said_is_understood() {
         [limits]
         event_bytes = 10
         commit_bytes = 20
+        result_bytes = 33554432
         future_ts_ms = 30
         topics = 40
         collections = 45
@@ -56,6 +57,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(file.store.part_bytes, Some(1 << 20));
     let limits = file.limits.limits();
     assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
+    assert_eq!(file.limits.result_bytes(), 32 << 20);
     assert_eq!((limits.future_ts_ms, limits.topics, limits.collections), (30, 40, 45));
     assert_eq!((file.limits.body_bytes, file.limits.connections), (Some(50), Some(60)));
     assert_eq!((file.limits.connection_events_per_s, file.limits.topic_events_per_s), (Some(70), Some(80)));
@@ -133,6 +135,9 @@ fn wrong_types_and_values_are_told_with_their_line() {
         ("[limits]\nsend_timeout_ms = 0", None),
         ("[server]\nhosts = [\"hub:7070\"]", None),
         ("[server]\nhosts = [\"http://hub\"]", None),
+        ("[limits]\nresult_bytes = 16777215", None),
+        ("[limits]\nresult_bytes = 16777217\ncommit_bytes = 8388609", None),
+        ("[limits]\nresult_bytes = 536870913", None),
         ("[topics.\"dlq.a\"]", None),
         ("[topics.a]\npartitions = 0", None),
     ] {

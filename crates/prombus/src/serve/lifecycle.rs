@@ -113,7 +113,7 @@ impl Front {
 
 async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let store = store::open(settings.store.clone(), clock.clone()).await?;
+    let store = store::open(settings.store.clone(), settings.result_bytes, clock.clone()).await?;
     let Topics { auto_create, named } = &settings.topics;
     let default = |patch: &TopicPatch| patch.clone().apply(TopicConfig::default());
     let options = HubOptions {

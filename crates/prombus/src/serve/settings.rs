@@ -21,6 +21,8 @@ pub struct Settings {
     pub store: StoreChoice,
     pub log_format: LogFormat,
     pub limits: Limits,
+    /// The most that a commit may make, in bytes.
+    pub result_bytes: usize,
     pub topics: Topics,
     /// Collections that commits write, by name.
     pub collections: BTreeMap<String, Collection>,
@@ -72,6 +74,7 @@ impl Settings {
             store: choose_store(flags, around, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
+            result_bytes: file.limits.result_bytes(),
             gateway: gateway_options(flags, around, (path.as_deref(), &file))?,
             topics: file.topics,
             collections: file.collections,

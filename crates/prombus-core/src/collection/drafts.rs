@@ -1,0 +1,275 @@
+//! The documents that a commit writes, from the first of its writes to the last.
+//!
+//! Each write sees what the ones before it made, and nothing of it is in the rows before all of them are known: so a
+//! document that is written many times is written out and stored once. A changefeed still tells of each write.
+
+use super::rows::{RowRange, Rows, key_of_index_row, unique_rows};
+use super::write::{Slot, Written, change_event, look_up, not_unique, unavailable};
+use super::{CollectionState, IndexState};
+use crate::body::Body;
+use crate::commit::ResultBytes;
+use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
+use crate::error::CommitError;
+use crate::event::NewEvent;
+use crate::receipt;
+use crate::topic::TopicName;
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// So much of all documents is kept as fields, which take many times the memory of their text.
+const MOST_AS_FIELDS: usize = 16 << 20;
+
+/// The number of a collection, and the key of a document in it.
+type Place = (u32, String);
+
+/// All documents that a commit has written so far.
+#[derive(Debug, Default)]
+pub struct Drafts {
+    drafts: HashMap<Place, Draft>,
+    /// The rows of unique indexes that drafts take, and whose they are.
+    taken: HashMap<Bytes, String>,
+    /// What the drafts take that are there as fields.
+    as_fields: usize,
+    /// What changefeeds have to tell, in order.
+    told: Vec<(TopicName, NewEvent)>,
+}
+
+/// What a write is made on.
+pub struct Base<'a> {
+    /// The rows as they were before the commit's writes.
+    pub rows: &'a dyn Rows,
+    /// The collection.
+    pub state: &'a CollectionState,
+    /// What the commit makes.
+    pub bytes: &'a mut ResultBytes,
+}
+
+/// A document that a commit has written, as it is after the last of its writes.
+#[derive(Debug)]
+pub struct Drafted {
+    /// Which write of the commit was its last.
+    pub write: usize,
+    /// Where it lies, and what was there before.
+    pub slot: Slot,
+    /// The document, unless it is gone.
+    pub document: Option<Document>,
+}
+
+#[derive(Debug)]
+struct Draft {
+    slot: Slot,
+    /// Its last write, once one has changed it.
+    write: Option<usize>,
+    now: Option<Now>,
+    /// The most that was counted of it.
+    counted: usize,
+    /// The rows of unique indexes that it takes.
+    takes: Vec<Bytes>,
+}
+
+/// A document as it is for the time being.
+#[derive(Debug)]
+struct Now {
+    version: u64,
+    revision: Option<i64>,
+    ts: u64,
+    body: Body,
+}
+
+impl Draft {
+    fn of(slot: Slot) -> Self {
+        let now = slot.document.as_ref().map(|old| Now {
+            version: old.version,
+            revision: old.revision,
+            ts: old.ts,
+            body: old.body.clone().into(),
+        });
+        Self { slot, write: None, now, counted: 0, takes: Vec::new() }
+    }
+
+    fn version(&self) -> u64 {
+        self.now.as_ref().map_or(0, |now| now.version)
+    }
+
+    /// What it takes where it is there as fields.
+    fn as_fields(&self) -> usize {
+        self.now.as_ref().map_or(0, |now| if now.body.is_text() { 0 } else { now.body.bytes() })
+    }
+
+    fn document(&self, key: String) -> Option<Document> {
+        let Now { version, revision, ts, body } = self.now.as_ref()?;
+        Some(Document::new(key, *version, *revision, *ts, body.to_json()))
+    }
+
+    /// Makes a write. Gives the version after it.
+    fn change(
+        &mut self,
+        state: &CollectionState,
+        written: Written<'_>,
+        bytes: &mut ResultBytes,
+    ) -> Result<u64, CommitError> {
+        let write: &DocumentWrite = &written.commit.documents[written.index];
+        let actual = self.version();
+        if write.if_version.is_some_and(|expected| expected != actual) {
+            let (collection, key) = (state.name.to_string(), write.key.clone());
+            return Err(CommitError::VersionConflict { collection, key, actual });
+        }
+        if let Versioning::Newer(revision) = write.versioning
+            && self.now.as_ref().and_then(|now| now.revision).is_some_and(|now| now >= revision)
+        {
+            return Ok(actual);
+        }
+        let bad =
+            |error: WriteError| CommitError::BadWrite { index: written.index, key: write.key.clone(), error };
+        let before = self.now.take().map(|now| now.body);
+        // A text of the commit's own that has to be read once more.
+        let again = before.as_ref().filter(|body| self.write.is_some() && body.is_text());
+        let again = again.map_or(0, Body::bytes);
+        let body = match &write.op {
+            WriteOp::Receipt(request) => Some(receipt::body(*request, written.receipt).into()),
+            op => Body::change(before, op).map_err(bad)?,
+        };
+        self.write = Some(written.index);
+        let version = if body.is_some() { actual + 1 } else { 0 };
+        self.now = body.map(|body| {
+            let revision = match write.versioning {
+                Versioning::None => None,
+                Versioning::Count => Some(i64::try_from(version).unwrap_or(i64::MAX)),
+                Versioning::Newer(revision) => Some(revision),
+            };
+            Now { version, revision, ts: write.ts, body }
+        });
+        let size = self.size();
+        // A receipt is as long as its commit has made it.
+        if size > document::MAX_BODY_BYTES && !matches!(write.op, WriteOp::Receipt(_)) {
+            return Err(bad(WriteError::TooLarge(size)));
+        }
+        let is_read_again = self.now.as_ref().is_some_and(|now| !now.body.is_text());
+        self.count(if is_read_again { again } else { 0 }, bytes)?;
+        Ok(version)
+    }
+
+    fn size(&self) -> usize {
+        self.now.as_ref().map_or(0, |now| now.body.bytes())
+    }
+
+    /// Counts the document as large as it was and as it is now, as far as it was not counted so large already, and
+    /// what it takes to read or write it once more.
+    fn count(&mut self, again: usize, bytes: &mut ResultBytes) -> Result<(), CommitError> {
+        let was = self.slot.document.as_ref().map_or(0, |old| old.body.len());
+        let size = self.size().max(was);
+        let more = size.saturating_sub(self.counted);
+        self.counted = self.counted.max(size);
+        bytes.count_more(more.saturating_add(again))
+    }
+}
+
+impl Drafts {
+    /// Makes a write on what those before it have left. Gives the version of the document; 0 where it is gone.
+    pub fn write(&mut self, base: Base<'_>, written: Written<'_>) -> Result<u64, CommitError> {
+        let Base { rows, state, bytes } = base;
+        let write: &DocumentWrite = &written.commit.documents[written.index];
+        if write.owner != state.config.owner {
+            let owner = state.config.owner.as_projection().map(str::to_owned);
+            return Err(CommitError::NotOwner { collection: state.name.to_string(), owner });
+        }
+        let place: Place = (state.number, write.key.clone());
+        // Nothing of a commit that fails is used, so it need not be put back then.
+        let mut draft = match self.drafts.remove(&place) {
+            Some(draft) => draft,
+            None => {
+                bytes.count(state.name.len() + write.key.len())?;
+                Draft::of(look_up(rows, state, &write.key).map_err(unavailable)?)
+            }
+        };
+        self.as_fields = self.as_fields.saturating_sub(draft.as_fields());
+        let was_there = draft.now.is_some();
+        let version = draft.change(state, written, bytes)?;
+        if state.indexes.iter().any(IndexState::is_enforced) && draft.write == Some(written.index) {
+            // It is written out each time, to be compared.
+            draft.count(draft.size(), bytes)?;
+            self.take_unique(rows, state, &mut draft, written)?;
+        }
+        let is_change = draft.write == Some(written.index) && (was_there || draft.now.is_some());
+        if is_change && state.config.changefeed.is_some() {
+            let document = draft.document(write.key.clone());
+            let told = change_event(state, write, document.as_ref(), bytes)?;
+            told.iter()
+                .try_for_each(|(_, event)| written.commit.limits.check_change(written.index, event))?;
+            self.told.extend(told);
+        }
+        self.as_fields += draft.as_fields();
+        self.drafts.insert(place, draft);
+        if self.as_fields > MOST_AS_FIELDS {
+            self.write_out();
+        }
+        Ok(version)
+    }
+
+    /// Takes rows of unique indexes for a document as it is now, in the place of those that it had.
+    fn take_unique(
+        &mut self,
+        rows: &dyn Rows,
+        state: &CollectionState,
+        draft: &mut Draft,
+        written: Written<'_>,
+    ) -> Result<(), CommitError> {
+        draft.takes.drain(..).for_each(|row| drop(self.taken.remove(&row)));
+        let key = &written.commit.documents[written.index].key;
+        let Some(document) = draft.document(key.clone()) else { return Ok(()) };
+        for unique in state.indexes.iter().filter(|index| index.is_enforced()) {
+            let Some(range) = unique_rows(state, unique, &document) else { continue };
+            let row = range.start.clone();
+            if let Some(other) = self.owner_of(rows, state, range, key)? {
+                return Err(not_unique(state, &unique.index, written.index, (key.clone(), other)));
+            }
+            self.taken.insert(row.clone(), key.clone());
+            draft.takes.push(row);
+        }
+        Ok(())
+    }
+
+    /// The key of another document that has one of these rows: of the commit, or one that it has not written.
+    fn owner_of(
+        &self,
+        rows: &dyn Rows,
+        state: &CollectionState,
+        range: RowRange,
+        key: &str,
+    ) -> Result<Option<String>, CommitError> {
+        if let Some(other) = self.taken.get(&range.start) {
+            return Ok(Some(other.clone()));
+        }
+        let values_end = range.start.len();
+        for row in rows.range(range, false) {
+            let (row, _) = row.map_err(unavailable)?;
+            let other = key_of_index_row(&row, values_end).unwrap_or_default();
+            let drafted = self.drafts.get(&(state.number, other.to_owned()));
+            if other != key && drafted.is_none_or(|draft| draft.write.is_none()) {
+                return Ok(Some(other.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes texts of all that is there as fields.
+    fn write_out(&mut self) {
+        for now in self.drafts.values_mut().filter_map(|draft| draft.now.as_mut()) {
+            if !now.body.is_text() {
+                now.body = now.body.to_json().into();
+            }
+        }
+        self.as_fields = 0;
+    }
+
+    /// Each document that was written, in the order of their last writes, and what changefeeds have to tell of them.
+    pub fn finish(self) -> (Vec<Drafted>, Vec<(TopicName, NewEvent)>) {
+        let drafted = |((_, key), draft): (Place, Draft)| {
+            let write = draft.write?;
+            Some(Drafted { write, document: draft.document(key), slot: draft.slot })
+        };
+        let mut drafted: Vec<Drafted> = self.drafts.into_iter().filter_map(drafted).collect();
+        drafted.sort_unstable_by_key(|drafted| drafted.write);
+        (drafted, self.told)
+    }
+}
