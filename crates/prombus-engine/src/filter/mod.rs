@@ -28,8 +28,8 @@ use touched::{EVENT, Touched};
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
 /// How deep an expression may be: it is evaluated by recursion.
 pub const MAX_DEPTH: usize = 64;
-/// How long a filter may keep a batch at a time.
-const KEEP_TIME: Duration = Duration::from_millis(50);
+/// How long expressions may keep a batch at a time.
+pub(crate) const KEEP_TIME: Duration = Duration::from_millis(50);
 /// The most that is told of why an expression failed, in characters.
 const MAX_REASON: usize = 300;
 

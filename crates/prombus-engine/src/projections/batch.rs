@@ -4,6 +4,7 @@ use super::Plan;
 use super::runner::Surroundings;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
+use crate::filter::KEEP_TIME;
 use prombus_core::{Append, Commit, DocumentWrite, Event, Owner, ReadError};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A batch ends when what its events have made takes so many bytes, though there may be more of them.
 const MOST_MADE: usize = 4 << 20;
@@ -173,7 +174,10 @@ async fn caught(work: impl Future<Output = Result<(), ProjectFailure>>) -> Resul
 pub(super) fn by_plan(plan: &Plan, events: &mut VecDeque<Event>, rebuild: bool) -> Batch {
     let mut batch = Batch::default();
     let mut made = 0;
+    let start = Instant::now();
+    // The first event in any case; after that, expressions that take long must not hold up the end of the hub.
     while made < MOST_MADE
+        && (batch.applied.is_empty() || start.elapsed() < KEEP_TIME)
         && let Some(event) = events.pop_front()
     {
         let failure = match planned(plan, &event) {
