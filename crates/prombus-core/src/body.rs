@@ -54,7 +54,7 @@ impl Body {
             WriteOp::Set(text) if text.as_bytes().first() == Some(&b'{') => {
                 return Ok(Some(text.clone().into()));
             }
-            // Only a store knows what a commit has done: see [`receipt_body`](crate::document::receipt_body).
+            // Only a store knows what a commit has done: see [`receipt::body`](crate::receipt::body).
             WriteOp::Set(_) | WriteOp::Receipt(_) => return Err(WriteError::NotAnObject),
             WriteOp::Merge(_) | WriteOp::Inc(_) | WriteOp::Update { .. } => match before {
                 None => Fields { all: Map::new(), bytes: 2, is_exact: true },
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(sum("18446744073709551615", "-1"), refused);
         assert_eq!(sum("18446744073709551615", "-9223372036854775808"), Ok(i64::MAX.to_string()));
         assert_eq!(sum("-1", "9223372036854775808"), Ok("9223372036854775807".into()));
-        assert_eq!(sum("9223372036854775807", "1.0"), Ok("9.223372036854776e18".into()));
+        assert_eq!(sum("9223372036854775807", "1.0"), Ok("9.223372036854776e+18".into()));
         assert_eq!(sum("1.5", "1"), Ok("2.5".into()));
         assert_eq!(sum("1e308", "1e308"), Err(WriteError::NotANumber("n".into())));
         assert_eq!(sum("\"1\"", "1"), Err(WriteError::NotANumber("n".into())));

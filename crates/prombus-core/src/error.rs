@@ -120,7 +120,7 @@ pub enum CommitError {
     },
     /// The commit makes more than the store takes in one piece: see [`ResultBytes`](crate::ResultBytes).
     #[error(
-        "what the commit makes was counted up to {bytes} bytes, more than limits.result_bytes = {limit}; do less in one commit"
+        "what the commit makes was counted up to {bytes} bytes, more than the {limit} that it may (limits.result_bytes, or what the store takes in one piece); do less in one commit"
     )]
     TooLarge {
         /// What was counted when it was refused.

@@ -95,8 +95,9 @@ pub trait EventLog: Send + Sync {
     /// A cursor, if it was ever moved and not removed.
     async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError>;
 
-    /// Who has a cursor in the topic, in the order of their bytes and each once; none where there is no such topic.
-    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError>;
+    /// Who has a cursor in the topic, of those whose names begin with `prefix`, in the order of their bytes and each
+    /// once; none where there is no such topic.
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError>;
 
     /// How the store is doing; cheap enough for every scrape.
     fn status(&self) -> StoreStatus;

@@ -84,8 +84,8 @@ impl EventLog for Layered {
         self.log.cursor(key).await
     }
 
-    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
-        self.log.readers(topic).await
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
+        self.log.readers(topic, prefix).await
     }
 
     fn status(&self) -> StoreStatus {

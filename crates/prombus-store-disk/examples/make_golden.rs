@@ -6,6 +6,7 @@
 mod listing;
 
 use bytes::Bytes;
+use prombus_core::collection::Index;
 use prombus_core::*;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use std::error::Error;
@@ -28,6 +29,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     for n in 0..120u32 {
         clock.advance(u64::from(n % 5));
+        if n == 60 {
+            let index = Index { fields: vec![FieldPath::parse("n")?], unique: false };
+            let config = CollectionConfig { indexes: vec![index], ..CollectionConfig::default() };
+            let change = ConfigChange::PutCollection { name: "documents".into(), expect_revision: 1, config };
+            configure(&store, change).await?;
+        }
         let mut events = vec![append(&kept, TopicNumber(0), 3, n)?];
         if n < 20 {
             events.push(append(&gone, TopicNumber(1), 1, n)?);

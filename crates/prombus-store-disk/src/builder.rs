@@ -30,15 +30,22 @@ pub struct Build {
 
 /// Works until nobody can wake it any more.
 pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
+    // The collection that could not be gone on with, so that others have their turn.
+    let mut stuck: Option<Arc<str>> = None;
     while !shared.closing.load(Ordering::Relaxed) {
         let view = shared.view();
-        let Some((state, index)) = next(&view) else {
+        let Some((state, index)) = next(&view, stuck.as_deref()) else {
             match wake.recv() {
                 Ok(()) => continue,
                 Err(_) => return,
             }
         };
-        let Err(error) = take_step(shared, writer, &view, (state, index)) else { continue };
+        let name = state.name.clone();
+        let Err(error) = take_step(shared, writer, &view, (state, index)) else {
+            stuck = None;
+            continue;
+        };
+        stuck = Some(name);
         if shared.failed().is_none() {
             tracing::warn!(error, "an index cannot be made yet");
         }
@@ -48,9 +55,12 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
     }
 }
 
-/// The next index to go on with.
-fn next(view: &View) -> Option<(Arc<CollectionState>, usize)> {
-    view.collections.values().find_map(|state| Some((state.clone(), state.building()?)))
+/// The next index to go on with: behind the collection that is stuck, if there is one.
+fn next(view: &View, stuck: Option<&str>) -> Option<(Arc<CollectionState>, usize)> {
+    let building = |state: &Arc<CollectionState>| Some((state.clone(), state.building()?));
+    let is_behind = |state: &&Arc<CollectionState>| stuck.is_some_and(|name| *state.name > *name);
+    let behind = view.collections.values().filter(is_behind).find_map(building);
+    behind.or_else(|| view.collections.values().find_map(building))
 }
 
 /// Prepares a step, has it written, and waits for that.
@@ -64,14 +74,19 @@ fn take_step(
     view.rows.prepare();
     let step = collection::build_step(&view.rows, &state, index, shared.step_limits());
     let step = step.map_err(|error| error.to_string())?;
-    if let Progress::Failed { keys } = &step.progress {
-        let (collection, fields) = (&state.name, &state.indexes[index].index.fields);
-        tracing::warn!(%collection, ?fields, ?keys, "a unique index is given up: documents have the same values");
-    }
+    let name = state.name.clone();
     let (answer, answered) = oneshot::channel();
     let work = Work::Build(Build { state, index, step });
     let gone = "the writer has stopped";
     writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| gone)?;
     let receipt = answered.blocking_recv().map_err(|_| gone)?;
-    receipt.map(|_| ()).map_err(|error| error.to_string())
+    receipt.map_err(|error| error.to_string())?;
+    let now = shared.view();
+    if let Some(built) = now.collections.get(&name).and_then(|state| state.indexes.get(index))
+        && let Progress::Failed { keys } = &built.progress
+    {
+        let fields = &built.index.fields;
+        tracing::warn!(collection = %name, ?fields, ?keys, "a unique index is given up: documents have the same values");
+    }
+    Ok(())
 }

@@ -108,7 +108,16 @@ impl<'a> Check<'a> {
         let mut names = Vec::new();
         let mut total_bytes = 0;
         for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
-            for name in disk.list(&folder).map_err(at_file(&folder))? {
+            let listed = match disk.list(&folder) {
+                // Whoever followed the advice of an earlier check has moved it away.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && folder == checkpoint::folder(dir) =>
+                {
+                    continue;
+                }
+                listed => listed.map_err(at_file(&folder))?,
+            };
+            for name in listed {
                 let path = folder.join(&name);
                 if path != dir.join("journal") && path != checkpoint::folder(dir) {
                     total_bytes += disk.open_to_read(&path).and_then(|f| f.len()).map_err(at_file(&path))?;
@@ -116,7 +125,10 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        let checkpoints = checkpoint::list(disk, dir).map_err(at_file(dir))?.into();
+        let checkpoints = match checkpoint::list(disk, dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => VecDeque::new(),
+            list => list.map_err(at_file(dir))?.into(),
+        };
         let (is_whole, remakeable, report) = (true, Vec::new(), Report::default());
         Ok(Self { disk, dir, checkpoints, progress, total_bytes, names, is_whole, remakeable, report })
     }
@@ -323,6 +335,8 @@ impl<'a> Check<'a> {
                 }
                 if good && let Err(bad) = replay.take(&batch, &mut index) {
                     match bad {
+                        // Behind a batch that was not applied, nothing can be said of what follows.
+                        BadBatch::Item(_) if !whole => {}
                         BadBatch::Item(at) => {
                             self.damage(path, u64::from(at), "an item of a good batch cannot be read");
                         }
@@ -341,7 +355,7 @@ impl<'a> Check<'a> {
                 Tail::Torn => {
                     let is_sealed = self.names.contains(&index_path(self.dir, bytes.part()));
                     let what = match is_sealed {
-                        true => "what follows is no part of the journal, and is never read",
+                        true => "what follows is no part of the journal, and is of no account",
                         false => "what follows was never flushed as a whole; the next open cuts it off",
                     };
                     self.problem(path, u64::from(at), what);

@@ -298,12 +298,12 @@ impl EventLog for DiskStore {
         Ok(self.shared.view().cursors.get(key).map(|cursor| (**cursor).clone()))
     }
 
-    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
         let view = self.shared.view();
-        let first = CursorKey { topic: topic.clone(), reader: String::new(), partition: Partition(0) };
+        let first = CursorKey { topic: topic.clone(), reader: prefix.to_owned(), partition: Partition(0) };
         let keys = view.cursors.range(first..).map(|(key, _)| key);
-        let mut readers: Vec<String> =
-            keys.take_while(|key| key.topic == *topic).map(|key| key.reader.clone()).collect();
+        let is_meant = |key: &&CursorKey| key.topic == *topic && key.reader.starts_with(prefix);
+        let mut readers: Vec<String> = keys.take_while(is_meant).map(|key| key.reader.clone()).collect();
         readers.dedup();
         Ok(readers)
     }

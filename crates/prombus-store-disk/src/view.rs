@@ -141,11 +141,12 @@ impl View {
             }
             Change::Collection(after) => {
                 self.next_collection = self.next_collection.max(after.number + 1);
-                if let Some(before) = self.collections.get(&after.name) {
+                if let Some(before) = self.collections.get(&after.name)
+                    && before.indexes != after.indexes
+                {
                     let changes = collection::backfill(&self.rows, before, &after).map_err(unavailable)?;
-                    if !changes.is_empty() {
-                        self.rows.change_indexes(&changes);
-                    }
+                    // Also where there are none: changes of documents under other indexes must not become one.
+                    self.rows.change_indexes(&changes);
                 }
                 self.collections.insert(after.name.clone(), Arc::new(after));
             }
@@ -217,9 +218,8 @@ impl View {
 
     /// Takes a step in the making of an index of a collection.
     pub fn advance(&mut self, state: &CollectionState, index: usize, step: &IndexStep) {
-        if !step.rows.is_empty() {
-            self.rows.change_indexes(&step.rows);
-        }
+        // Also where there are none: what changed before the step and after it must not become one change.
+        self.rows.change_indexes(&step.rows);
         let state = state.with_progress(index, step.progress.clone());
         self.collections.insert(state.name.clone(), Arc::new(state));
     }
@@ -291,6 +291,29 @@ mod tests {
         Change::Collection(CollectionState { revision: revision + 1, documents, bytes, ..state })
     }
 
+    fn found(view: &View, v: u64) -> Vec<String> {
+        let test = Test::Eq(Operand::value(v.into()));
+        let conditions = vec![Condition { field: FieldPath::parse("v").unwrap(), test }];
+        let (sort, collection) = (Vec::new(), "c".into());
+        let find = Find { collection, conditions, sort, offset: 0, limit: 9, max_bytes: usize::MAX };
+        let found = collection::find(&view.rows, &view.collections["c"], &find).unwrap();
+        found.documents.into_iter().map(|document| document.key).collect()
+    }
+
+    /// A document that goes and comes back as it was, with an index made in between, is new to that index.
+    #[test]
+    fn an_index_has_what_came_back_after_it_was_made() {
+        let mut view = View::default();
+        view.apply(document("k", 7)).unwrap();
+        view.rows.freeze();
+        view.apply(Change::DocumentGone("c".into(), "k".into())).unwrap();
+        let index = Index { fields: vec![FieldPath::parse("v").unwrap()], unique: false };
+        let config = CollectionConfig { indexes: vec![index], ..CollectionConfig::default() };
+        view.apply(Change::Collection(view.collections["c"].with_settings(config))).unwrap();
+        view.apply(document("k", 7)).unwrap();
+        assert_eq!(found(&view, 7), ["k"]);
+    }
+
     #[test]
     fn an_index_of_an_early_build_has_no_rows_of_one_that_was_removed() {
         let mut view = View::default();
@@ -302,23 +325,9 @@ mod tests {
             view.apply(document("k3", 100 + round as u64)).unwrap();
         }
         view.apply(Change::DocumentGone("c".into(), "k4".into())).unwrap();
-        let found = |v: u64| {
-            let test = Test::Eq(Operand::value(v.into()));
-            let conditions = vec![Condition { field: FieldPath::parse("v").unwrap(), test }];
-            let find = Find {
-                collection: "c".into(),
-                conditions,
-                sort: Vec::new(),
-                offset: 0,
-                limit: 9,
-                max_bytes: usize::MAX,
-            };
-            let found = collection::find(&view.rows, &view.collections["c"], &find).unwrap();
-            found.documents.into_iter().map(|document| document.key).collect::<Vec<_>>()
-        };
         for gone in [3, 4, 100, 101, 102] {
-            assert_eq!(found(gone), Vec::<String>::new(), "{gone}");
+            assert_eq!(found(&view, gone), [""; 0], "{gone}");
         }
-        assert_eq!((found(103), found(5)), (vec!["k3".to_owned()], vec!["k5".to_owned()]));
+        assert_eq!((found(&view, 103), found(&view, 5)), (vec!["k3".to_owned()], vec!["k5".to_owned()]));
     }
 }

@@ -257,8 +257,8 @@ impl Subject {
     }
 
     /// Who has a cursor in a topic.
-    pub async fn readers(&self, topic: &TopicName) -> Vec<String> {
-        must(self.log.readers(topic).await, "readers can be looked up")
+    pub async fn readers(&self, topic: &TopicName, prefix: &str) -> Vec<String> {
+        must(self.log.readers(topic, prefix).await, "readers can be looked up")
     }
 
     /// A document.

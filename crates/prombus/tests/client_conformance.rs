@@ -209,8 +209,8 @@ impl EventLog for LiveLog {
         self.http.cursor(key).await
     }
 
-    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
-        self.http.readers(topic).await
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
+        self.http.readers(topic, prefix).await
     }
 
     fn status(&self) -> StoreStatus {

@@ -16,8 +16,8 @@ use crate::topic::TopicName;
 use bytes::Bytes;
 use std::collections::HashMap;
 
-/// So much of all documents is kept as fields, which take many times the memory of their text.
-const MOST_AS_FIELDS: usize = 16 << 20;
+/// So much of all documents is kept as fields, which take many times the memory of their text. One alone always is.
+const MOST_AS_FIELDS: usize = document::MAX_BODY_BYTES;
 
 /// The number of a collection, and the key of a document in it.
 type Place = (u32, String);
@@ -153,11 +153,10 @@ impl Draft {
         self.now.as_ref().map_or(0, |now| now.body.bytes())
     }
 
-    /// Counts the document as large as it was and as it is now, as far as it was not counted so large already, and
-    /// what it takes to read or write it once more.
+    /// Counts the document as large as it is now, as far as it was not counted so large already, and what it takes to
+    /// read or write it once more.
     fn count(&mut self, again: usize, bytes: &mut ResultBytes) -> Result<(), CommitError> {
-        let was = self.slot.document.as_ref().map_or(0, |old| old.body.len());
-        let size = self.size().max(was);
+        let size = self.size();
         let more = size.saturating_sub(self.counted);
         self.counted = self.counted.max(size);
         bytes.count_more(more.saturating_add(again))
@@ -179,7 +178,10 @@ impl Drafts {
             Some(draft) => draft,
             None => {
                 bytes.count(state.name.len() + write.key.len())?;
-                Draft::of(look_up(rows, state, &write.key).map_err(unavailable)?)
+                let mut draft = Draft::of(look_up(rows, state, &write.key).map_err(unavailable)?);
+                // What was read is kept until the commit is done, also where a write leaves it as it is.
+                draft.count(0, bytes)?;
+                draft
             }
         };
         self.as_fields = self.as_fields.saturating_sub(draft.as_fields());
@@ -237,7 +239,7 @@ impl Drafts {
         range: RowRange,
         key: &str,
     ) -> Result<Option<String>, CommitError> {
-        if let Some(other) = self.taken.get(&range.start) {
+        if let Some(other) = self.taken.get(&range.start).filter(|other| *other != key) {
             return Ok(Some(other.clone()));
         }
         let values_end = range.start.len();

@@ -94,12 +94,12 @@ pub(super) fn change_event(
     bytes: &mut ResultBytes,
 ) -> Result<Option<(TopicName, NewEvent)>, CommitError> {
     let Some(topic) = state.config.changefeed.clone() else { return Ok(None) };
-    bytes.count(write.key.len() + new.map_or(0, |new| new.key.len() + new.body.len()))?;
     let payload = new.map_or_else(|| Json::from_stored(Bytes::from_static(b"null")), Document::to_json);
     let mut event = NewEvent::new(payload);
     event.key = Some(write.key.as_str().into());
     event.ts = Some(write.ts);
     event.caused_by = write.cause.map(|id| Json::from_stored(format!("[\"{id}\"]").into()));
+    bytes.count(event.size())?;
     Ok(Some((topic, event)))
 }
 

@@ -193,10 +193,11 @@ impl EventLog for MemoryStore {
         Ok(self.state.read().cursors.get(key).cloned())
     }
 
-    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
         let state = self.state.read();
+        let is_meant = |key: &&CursorKey| key.topic == *topic && key.reader.starts_with(prefix);
         let mut readers: Vec<String> =
-            state.cursors.keys().filter(|key| key.topic == *topic).map(|key| key.reader.clone()).collect();
+            state.cursors.keys().filter(is_meant).map(|key| key.reader.clone()).collect();
         readers.sort_unstable();
         readers.dedup();
         Ok(readers)

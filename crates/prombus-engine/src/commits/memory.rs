@@ -89,15 +89,24 @@ impl Memory {
     /// What was done by a name; an error where it stood for another request.
     pub async fn recall(&self, name: &Name) -> Result<Recalled, CommitRefused> {
         let now_ms = self.now_ms().await?;
+        let is_fresh = |document: &Document| document.ts.saturating_add(REMEMBER_MS) > now_ms;
+        let conflict = || Err(CommitRefused::IdConflict(name.id.clone()));
         let Some(document) = self.documents.document(&place(), &name.key).await? else {
-            return Ok(Recalled { receipt: None, version: 0 });
+            // Early builds kept an id without its caller: it was done, and nobody knows what was asked.
+            let unscoped = self.documents.document(&place(), &name.id).await?;
+            return match unscoped.is_some_and(|document| is_fresh(&document)) {
+                true => conflict(),
+                false => Ok(Recalled { receipt: None, version: 0 }),
+            };
         };
-        let is_fresh = document.ts.saturating_add(REMEMBER_MS) > now_ms;
-        // What makes no sense to this build was done by another one, and cannot be told.
-        let kept = KeptReceipt::parse(&document.body).filter(|_| is_fresh);
-        match kept {
-            Some(kept) if kept.request != name.request => Err(CommitRefused::IdConflict(name.id.clone())),
-            kept => Ok(Recalled { receipt: kept.map(|kept| kept.receipt), version: document.version }),
+        if !is_fresh(&document) {
+            return Ok(Recalled { receipt: None, version: document.version });
+        }
+        match KeptReceipt::parse(&document.body) {
+            Some(kept) if kept.request == name.request => {
+                Ok(Recalled { receipt: Some(kept.receipt), version: document.version })
+            }
+            _ => conflict(),
         }
     }
 

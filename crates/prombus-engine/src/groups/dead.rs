@@ -148,6 +148,8 @@ pub struct DeadLetter {
     pub offset: u64,
     /// How often it came back from the dead letters.
     pub replays: u32,
+    /// The original's times: its own, and when it was recorded.
+    times: (u64, u64),
     original: Json,
 }
 
@@ -165,6 +167,9 @@ struct Envelope<'a> {
 #[derive(Deserialize)]
 struct Original<'a> {
     id: Uuid,
+    ts: u64,
+    #[serde(default)]
+    recorded_ts: Option<u64>,
     partition: u32,
     offset: u64,
     #[serde(default)]
@@ -194,9 +199,15 @@ impl DeadLetter {
             partition: original.partition,
             offset: original.offset,
             replays: replays_of(&event),
+            times: (original.ts, original.recorded_ts.unwrap_or(original.ts)),
             original: Json::from_stored(Bytes::copy_from_slice(envelope.original.get().as_bytes())),
             event,
         })
+    }
+
+    /// Whether this is its original, and not what a topic of the same name has in the same place.
+    pub fn is_of(&self, event: &Event) -> bool {
+        event.id == self.original_id && (event.ts, event.recorded_ts) == self.times
     }
 
     /// The original as a new event, caused by the original and by the letter.

@@ -203,11 +203,6 @@ impl Progress {
         self.changed.extend(chunks);
     }
 
-    /// Whether the detail of a cursor says that there are chunks.
-    pub fn is_in_chunks(detail: &[u8]) -> bool {
-        detail.first() == Some(&IN_CHUNKS)
-    }
-
     /// What a cursor says, without its chunks; `None` where its detail makes no sense.
     pub fn decode(next: u64, detail: &[u8]) -> Option<Self> {
         match detail.split_first() {
@@ -281,7 +276,7 @@ mod tests {
                     None => drop(self.chunks.remove(&id)),
                 }
             }
-            assert_eq!(Progress::is_in_chunks(&self.detail), !self.chunks.is_empty());
+            assert_eq!(self.detail.first() == Some(&IN_CHUNKS), !self.chunks.is_empty());
             bytes
         }
 

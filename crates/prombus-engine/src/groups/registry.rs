@@ -213,8 +213,7 @@ impl Groups {
         options.validate()?;
         let (config, starts) = match &state {
             Some(state) => {
-                let readers = self.hub.log.readers(topic).await?;
-                if stored::group_names(readers).len() >= MAX_GROUPS {
+                if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {
                     let message = format!("topic {topic} has {MAX_GROUPS} groups, as many as it may have");
                     return Err(GroupError::BadOption(message));
                 }
@@ -247,8 +246,7 @@ impl Groups {
     /// All groups of a topic, by name. One that cannot be read is left out, and the log says why.
     pub async fn list(&self, topic: &TopicState) -> Vec<Arc<Group>> {
         let mut groups = Vec::new();
-        let readers = self.hub.log.readers(&topic.name).await.unwrap_or_default();
-        for name in stored::group_names(readers) {
+        for name in stored::group_names(&*self.hub.log, &topic.name).await.unwrap_or_default() {
             match self.load(topic, &name).await {
                 Ok(group) => groups.extend(group),
                 Err(error) => {

@@ -257,7 +257,7 @@ impl Replaying<'_> {
         for letter in letters {
             // A topic that was made anew has other events at the same places.
             match group.body(letter.partition as usize, letter.offset).await {
-                Ok(Some(event)) if event.id == letter.original_id => kept.push(letter),
+                Ok(Some(event)) if letter.is_of(&event) => kept.push(letter),
                 Ok(_) | Err(GroupError::Query(QueryError::Read(ReadError::NoSuchPartition { .. }))) => {
                     let why = "the topic no longer has the original; replay to the topic";
                     self.skip(letter.event.id, why.into());

@@ -31,23 +31,33 @@ pub fn lane_key(topic: &TopicName, group: &GroupName, partition: u32) -> CursorK
 
 /// The cursor that says what a group has settled in a chunk of a partition.
 pub fn chunk_key(topic: &TopicName, group: &GroupName, partition: u32, chunk: u64) -> CursorKey {
-    let reader = format!("{CHUNKS}{partition}:{chunk}:{group}");
+    let reader = format!("{}{partition}:{chunk}", chunks_prefix(group));
     CursorKey { topic: topic.clone(), reader, partition: Partition(partition) }
 }
 
-/// The partitions and chunks that a group has cursors for, among the readers of a topic.
-fn chunks_of(readers: &[String], group: &GroupName) -> Vec<(u32, u64)> {
-    let chunk = |reader: &String| {
-        let (partition, rest) = reader.strip_prefix(CHUNKS)?.split_once(':')?;
-        let (chunk, name) = rest.split_once(':')?;
-        (name == group.as_str()).then_some((partition.parse().ok()?, chunk.parse().ok()?))
-    };
-    readers.iter().filter_map(chunk).collect()
+/// How the readers of a group's chunks begin, and of no other group's: no name has a slash in it.
+fn chunks_prefix(group: &GroupName) -> String {
+    format!("{CHUNKS}{group}/")
 }
 
-/// The groups among the readers of a topic.
-pub fn group_names(readers: Vec<String>) -> Vec<GroupName> {
-    readers.iter().filter_map(|reader| GroupName::parse(reader.strip_prefix(OPTIONS)?).ok()).collect()
+/// The partitions and chunks that a group has cursors for.
+async fn chunks_of(
+    log: &dyn EventLog,
+    topic: &TopicName,
+    group: &GroupName,
+) -> Result<Vec<(u32, u64)>, GroupError> {
+    let prefix = chunks_prefix(group);
+    let chunk = |reader: &String| {
+        let (partition, chunk) = reader.strip_prefix(&prefix)?.split_once(':')?;
+        Some((partition.parse().ok()?, chunk.parse().ok()?))
+    };
+    Ok(log.readers(topic, &prefix).await?.iter().filter_map(chunk).collect())
+}
+
+/// The groups of a topic.
+pub async fn group_names(log: &dyn EventLog, topic: &TopicName) -> Result<Vec<GroupName>, GroupError> {
+    let readers = log.readers(topic, OPTIONS).await?;
+    Ok(readers.iter().filter_map(|reader| GroupName::parse(reader.strip_prefix(OPTIONS)?).ok()).collect())
 }
 
 /// What makes a group that starts at `starts`.
@@ -89,7 +99,7 @@ pub async fn removal(
     group: &GroupName,
 ) -> Result<Vec<CursorMove>, GroupError> {
     let lanes = (0..topic.config.partitions).map(|partition| lane_key(&topic.name, group, partition));
-    let chunks = chunks_of(&log.readers(&topic.name).await?, group).into_iter();
+    let chunks = chunks_of(log, &topic.name, group).await?.into_iter();
     let chunks = chunks.map(|(partition, chunk)| chunk_key(&topic.name, group, partition, chunk));
     let mut moves = Vec::new();
     for key in [options_key(&topic.name, group)].into_iter().chain(lanes).chain(chunks) {
@@ -119,11 +129,7 @@ pub async fn load(
         let progress = Progress::decode(cursor.next.0, &cursor.detail).ok_or_else(damaged)?;
         lanes.push((cursor, progress, BTreeMap::new()));
     }
-    let mut readers = Vec::new();
-    if lanes.iter().any(|(cursor, ..)| Progress::is_in_chunks(&cursor.detail)) {
-        readers = log.readers(&topic.name).await?;
-    }
-    for (partition, chunk) in chunks_of(&readers, group) {
+    for (partition, chunk) in chunks_of(log, &topic.name, group).await? {
         let stored = log.cursor(&chunk_key(&topic.name, group, partition, chunk)).await?;
         let lane = lanes.get_mut(partition as usize);
         let (Some(stored), Some((_, progress, versions))) = (stored, lane) else { continue };

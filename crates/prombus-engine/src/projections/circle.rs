@@ -1,8 +1,8 @@
-//! Whether changefeeds lead from a topic back to it: then one event there would be followed by others without end.
+//! Whether changefeeds and dead letters lead from a topic back to it: then one event there could be followed by others
+//! without end.
 
 use prombus_core::TopicName;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 /// The way of events through a projection.
 #[derive(Debug, Clone)]
@@ -11,23 +11,23 @@ pub(super) struct Flow {
     pub name: String,
     /// The topic that it reads.
     pub topic: TopicName,
-    /// Its collections that have changefeeds, and the topics of those.
-    pub feeds: Vec<(Arc<str>, TopicName)>,
+    /// What it publishes (changefeeds of its collections, and dead letters), and where to.
+    pub feeds: Vec<(String, TopicName)>,
 }
 
 /// How events that `new` makes come back to it, in words: the shortest way there is.
 pub(super) fn through(new: &Flow, others: &[Flow]) -> Option<String> {
     let mut readers: HashMap<&TopicName, Vec<&Flow>> = HashMap::new();
     others.iter().for_each(|flow| readers.entry(&flow.topic).or_default().push(flow));
-    // For each topic that was reached, the projection and the collection that lead there.
+    // For each topic that was reached, the projection that leads there, and by what.
     let mut ways: HashMap<&TopicName, (&Flow, &str)> = HashMap::new();
     let mut reached: VecDeque<&Flow> = [new].into();
     while let Some(flow) = reached.pop_front() {
-        for (collection, topic) in &flow.feeds {
+        for (feed, topic) in &flow.feeds {
             if ways.contains_key(topic) {
                 continue;
             }
-            ways.insert(topic, (flow, collection));
+            ways.insert(topic, (flow, feed));
             if *topic == new.topic {
                 return Some(told(new, &ways));
             }
@@ -40,15 +40,15 @@ pub(super) fn through(new: &Flow, others: &[Flow]) -> Option<String> {
 fn told(new: &Flow, ways: &HashMap<&TopicName, (&Flow, &str)>) -> String {
     let mut steps = vec![format!("topic {}", new.topic)];
     let mut topic = &new.topic;
-    while let Some((flow, collection)) = ways.get(topic) {
-        steps.push(format!("topic {}, projection {:?}, collection {collection}", flow.topic, flow.name));
+    while let Some((flow, feed)) = ways.get(topic) {
+        steps.push(format!("topic {}, projection {:?}, {feed}", flow.topic, flow.name));
         topic = &flow.topic;
         if flow.name == new.name {
             break;
         }
     }
     steps.reverse();
-    format!("changefeeds would lead its events back to it without end: {}", steps.join(", "))
+    format!("its events would lead back to it without end: {}", steps.join(", "))
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
 
     fn flow(name: &str, topic: &str, feeds: &[&str]) -> Flow {
         let topic_name = |name: &str| TopicName::parse(name).unwrap();
-        let feed = |feed: &&str| (Arc::from(format!("of_{name}")), topic_name(feed));
+        let feed = |feed: &&str| (format!("collection of_{name}"), topic_name(feed));
         Flow { name: name.into(), topic: topic_name(topic), feeds: feeds.iter().map(feed).collect() }
     }
 

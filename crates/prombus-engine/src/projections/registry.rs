@@ -333,6 +333,8 @@ impl Projections {
             let topic = &before.definition.topic;
             commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
             if *topic != record.definition.topic {
+                // What failed there says nothing of what is read from now on.
+                commit.config.push(ConfigChange::DropCollection { name: stored::failures_of(name) });
                 commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, false).await?);
             }
         }
@@ -597,9 +599,12 @@ fn halted_setup_of(name: &str, record: Record, reason: String) -> Setup {
 }
 
 fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
-    let feed =
-        |(name, config): &(Arc<str>, CollectionConfig)| Some((name.clone(), config.changefeed.clone()?));
-    Flow { name: name.to_owned(), topic: topic.clone(), feeds: collections.iter().filter_map(feed).collect() }
+    let feed = |(name, config): &(Arc<str>, CollectionConfig)| {
+        Some((format!("collection {name}"), config.changefeed.clone()?))
+    };
+    let letters = topic.dead_letters().map(|letters| ("dead letters".to_owned(), letters));
+    let feeds = collections.iter().filter_map(feed).chain(letters).collect();
+    Flow { name: name.to_owned(), topic: topic.clone(), feeds }
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {

@@ -44,6 +44,8 @@ pub(crate) type Outcome = Result<(), String>;
 #[derive(Deserialize)]
 struct Failed {
     id: Uuid,
+    /// The incarnation of the topic that it is in.
+    topic: u32,
 }
 
 impl Projections {
@@ -64,6 +66,9 @@ impl Projections {
 impl Runner {
     /// Applies an event once more that has failed, out of turn. Nothing else may be under way.
     pub async fn apply_again(&mut self, again: Again) -> Result<Outcome, ProjectionError> {
+        if let Some(reason) = self.projector.halted() {
+            return Ok(Err(format!("the projection is stopped: {reason}; define it anew first")));
+        }
         if again.topic != self.topic_name {
             return Ok(Err(format!("the projection reads topic {} now", self.topic_name)));
         }
@@ -95,8 +100,10 @@ impl Runner {
     async fn failed(&self, again: &Again) -> Result<Option<Document>, ReadError> {
         let key = failed_key(again.partition, again.offset);
         let failed = self.hub.documents.document(&failures_of(&self.name), &key).await?;
+        let Some(topic) = self.hub.log.topic(&self.topic_name).await? else { return Ok(None) };
         let is_same = |document: &Document| {
-            serde_json::from_slice(document.body.as_bytes()).is_ok_and(|failed: Failed| failed.id == again.id)
+            let failed = serde_json::from_slice(document.body.as_bytes());
+            failed.is_ok_and(|failed: Failed| (failed.id, failed.topic) == (again.id, topic.number.0))
         };
         Ok(failed.filter(is_same))
     }

@@ -28,8 +28,8 @@ const TICK: Duration = Duration::from_millis(1);
 const FAR_AHEAD_MS: u64 = 1_000;
 /// How slowly: by a millisecond in this time.
 const SLOW_TICK: Duration = Duration::from_millis(20);
-/// How long to wait for room on the disk, or for topics or collections to be made or deleted.
-const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait for room: on the disk, or among topics and collections; or for the topic of a changefeed.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for a store that cannot be used.
 const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 /// After a batch that made too much, batches are smaller, and grow by half each time that so many were committed.
@@ -77,7 +77,7 @@ impl From<BusError> for Stop {
                 | CommitError::ChangefeedsNotFound(_)
                 | CommitError::TooManyCollections { .. },
             )
-            | BusError::TooManyTopics { .. } => Some(DISK_FULL_PAUSE),
+            | BusError::TooManyTopics { .. } => Some(NO_ROOM_PAUSE),
             BusError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_)) => {
                 Some(UNAVAILABLE_PAUSE)
             }
@@ -388,7 +388,8 @@ impl Runner {
     fn failed_note(&self, event: &Event) -> DocumentWrite {
         let live = failures_of(&self.name);
         let collection = if self.rebuild { shadow(&live) } else { live };
-        let body = Json::from_stored(format!("{{\"id\":\"{}\"}}", event.id).into());
+        let topic = self.topic.as_ref().map_or(0, |topic| topic.number.0);
+        let body = Json::from_stored(format!("{{\"id\":\"{}\",\"topic\":{topic}}}", event.id).into());
         let key = failed_key(event.partition.0, event.offset.0);
         DocumentWrite {
             owner: Owner::projection(&self.name),
@@ -540,7 +541,7 @@ impl Runner {
 
 /// Whether a batch makes too much, so that fewer events might do.
 fn is_too_large(error: &BusError) -> bool {
-    matches!(error, BusError::Commit(CommitError::TooLarge { .. }) | BusError::CommitTooLarge { .. })
+    matches!(error, BusError::Commit(CommitError::TooLarge { .. }))
 }
 
 /// Where the events of a batch end in each partition.

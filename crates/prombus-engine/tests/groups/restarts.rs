@@ -115,7 +115,7 @@ pub async fn what_an_ack_writes_goes_by_what_changed(s: Stage) {
     assert_eq!(group.status().await.unwrap().lanes[0].lag, NACKED as u64);
     assert!(group.take("m", 1_000).await.iter().all(|delivery| delivery.attempt == 2));
     s.hub.groups().delete(&topic, &group_name("g")).await.unwrap();
-    assert!(s.log.readers(&topic).await.unwrap().is_empty(), "nothing is left of a group that is gone");
+    assert!(s.log.readers(&topic, "").await.unwrap().is_empty(), "nothing is left of a group that is gone");
 }
 
 pub async fn the_position_survives_a_restart(s: Stage) {

@@ -205,9 +205,9 @@ impl EventLog for SlowStore {
         self.inner.cursor(key).await
     }
 
-    async fn readers(&self, topic: &TopicName) -> Result<Vec<String>, ReadError> {
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
         self.before_read().await?;
-        self.inner.readers(topic).await
+        self.inner.readers(topic, prefix).await
     }
 
     fn status(&self) -> StoreStatus {

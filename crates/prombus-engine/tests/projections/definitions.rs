@@ -146,7 +146,7 @@ pub async fn another_topic_is_read_from_its_start(s: Stage) {
     s.caught_up("p").await;
     assert_eq!((s.field("c", "x", "a").await, s.field("c", "z", "a").await), (json!(1), json!(3)));
     assert_eq!(s.hub.topic(&one).await.expect("readable").map(|state| state.name), Some(one.clone()));
-    let readers = prombus_core::EventLog::readers(&*s.log, &one).await.expect("readers");
+    let readers = prombus_core::EventLog::readers(&*s.log, &one, "").await.expect("readers");
     assert!(readers.is_empty(), "{readers:?}");
     assert!(!s.rebuilt("p").await.stale);
     assert_eq!((s.document("c", "x").await, s.field("c", "z", "a").await), (None, json!(3)));
@@ -196,7 +196,7 @@ pub async fn a_deleted_projection_leaves_nothing(s: Stage) {
     s.hub.projections().delete("p").await.expect("it can be deleted");
     assert!(matches!(s.hub.projections().delete("p").await, Err(ProjectionError::NotFound(_))));
     assert_eq!(s.hub.collections().list().await.expect("collections"), []);
-    assert!(prombus_core::EventLog::readers(&*s.log, &topic).await.expect("readers").is_empty());
+    assert!(prombus_core::EventLog::readers(&*s.log, &topic, "").await.expect("readers").is_empty());
     let s = s.restart().await;
     assert!(s.hub.projections().list().await.expect("a list").is_empty());
     // Another one may have the name and the collection.
@@ -359,6 +359,11 @@ pub async fn a_circle_of_changefeeds_is_refused(s: Stage) {
     let way = "topic y, projection \"q\", collection d, topic x, projection \"p\", collection c, topic y";
     is_circle(s.try_put("q", fed("y", "d", "x")).await, way);
     assert_eq!(s.hub.collections().get("d").await.expect("readable"), None, "nothing was made");
+    s.put("letters", fed("dlq.z", "l", "z")).await;
+    let way =
+        "topic z, projection \"r\", dead letters, topic dlq.z, projection \"letters\", collection l, topic z";
+    is_circle(s.try_put("r", changelog("z", "e")).await, way);
+    s.hub.projections().delete("letters").await.expect("it can be deleted");
     s.put("q", fed("y", "d", "z")).await;
     s.put(
         "r",

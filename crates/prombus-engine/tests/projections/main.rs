@@ -23,6 +23,7 @@ behaviours! {
         a_rebuild_neither_doubles_nor_loses_what_was_replayed
         what_a_rebuild_has_made_up_for_is_not_replayed
         letters_of_a_projection_that_is_gone_are_skipped
+        letters_of_a_topic_that_was_made_anew_are_skipped
         letters_that_older_builds_wrote_are_explained;
     exactly_once:
         a_counter_is_exact_over_partitions

@@ -331,7 +331,7 @@ pub async fn a_put_ends_a_rebuild(s: Stage) {
         s.put("p", json!({"topic": "t", "collection": "c", "key": "event.key", "fields": ["b"]})).await;
     assert_eq!((status.rebuild, status.stale), (None, true));
     assert!(collections(&s).await.iter().all(|name| !name.ends_with("~rebuild")));
-    let readers = prombus_core::EventLog::readers(&*s.log, &topic).await.expect("readers");
+    let readers = prombus_core::EventLog::readers(&*s.log, &topic, "").await.expect("readers");
     assert_eq!(readers, ["projection:p"]);
     s.refuse(switches, 0, CommitError::Busy);
     assert!(!s.rebuilt("p").await.stale);

@@ -134,6 +134,28 @@ pub async fn letters_of_a_projection_that_is_gone_are_skipped(s: Stage) {
     assert!(skipped(&s, &topic, false).await.contains("reads topic other"));
 }
 
+/// An import brings ids and places along.
+pub async fn letters_of_a_topic_that_was_made_anew_are_skipped(s: Stage) {
+    let id = uuid::Uuid::from_u128(7);
+    let with_id = |payload: Value| {
+        let mut outgoing = outgoing(Some("x"), &payload);
+        outgoing.event.id = Some(id);
+        vec![outgoing]
+    };
+    let topic = s.topic("t", 1).await;
+    s.put("p", strict()).await;
+    s.hub.publish(&topic, with_id(json!({"v": 1}))).await.expect("it is published");
+    s.caught_up("p").await;
+    assert_eq!(s.letters(&topic).await.len(), 1);
+    s.hub.delete_topic(&topic).await.expect("it can be deleted");
+    s.topic("t", 1).await;
+    s.hub.publish(&topic, with_id(json!({"k": "a"}))).await.expect("it is published");
+    s.caught_up("p").await;
+    assert_eq!(count(&s, "a").await, json!(1));
+    assert!(skipped(&s, &topic, true).await.contains("applied the original"));
+    assert_eq!(count(&s, "a").await, json!(1));
+}
+
 pub async fn letters_that_older_builds_wrote_are_explained(s: Stage) {
     let topic = failing(&s).await;
     let letter = s.letters(&topic).await.remove(0).payload.to_value().expect("JSON");

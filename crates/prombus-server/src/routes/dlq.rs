@@ -2,7 +2,7 @@
 
 use super::events;
 use crate::answers::json_of;
-use crate::auth::Caller;
+use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -69,12 +69,17 @@ fn both(failed_by: Option<&FailedBy>, filter: Option<String>) -> Option<String> 
 /// `POST /v1/dlq/{topic}/replay`.
 pub(crate) async fn replay(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
     let topic = names.topic()?;
     let body = json_body(&app, request).await?;
     let request: ReplayRequest = parse_optional(&body)?;
+    if request.filter.is_some() {
+        // How many letters match tells what they hold.
+        caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None })?;
+    }
     let replayed = app.hub()?.replay(&topic, parse(request)?).await?;
     let skipped = replayed.skipped.into_iter();
     let answer = ReplayAnswer {

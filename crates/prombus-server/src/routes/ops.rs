@@ -17,8 +17,8 @@ use prombus_engine::groups::Group;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// So many partitions of groups are shown one by one in an answer: more than one group can have. The groups that come
-/// after them are shown in totals.
+/// So many partitions of groups are shown one by one in an answer, which is more than any one group can have. Groups for
+/// which no room is left are shown in totals.
 const MAX_ROWS: usize = 4_096;
 
 /// Whether the process is alive.
@@ -98,6 +98,8 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
         "members": members.collect::<Vec<_>>(),
         "lag": lag,
         "in_flight": status.lanes.iter().map(|lane| lane.in_flight).sum::<u64>(),
+        "filter_errors": status.filter_errors,
+        "bad_filter": status.bad_filter.as_ref().map(ToString::to_string),
         "truncated": true,
     }))
 }
@@ -107,8 +109,12 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
 async fn samples(hub: &Hub) -> Vec<GroupSample> {
     let mut samples = Vec::new();
     for topic in hub.topics().await.unwrap_or_default() {
+        let groups = hub.groups().list(&topic).await;
+        if groups.is_empty() {
+            continue;
+        }
         let Ok(bounds) = hub.bounds(&topic).await else { continue };
-        for group in hub.groups().list(&topic).await {
+        for group in groups {
             tokio::task::yield_now().await;
             let outline = group.outline(&bounds);
             if let Ok(lag_ms) = group.lag_ms(&outline).await {

@@ -167,7 +167,9 @@ fn feeds(definition: &Definition) -> impl Iterator<Item = (&str, &TopicName)> {
 /// A changefeed that a projection gets later also tells what its collection holds already.
 fn check_new_feeds(caller: &Caller, before: &Definition, definition: &Definition) -> Result<(), ApiError> {
     let mut new = feeds(definition).filter(|feed| !feeds(before).any(|known| known == *feed));
-    new.try_for_each(|(topic, _)| caller.check(Ask { action: Action::Read, topic, group: None }))
+    new.try_for_each(|(collection, _)| {
+        caller.check(Ask { action: Action::Read, topic: collection, group: None })
+    })
 }
 
 /// `DELETE /v1/projections/{name}`.

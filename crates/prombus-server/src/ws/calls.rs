@@ -298,9 +298,9 @@ impl Calls {
                     let max_attempts = group.options().max_attempts;
                     Done::Delivered { key, deliveries, max_attempts }
                 }
-                Err(error @ (GroupError::NotFound { .. } | GroupError::Query(_))) => {
-                    Done::Lost { key, error: error.into() }
-                }
+                Err(
+                    error @ (GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::BadFilter(_)),
+                ) => Done::Lost { key, error: error.into() },
                 Err(_) => {
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;

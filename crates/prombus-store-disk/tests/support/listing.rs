@@ -1,5 +1,6 @@
 //! Everything that can be read of a store, as text: what a golden folder is compared with.
 
+use prombus_core::collection::{Condition, Operand, SortKey, Test};
 use prombus_core::*;
 use prombus_store_disk::DiskStore;
 
@@ -36,5 +37,27 @@ pub async fn listing(store: &DiskStore) -> String {
             format!("document Document {{ key: {key:?}, version: {version}, ts: {ts}, body: {body:?} }}\n");
         out.extend(text.bytes());
     }
+    for document in by_index(store).await.unwrap_or_default() {
+        out.extend(format!("found {}\n", document.key).bytes());
+    }
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The latest documents by the index of their number, where they have one.
+async fn by_index(store: &DiskStore) -> Option<Vec<Document>> {
+    let state = store.collection("documents").await.ok()??;
+    if state.config.indexes.is_empty() {
+        return None;
+    }
+    let field = FieldPath::parse("n").ok()?;
+    let test = Test::Gte(Operand::value(115.into()));
+    let find = Find {
+        collection: "documents".into(),
+        conditions: vec![Condition { field: field.clone(), test }],
+        sort: vec![SortKey { field, descending: true }],
+        offset: 0,
+        limit: 100,
+        max_bytes: usize::MAX,
+    };
+    Some(store.find(find).await.ok()?.documents)
 }

@@ -323,7 +323,7 @@ impl EventLog for HttpLog {
         Err(ReadError::Unavailable("HTTP has no words for cursors".into()))
     }
 
-    async fn readers(&self, _topic: &TopicName) -> Result<Vec<String>, ReadError> {
+    async fn readers(&self, _topic: &TopicName, _prefix: &str) -> Result<Vec<String>, ReadError> {
         Err(ReadError::Unavailable("HTTP has no words for cursors".into()))
     }
 

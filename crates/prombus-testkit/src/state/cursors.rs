@@ -250,12 +250,14 @@ pub async fn the_readers_of_a_topic_are_known(s: Subject) {
     for key in [of(&here, "b", 0), of(&here, "b", 1), of(&here, "a", 1), of(&there, "c", 0)] {
         moved(&s, step(key, 0, 0)).await;
     }
-    assert_eq!(s.readers(&here).await, ["a", "b"]);
-    assert_eq!(s.readers(&there).await, ["c"]);
+    assert_eq!(s.readers(&here, "").await, ["a", "b"]);
+    assert_eq!(s.readers(&here, "b").await, ["b"]);
+    assert_eq!(s.readers(&here, "bc").await, [""; 0]);
+    assert_eq!(s.readers(&there, "").await, ["c"]);
     moved(&s, removal(of(&here, "a", 1), 1)).await;
     moved(&s, removal(of(&here, "b", 0), 1)).await;
-    assert_eq!(s.readers(&here).await, ["b"]);
+    assert_eq!(s.readers(&here, "").await, ["b"]);
     s.delete(&here).await;
-    assert_eq!(s.readers(&here).await, [""; 0], "a topic that is not there has no readers");
-    assert_eq!(s.readers(&there).await, ["c"]);
+    assert_eq!(s.readers(&here, "").await, [""; 0], "a topic that is not there has no readers");
+    assert_eq!(s.readers(&there, "").await, ["c"]);
 }
