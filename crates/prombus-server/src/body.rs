@@ -176,6 +176,7 @@ mod tests {
     /// A body of so many parts of so many bytes, each a while after the one before.
     fn intake(parts: usize, bytes: usize, pause: Duration) -> Intake {
         let parts = futures::stream::iter(0..parts).then(move |_| async move {
+            // How slowly a body comes is what is tested; the clock is held.
             tokio::time::sleep(pause).await;
             Ok::<_, Infallible>(Bytes::from(vec![b'x'; bytes]))
         });

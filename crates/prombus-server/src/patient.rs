@@ -23,6 +23,7 @@ pub struct Patient<S> {
 impl<S> Patient<S> {
     /// Gives up a write of which no byte goes out for as long as `patience`.
     pub fn new(stream: S, patience: Duration) -> Self {
+        // Nobody sleeps: it is a deadline, and set anew when a write begins to wait.
         Self { stream, patience, until: Box::pin(tokio::time::sleep(patience)), waits: false }
     }
 
@@ -95,6 +96,7 @@ mod tests {
         let mut near = Patient::new(near, PATIENCE);
         let reading = tokio::spawn(async move {
             for _ in 0..24 {
+                // How slowly it reads is what is tested; the clock is held.
                 tokio::time::sleep(PATIENCE / 2).await;
                 far.read_u8().await.unwrap();
             }
@@ -109,6 +111,7 @@ mod tests {
         let (near, mut far) = duplex(8);
         let mut near = Patient::new(near, PATIENCE);
         near.write_all(&[7; 8]).await.unwrap();
+        // Time in which nothing waits to be written; the clock is held.
         tokio::time::sleep(PATIENCE * 2).await;
         far.read_exact(&mut [0; 4]).await.unwrap();
         let begun = Instant::now();

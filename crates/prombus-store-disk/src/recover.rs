@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_TEXT: &str = "prombus data folder, format ";
-/// Format 2 has collections and tables; folders of format 1 become such when they are opened.
-const FORMAT: u32 = 2;
+/// Format 2 has collections and tables, format 3 indexes that are made in steps; folders of earlier formats become such
+/// when they are opened.
+const FORMAT: u32 = 3;
 
 /// What to do about a file that can be made anew, which is good advice only where the journal is whole.
 const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says what can be moved away and is made anew; otherwise restore the folder from a backup";
@@ -192,8 +193,8 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
     let text = String::from_utf8_lossy(&text[..len]).into_owned();
     match text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok()) {
         Some(FORMAT) => Ok(()),
-        Some(1) if make => mark(disk, dir).map_err(at_file(&path)),
-        Some(1) => Ok(()),
+        Some(1 | 2) if make => mark(disk, dir).map_err(at_file(&path)),
+        Some(1 | 2) => Ok(()),
         Some(found) if found > FORMAT => Err(OpenError::Newer { dir: dir.to_owned(), found }),
         _ => Err(not_ours("its file FORMAT does not say so")),
     }

@@ -8,7 +8,7 @@ use super::batch::{Batch, Projector, by_code, by_plan};
 use super::lanes::{Lanes, MOST_EVENTS, Run, Wanted};
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
-use crate::filter::off_the_runtime;
+use crate::filter::{KEEP_TIME, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::layers::Checks;
 use prombus_core::{
@@ -18,7 +18,7 @@ use prombus_core::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// How long it takes until the clock has gone on.
@@ -460,9 +460,11 @@ impl Runner {
         }
     }
 
-    /// Does a batch that was refused in pieces, so that only what is to blame is left out.
+    /// Does a batch that was refused in pieces, so that only what is to blame is left out. Where that takes long, the
+    /// rest is read again later: meanwhile it is told how far the projection is, and commands are heard.
     async fn recover(&mut self, batch: Batch, ends: BTreeMap<u32, u64>, error: BusError) -> Result<(), Stop> {
         let mut pieces = Pieces { rest: Vec::new(), whole: true };
+        let start = Instant::now();
         self.take_apart(batch, error, &mut pieces)?;
         while let Some(mut piece) = pieces.rest.pop() {
             if piece.applied.len() > self.most_events {
@@ -473,8 +475,10 @@ impl Runner {
             // Behind its last event a page may go on over what was removed.
             let is_last = pieces.whole && pieces.rest.is_empty();
             let ends = if is_last { ends.clone() } else { ends_of(&piece) };
-            if let Err(error) = self.commit_now(&mut piece, &ends).await {
-                self.take_apart(piece, error, &mut pieces)?;
+            match self.commit_now(&mut piece, &ends).await {
+                Err(error) => self.take_apart(piece, error, &mut pieces)?,
+                Ok(()) if start.elapsed() > KEEP_TIME => break,
+                Ok(()) => {}
             }
         }
         Ok(())
