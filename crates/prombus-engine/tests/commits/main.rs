@@ -40,7 +40,7 @@ behaviours! {
         of_different_requests_with_one_id_at_once_one_happens
         callers_do_not_share_ids
         a_clock_that_is_set_forgets_no_id
-        a_receipt_of_an_earlier_build_is_passed_over
+        an_id_that_an_earlier_build_kept_is_not_done_again
         a_commit_of_very_many_events_has_an_id_too
         a_commit_without_acks_needs_no_group;
 }
