@@ -131,6 +131,8 @@ struct Line<T> {
 
 #[derive(Deserialize)]
 struct LetterPayload {
+    /// Who failed it: a group, or a projection.
+    #[serde(alias = "projection")]
     group: String,
     original: Event,
 }
