@@ -144,18 +144,21 @@ impl Follower {
         self.query.filter.as_ref()
     }
 
-    /// The next events, all of one partition; waits until there are some. Nothing is lost if it is given up.
+    /// The next events, all of one partition, if there are any. Nothing is lost if it is given up.
     pub async fn next_events(&mut self) -> Result<Vec<Event>, QueryError> {
-        loop {
-            for partition in self.partitions() {
-                let events = self.some_of(partition).await?;
-                if !events.is_empty() {
-                    return Ok(events);
-                }
+        for partition in self.partitions() {
+            let events = self.some_of(partition).await?;
+            if !events.is_empty() {
+                return Ok(events);
             }
-            self.seen = self.log.changed(self.seen).await;
-            self.see_topic().await?;
         }
+        Ok(Vec::new())
+    }
+
+    /// Waits until there may be more events. It must be asked for them before.
+    pub async fn changed(&mut self) -> Result<(), QueryError> {
+        self.seen = self.log.changed(self.seen).await;
+        self.see_topic().await
     }
 
     /// Events of one partition that are wanted, up to its end or the first ones that are.

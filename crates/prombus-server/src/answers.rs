@@ -26,6 +26,11 @@ pub(crate) fn json_of(status: StatusCode, value: &impl Serialize) -> Response {
     json(status, serde_json::to_vec(value).unwrap_or_default())
 }
 
+/// What an event that was found takes, about.
+pub(crate) fn size(found: &Option<Event>) -> usize {
+    found.as_ref().map_or(0, |event| event.payload.len())
+}
+
 /// One event, bare.
 pub(crate) fn event(event: &Event) -> Response {
     let mut out = Vec::with_capacity(event.payload.len() + PUBLISHED_BYTES);

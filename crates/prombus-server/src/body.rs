@@ -2,15 +2,19 @@
 //!
 //! A body may stand still for `limits.body_timeout_ms`, and a body or a line of it has that long, and a second more for
 //! every [`MIN_BYTES_PER_S`] of it that have come, to be whole. So a slow line gets its time, whatever the size, and a
-//! client that sends a byte now and then to hold its connection does not.
+//! client that sends a byte now and then to hold its connection does not. While memory is short, a large body that does
+//! not go on is not waited for: it holds what others wait for.
 
 use crate::error::ApiError;
-use crate::gateway::{App, GatewayOptions};
+use crate::gateway::{App, Shared};
 use crate::media;
+use crate::memory::{Memory, Received};
 use crate::params::Params;
+use crate::patient::FREE_BYTES;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
-use axum::http::{HeaderMap, header};
+use axum::http::header;
+use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use prombus_wire::parse_object;
@@ -27,9 +31,17 @@ const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// How long that may take.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
+/// While memory is short, a large body may stand still for so long.
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is looked whether memory is short.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// A body that is being taken in.
 pub(crate) struct Intake {
     body: Body,
+    memory: Memory,
+    /// What its connection counts as received.
+    received: Received,
     timeout: Duration,
     /// Since when what is awaited as a whole is awaited, and how many bytes of it have come.
     since: Instant,
@@ -40,20 +52,23 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    pub fn new(body: Body, headers: &HeaderMap, options: &GatewayOptions) -> Self {
+    pub fn new(body: Body, head: &Parts, app: &Shared) -> Self {
         Self {
             body,
-            timeout: options.body_timeout,
+            memory: app.memory.clone(),
+            received: head.extensions.get().cloned().unwrap_or_default(),
+            timeout: app.options.body_timeout,
             since: Instant::now(),
             came: 0,
-            max_bytes: options.max_body_bytes,
-            waits_for_go: headers.contains_key(header::EXPECT),
+            max_bytes: app.options.max_body_bytes,
+            waits_for_go: head.headers.contains_key(header::EXPECT),
         }
     }
 
-    /// Says that something whole has come: for what comes next, time starts anew.
-    pub fn start_anew(&mut self) {
+    /// Says that something whole has come: for what comes next, time starts anew. So many bytes are still held.
+    pub fn start_anew(&mut self, held: usize) {
         (self.since, self.came) = (Instant::now(), 0);
+        self.received.is_dealt_with_but_for(held);
     }
 
     /// The next bytes; `None` at the end.
@@ -63,7 +78,14 @@ impl Intake {
         loop {
             let whole_until = self.since + self.timeout + Duration::from_secs(self.came / MIN_BYTES_PER_S);
             let until = idle_until.min(whole_until);
-            let frame = match tokio::time::timeout_at(until, self.body.frame()).await {
+            let frame = tokio::select! {
+                biased;
+                frame = tokio::time::timeout_at(until, self.body.frame()) => frame,
+                () = starved(&self.memory), if self.received.bytes() > FREE_BYTES => {
+                    return Err(self.memory.refusal());
+                }
+            };
+            let frame = match frame {
                 Err(_) => return Err(self.too_slow(idle_until <= whole_until)),
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => {
@@ -137,6 +159,7 @@ impl Intake {
         let discard = async {
             let mut left = MAX_DISCARDED_BYTES;
             while let Ok(Some(data)) = self.next().await {
+                self.received.is_dealt_with();
                 match left.checked_sub(data.len()) {
                     Some(less) => left = less,
                     None => break,
@@ -148,11 +171,21 @@ impl Intake {
     }
 }
 
+/// Waits until memory has been short for long enough.
+async fn starved(memory: &Memory) {
+    let mut patience = SHORT_PATIENCE;
+    while !patience.is_zero() {
+        // Nobody says when memory becomes short: that it does is rare, and looking now and then costs less.
+        tokio::time::sleep(LOOK_EVERY).await;
+        patience = if memory.is_short() { patience.saturating_sub(LOOK_EVERY) } else { SHORT_PATIENCE };
+    }
+}
+
 /// The body of a call that takes JSON or nothing, and no parameters.
 pub(crate) async fn json_body(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let (parts, body) = request.into_parts();
     // The body comes first, whatever else may be wrong, because a client that is still sending reads no answer.
-    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    let body = Intake::new(body, &parts, app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     if !body.is_empty() {
         media::require_json(&parts.headers)?;
@@ -180,8 +213,16 @@ mod tests {
             tokio::time::sleep(pause).await;
             Ok::<_, Infallible>(Bytes::from(vec![b'x'; bytes]))
         });
-        let options = GatewayOptions { body_timeout: TIMEOUT, ..GatewayOptions::default() };
-        Intake::new(Body::from_stream(parts), &HeaderMap::new(), &options)
+        Intake {
+            body: Body::from_stream(parts),
+            memory: Memory::new(0),
+            received: Received::default(),
+            timeout: TIMEOUT,
+            since: Instant::now(),
+            came: 0,
+            max_bytes: 1 << 20,
+            waits_for_go: false,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,8 +249,24 @@ mod tests {
         let mut intake = intake(100, 1, Duration::from_secs(20));
         for _ in 0..100 {
             assert!(intake.next().await.unwrap().is_some());
-            intake.start_anew();
+            intake.start_anew(0);
         }
         assert!(intake.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_body_that_stands_still_makes_room_while_memory_is_short() {
+        let mut stalled = intake(1, 1, TIMEOUT * 2);
+        stalled.received.add(FREE_BYTES + 1);
+        let (begun, others) = (Instant::now(), stalled.memory.charge(1));
+        let error = stalled.next().await.unwrap_err();
+        assert!(error.message().contains("limits.buffer_bytes"), "{error:?}");
+        assert_eq!(begun.elapsed(), SHORT_PATIENCE);
+        drop(others);
+        // Where there is room it has all its time.
+        stalled.start_anew(FREE_BYTES + 1);
+        let begun = Instant::now();
+        assert!(stalled.next().await.unwrap_err().message().contains("no byte"));
+        assert_eq!(begun.elapsed(), TIMEOUT);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::error::ApiError;
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::rate::TopicRates;
 use crate::routes::{
@@ -39,6 +40,8 @@ pub struct GatewayOptions {
     pub max_body_bytes: usize,
     /// The most connections at once.
     pub max_connections: usize,
+    /// What all of them together may hold of requests and answers.
+    pub max_buffer_bytes: usize,
     /// So many events a second may come over one connection; 0 is no limit.
     pub connection_events_per_s: u64,
     /// So many events a second may come to one topic; 0 is no limit.
@@ -65,6 +68,7 @@ impl Default for GatewayOptions {
             send_timeout: Duration::from_secs(60),
             max_body_bytes: 16 << 20,
             max_connections: 10_000,
+            max_buffer_bytes: 512 << 20,
             connection_events_per_s: 0,
             topic_events_per_s: 0,
             snapshot_max_age: Duration::from_secs(5),
@@ -84,6 +88,8 @@ pub struct Gateway(Arc<Shared>);
 pub(crate) struct Shared {
     pub options: GatewayOptions,
     pub metrics: Metrics,
+    /// What connections hold.
+    pub memory: Memory,
     pub auth: Arc<Auth>,
     pub origins: Origins,
     /// The hosts that requests may be for, where anyone may call.
@@ -123,6 +129,7 @@ impl Gateway {
         let hosts = (!auth.is_on()).then(|| Hosts::new(&options.hosts, "server.hosts"));
         Ok(Self(Arc::new(Shared {
             metrics: Metrics::new(routes),
+            memory: Memory::new(options.max_buffer_bytes),
             origins: Origins::new(options.allow_origins.clone(), hosts.clone()),
             hosts,
             rates: TopicRates::new(options.topic_events_per_s),
@@ -141,6 +148,12 @@ impl Gateway {
         if self.0.hub.set(hub).is_err() {
             tracing::warn!("the gateway has a hub already; the second one is not taken");
         }
+    }
+
+    /// What its requests share.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
     }
 
     /// The routes, ready to be called.
@@ -170,7 +183,8 @@ impl Gateway {
             shared.closing.send_replace(true);
         };
         let (options, tls) = (self.0.options.clone(), self.0.tls.as_ref());
-        serve::serve(listener, self.router(), serve::Until { shutdown, options, tls }).await;
+        let memory = self.0.memory.clone();
+        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls }).await;
         // They have left the connections that were waited for, and still have to say goodbye.
         let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {

@@ -12,6 +12,7 @@ mod definition;
 mod error;
 mod gateway;
 mod media;
+mod memory;
 mod metrics;
 mod outgoing;
 mod params;

@@ -149,9 +149,13 @@ impl GroupSample {
     }
 }
 
-/// What is told of WebSockets.
-pub(crate) fn sockets_text(open: u64) -> String {
+/// What is told of connections.
+pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     let mut text = Text(String::new());
+    let help =
+        "What all connections hold of requests and answers, in bytes; limits.buffer_bytes is the most.";
+    text.family("connection_buffer_bytes", "gauge", help);
+    text.sample("connection_buffer_bytes", &[], buffered);
     text.family("ws_connections", "gauge", "Open WebSocket connections.");
     text.sample("ws_connections", &[], open);
     text.0

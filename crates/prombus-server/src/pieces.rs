@@ -3,16 +3,19 @@
 //! What fits into one chunk is answered at once, with its errors. A longer answer is made by a task of its
 //! own, one chunk ahead of the socket: while a client reads nothing, no more than that is made for it. A client must be
 //! able to tell a whole answer from a broken one, so an answer that cannot be finished, or whose caller may not have the
-//! rest of it, breaks the connection.
+//! rest of it, breaks the connection. Chunks are made in the room that all connections share, and wait for it.
 
 use crate::auth::Caller;
 use crate::error::ApiError;
+use crate::gateway::Shared;
+use crate::memory::{Memory, Room};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use prombus_core::document::MAX_BODY_BYTES;
 use std::future::Future;
 use std::io;
 use std::task::{Poll, ready};
@@ -23,6 +26,8 @@ use tokio::sync::mpsc;
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Room for the last piece of a chunk.
 const SPARE_BYTES: usize = 128 << 10;
+/// What a chunk may come to: its last piece may be a large document or event.
+const MAX_CHUNK_BYTES: usize = CHUNK_BYTES + MAX_BODY_BYTES;
 /// How long a chunk is filled before it is sent as it is.
 const FILL_TIME: Duration = Duration::from_millis(200);
 /// How many chunks may wait for the socket.
@@ -79,38 +84,44 @@ enum Chunk {
 pub(crate) async fn answer(
     mut pieces: impl Pieces,
     content_type: &'static str,
-    caller: Caller,
+    (app, caller): (&Shared, Caller),
 ) -> Result<Response, ApiError> {
     let head = [(header::CONTENT_TYPE, content_type)];
-    Ok(match chunk(&mut pieces).await {
+    let room = app.memory.reserve(MAX_CHUNK_BYTES).await?;
+    Ok(match chunk(&mut pieces, room).await {
         Chunk::Broken(error) => return Err(error),
         Chunk::Last(bytes) => (head, bytes).into_response(),
-        Chunk::Part(bytes) => (head, in_chunks(bytes, pieces, caller)).into_response(),
+        Chunk::Part(bytes) => (head, in_chunks(bytes, pieces, (app.memory.clone(), caller))).into_response(),
     })
 }
 
-async fn chunk(pieces: &mut impl Pieces) -> Chunk {
+async fn chunk(pieces: &mut impl Pieces, room: Room) -> Chunk {
     let mut out = Vec::with_capacity(CHUNK_BYTES + SPARE_BYTES);
     let begun = Instant::now();
     while out.len() < CHUNK_BYTES && begun.elapsed() < FILL_TIME {
         match pieces.next(&mut out).await {
             // A piece may be much work and never wait for anything; others must have their turn.
             Ok(true) => tokio::task::yield_now().await,
-            Ok(false) => return Chunk::Last(out.into()),
+            Ok(false) => {
+                // Most answers are small, and should hold no more than they are.
+                out.shrink_to_fit();
+                return Chunk::Last(room.hold(out));
+            }
             Err(error) => return Chunk::Broken(error),
         }
     }
-    Chunk::Part(out.into())
+    Chunk::Part(room.hold(out))
 }
 
-fn in_chunks(first: Bytes, mut pieces: impl Pieces, caller: Caller) -> Body {
+fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, Caller)) -> Body {
     let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
     tokio::spawn(async move {
         loop {
             let next = async {
                 // Room first: a chunk that is made before it has its place would be one more that waits.
                 let Ok(place) = sender.reserve().await else { return false };
-                let chunk = chunk(&mut pieces).await;
+                let room = memory.reserve_patiently(MAX_CHUNK_BYTES).await;
+                let chunk = chunk(&mut pieces, room).await;
                 let more = matches!(chunk, Chunk::Part(_));
                 place.send(chunk);
                 more
@@ -152,6 +163,7 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, caller: Caller) -> Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::{Gateway, GatewayOptions};
     use http_body_util::BodyExt;
 
     /// Writes so many pieces of 100 KiB, and then ends as told.
@@ -169,8 +181,14 @@ mod tests {
         }
     }
 
+    async fn made(pieces: impl Pieces) -> Result<Body, ApiError> {
+        let gateway = Gateway::new(GatewayOptions::default()).unwrap();
+        let answer = answer(pieces, "text/plain", (gateway.shared(), Caller::anyone())).await;
+        answer.map(IntoResponse::into_response).map(Response::into_body)
+    }
+
     async fn length(pieces: Test) -> Result<usize, ()> {
-        let body = answer(pieces, "text/plain", Caller::anyone()).await.map_err(|_| ())?.into_body();
+        let body = made(pieces).await.map_err(|_| ())?;
         body.collect().await.map(|body| body.to_bytes().len()).map_err(|_| ())
     }
 
@@ -185,24 +203,21 @@ mod tests {
     async fn an_array_has_its_commas() {
         for (count, expected) in [(0, "{\"n\":[]}"), (1, "{\"n\":[0]}"), (3, "{\"n\":[0,1,2]}")] {
             let items = futures::stream::iter(0..count).map(|n: u32| Ok(n.to_string().into_bytes()));
-            let answer =
-                answer(Array::new("n", items.boxed()), "text/plain", Caller::anyone()).await.unwrap();
-            let body = answer.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!(body, expected);
+            let body = made(Array::new("n", items.boxed())).await.unwrap();
+            assert_eq!(body.collect().await.unwrap().to_bytes(), expected);
         }
     }
 
     #[tokio::test]
     async fn an_early_error_is_an_error_and_a_late_one_breaks_the_body() {
-        let anyone = Caller::anyone;
-        assert!(answer(Test(1, Some(ApiError::internal("no"))), "text/plain", anyone()).await.is_err());
-        let late = answer(Test(12, Some(ApiError::internal("no"))), "text/plain", anyone()).await.unwrap();
-        assert!(late.into_body().collect().await.is_err());
+        assert!(made(Test(1, Some(ApiError::internal("no")))).await.is_err());
+        let late = made(Test(12, Some(ApiError::internal("no")))).await.unwrap();
+        assert!(late.collect().await.is_err());
     }
 
     #[tokio::test]
     async fn a_panic_breaks_the_body_too() {
-        let broken = answer(Test(20, None), "text/plain", Caller::anyone()).await.unwrap();
-        assert!(broken.into_body().collect().await.is_err());
+        let broken = made(Test(20, None)).await.unwrap();
+        assert!(broken.collect().await.is_err());
     }
 }

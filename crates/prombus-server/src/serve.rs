@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
+use crate::memory::{Memory, Received};
 use crate::patient::Patient;
 use crate::rate::ConnectionRate;
 use crate::tls::Tls;
@@ -35,6 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Until<'a, F> {
     pub shutdown: F,
     pub options: GatewayOptions,
+    /// What connections share.
+    pub memory: Memory,
     pub tls: Option<&'a Tls>,
 }
 
@@ -44,7 +47,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
     router: Router,
     until: Until<'_, F>,
 ) {
-    let Until { shutdown, options, tls } = until;
+    let Until { shutdown, options, memory, tls } = until;
     let (stop, stopped) = watch::channel(false);
     let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
     let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
@@ -61,6 +64,8 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                             router: router.clone(),
                             header_timeout: options.header_timeout,
                             send_timeout: options.send_timeout,
+                            memory: memory.clone(),
+                            received: Received::default(),
                             rate: ConnectionRate::new(options.connection_events_per_s),
                             place: Place(Arc::new(place)),
                             stopped: stopped.clone(),
@@ -113,6 +118,8 @@ struct Conversation {
     router: Router,
     header_timeout: Duration,
     send_timeout: Duration,
+    memory: Memory,
+    received: Received,
     rate: ConnectionRate,
     place: Place,
     stopped: watch::Receiver<bool>,
@@ -125,7 +132,8 @@ pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped"
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
-    let stream = Patient::new(stream, conversation.send_timeout);
+    let stream = Patient::new(stream, conversation.send_timeout)
+        .sharing(conversation.memory.clone(), conversation.received.clone());
     let Some(tls) = tls else { return converse(stream, conversation).await };
     let mut stopped = conversation.stopped.clone();
     let accepted = tokio::select! {
@@ -141,11 +149,17 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
 }
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
-    let Conversation { router, header_timeout, rate, place, mut stopped, .. } = conversation;
+    let Conversation { router, header_timeout, rate, place, received, mut stopped, .. } = conversation;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(rate.clone());
         request.extensions_mut().insert(place.clone());
-        router.clone().call(request)
+        request.extensions_mut().insert(received.clone());
+        let (answering, received) = (router.clone().call(request), received.clone());
+        async move {
+            let answer = answering.await;
+            received.is_dealt_with();
+            answer
+        }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,4 +1,4 @@
-//! What happens around every request: it is counted, and a panic becomes an answer.
+//! What happens around every request: it is counted, a panic becomes an answer, and the answer counts while it waits.
 
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -17,5 +17,6 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
         Err(_) => ApiError::internal("the request failed for a reason of the hub's own").into_response(),
     };
     app.metrics.count_request(route.as_ref().map(MatchedPath::as_str), response.status());
-    response
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, app.memory.cover(body).await)
 }

@@ -572,6 +572,69 @@ fn clients_that_read_nothing_hold_little_and_are_given_up() {
     assert!(grown < silent.len() * MOST_OF_EACH, "{} clients took {grown} bytes", silent.len());
 }
 
+/// As many clients at once, each in its own way bad.
+fn clients(hub: &Guarded, count: usize, be_bad: impl Fn(&mut TcpStream) + Sync) -> Vec<TcpStream> {
+    std::thread::scope(|scope| {
+        let client = || {
+            let mut line = hub.api.connect();
+            be_bad(&mut line);
+            line
+        };
+        let clients: Vec<_> = (0..count).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    })
+}
+
+/// Sends as much as the hub takes, whatever comes of it.
+fn send_unfinished(line: &mut TcpStream, head: &[u8], bytes: usize) {
+    line.set_write_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
+    let _ = line.write_all(head).and_then(|()| line.write_all(&vec![b'1'; bytes]));
+}
+
+#[test]
+fn what_all_clients_together_hold_is_bounded() {
+    const BUFFERS: usize = 64 << 20;
+    const CLIENTS: usize = 60;
+    const UNFINISHED: usize = 15 << 20;
+    const LARGE: [u8; 1_000_000] = [b'1'; 1_000_000];
+    /// What the hub takes besides, freed memory that it keeps included. Without a limit it would be several times as much.
+    const MOST: usize = BUFFERS + (400 << 20);
+    let hub = limited(&format!("buffer_bytes = {BUFFERS}"));
+    let set =
+        |key: &str, bytes: usize| json!({"collection": "c", "key": key, "set": {"text": "x".repeat(bytes)}});
+    let set = json!({"writes": [set("small", 1), set("large", 4_000_000)]});
+    let commit = Call::new("POST", "/v1/commit").header("content-type", "application/json");
+    hub.api.call(&commit.body(set.to_string().as_bytes())).is(200);
+    let before = peak_memory(&hub);
+    let holds_little_and_serves = |what: &str, bad: Vec<TcpStream>| {
+        // What is small does not wait, and what is large has to until bad ones are given up.
+        hub.api.get("/v1/collections/c/snap/small").is(200);
+        hub.api.call(&Call::new("POST", "/publish/t").body(b"1")).is(201);
+        until("a large document", || match hub.api.get("/v1/collections/c/snap/large") {
+            answer if answer.status == 503 => false,
+            answer => answer.is(200)["_key"] == "large",
+        });
+        let large = Call::new("POST", "/publish/t").body(&LARGE);
+        until("a large body", || match hub.api.call(&large) {
+            answer if answer.status == 503 => false,
+            answer => answer.is(201)["duplicate"] == false,
+        });
+        let grown = peak_memory(&hub) - before;
+        assert!(grown < MOST, "{} {what} took {grown} bytes", bad.len());
+    };
+    let get = b"GET /v1/collections/c/snap/large HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let silent = clients(&hub, 4 * CLIENTS, |line| line.write_all(get).unwrap());
+    holds_little_and_serves("clients that read nothing", silent);
+    let body = b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 16000000\r\n\r\n";
+    let posting = clients(&hub, CLIENTS, |line| send_unfinished(line, body, UNFINISHED));
+    holds_little_and_serves("unfinished bodies", posting);
+    let frame = b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\
+        \x81\xff\x00\x00\x00\x00\x00\xf0\x00\x00\x00\x00\x00\x00";
+    let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, frame, UNFINISHED));
+    holds_little_and_serves("unfinished frames", framing);
+}
+
 #[test]
 fn a_list_of_large_documents_comes_in_pages_that_have_an_end() {
     const DOCUMENTS: usize = 12;

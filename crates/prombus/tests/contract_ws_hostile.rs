@@ -7,7 +7,7 @@ mod contract_support;
 mod groups_support;
 mod ws_support;
 
-use contract_support::Api;
+use contract_support::{Api, Site};
 use fastrand::Rng;
 use groups_support::{eventually, since};
 use serde_json::{Value, json};
@@ -511,4 +511,28 @@ fn thousands_of_random_frames_do_no_harm() {
     serves(&hub.api);
     eventually("all are gone", || hub.api.metric("ws_connections") == Some(0.0));
     hub.ends_well();
+}
+
+#[test]
+fn what_comes_while_a_client_does_not_read_reaches_it_as_soon_as_it_does() {
+    /// Less than until the hub looks whether anybody is there, which would stir the connection up.
+    const SOON: Duration = Duration::from_secs(20);
+    // One frame that no socket takes at once, so that the hub waits for it to leave.
+    let hub = Site::with_file("[limits]\nevent_bytes = 16000000\ncommit_bytes = 32000000\n");
+    let mut socket = Socket::open(&hub.api);
+    hub.api.publish("/publish/large", &format!("\"{}\"", "x".repeat(15_000_000))).is(201);
+    socket.subscribe("late", "g", json!({}));
+    socket.subscribe("large", "g", json!({"from": "earliest"}));
+    eventually("the large one is on its way", || {
+        hub.api.get("/v1/topics/large/groups/g").is(200)["partitions"][0]["in_flight"] == 1
+    });
+    hub.api.publish("/publish/late", "1").is(201);
+    eventually("the late one, too", || {
+        hub.api.get("/v1/topics/late/groups/g").is(200)["partitions"][0]["in_flight"] == 1
+    });
+    for topic in ["large", "late"] {
+        let Some(Heard::Text(text)) = socket.hear(SOON) else { panic!("nothing of {topic}") };
+        let frame: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&frame["op"], &frame["topic"]), (&json!("EVENT"), &json!(topic)));
+    }
 }

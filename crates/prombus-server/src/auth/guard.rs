@@ -34,7 +34,7 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
             next.run(Request::from_parts(parts, body)).await
         }
         Err(error) => {
-            Intake::new(body, &parts.headers, &app.options).discard().await;
+            Intake::new(body, &parts, &app).discard().await;
             error.into_response()
         }
     };

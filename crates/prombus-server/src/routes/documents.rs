@@ -6,6 +6,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::JSON;
+use crate::memory::Room;
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::pieces::{self, CHUNK_BYTES, Pieces};
@@ -48,8 +49,10 @@ pub(crate) async fn list(
         return Err(collections::missing(name));
     }
     let (offset, limit) = (find.offset, find.limit);
-    let found = hub.collections().find(find).await?;
-    let mut response = pieces::answer(Page::new((offset, limit), found), JSON, caller).await?;
+    let bytes = |found: &Found| found.documents.iter().map(|document| document.body.len()).sum();
+    let found = app.memory.make(async || Ok(hub.collections().find(find.clone()).await?), bytes).await?;
+    let page = Page::new((offset, limit), app.memory.charge(bytes(&found)), found);
+    let mut response = pieces::answer(page, JSON, (&app, caller)).await?;
     response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
     Ok(response)
 }
@@ -59,16 +62,19 @@ struct Page {
     head: String,
     documents: std::vec::IntoIter<Document>,
     tail: String,
+    /// What the documents take that are still to be written.
+    room: Room,
 }
 
 impl Page {
-    fn new((offset, limit): (usize, usize), found: Found) -> Self {
+    fn new((offset, limit): (usize, usize), room: Room, found: Found) -> Self {
         let count = found.documents.len();
         let next = found.more.then(|| offset.saturating_add(count).to_string());
         Self {
             head: format!("{{\"offset\":{offset},\"limit\":{limit},\"count\":{count},\"items\":["),
             documents: found.documents.into_iter(),
             tail: format!("],\"next\":{}}}", next.as_deref().unwrap_or("null")),
+            room,
         }
     }
 }
@@ -78,6 +84,7 @@ impl Pieces for Page {
         out.extend_from_slice(std::mem::take(&mut self.head).as_bytes());
         while let Some(document) = self.documents.next() {
             document.write_json(out);
+            self.room.resize(self.room.bytes().saturating_sub(document.body.len()));
             if self.documents.len() > 0 {
                 out.push(b',');
             }
@@ -192,6 +199,7 @@ fn split(text: &str, backslashes: Backslashes) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use proptest::prelude::*;
 
     fn find(query: &str) -> Result<Find, ApiError> {
@@ -311,10 +319,10 @@ mod tests {
             Document::new(format!("k{n}"), 1, None, n, body)
         };
         let found = Found { documents: vec![document(1), document(2)], more: true };
-        let text = text_of(Page::new((4, 2), found)).await;
+        let text = text_of(Page::new((4, 2), Memory::new(0).charge(0), found)).await;
         let items = r#"{"_key":"k1","_ts":1,"n":1},{"_key":"k2","_ts":2,"n":2}"#;
         assert_eq!(text, format!(r#"{{"offset":4,"limit":2,"count":2,"items":[{items}],"next":6}}"#));
-        let none = text_of(Page::new((0, 100), Found::default())).await;
+        let none = text_of(Page::new((0, 100), Memory::new(0).charge(0), Found::default())).await;
         assert_eq!(none, r#"{"offset":0,"limit":100,"count":0,"items":[],"next":null}"#);
     }
 

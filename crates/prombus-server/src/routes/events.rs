@@ -5,7 +5,7 @@ use super::live;
 use crate::answers;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::App;
+use crate::gateway::{App, Shared};
 use crate::media::{self, AnswerType, JSON};
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
@@ -54,14 +54,15 @@ pub(crate) async fn read(
     let reader = call.start.reader(app.hub()?, &topic).await?;
     match answer {
         AnswerType::Lines => {
-            export::lines(CountedReader::new(reader.up_to_now(), app.clone()), call.limit, caller).await
+            let reader = CountedReader::new(reader.up_to_now(), app.clone());
+            export::lines(reader, call.limit, (&app, caller)).await
         }
         AnswerType::Page | AnswerType::Live => {
             let limit = call.limit.unwrap_or(DEFAULT_PAGE);
             if limit > MAX_PAGE {
                 return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}")));
             }
-            page(CountedReader::new(reader, app.clone()), limit, caller).await
+            page(CountedReader::new(reader, app.clone()), limit, (&app, caller)).await
         }
     }
 }
@@ -116,12 +117,12 @@ pub(crate) async fn page_of(
         let empty = format!("{{\"topic\":\"{topic}\",\"count\":0,\"events\":[],\"next\":null}}");
         return Ok(answers::json(StatusCode::OK, empty.into_bytes()));
     }
-    page(CountedReader::new(start.reader(hub, topic).await?, app.clone()), limit, caller).await
+    page(CountedReader::new(start.reader(hub, topic).await?, app.clone()), limit, (app, caller)).await
 }
 
-async fn page(reader: CountedReader, limit: usize, caller: Caller) -> Result<Response, ApiError> {
+async fn page(reader: CountedReader, limit: usize, by: (&Shared, Caller)) -> Result<Response, ApiError> {
     let page = Page { reader, limit, count: 0, bytes: 0, scanned: 0, begun: false };
-    pieces::answer(page, JSON, caller).await
+    pieces::answer(page, JSON, by).await
 }
 
 /// A page of at most so many events, and of as many bytes and as much work as one page may be.
@@ -180,7 +181,8 @@ pub(crate) async fn by_id(
     Params::parse(query.as_deref())?.done("none")?;
     let topic = names.topic()?;
     let id = parse_id("id", names.get("id"))?;
-    match app.hub()?.by_id(&topic, id).await? {
+    let hub = app.hub()?;
+    match app.memory.make(async || Ok(hub.by_id(&topic, id).await?), answers::size).await? {
         Some(event) => Ok(answers::event(&event)),
         None => Err(ApiError::not_found(format!("topic {topic} has no event with id {id}"))),
     }

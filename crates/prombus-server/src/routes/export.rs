@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::App;
+use crate::gateway::{App, Shared};
 use crate::media::NDJSON;
 use crate::pieces::{self, Pieces};
 use axum::response::Response;
@@ -42,9 +42,9 @@ impl CountedReader {
 pub(crate) async fn lines(
     reader: CountedReader,
     limit: Option<usize>,
-    caller: Caller,
+    by: (&Shared, Caller),
 ) -> Result<Response, ApiError> {
-    pieces::answer(Export { reader, left: limit.unwrap_or(usize::MAX) }, NDJSON, caller).await
+    pieces::answer(Export { reader, left: limit.unwrap_or(usize::MAX) }, NDJSON, by).await
 }
 
 struct Export {

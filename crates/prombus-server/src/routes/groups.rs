@@ -66,6 +66,7 @@ pub(crate) async fn pull(
     pull.check()?;
     let call = group_call(request.into_options())?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
+    app.memory.relief().await?;
     let deliveries = tokio::select! {
         deliveries = group.pull(&pull) => deliveries?,
         () = caller.expired() => return Err(ApiError::unauthorized(TOKEN_EXPIRED)),
@@ -167,7 +168,7 @@ pub(crate) async fn list(
         // It has text keys only, so writing it cannot fail.
         Some(Ok(serde_json::to_vec(&shown(&group, &status)).unwrap_or_default()))
     });
-    pieces::answer(Array::new("groups", shown.boxed()), JSON, caller).await
+    pieces::answer(Array::new("groups", shown.boxed()), JSON, (&app, caller)).await
 }
 
 /// `GET /v1/topics/{topic}/groups/{group}`.

@@ -29,7 +29,8 @@ pub(crate) async fn latest(
 ) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
     let (topic, key) = (names.topic()?, names.get("key"));
-    match app.hub()?.latest_by_key(&(&topic).into(), key).await? {
+    let (hub, of) = (app.hub()?, TopicRef::from(&topic));
+    match app.memory.make(async || Ok(hub.latest_by_key(&of, key).await?), answers::size).await? {
         Some(event) => Ok(answers::event(&event)),
         None => Err(ApiError::not_found(format!("topic {topic} has no event of key {key:?}"))),
     }
@@ -43,7 +44,7 @@ pub(crate) async fn latest_of_many(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    let body = Intake::new(body, &parts, &app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     media::require_json(&parts.headers)?;
@@ -62,7 +63,7 @@ pub(crate) async fn latest_of_many(
     let keys: Vec<String> = keys.into_iter().filter(|key| seen.insert(key.clone())).collect();
     let latest =
         Latest { hub: hub.clone(), topic: topic.pinned(), keys: keys.into_iter(), state: Writing::Start };
-    pieces::answer(latest, media::JSON, caller).await
+    pieces::answer(latest, media::JSON, (&app, caller)).await
 }
 
 /// The events of many keys, which together may be far larger than what is worth holding.

@@ -4,11 +4,13 @@ use crate::auth::{Caller, TOKEN_EXPIRED};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::EVENT_STREAM;
+use crate::memory::Memory;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use prombus_engine::Follower;
+use prombus_core::Event;
+use prombus_engine::{Follower, QueryError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -16,6 +18,8 @@ use tokio::sync::mpsc;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How many pieces may wait for the socket.
 const PIECES_AHEAD: usize = 1;
+/// What a piece takes at most, about: what is read at once, and what is written of it.
+const MAX_PIECE_BYTES: usize = 4 << 20;
 /// What an event takes beside its payload, about.
 const EVENT_BYTES: usize = 448;
 /// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
@@ -45,24 +49,12 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
     let mut counted = 0;
     loop {
         let piece = tokio::select! {
-            events = follower.next_events() => match events {
-                Ok(events) => {
-                    let payloads: usize = events.iter().map(|event| event.payload.len()).sum();
-                    let mut out = Vec::with_capacity(payloads + EVENT_BYTES * events.len());
-                    for event in &events {
-                        out.extend_from_slice(b"id: ");
-                        out.extend_from_slice(follower.token_after(event).as_bytes());
-                        // Events are compact JSON, so they have no line breaks.
-                        out.extend_from_slice(b"\ndata: ");
-                        event.write_json(&mut out);
-                        out.extend_from_slice(b"\n\n");
-                    }
-                    out
-                }
+            piece = next_piece(&mut follower, &app.memory) => match piece {
+                Ok(piece) => piece,
                 Err(error) => return end(sender, &error.into()).await,
             },
             // Silence is what is waited for here.
-            () = tokio::time::sleep(KEEP_ALIVE) => b": keep-alive\n\n".to_vec(),
+            () = tokio::time::sleep(KEEP_ALIVE) => Bytes::from_static(b": keep-alive\n\n"),
             () = caller.expired() => {
                 return end(sender, &ApiError::unauthorized(TOKEN_EXPIRED)).await;
             }
@@ -75,7 +67,7 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
             counted = failures;
         }
         tokio::select! {
-            sent = sender.send(piece.into()) => if sent.is_err() {
+            sent = sender.send(piece) => if sent.is_err() {
                 return;
             },
             // A client that reads nothing is not waited for then.
@@ -83,6 +75,34 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
             () = app.closing() => return,
         }
     }
+}
+
+/// The next events, as they are sent. Nothing is lost if it is given up.
+async fn next_piece(follower: &mut Follower, memory: &Memory) -> Result<Bytes, QueryError> {
+    loop {
+        // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
+        let room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
+        let events = follower.next_events().await?;
+        if !events.is_empty() {
+            return Ok(room.hold(written(&events, follower)));
+        }
+        drop(room);
+        follower.changed().await?;
+    }
+}
+
+fn written(events: &[Event], follower: &Follower) -> Vec<u8> {
+    let payloads: usize = events.iter().map(|event| event.payload.len()).sum();
+    let mut out = Vec::with_capacity(payloads + EVENT_BYTES * events.len());
+    for event in events {
+        out.extend_from_slice(b"id: ");
+        out.extend_from_slice(follower.token_after(event).as_bytes());
+        // Events are compact JSON, so they have no line breaks.
+        out.extend_from_slice(b"\ndata: ");
+        event.write_json(&mut out);
+        out.extend_from_slice(b"\n\n");
+    }
+    out
 }
 
 /// Tells the client why the stream ends.

@@ -74,7 +74,7 @@ impl<'a> Import<'a> {
                     Ok(Some(line)) => {
                         self.take(line).await?;
                         // Blank lines are no progress, and what the hub takes to commit is not the client's time.
-                        intake.start_anew();
+                        intake.start_anew(self.bytes);
                     }
                     Ok(None) => break,
                     Err(error) => return Err(self.stop_at(lines.number(), error).await),

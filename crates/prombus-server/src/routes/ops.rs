@@ -130,7 +130,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let hub = app.hub().ok();
     let store = hub.map(Hub::status);
     let mut text = app.metrics.text(app.options.version, store.as_ref());
-    text.push_str(&crate::metrics::sockets_text(*app.sockets.borrow()));
+    text.push_str(&crate::metrics::connections_text(*app.sockets.borrow(), app.memory.used()));
     if let Some(hub) = hub {
         let projections = hub.projections().list().await.unwrap_or_default();
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));

@@ -31,7 +31,7 @@ pub(crate) async fn raw(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     // The body comes first, whatever else may be wrong, because a client that is still sending reads no answer.
-    let body = Intake::new(body, &parts.headers, &app.options).whole().await?;
+    let body = Intake::new(body, &parts, &app).whole().await?;
     let topic = names?.topic()?;
     let outgoing = outgoing::from_parts(Params::parse(parts.uri.query())?, &parts.headers, body)?;
     publish_one(Way { app: &app, rate: &rate_of(&parts.extensions), topic: &topic }, outgoing).await
@@ -50,7 +50,7 @@ pub(crate) async fn events(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let intake = Intake::new(body, &parts.headers, &app.options);
+    let intake = Intake::new(body, &parts, &app);
     let check = || {
         Params::parse(parts.uri.query())?.done("none")?;
         Ok((names?.topic()?, media::body_type(&parts.headers)?))

@@ -51,7 +51,12 @@ async fn answer(app: &Shared, names: &PathNames, parts: &Parts) -> Result<Respon
             until_seen(app, name, at).await?;
         }
     }
-    let document = app.hub()?.collections().document(name, names.get("key")).await?;
+    let collections = app.hub()?.collections();
+    let document = app.memory.make(
+        async || Ok(collections.document(name, names.get("key")).await?),
+        |document| document.as_ref().map_or(0, |document| document.body.len()),
+    );
+    let document = document.await?;
     let now = SystemTime::now();
     let current = document.as_ref().map(|document| Current {
         tag: EntityTag::new(document.etag),

@@ -75,7 +75,7 @@ pub(crate) async fn list(
             }
         }
     });
-    pieces::answer(Array::new("topics", shown.boxed()), JSON, caller).await
+    pieces::answer(Array::new("topics", shown.boxed()), JSON, (&app, caller)).await
 }
 
 pub(crate) async fn show(

@@ -292,7 +292,9 @@ impl Calls {
         let call = self.groups.get(&key).cloned().unwrap_or_default();
         let watched = group.options().mode == Mode::Partitioned && live.watch.is_none();
         let watched_key = key.clone();
+        let memory = self.app.memory.clone();
         let work = async move {
+            memory.reserve_patiently(0).await;
             match present.pull(&pull).await {
                 Ok(deliveries) => {
                     let max_attempts = group.options().max_attempts;

@@ -13,6 +13,7 @@ mod talk;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::memory::Received;
 use crate::rate::ConnectionRate;
 use crate::serve::Place;
 use axum::Extension;
@@ -25,7 +26,7 @@ use futures::{FutureExt, SinkExt, StreamExt};
 use session::{Guest, Session};
 use std::pin::pin;
 use std::time::Duration;
-use talk::Talk;
+use talk::{Buffers, Talk};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
 /// So many frames and results are taken before anything is sent.
@@ -73,6 +74,7 @@ pub(crate) async fn upgrade(
     caller: Option<Extension<Caller>>,
     rate: Option<Extension<ConnectionRate>>,
     place: Option<Extension<Place>>,
+    received: Option<Extension<Received>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
@@ -81,8 +83,9 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.max_message_size(max).max_frame_size(max);
     let caller = caller.map(|Extension(caller)| caller);
     let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
+    let received = received.map(|Extension(received)| received).unwrap_or_default();
     Ok(upgrade.on_upgrade(async move |socket| {
-        connection(socket, app, (caller, rate)).await;
+        connection(socket, app, Client { caller, rate, received }).await;
         drop(place);
     }))
 }
@@ -103,15 +106,24 @@ impl Drop for Open {
     }
 }
 
-async fn connection(socket: WebSocket, app: App, (caller, rate): (Option<Caller>, ConnectionRate)) {
+/// Who is at the other end, and what its connection has.
+struct Client {
+    caller: Option<Caller>,
+    rate: ConnectionRate,
+    received: Received,
+}
+
+async fn connection(socket: WebSocket, app: App, client: Client) {
     let Ok(hub) = app.hub().cloned() else { return };
     let _open = Open::new(&app);
     let name = format!("ws-{:016x}", fastrand::u64(..));
+    let Client { caller, rate, received } = client;
     let guest = Guest { caller, auth: app.auth.clone() };
     let mut session = Session::new(name, guest, hub.limits().commit_bytes);
     let mut calls = Calls::new(app.clone(), rate, hub);
     let (mut sink, mut stream) = socket.split();
-    let mut talk = Talk::new(&mut session, &mut calls, &mut sink);
+    let buffers = Buffers::new(&app.memory, received);
+    let mut talk = Talk::new(&mut session, &mut calls, &mut sink, buffers);
     let end = converse(&app, &mut talk, &mut stream).await;
     finish(&mut session, &mut calls).await;
     calls.give_back(session.end());
@@ -162,6 +174,7 @@ async fn converse(app: &App, talk: &mut Talk<'_>, stream: &mut SplitStream<WebSo
     loop {
         let (mut ask, mut end) = (false, None);
         tokio::select! {
+            () = std::future::ready(()), if talk.has_more_to_do() => {}
             done = talk.calls.next(), if !talk.calls.is_empty() => talk.report(done),
             message = stream.next(), if talk.takes_more() => {
                 last_seen = Instant::now();

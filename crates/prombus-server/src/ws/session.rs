@@ -74,6 +74,7 @@ impl Effect {
         match self {
             Self::Publish { events, .. } => events.iter().map(|one| one.event.size()).sum(),
             Self::Commit { asked, .. } => asked.bytes,
+            Self::Send(frame) => frame.len(),
             _ => 0,
         }
     }

@@ -2,11 +2,14 @@
 //! together.
 //!
 //! While the socket takes nothing, nothing new is started for it. What is under way goes on all the same: a call that
-//! stood still might hold what others wait for.
+//! stood still might hold what others wait for. What all of it takes is counted in the memory that connections share,
+//! and while that is short, a connection that has much under way takes no more frames.
 
 use super::calls::{self, Calls, Done};
 use super::session::{Effect, Session};
 use super::{End, MAX_AT_ONCE};
+use crate::memory::{Memory, Received, Room};
+use crate::patient::FREE_BYTES;
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use bytes::Bytes;
 use futures::stream::SplitSink;
@@ -22,6 +25,32 @@ const MAX_UNANSWERED_BYTES: usize = 64 << 20;
 
 type Sink = SplitSink<WebSocket, Message>;
 
+/// What the connection holds of the memory that all share.
+pub(super) struct Buffers {
+    memory: Memory,
+    /// What has come of the next frame.
+    received: Received,
+    room: Room,
+    /// What was given to the socket and may not have left.
+    unsent: usize,
+}
+
+impl Buffers {
+    pub fn new(memory: &Memory, received: Received) -> Self {
+        Self { memory: memory.clone(), received, room: memory.charge(0), unsent: 0 }
+    }
+
+    /// Counts what is there now: what waits, and what was given to the socket.
+    fn weigh(&mut self, waiting: usize) {
+        self.room.resize((waiting + self.unsent).saturating_sub(FREE_BYTES));
+    }
+
+    /// Whether others wait for what is held here.
+    fn are_too_large(&self) -> bool {
+        self.room.bytes() > 0 && self.memory.is_short()
+    }
+}
+
 pub(super) struct Talk<'a> {
     pub session: &'a mut Session,
     pub calls: &'a mut Calls,
@@ -30,22 +59,37 @@ pub(super) struct Talk<'a> {
     effects: Vec<Effect>,
     /// About how much memory waits in it.
     waiting: usize,
+    buffers: Buffers,
 }
 
 impl<'a> Talk<'a> {
-    pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink) -> Self {
-        Self { session, calls, sink, effects: Vec::new(), waiting: 0 }
+    pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink, buffers: Buffers) -> Self {
+        Self { session, calls, sink, effects: Vec::new(), waiting: 0, buffers }
     }
 
     /// Whether there is room for more requests.
     pub fn takes_more(&self) -> bool {
         self.calls.unanswered() + self.effects.len() < MAX_UNANSWERED
             && self.calls.unanswered_bytes() + self.waiting < MAX_UNANSWERED_BYTES
+            && !self.buffers.are_too_large()
+    }
+
+    /// Whether there is something to do already: calls end while a slow socket is waited for.
+    pub fn has_more_to_do(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// Tells the session what came of a call.
     pub fn report(&mut self, done: Option<Done>) {
+        let before = self.effects.len();
         calls::report(done, self.session, &mut self.effects);
+        self.weigh_from(before);
+    }
+
+    /// Counts what was added to the effects.
+    fn weigh_from(&mut self, before: usize) {
+        self.waiting += self.effects[before..].iter().map(Effect::bytes).sum::<usize>();
+        self.buffers.weigh(self.waiting + self.calls.unanswered_bytes());
     }
 
     /// Takes what came over the socket; says whether that ends the connection.
@@ -54,7 +98,8 @@ impl<'a> Talk<'a> {
             Some(Ok(Message::Text(text))) => {
                 let before = self.effects.len();
                 self.session.frame(&Bytes::from(text), &mut self.effects);
-                self.waiting += self.effects[before..].iter().map(Effect::bytes).sum::<usize>();
+                self.buffers.received.is_dealt_with();
+                self.weigh_from(before);
                 None
             }
             Some(Ok(Message::Binary(_))) => Some(End::BINARY),
@@ -87,7 +132,10 @@ impl<'a> Talk<'a> {
         if at_end {
             return Ok(());
         }
-        self.until(|sink, cx| sink.poll_flush_unpin(cx)).await
+        self.until(|sink, cx| sink.poll_flush_unpin(cx)).await?;
+        self.buffers.unsent = 0;
+        self.weigh_from(self.effects.len());
+        Ok(())
     }
 
     /// Does what the session asks for. Frames are only put together; they leave in one piece. Where the socket is
@@ -95,8 +143,9 @@ impl<'a> Talk<'a> {
     async fn perform(&mut self) -> Result<(), End> {
         let mut sent = Ok(());
         let mut effects = std::mem::take(&mut self.effects);
-        self.waiting = 0;
         for effect in effects.drain(..) {
+            // From here on it counts as unsent, or as unanswered.
+            self.waiting -= effect.bytes();
             match effect {
                 Effect::Send(frame) if sent.is_ok() => {
                     // Frames are made of JSON, which is UTF-8.
@@ -117,6 +166,9 @@ impl<'a> Talk<'a> {
 
     async fn send(&mut self, message: Message) -> Result<(), End> {
         self.until(|sink, cx| sink.poll_ready_unpin(cx)).await?;
+        if let Message::Text(text) = &message {
+            self.buffers.unsent += text.len();
+        }
         self.sink.start_send_unpin(message).map_err(|_| End::BROKEN)
     }
 
@@ -125,17 +177,22 @@ impl<'a> Talk<'a> {
         &mut self,
         mut poll: impl FnMut(&mut Sink, &mut Context<'_>) -> Poll<Result<(), axum::Error>>,
     ) -> Result<(), End> {
-        let Self { session, calls, sink, effects, .. } = self;
+        let Self { session, calls, sink, effects, waiting, buffers } = self;
         if let Some(ready) = poll_fn(|cx| poll(sink, cx)).now_or_never() {
             return ready.map_err(|_| End::BROKEN);
         }
         let mut ready = pin!(poll_fn(|cx| poll(sink, cx)));
         loop {
+            buffers.weigh(*waiting + calls.unanswered_bytes());
             tokio::select! {
                 biased;
                 // A client that reads nothing breaks the socket in the end.
                 ready = &mut ready => return ready.map_err(|_| End::BROKEN),
-                done = calls.next(), if !calls.is_empty() => calls::report(done, session, effects),
+                done = calls.next(), if !calls.is_empty() => {
+                    let before = effects.len();
+                    calls::report(done, session, effects);
+                    *waiting += effects[before..].iter().map(Effect::bytes).sum::<usize>();
+                }
             }
         }
     }

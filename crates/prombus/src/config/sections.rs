@@ -5,7 +5,7 @@ use super::state::{self, Collection, Projection, Snapshots};
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, MIN_RESULT_BYTES};
 use prombus_core::{TopicConfig, TopicName, TopicPatch};
 use prombus_engine::Limits;
-use prombus_server::Hosts;
+use prombus_server::{GatewayOptions, Hosts};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ use std::path::PathBuf;
 const PART_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 /// The largest commit that can be allowed: the whole of it is in memory several times.
 const MAX_COMMIT_BYTES: usize = 32 << 20;
+/// Less than this does not hold a few answers.
+const MIN_BUFFER_BYTES: usize = 64 << 20;
 
 /// A whole file. Everything may be left out.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -87,6 +89,8 @@ pub struct LimitValues {
     pub body_bytes: Option<usize>,
     /// The most connections.
     pub connections: Option<usize>,
+    /// What all connections together may hold of requests and answers.
+    pub buffer_bytes: Option<usize>,
     /// So many events a second over one connection; 0 is no limit.
     pub connection_events_per_s: Option<u64>,
     /// So many events a second to one topic; 0 is no limit.
@@ -192,10 +196,34 @@ impl LimitValues {
             ("body_timeout_ms", self.body_timeout_ms),
             ("send_timeout_ms", self.send_timeout_ms),
         ];
-        match numbers.iter().find(|(_, value)| *value == Some(0)) {
-            Some((name, _)) => Err(format!("limits.{name} must be at least 1")),
-            None => Ok(()),
+        if let Some((name, _)) = numbers.iter().find(|(_, value)| *value == Some(0)) {
+            return Err(format!("limits.{name} must be at least 1"));
         }
+        let (given, least) = (self.buffer_bytes(), self.least_buffer_bytes());
+        if given < least {
+            return Err(format!(
+                "limits.buffer_bytes must be at least {least} (64 MiB, and four times limits.body_bytes)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The largest body. It may be larger than the commit in it, which is counted without names, quotes and escapes.
+    pub fn body_bytes(&self) -> usize {
+        let enough =
+            GatewayOptions::default().max_body_bytes.max(self.limits().commit_bytes.saturating_mul(2));
+        self.body_bytes.unwrap_or(enough)
+    }
+
+    /// What all connections together may hold.
+    pub fn buffer_bytes(&self) -> usize {
+        let enough = GatewayOptions::default().max_buffer_bytes.max(self.least_buffer_bytes());
+        self.buffer_bytes.unwrap_or(enough)
+    }
+
+    /// One body must not keep all others out.
+    fn least_buffer_bytes(&self) -> usize {
+        self.body_bytes().saturating_mul(4).max(MIN_BUFFER_BYTES)
     }
 
     /// The most that a commit may make; for the store to see to.

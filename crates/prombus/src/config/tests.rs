@@ -37,6 +37,7 @@ fn everything_that_can_be_said_is_understood() {
         collections = 45
         body_bytes = 50
         connections = 60
+        buffer_bytes = 67108864
         connection_events_per_s = 70
         topic_events_per_s = 80
         header_timeout_ms = 90
@@ -59,7 +60,8 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
     assert_eq!(file.limits.result_bytes(), 32 << 20);
     assert_eq!((limits.future_ts_ms, limits.topics, limits.collections), (30, 40, 45));
-    assert_eq!((file.limits.body_bytes, file.limits.connections), (Some(50), Some(60)));
+    assert_eq!((file.limits.body_bytes(), file.limits.connections), (50, Some(60)));
+    assert_eq!(file.limits.buffer_bytes(), 64 << 20);
     assert_eq!((file.limits.connection_events_per_s, file.limits.topic_events_per_s), (Some(70), Some(80)));
     assert_eq!((file.limits.header_timeout_ms, file.limits.body_timeout_ms), (Some(90), Some(100)));
     assert_eq!(
@@ -133,6 +135,8 @@ fn wrong_types_and_values_are_told_with_their_line() {
         ("[server]\nallow_origins = [\"https://app.example/\"]", None),
         ("[limits]\nconnections = 0", None),
         ("[limits]\nsend_timeout_ms = 0", None),
+        ("[limits]\nbuffer_bytes = 67108863", None),
+        ("[limits]\nbuffer_bytes = 67108864\nbody_bytes = 16777217", None),
         ("[server]\nhosts = [\"hub:7070\"]", None),
         ("[server]\nhosts = [\"http://hub\"]", None),
         ("[limits]\nresult_bytes = 16777215", None),

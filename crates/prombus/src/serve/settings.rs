@@ -83,9 +83,6 @@ impl Settings {
     }
 }
 
-/// How much larger a body may be than the commit in it, which is counted without names, quotes and escapes.
-const BODY_TO_COMMIT: usize = 2;
-
 fn gateway_options(
     flags: &ServeArgs,
     around: &Surroundings,
@@ -96,15 +93,15 @@ fn gateway_options(
         Failure::Usage(format!("{file}{why}"))
     };
     let default = GatewayOptions::default();
-    let enough = default.max_body_bytes.max(file.limits.limits().commit_bytes.saturating_mul(BODY_TO_COMMIT));
     let (limits, ms) = (&file.limits, |ms: Option<u64>| ms.map(Duration::from_millis));
     Ok(GatewayOptions {
         version: env!("CARGO_PKG_VERSION"),
         header_timeout: ms(limits.header_timeout_ms).unwrap_or(default.header_timeout),
         body_timeout: ms(limits.body_timeout_ms).unwrap_or(default.body_timeout),
         send_timeout: ms(limits.send_timeout_ms).unwrap_or(default.send_timeout),
-        max_body_bytes: limits.body_bytes.unwrap_or(enough),
+        max_body_bytes: limits.body_bytes(),
         max_connections: limits.connections.unwrap_or(default.max_connections),
+        max_buffer_bytes: limits.buffer_bytes(),
         connection_events_per_s: limits.connection_events_per_s.unwrap_or(0),
         topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
         snapshot_max_age: file.snapshots.max_age_s.map_or(default.snapshot_max_age, Duration::from_secs),

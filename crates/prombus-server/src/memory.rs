@@ -1,0 +1,330 @@
+//! What all connections together hold: bodies and frames that come in, and answers that wait for their clients.
+//!
+//! Each connection has limits of its own, but ten thousand times a modest limit is more than a machine has. So whoever is
+//! about to make something large reserves room for it first, and what was made keeps its room until the last byte of it
+//! has left. Where there is no room, the request waits for a moment and is then refused; what is small needs none.
+//!
+//! Meanwhile memory is *short*: a client that lets its connection stand still is given up after a second or a few instead
+//! of a minute (see `patient.rs` and `body.rs`). So those who hold memory for nothing make room for the others.
+
+use crate::error::ApiError;
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+/// How long a request waits for room. Clients that stand still are given up sooner than that.
+const WAIT: Duration = Duration::from_secs(5);
+/// What is no larger than this leaves with one write, most likely, and is not worth counting.
+const SMALL_BYTES: usize = 64 << 10;
+/// So many at once make something of unknown size.
+const MAX_TURNS: usize = 32;
+
+/// The room that all connections share. Cheap to clone; clones are the same room.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: usize,
+    used: AtomicUsize,
+    /// How many wait for room.
+    waiting: AtomicUsize,
+    freed: Notify,
+    /// Turns of those who make something without knowing how large it will be.
+    turns: Semaphore,
+}
+
+impl Memory {
+    /// Room for so many bytes.
+    pub fn new(limit: usize) -> Self {
+        let (used, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
+        Self(Arc::new(Shared { limit, used, waiting, freed, turns }))
+    }
+
+    /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
+    /// made says so by [`Room::resize`].
+    pub async fn reserve(&self, bytes: usize) -> Result<Room, ApiError> {
+        if let Some(room) = self.try_reserve(bytes) {
+            return Ok(room);
+        }
+        let _waiting = Waiting::new(&self.0);
+        let until = Instant::now() + WAIT;
+        loop {
+            // Asked for before looking, so that nothing that is freed in between is missed.
+            let freed = self.0.freed.notified();
+            if let Some(room) = self.try_reserve(bytes) {
+                return Ok(room);
+            }
+            if timeout_at(until, freed).await.is_err() {
+                return Err(self.refusal());
+            }
+        }
+    }
+
+    /// Makes something whose `size` shows only when it is there. Where it turns out to be large and there is no room, it is
+    /// let go and made again when there is, so that those who wait hold nothing, and nobody waits for what is small.
+    pub async fn make<T, F>(&self, make: impl Fn() -> F, size: impl Fn(&T) -> usize) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
+        let mut room: Option<Room> = None;
+        loop {
+            let turn = self.0.turns.acquire().await;
+            let made = make().await?;
+            let bytes = size(&made);
+            let enough = room.as_ref().is_some_and(|room| bytes <= room.bytes());
+            if bytes <= SMALL_BYTES || enough || self.try_reserve(bytes).is_some() {
+                return Ok(made);
+            }
+            drop((turn, made, room));
+            room = Some(self.reserve(bytes).await?);
+        }
+    }
+
+    /// What those are told for whom there is no room.
+    pub fn refusal(&self) -> ApiError {
+        ApiError::unavailable(format!(
+            "the requests and answers of all connections take limits.buffer_bytes, {} bytes; try again shortly",
+            self.0.limit
+        ))
+    }
+
+    fn try_reserve(&self, bytes: usize) -> Option<Room> {
+        let fits = |used: usize| {
+            let after = used.checked_add(bytes)?;
+            // What is larger than all the room there is has its turn when nothing else is there.
+            (after <= self.0.limit || used == 0).then_some(after)
+        };
+        self.0.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        Some(Room { memory: self.clone(), bytes })
+    }
+
+    /// The same for one who need not be answered soon, and waits until there is room.
+    pub async fn reserve_patiently(&self, bytes: usize) -> Room {
+        loop {
+            if let Ok(room) = self.reserve(bytes).await {
+                return room;
+            }
+        }
+    }
+
+    /// Waits until there is room, for what is limited in itself and cannot be weighed before it is there.
+    pub async fn relief(&self) -> Result<(), ApiError> {
+        self.reserve(0).await.map(drop)
+    }
+
+    /// Counts what is there already, whether there is room or not.
+    pub fn charge(&self, bytes: usize) -> Room {
+        self.0.used.fetch_add(bytes, Ordering::AcqRel);
+        Room { memory: self.clone(), bytes }
+    }
+
+    /// Whether somebody waits for room, or would have to.
+    pub fn is_short(&self) -> bool {
+        self.0.waiting.load(Ordering::Acquire) > 0 || self.used() > self.0.limit
+    }
+
+    /// How many bytes are held.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Acquire)
+    }
+
+    /// Counts a body that is there as a whole, until it has left. One that is made as it is sent counts itself.
+    pub async fn cover(&self, body: Body) -> Body {
+        let Some(bytes) = body.size_hint().exact().filter(|bytes| *bytes > SMALL_BYTES as u64) else {
+            return body;
+        };
+        let room = self.charge(bytes as usize);
+        match body.collect().await {
+            Ok(whole) => Body::from(held(whole.to_bytes(), room)),
+            Err(error) => Body::from_stream(futures::stream::iter([Err::<Bytes, _>(error)])),
+        }
+    }
+}
+
+/// One who waits for room.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.waiting.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Bytes that are counted as held, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    memory: Memory,
+    bytes: usize,
+}
+
+impl Room {
+    /// How many bytes it counts.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts so many bytes from now on, whether there is room for more or not.
+    pub fn resize(&mut self, bytes: usize) {
+        let shared = &self.memory.0;
+        if bytes > self.bytes {
+            shared.used.fetch_add(bytes - self.bytes, Ordering::AcqRel);
+        } else if bytes < self.bytes {
+            shared.used.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+            if shared.waiting.load(Ordering::Acquire) > 0 {
+                shared.freed.notify_waiters();
+            }
+        }
+        self.bytes = bytes;
+    }
+
+    /// Bytes that were made in this room, and take it along.
+    pub fn hold(mut self, bytes: Vec<u8>) -> Bytes {
+        self.resize(bytes.capacity());
+        held(bytes.into(), self)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+/// Bytes with the room that they take.
+struct Held(Bytes, #[expect(dead_code, reason = "it is there to be dropped")] Room);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn held(bytes: Bytes, room: Room) -> Bytes {
+    Bytes::from_owner(Held(bytes, room))
+}
+
+/// What a connection has received that nobody has dealt with yet: a body, a line or a frame in the making.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Received(Arc<AtomicUsize>);
+
+impl Received {
+    /// So many bytes have come.
+    pub fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// What has come is done, or counted elsewhere, but for so many bytes.
+    pub fn is_dealt_with_but_for(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Release);
+    }
+
+    /// What has come is done, or counted elsewhere.
+    pub fn is_dealt_with(&self) {
+        self.is_dealt_with_but_for(0);
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_waits_for_it_and_not_for_ever() {
+        let memory = Memory::new(100);
+        let first = memory.reserve(60).await.unwrap();
+        assert!(!memory.is_short());
+        let (begun, second) = (Instant::now(), memory.clone());
+        let second = tokio::spawn(async move { second.reserve(60).await });
+        tokio::task::yield_now().await;
+        assert!(memory.is_short(), "somebody waits");
+        drop(first);
+        let second = second.await.unwrap().unwrap();
+        assert_eq!((memory.used(), begun.elapsed()), (60, Duration::ZERO));
+        let refused = memory.reserve(41).await.unwrap_err();
+        assert!(refused.message().contains("limits.buffer_bytes"), "{refused:?}");
+        assert_eq!(begun.elapsed(), WAIT);
+        drop(second);
+        assert!(!memory.is_short());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_larger_than_all_room_is_made_alone() {
+        let memory = Memory::new(100);
+        let one = memory.reserve(1).await.unwrap();
+        assert!(memory.reserve(1_000).now_or_never().is_none());
+        drop(one);
+        let large = memory.reserve(1_000).await.unwrap();
+        assert!(memory.is_short());
+        assert!(memory.relief().now_or_never().is_none());
+        drop(large);
+        memory.relief().await.unwrap();
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_made_keeps_its_room_until_the_last_byte_is_let_go() {
+        let memory = Memory::new(1 << 20);
+        let room = memory.reserve(1 << 20).await.unwrap();
+        let bytes = room.hold(Vec::with_capacity(1_000));
+        assert_eq!(memory.used(), 1_000);
+        drop(bytes);
+        assert_eq!(memory.used(), 0);
+        for (size, counted) in [(SMALL_BYTES, 0), (SMALL_BYTES + 1, SMALL_BYTES + 1)] {
+            let mut body = memory.cover(Body::from(vec![b'x'; size])).await;
+            assert_eq!((body.size_hint().exact(), memory.used()), (Some(size as u64), counted));
+            let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            // The server has it now, and the body is done; the client has not taken a byte.
+            drop(body);
+            assert_eq!((data.len(), memory.used()), (size, counted));
+            let rest = data.slice(size - 1..);
+            drop(data);
+            assert_eq!(memory.used(), counted);
+            drop(rest);
+            assert_eq!(memory.used(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_small_waits_for_nobody_and_what_is_large_holds_nothing_while_it_waits() {
+        let memory = Memory::new(SMALL_BYTES);
+        let others = memory.charge(SMALL_BYTES);
+        let made = AtomicUsize::new(0);
+        let make = |bytes: usize| {
+            let made = &made;
+            let make = move || async move {
+                made.fetch_add(1, Ordering::Relaxed);
+                Ok(bytes)
+            };
+            memory.make(make, |bytes| *bytes)
+        };
+        assert_eq!(make(SMALL_BYTES).await.unwrap(), SMALL_BYTES);
+        let large = futures::future::join_all((0..2 * MAX_TURNS).map(|_| make(SMALL_BYTES + 1)));
+        let mut large = std::pin::pin!(large);
+        assert!(large.as_mut().now_or_never().is_none());
+        assert_eq!(made.load(Ordering::Relaxed), 1 + 2 * MAX_TURNS, "their turns are free again");
+        assert_eq!((memory.used(), make(1).await.unwrap()), (SMALL_BYTES, 1));
+        drop(others);
+        assert!(large.await.iter().all(Result::is_ok));
+        assert_eq!(memory.used(), 0);
+    }
+}
