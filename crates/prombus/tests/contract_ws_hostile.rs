@@ -520,13 +520,13 @@ fn what_comes_while_a_client_does_not_read_reaches_it_as_soon_as_it_does() {
     // One frame that no socket takes at once, so that the hub waits for it to leave.
     let hub = Site::with_file("[limits]\nevent_bytes = 16000000\ncommit_bytes = 32000000\n");
     let mut socket = Socket::open(&hub.api);
-    hub.api.publish("/publish/large", &format!("\"{}\"", "x".repeat(15_000_000))).is(201);
+    hub.api.publish("large", &format!("\"{}\"", "x".repeat(15_000_000))).is(201);
     socket.subscribe("late", "g", json!({}));
     socket.subscribe("large", "g", json!({"from": "earliest"}));
     eventually("the large one is on its way", || {
         hub.api.get("/v1/topics/large/groups/g").is(200)["partitions"][0]["in_flight"] == 1
     });
-    hub.api.publish("/publish/late", "1").is(201);
+    hub.api.publish("late", "1").is(201);
     eventually("the late one, too", || {
         hub.api.get("/v1/topics/late/groups/g").is(200)["partitions"][0]["in_flight"] == 1
     });
