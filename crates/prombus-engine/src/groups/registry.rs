@@ -333,3 +333,51 @@ impl Groups {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::LogBus;
+    use parking_lot::MutexGuard;
+    use prombus_core::ManualClock;
+    use prombus_core::memory::MemoryStore;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Long enough for what must happen, on any machine.
+    const LONG: Duration = Duration::from_secs(25);
+
+    fn groups() -> Arc<Groups> {
+        let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+        let log = Arc::new(MemoryStore::new(clock.clone(), 1));
+        let (bus, closing) = (Arc::new(LogBus(log.clone())), AtomicBool::new(false));
+        let auto_create = AutoCreate { configs: HashMap::new(), max_topics: 1 };
+        Arc::new(Groups::new(Surroundings { log, bus, clock, closing }, Some(auto_create)))
+    }
+
+    /// A lease names its session, so no group is asked whose it is: all of them are held here, and one that is made up
+    /// is refused all the same.
+    #[tokio::test]
+    async fn a_lease_is_asked_of_no_group() {
+        let (groups, topic) = (groups(), TopicName::parse("t").unwrap());
+        let mut all = Vec::new();
+        for name in ["a", "b", "c"] {
+            let name = GroupName::parse(name).unwrap();
+            all.push(groups.get_or_make(&topic, &name, &GroupCall::default()).await.unwrap().0);
+        }
+        let known: Vec<u64> = all.iter().map(|group| group.locked().leases.session()).collect();
+        let made_up = known.iter().fold(1, |sum: u64, session| sum.wrapping_add(*session));
+        let (sessions, (tell, told)) = ([&known[..], &[made_up]].concat(), mpsc::channel());
+        let held: Vec<MutexGuard<'_, _>> = all.iter().map(|group| group.locked()).collect();
+        std::thread::spawn(move || {
+            sessions.iter().for_each(|session| drop(tell.send(groups.with_session(*session))));
+        });
+        let found = || told.recv_timeout(LONG).expect("no group is waited for");
+        for group in &all {
+            assert!(Arc::ptr_eq(&found().expect("its session is known"), group));
+        }
+        assert!(found().is_none(), "nobody has a session that is made up");
+        drop(held);
+    }
+}
