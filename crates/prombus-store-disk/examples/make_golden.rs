@@ -1,8 +1,8 @@
 //! Makes a golden data folder: `cargo run -p prombus-store-disk --example make_golden -- <folder>`.
 //!
-//! Run it once for each format version; later builds must open what it made (see `tests/golden.rs`).
+//! Run it once for each format version; later builds must open what it made (see `tests/it/golden.rs`).
 
-#[path = "../tests/support/listing.rs"]
+#[path = "../tests/it/support/listing.rs"]
 mod listing;
 
 use bytes::Bytes;

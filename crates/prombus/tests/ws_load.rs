@@ -1,10 +1,19 @@
 //! A thousand WebSockets with a subscription each, of which fifty do not read: the others get everything that those
 //! do not hold, the hub's memory stays bounded, and what they held is free the moment their lines are cut.
+//!
+//! A binary of its own, so that it runs alone: it raises a limit of its process, and a thousand threads that all have
+//! something to do would leave too little to a test beside it that says how soon something must have happened.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[allow(dead_code, reason = "the other binary uses the rest")]
+#[path = "it/common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "the other binary uses the rest")]
+#[path = "it/contract_support/mod.rs"]
 mod contract_support;
+#[allow(dead_code, reason = "the other binary uses the rest")]
+#[path = "it/ws_support/mod.rs"]
 mod ws_support;
 
 use common::{Hub, PATIENCE};

@@ -2,6 +2,7 @@
 //!
 //! Each rule is a pure function from text to findings; this file finds the texts and prints the findings.
 
+mod binaries;
 mod graph;
 mod links;
 mod manifest;
@@ -72,6 +73,7 @@ fn check_file(root: &Path, file: &str, text: &str) -> Vec<Finding> {
     }
     if file.ends_with(".rs") {
         findings.extend(source::check_shape(file, text));
+        findings.extend(binaries::check(file, text, |name| std::fs::read_to_string(root.join(name)).ok()));
         if !own {
             findings.extend(source::check_lines(file, text));
         }

@@ -1,0 +1,105 @@
+//! Short ways to consume and to commit, that fail loudly.
+
+use crate::projections::stage::{LONG, Stage, outgoing};
+use prombus_core::{Json, TopicName, WriteOp};
+use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, CommitWrite};
+use prombus_engine::groups::{
+    Delivery, Group, GroupCall, GroupName, LeaseToken, OptionsPatch, Pull, SettleCall,
+};
+use prombus_engine::query::From;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When nothing has come for so long, nothing is taken to come.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A group from the first event on.
+pub async fn group(s: &Stage, topic: &TopicName, name: &str) -> Arc<Group> {
+    group_with(s, topic, name, OptionsPatch::default()).await
+}
+
+pub async fn group_with(s: &Stage, topic: &TopicName, name: &str, options: OptionsPatch) -> Arc<Group> {
+    let call = GroupCall { from: From::Earliest, options };
+    let name = GroupName::parse(name).expect("a name");
+    s.hub.group(topic, &name, &call).await.expect("a group can be had").0
+}
+
+/// What is there for a member; waits long for the first.
+pub async fn take(group: &Arc<Group>, member: &str, max: usize) -> Vec<Delivery> {
+    let pull = Pull { member: Some(member.into()), max, wait: LONG, ..Pull::default() };
+    let taken = group.pull(&pull).await.expect("a pull has an answer");
+    assert!(!taken.is_empty(), "there is something for {member}");
+    taken
+}
+
+/// So many events, in as many pulls as it takes.
+pub async fn take_all(group: &Arc<Group>, member: &str, count: usize) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(take(group, member, count - all.len()).await);
+    }
+    all
+}
+
+/// What is there for a member, if something comes soon.
+pub async fn take_if_any(group: &Arc<Group>, member: &str) -> Vec<Delivery> {
+    let pull = Pull { member: Some(member.into()), max: 1_000, wait: QUIET, ..Pull::default() };
+    group.pull(&pull).await.expect("a pull has an answer")
+}
+
+pub fn number(delivery: &Delivery) -> u64 {
+    delivery.event.payload.to_value().expect("JSON")["n"].as_u64().expect("a number")
+}
+
+pub fn numbers(deliveries: &[Delivery]) -> Vec<u64> {
+    deliveries.iter().map(number).collect()
+}
+
+pub fn leases(deliveries: &[Delivery]) -> Vec<LeaseToken> {
+    deliveries.iter().map(|delivery| delivery.lease).collect()
+}
+
+/// Whether each lease could be acked.
+pub async fn ack(group: &Arc<Group>, leases: &[LeaseToken]) -> Vec<bool> {
+    group.settle(SettleCall::acks(leases.iter().copied())).await.expect("acks have an answer")
+}
+
+/// Publishes `{"n": number}` under a key.
+pub async fn publish(s: &Stage, topic: &TopicName, key: &str, numbers: std::ops::Range<u64>) {
+    s.publish(topic, numbers.map(|n| (key, json!({"n": n})))).await;
+}
+
+pub fn set(collection: &str, key: &str, body: Value) -> CommitWrite {
+    let op = WriteOp::Set(Json::from_value(&body));
+    CommitWrite { collection: collection.into(), key: key.into(), op, if_version: None }
+}
+
+pub fn inc(collection: &str, key: &str, amounts: Value) -> CommitWrite {
+    let op = WriteOp::Inc(Json::from_value(&amounts));
+    CommitWrite { op, ..set(collection, key, json!({})) }
+}
+
+/// A commit of these acks that also counts itself, and tells of it.
+pub fn request(acks: &[LeaseToken]) -> CommitRequest {
+    CommitRequest {
+        caller: None,
+        commit_id: None,
+        acks: acks.to_vec(),
+        writes: vec![inc("done", "all", json!({"n": acks.len()}))],
+        publish: vec![(
+            crate::projections::stage::topic_name("out"),
+            outgoing(Some("k"), &json!({"acks": acks.len()})),
+        )],
+    }
+}
+
+/// How many acks were counted, and how many commits were told of.
+pub async fn outcome(s: &Stage) -> (u64, usize) {
+    let counted = s.field("done", "all", "n").await.as_u64().unwrap_or_default();
+    (counted, s.events(&crate::projections::stage::topic_name("out")).await.len())
+}
+
+pub fn is_spent(answer: &Result<CommitAnswer, CommitRefused>, lease: LeaseToken) -> bool {
+    matches!(answer, Err(CommitRefused::LeaseExpired(spent)) if *spent == lease)
+}

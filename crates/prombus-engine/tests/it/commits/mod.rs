@@ -1,0 +1,44 @@
+//! What commits of consumers promise, one test a promise, on the memory store and on a disk.
+
+mod consumer;
+mod ids;
+mod leases;
+mod moves;
+
+behaviours! {
+    leases:
+        a_commit_settles_leases_of_several_groups_and_topics
+        a_commit_that_fails_does_nothing_and_leases_hold
+        a_spent_lease_spoils_the_whole_commit
+        a_lease_does_not_expire_while_it_is_committed
+        a_lease_that_ended_during_a_refused_commit_is_over
+        of_commits_of_the_same_lease_one_happens
+        others_are_acked_while_a_commit_is_under_way
+        many_commits_and_acks_at_once_lose_nothing
+        a_caller_that_goes_away_does_not_end_its_commit;
+    moves:
+        a_cursor_that_is_set_decides
+        an_event_that_is_skipped_is_settled_either_way
+        a_group_that_is_deleted_takes_its_leases_with_it
+        a_topic_that_is_deleted_takes_its_leases_with_it
+        a_group_that_was_taken_away_does_not_spoil_others
+        a_partition_that_moves_takes_its_leases_along;
+    ids:
+        a_commit_with_an_id_happens_once
+        the_same_commit_at_once_happens_once
+        a_commit_that_failed_can_be_made_again
+        a_lost_answer_is_found_again
+        an_id_is_forgotten_after_a_day
+        an_id_stands_for_one_request
+        of_different_requests_with_one_id_at_once_one_happens
+        callers_do_not_share_ids
+        a_clock_that_is_set_forgets_no_id
+        an_id_that_an_earlier_build_kept_is_not_done_again
+        a_commit_of_very_many_events_has_an_id_too
+        a_commit_without_acks_needs_no_group;
+}
+
+#[test]
+fn every_behaviour_is_listed() {
+    crate::support::assert_all_listed("commits", LISTED);
+}

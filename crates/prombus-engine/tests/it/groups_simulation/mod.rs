@@ -1,0 +1,99 @@
+//! Consumer groups under chaos, by seed: members crash, stall past their lease, ack late and nack at random, the
+//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped. What
+//! everyone saw is written down, and a checker that knows nothing of the hub reads it afterwards.
+//!
+//! `PROMBUS_SIM_SEED=7 cargo test -p prombus-engine --test it groups_simulation` runs one seed and prints its history
+//! when it fails; `PROMBUS_SIM_ROUNDS=5000` runs so many.
+
+mod actors;
+mod checker;
+mod history;
+#[cfg(test)]
+mod lies;
+mod plan;
+mod run;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How many seeds are run unless `PROMBUS_SIM_ROUNDS` says otherwise.
+const ROUNDS: u64 = 300;
+/// So much of a history is shown when its seed fails.
+const SHOWN: usize = 60;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
+}
+
+/// Runs a seed, and says what was wrong with it.
+fn failure(seed: u64) -> Option<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed)));
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(_) => return Some("something panicked (see above)".into()),
+    };
+    let broken = checker::check(&outcome).err()?;
+    let mut report = format!("{}\n{:#?}\n", broken.what, outcome.plan);
+    let history = &outcome.histories[broken.group];
+    let shown = &history[broken.at.saturating_sub(SHOWN)..(broken.at + 1).min(history.len())];
+    let about = |entry: &&history::Stamped| broken.event.is_none_or(|event| entry.is_about(event, history));
+    report.push_str("what came before, of this event:\n");
+    for entry in history[..=broken.at.min(history.len() - 1)].iter().filter(about) {
+        report.push_str(&format!("  {entry:?}\n"));
+    }
+    report.push_str("and the last of everything:\n");
+    shown.iter().for_each(|entry| report.push_str(&format!("  {entry:?}\n")));
+    Some(report)
+}
+
+#[test]
+fn groups_keep_their_promises_whatever_happens() {
+    let only = number("PROMBUS_SIM_SEED");
+    let seeds = match only {
+        Some(seed) => seed..seed + number("PROMBUS_SIM_ROUNDS").unwrap_or(1),
+        None => 0..number("PROMBUS_SIM_ROUNDS").unwrap_or(ROUNDS),
+    };
+    for seed in seeds {
+        if let Some(report) = failure(seed) {
+            panic!("PROMBUS_SIM_SEED={seed} shows it: {report}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_tells_the_same_story_again() {
+    for seed in [3, 11] {
+        let [first, second] = [run::run(seed), run::run(seed)];
+        for (one, other) in first.histories.iter().zip(&second.histories) {
+            for (one, other) in one.iter().zip(other) {
+                assert_eq!(format!("{one:?}"), format!("{other:?}"), "seed {seed}");
+            }
+            assert_eq!(one.len(), other.len(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn the_simulation_does_what_it_is_for() {
+    let (mut deliveries, mut again, mut refused, mut dead, mut killed) = (0, 0, 0, 0, 0);
+    for seed in 0..20 {
+        let outcome = run::run(seed);
+        dead += outcome.letters.len();
+        for entry in outcome.histories.iter().flatten() {
+            match &entry.entry {
+                history::Entry::Delivered(delivered) => {
+                    deliveries += 1;
+                    again += usize::from(delivered.attempt > 1);
+                }
+                history::Entry::Answered { results: Some(results), .. } => {
+                    refused += results.iter().filter(|taken| !**taken).count();
+                }
+                history::Entry::Killed => killed += 1,
+                _ => {}
+            }
+        }
+    }
+    let seen = [deliveries, again, refused, dead, killed];
+    assert!(seen.iter().all(|count| *count > 10), "too little happens for the checker to see: {seen:?}");
+}

@@ -1,0 +1,222 @@
+//! One run: the lives of a hub, one after another on the same store.
+
+use crate::groups_simulation::actors::{Member, Seat, finish, meddle, number_of, produce};
+use crate::groups_simulation::history::{Entry, History, Place, Stamped};
+use crate::groups_simulation::plan::Plan;
+use crate::groups_simulation::world::{SlowStore, WallClock, pass};
+use parking_lot::Mutex;
+use prombus_core::memory::MemoryStore;
+use prombus_core::{Event, EventLog, Offset, Partition, ReadRequest, TopicName, TopicPatch, TopicState};
+use prombus_engine::{Hub, HubOptions, Limits, Store};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+
+/// What is not done after so long, when nobody gets in the way, never will be. The clock may have been stepped back.
+const PATIENCE: Duration = Duration::from_secs(2 * 3_600);
+
+/// An event as it is in the log.
+#[derive(Debug, Clone)]
+pub struct Logged {
+    pub number: u64,
+    pub key: Option<String>,
+    pub id: String,
+}
+
+/// A dead letter as it is in the log.
+#[derive(Debug, Clone)]
+pub struct Letter {
+    pub group: String,
+    pub place: Place,
+    pub attempts: u32,
+    pub caused_by: String,
+}
+
+/// All that is known after a run.
+pub struct Outcome {
+    pub plan: Plan,
+    pub histories: Vec<Vec<Stamped>>,
+    pub log: BTreeMap<Place, Logged>,
+    pub letters: Vec<Letter>,
+    /// Where the lower partitions ended when each partition was added.
+    pub before: Vec<Vec<u64>>,
+    /// The groups that had not settled everything in the end.
+    pub stuck: Vec<usize>,
+}
+
+struct World {
+    plan: Plan,
+    topic: TopicName,
+    memory: Arc<MemoryStore>,
+    clock: Arc<WallClock>,
+    rng: fastrand::Rng,
+    histories: Vec<Arc<History>>,
+    loads: Vec<Arc<Mutex<Vec<Arc<prombus_engine::groups::Group>>>>>,
+    next: Arc<AtomicU64>,
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime can be made")
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Outcome {
+    // Leases get their sessions from the thread's own generator.
+    fastrand::seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let plan = Plan::new(&mut rng);
+    let clock = WallClock::new();
+    let mut world = World {
+        topic: TopicName::parse("orders").expect("a valid name"),
+        memory: Arc::new(MemoryStore::new(clock.clone(), seed)),
+        clock,
+        rng,
+        histories: plan.groups.iter().map(|_| Arc::default()).collect(),
+        loads: plan.groups.iter().map(|_| Arc::default()).collect(),
+        next: Arc::default(),
+        plan,
+    };
+    let mut before = Duration::ZERO;
+    for (n, length) in world.plan.lives.clone().into_iter().enumerate() {
+        let runtime = runtime();
+        before = runtime.block_on(world.live(before, n == 0, length));
+        // Dropping it takes every task with it, wherever it is.
+        drop(runtime);
+        let killed = |history: &Arc<History>| {
+            history.note(Stamped { at: before, load: usize::MAX, moves: 0, entry: Entry::Killed })
+        };
+        world.histories.iter().for_each(killed);
+    }
+    let runtime = runtime();
+    let stuck = runtime.block_on(world.finish(before));
+    runtime.block_on(world.outcome(stuck))
+}
+
+impl World {
+    fn hub(&mut self) -> (Hub, Arc<SlowStore>) {
+        let slow = SlowStore::new(self.memory.clone(), self.rng.fork());
+        let options = HubOptions {
+            limits: Limits::default(),
+            auto_create: false,
+            topics: HashMap::new(),
+            clock: self.clock.clone(),
+        };
+        (Hub::assemble(Store::new(slow.clone()), options), slow)
+    }
+
+    fn seats(&self, hub: &Hub) -> Vec<Seat> {
+        let seat = |n: usize| Seat {
+            hub: hub.clone(),
+            topic: self.topic.clone(),
+            plan: self.plan.groups[n].clone(),
+            history: self.histories[n].clone(),
+            clock: self.clock.clone(),
+            loads: self.loads[n].clone(),
+        };
+        (0..self.plan.groups.len()).map(seat).collect()
+    }
+
+    /// Starts those who publish and those who meddle.
+    fn start(&mut self, hub: &Hub) {
+        let numbers = (self.next.clone(), self.plan.events, self.plan.keys);
+        tokio::spawn(produce(hub.clone(), self.topic.clone(), numbers, self.rng.fork()));
+        tokio::spawn(meddle(hub.clone(), self.topic.clone(), self.clock.clone(), self.rng.fork()));
+    }
+
+    /// One life, which ends in the middle of everything. Gives when that is.
+    async fn live(&mut self, before: Duration, first: bool, length: Duration) -> Duration {
+        self.clock.start_life(before);
+        let (hub, slow) = self.hub();
+        let seats = self.seats(&hub);
+        if first {
+            let patch = TopicPatch { partitions: Some(self.plan.partitions), ..TopicPatch::default() };
+            hub.put_topic(&self.topic, patch).await.expect("a topic can be made");
+            for seat in &seats {
+                seat.group().await.expect("a group can be made");
+            }
+        }
+        slow.refuse_some(self.plan.store_refuses);
+        self.start(&hub);
+        for seat in seats {
+            for n in 0..seat.plan.members {
+                // Some are the same member.
+                let named = n > 0 || self.rng.bool();
+                let name = named.then(|| format!("m{}", self.rng.usize(..seat.plan.members)));
+                tokio::spawn(Member::new(seat.clone(), name, self.rng.fork()).run());
+            }
+        }
+        pass(length).await;
+        self.clock.elapsed()
+    }
+
+    /// The last life: everything is published and settled. Gives the groups where that is not so.
+    async fn finish(&mut self, before: Duration) -> Vec<usize> {
+        self.clock.start_life(before);
+        let (hub, _) = self.hub();
+        let numbers = (self.next.clone(), self.plan.events, self.plan.keys);
+        produce(hub.clone(), self.topic.clone(), numbers, self.rng.fork()).await;
+        let until = Instant::now() + PATIENCE;
+        let mut stuck = Vec::new();
+        for (n, seat) in self.seats(&hub).into_iter().enumerate() {
+            if !finish(seat, "last".into(), until).await {
+                stuck.push(n);
+            }
+        }
+        stuck
+    }
+
+    async fn outcome(&self, stuck: Vec<usize>) -> Outcome {
+        let state = self.memory.topic(&self.topic).await.expect("it can be read").expect("it was made");
+        let letters = self.topic.dead_letters().expect("a valid name");
+        let letters = self.memory.topic(&letters).await.expect("it can be read");
+        let letters = match letters {
+            Some(letters) => self.events(&letters).await.iter().map(letter).collect(),
+            None => Vec::new(),
+        };
+        let logged = |event: &Event| {
+            let (number, id) = (number_of(&event.payload), event.id.to_string());
+            let key = event.key.as_ref().map(|key| key.to_string());
+            ((event.partition.0, event.offset.0), Logged { number, key, id })
+        };
+        Outcome {
+            plan: self.plan.clone(),
+            histories: self.histories.iter().map(|history| history.all()).collect(),
+            log: self.events(&state).await.iter().map(logged).collect(),
+            letters,
+            before: (0..state.config.partitions)
+                .map(|partition| state.before(Partition(partition)).iter().map(|end| end.0).collect())
+                .collect(),
+            stuck,
+        }
+    }
+
+    async fn events(&self, topic: &TopicState) -> Vec<Event> {
+        let mut events = Vec::new();
+        for partition in (0..topic.config.partitions).map(Partition) {
+            let request = ReadRequest {
+                topic: topic.pinned(),
+                partition,
+                from: Offset(0),
+                limit: usize::MAX,
+                max_bytes: usize::MAX,
+            };
+            events.extend(self.memory.read(request).await.expect("it can be read").events);
+        }
+        events
+    }
+}
+
+fn letter(event: &Event) -> Letter {
+    let value = event.payload.to_value().expect("letters are JSON");
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let caused_by = event.caused_by.as_ref().expect("letters have causes").to_value().expect("JSON");
+    Letter {
+        group: value["group"].as_str().expect("a name").to_owned(),
+        place: (number(&value["original"]["partition"]) as u32, number(&value["original"]["offset"])),
+        attempts: number(&value["attempts"]) as u32,
+        caused_by: caused_by[0].as_str().expect("an id").to_owned(),
+    }
+}

@@ -1,0 +1,21 @@
+//! The gateway over a real socket.
+//!
+//! One binary, because each binary more is linked on its own, which takes longer than most tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
+
+mod common;
+
+mod collections;
+mod commit;
+mod conformance;
+mod connections;
+mod export;
+mod keys;
+mod ndjson;
+mod ops;
+mod projections;
+mod publish;
+mod raw_publish;
+mod read;
+mod snapshots;
+mod topics;

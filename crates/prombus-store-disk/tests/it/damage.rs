@@ -1,0 +1,575 @@
+//! Flipped bits, failed flushes and full disks.
+
+use crate::support::*;
+use prombus_core::*;
+use prombus_store_disk::disk::{Disk, DiskFile, Lock};
+use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
+use prombus_testkit::SimDisk;
+use prombus_testkit::sim_disk::Crash;
+use std::any::Any;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+async fn filled(commits: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    for n in 0..commits {
+        let commit = numbered(&store, "sync", n).await;
+        store.commit(Arc::new(commit)).await.unwrap();
+    }
+    store.close().await;
+    disk
+}
+
+#[tokio::test]
+async fn check_finds_a_flipped_bit_in_every_byte() {
+    let disk = filled(7).await;
+    assert_eq!(check(&disk), [""; 0]);
+    for kind in ["part", "index", "state", "table"] {
+        let is_kind = |(path, _): &(std::path::PathBuf, usize)| path.extension().is_some_and(|e| e == kind);
+        assert!(disk.files().iter().any(is_kind), "there is no {kind}");
+    }
+    let mut flips = 0;
+    for (path, len) in disk.files() {
+        for byte in 0..len {
+            let bit = byte * 8 + (byte * 7 + 3) % 8;
+            disk.flip(&path, bit);
+            assert!(!check(&disk).is_empty(), "bit {bit} of {} was not found", path.display());
+            disk.flip(&path, bit);
+            flips += 1;
+        }
+    }
+    assert_eq!(check(&disk), [""; 0]);
+    assert!(flips > 10_000, "{flips}");
+}
+
+/// Damage to what was flushed stops the open and says where; what it left alone opens as it was.
+#[tokio::test]
+async fn open_stops_at_damage_and_says_where() {
+    let disk = filled(14).await;
+    let parts: Vec<_> =
+        disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "part")).collect();
+    let (last, _) = parts.last().unwrap().clone();
+    let end = used(&disk, &last);
+    for byte in (0..end - 56).step_by(5) {
+        disk.flip(&last, byte * 8 + byte % 8);
+        match open(&disk) {
+            Err(OpenError::Damaged { file, at, .. }) => {
+                assert_eq!(file, last);
+                assert!(at <= byte as u64, "it is told at {at}, and is at {byte}");
+            }
+            Err(other) => panic!("byte {byte}: {other}"),
+            Ok(_) => panic!("damage at byte {byte} of {end} was not noticed"),
+        }
+        disk.flip(&last, byte * 8 + byte % 8);
+    }
+    assert_eq!(check(&disk), [""; 0], "nothing was changed");
+}
+
+/// Where the batches of a part end: behind its last byte that is not zero.
+fn used(disk: &SimDisk, path: &std::path::Path) -> usize {
+    use prombus_store_disk::disk::Disk;
+    let file = disk.open_to_read(path).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+/// Data that was flushed and not covered by a later batch looks like a torn tail, and only that.
+#[tokio::test]
+async fn an_idle_hub_covers_its_last_data() {
+    let disk = SimDisk::new();
+    // Nothing but the empty batch happens here by itself.
+    let options = DiskOptions { rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    let operations = disk.operations();
+    // The empty batch is one write and one flush, without anyone asking for it.
+    while disk.operations() < operations + 2 {
+        tokio::task::yield_now().await;
+    }
+    disk.crash(Crash::Kill);
+    drop(store);
+    disk.restart(1);
+    let (part, _) =
+        disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "part")).unwrap();
+    disk.flip(&part, (64 + 60) * 8);
+    assert!(matches!(open(&disk), Err(OpenError::Damaged { at: 64, .. })));
+}
+
+#[tokio::test]
+async fn a_failed_flush_stops_commits_and_nothing_else() {
+    let disk = filled(3).await;
+    let store = open(&disk).unwrap();
+    disk.fail_syncs(true);
+    let commit = numbered(&store, "sync", 3).await;
+    let error = store.commit(Arc::new(commit)).await.unwrap_err();
+    assert!(
+        matches!(&error, CommitError::Unknown(why) if why.contains("flushing the journal failed")),
+        "{error}"
+    );
+    assert!(store.status().failed.is_some());
+    // A flush that works again proves nothing about the one that failed.
+    disk.fail_syncs(false);
+    let commit = numbered(&store, "sync", 4).await;
+    assert!(matches!(store.commit(Arc::new(commit)).await, Err(CommitError::Unavailable(_))));
+    assert_eq!(commits_there(&store, "sync").await, [0, 1, 2], "reads go on, at what was answered");
+    let horizon = store.horizon(&name("sync"), u64::MAX - 1).await;
+    assert!(matches!(horizon, Err(ReadError::Unavailable(_))), "time does not: {horizon:?}");
+    drop(store);
+    disk.crash(Crash::PowerCut);
+    disk.restart(5);
+    let store = open(&disk).unwrap();
+    let there = commits_there(&store, "sync").await;
+    assert!(there == [0, 1, 2] || there == [0, 1, 2, 3], "{there:?}");
+    let commit = numbered(&store, "sync", 9).await;
+    store.commit(Arc::new(commit)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_events_until_there_is_room() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    store.commit(Arc::new(create("other", Durability::Sync))).await.unwrap();
+    disk.limit(Some(disk.used() + 6_000));
+    let mut done = Vec::new();
+    let full = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+        assert!(n < 1_000, "the disk never gets full");
+    };
+    assert_eq!(full, CommitError::DiskFull);
+    assert!(store.status().disk_full && store.status().failed.is_none());
+    assert_eq!(commits_there(&store, "sync").await, done, "reads go on");
+    let delete = ConfigChange::DeleteTopic { name: name("other") };
+    store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
+    let again = numbered(&store, "sync", done.len() as u64).await;
+    assert_eq!(store.commit(Arc::new(again)).await, Err(CommitError::DiskFull));
+    disk.limit(None);
+    let n = done.len() as u64;
+    let commit = numbered(&store, "sync", n).await;
+    store.commit(Arc::new(commit)).await.unwrap();
+    done.push(n);
+    assert!(!store.status().disk_full);
+    assert_eq!(commits_there(&store, "sync").await, done);
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// Without room that is reserved, a batch may be written in part before the disk turns out to be full.
+#[tokio::test]
+async fn a_write_that_finds_no_room_leaves_nothing_behind() {
+    let disk = SimDisk::without_reserve();
+    let options = DiskOptions { rows_in_memory: usize::MAX, part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    let mut done = Vec::new();
+    for n in 0..20 {
+        // One more or less each time: some end within the head of a batch, some within an item.
+        disk.limit(Some(disk.used() + 30 + n * 13));
+        let commit = numbered(&store, "sync", n).await;
+        assert_eq!(store.commit(Arc::new(commit.clone())).await, Err(CommitError::DiskFull), "{n}");
+        let after = disk.copy();
+        assert_eq!(check(&after), [""; 0], "after commit {n} was refused");
+        disk.limit(None);
+        store.commit(Arc::new(commit)).await.unwrap();
+        done.push(n);
+    }
+    disk.crash(Crash::Kill);
+    drop(store);
+    disk.restart(1);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    assert_eq!(commits_there(&store, "sync").await, done);
+}
+
+/// The parts of the journal, and nothing beside it: the rest is made anew when the folder is opened.
+async fn bare_journal(commits: u64) -> (SimDisk, Vec<(std::path::PathBuf, usize)>) {
+    let disk = filled(commits).await;
+    let (parts, rest): (Vec<_>, Vec<_>) =
+        disk.files().into_iter().partition(|(path, _)| path.extension().is_some_and(|e| e == "part"));
+    for (path, _) in rest.iter().filter(|(path, _)| path.extension().is_some()) {
+        disk.remove(path).unwrap();
+    }
+    assert!(parts.len() > 2 && check(&disk).is_empty());
+    (disk, parts)
+}
+
+/// The machine went down after the next part was begun and before the full one was trimmed.
+#[tokio::test]
+async fn leftovers_behind_a_full_part_are_cut_off() {
+    let (disk, parts) = bare_journal(14).await;
+    for (path, len) in &parts[..parts.len() - 1] {
+        let disk = disk.copy();
+        disk.open(path).unwrap().write_at(b"what a failed write left", *len as u64).unwrap();
+        let found = check(&disk);
+        assert!(matches!(&found[..], [one] if one.contains("the next open cuts it off")), "{found:?}");
+        let store = open(&disk).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(commits_there(&store, "sync").await, (0..14).collect::<Vec<_>>());
+        store.close().await;
+        drop(store);
+        assert_eq!(check(&disk), [""; 0]);
+    }
+}
+
+/// Where check finds nothing but what the next open cuts off, the folder opens, and nowhere else.
+#[tokio::test]
+async fn check_and_open_judge_alike() {
+    let (disk, parts) = bare_journal(14).await;
+    let (mut opened, mut refused) = (0, 0);
+    let mut judge = |disk: &SimDisk, what: String| {
+        let found = check(disk);
+        assert!(!found.is_empty(), "{what}");
+        let is_harmless = found.iter().all(|one| one.contains("the next open cuts it off"));
+        match open(disk) {
+            Ok(_) => opened += 1,
+            Err(OpenError::Damaged { .. }) => refused += 1,
+            Err(error) => panic!("{what}: {error}"),
+        }
+        assert_eq!(open(disk).is_ok(), is_harmless, "{what}: {found:?}");
+    };
+    for (path, len) in &parts {
+        for byte in (0..*len).step_by(37) {
+            let disk = disk.copy();
+            disk.flip(path, byte * 8 + byte % 8);
+            judge(&disk, format!("byte {byte} of {} is flipped", path.display()));
+        }
+        for cut in (0..*len).step_by(41) {
+            let disk = disk.copy();
+            let batches = check(&disk).len();
+            disk.open(path).unwrap().set_len(cut as u64).unwrap();
+            // A cut between two batches that no later one vouches for, or in what was reserved, shows nowhere.
+            if check(&disk).len() > batches {
+                judge(&disk, format!("{} is cut at {cut}", path.display()));
+            }
+        }
+    }
+    assert!(opened > 0 && refused > 0, "{opened} folders were opened, {refused} refused");
+}
+
+#[tokio::test]
+async fn a_folder_is_locked_and_its_format_checked() {
+    let disk = filled(1).await;
+    let first = open(&disk).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    drop(first);
+    use prombus_store_disk::disk::Disk;
+    let format = std::path::Path::new(DIR).join("FORMAT");
+    disk.open(&format).unwrap().write_at(b"prombus data folder, format 4\n", 0).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Newer { found: 4, .. })));
+    disk.open(&format).unwrap().write_at(b"something else", 0).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::NotOurs { .. })));
+}
+
+#[tokio::test]
+async fn check_needs_only_to_read() {
+    let disk = filled(7).await;
+    disk.set_read_only(true);
+    assert_eq!(check(&disk), [""; 0]);
+    // Whoever else reads is in nobody's way, and keeps out whoever changes something.
+    let reading = disk.lock(Path::new(DIR), Lock::Shared).unwrap();
+    assert_eq!(check(&disk), [""; 0]);
+    assert!(matches!(open(&disk), Err(OpenError::Io { .. })), "a hub cannot do without writing");
+    disk.set_read_only(false);
+    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    drop(reading);
+    let store = open(&disk).unwrap();
+    assert!(check(&disk)[0].contains("in use by another hub"));
+    drop(store);
+}
+
+#[tokio::test]
+async fn a_missing_part_is_noticed() {
+    use prombus_store_disk::disk::Disk;
+    for missing in 0.. {
+        let disk = filled(40).await;
+        let parts: Vec<_> = disk
+            .files()
+            .into_iter()
+            .filter(|(path, _)| path.extension().is_some_and(|e| e == "part"))
+            .collect();
+        assert!(parts.len() > 3);
+        let Some((path, _)) = parts.get(missing) else { break };
+        disk.remove(path).unwrap();
+        assert!(matches!(open(&disk), Err(OpenError::Damaged { .. })), "{}", path.display());
+        assert!(!check(&disk).is_empty(), "{}", path.display());
+    }
+}
+
+/// Rows that cannot be put into tables stay in memory up to a limit, documents are refused beyond it, and everything
+/// goes on by itself when there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_that_takes_no_tables_is_no_damage() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    // The journal has room of its own; there is none for anything else.
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    disk.limit(Some(disk.used()));
+    let mut done = Vec::new();
+    let full = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+        assert!(n < 100, "changed rows pile up in memory");
+    };
+    assert_eq!(full, CommitError::DiskFull);
+    assert!(store.status().failed.is_none());
+    assert_eq!(items(&store).await, items_after(&done), "reads go on");
+    disk.limit(None);
+    let n = done.len() as u64;
+    // It is tried again after a while.
+    loop {
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error, CommitError::DiskFull),
+        }
+        tokio::task::yield_now().await;
+    }
+    done.push(n);
+    assert_eq!(items(&store).await, items_after(&done));
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, items_after(&done));
+}
+
+/// A disk on which whoever writes a table panics.
+struct NoTables(SimDisk);
+
+impl Disk for NoTables {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        assert!(!path.to_string_lossy().contains(".table"), "no tables here");
+        self.0.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.0.open(path)
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.0.open_to_read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.0.lock(dir, lock)
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.0.free_bytes(dir)
+    }
+}
+
+/// What cannot be put away any more is told, to those who wait and to those who come later, and nothing is lost.
+#[tokio::test]
+async fn a_housekeeper_that_panics_keeps_nobody_waiting() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(NoTables(disk.clone())), options).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    let mut done = Vec::new();
+    let error = loop {
+        let n = done.len() as u64;
+        let commit = numbered(&store, "sync", n).await;
+        match store.commit(Arc::new(commit)).await {
+            Ok(_) => done.push(n),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, CommitError::Unavailable(why) if why.contains("housekeeper")), "{error}");
+    assert!(store.status().failed.is_some());
+    assert_eq!(items(&store).await, items_after(&done), "reads go on");
+    store.close().await;
+    drop(store);
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, items_after(&done));
+}
+
+/// A table that is damaged is told, when the folder is opened or when the row is read; a wrong document is never given.
+#[tokio::test]
+async fn a_damaged_table_is_never_taken_for_documents() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    // Enough for tables of many pages, most of which are not read when they are opened.
+    let write = |n: u64| {
+        let body = Json::parse(format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(500)).into()).unwrap();
+        DocumentWrite::new("items", format!("item-{n:03}"), WriteOp::Set(body))
+    };
+    let commit = Commit { documents: (0..60).map(write).collect(), ..Commit::default() };
+    store.commit(Arc::new(commit)).await.unwrap();
+    let expected = items(&store).await;
+    assert_eq!(expected.len(), 60);
+    store.close().await;
+    drop(store);
+    let is_table = |path: &std::path::Path| path.extension().is_some_and(|extension| extension == "table");
+    let (mut refused, mut told) = (0, 0);
+    for (path, len) in disk.files().into_iter().filter(|(path, _)| is_table(path)) {
+        for byte in (0..len).step_by(701) {
+            disk.flip(&path, byte * 8 + byte % 8);
+            match open(&disk) {
+                Err(OpenError::DamagedState { .. }) => refused += 1,
+                Err(other) => panic!("byte {byte} of {}: {other}", path.display()),
+                // The page is not read at the start.
+                Ok(store) => {
+                    let all = ScanRequest { collection: "items".into(), after: None, limit: 100 };
+                    match store.scan(all).await {
+                        Err(error) => {
+                            assert!(matches!(error, ReadError::Corrupt(_)), "{error}");
+                            told += 1;
+                        }
+                        Ok(_) => assert_eq!(items(&store).await, expected),
+                    }
+                }
+            }
+            disk.flip(&path, byte * 8 + byte % 8);
+        }
+    }
+    assert!(refused > 0 && told > 0, "{refused} opens were refused, and {told} reads");
+}
+
+/// What the batches of the journal take in all.
+fn journal_bytes(disk: &SimDisk) -> usize {
+    let is_part = |path: &Path| path.extension().is_some_and(|extension| extension == "part");
+    let parts = disk.files().into_iter().filter(|(path, _)| is_part(path));
+    parts.map(|(path, _)| used(disk, &path)).sum()
+}
+
+fn padded(key: &str, bytes: usize) -> DocumentWrite {
+    let body = Json::parse(format!("{{\"pad\":\"{}\"}}", "x".repeat(bytes)).into()).unwrap();
+    DocumentWrite::new("items", key, WriteOp::Set(body))
+}
+
+fn bump(key: &str) -> DocumentWrite {
+    DocumentWrite::new("items", key, WriteOp::Inc(Json::parse("{\"n\":1}".into()).unwrap()))
+}
+
+async fn write(store: &DiskStore, documents: Vec<DocumentWrite>) -> Result<Receipt, CommitError> {
+    store.commit(Arc::new(Commit { documents, ..Commit::default() })).await
+}
+
+/// The journal has what a commit leaves, and not what each of its writes made on the way.
+#[tokio::test]
+async fn many_writes_to_a_document_are_logged_once() {
+    const BYTES: usize = 100_000;
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    write(&store, vec![padded("large", BYTES)]).await.unwrap();
+    let before = journal_bytes(&disk);
+    let receipt = write(&store, (0..1_000).map(|_| bump("large")).collect()).await.unwrap();
+    assert_eq!(receipt.versions.last(), Some(&1_001));
+    let logged = journal_bytes(&disk) - before;
+    assert!(logged < 2 * BYTES, "{logged} bytes were logged for a document of {BYTES}");
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    let document = store.document("items", "large").await.unwrap().unwrap();
+    assert_eq!((document.version, &document.body.to_value().unwrap()["n"]), (1_001, &1_000.into()));
+}
+
+/// A commit that makes too much leaves nothing, neither on the disk nor in the batch that others share.
+#[tokio::test]
+async fn a_commit_that_makes_too_much_leaves_nothing() {
+    const LIMIT: usize = 100_000;
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: 1 << 20, result_bytes: LIMIT, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    for key in ["a", "b", "c"] {
+        write(&store, vec![padded(key, 40_000)]).await.unwrap();
+    }
+    let before = journal_bytes(&disk);
+    let refused = write(&store, vec![bump("a"), bump("b"), bump("new"), bump("c")]).await.unwrap_err();
+    assert!(matches!(refused, CommitError::TooLarge { bytes, limit: LIMIT } if bytes > LIMIT), "{refused}");
+    assert_eq!(journal_bytes(&disk), before, "nothing is written");
+    assert_eq!(store.document("items", "new").await.unwrap(), None);
+    write(&store, vec![bump("a"), bump("b")]).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// Whoever follows the advice of a check opens the folder with everything in it; where the journal is damaged, it
+/// advises nothing that could make it worse.
+#[tokio::test]
+async fn a_check_advises_only_what_helps() {
+    let disk = filled(14).await;
+    let expected = items_after(&(0..14).collect::<Vec<_>>());
+    let of_kind = |kind: &str| {
+        let is_kind = |path: &Path| path.extension().is_some_and(|extension| extension == kind);
+        let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| is_kind(path)).collect();
+        files
+    };
+    let (part, _) = of_kind("part")[0].clone();
+    for kind in ["index", "state", "table"] {
+        let (file, len) = of_kind(kind).last().unwrap().clone();
+        let bit = len / 2 * 8;
+        disk.flip(&file, bit);
+        let told = check(&disk).join("\n");
+        assert!(told.contains("the journal is whole: move"), "{told}");
+        if let Err(error) = open(&disk) {
+            assert!(error.to_string().contains("Run `prombus check`"), "{error}");
+        }
+        disk.flip(&part, 100 * 8);
+        let told = check(&disk).join("\n");
+        assert!(told.contains("leave it where it is") && !told.contains("move"), "{told}");
+        disk.flip(&part, 100 * 8);
+        disk.flip(&file, bit);
+    }
+    // A part that is shorter than it was has lost something that nothing can make anew.
+    let (index, _) = of_kind("index")[0].clone();
+    let whole = disk.open(&part).unwrap();
+    let mut bytes = vec![0; whole.len().unwrap() as usize];
+    whole.read_at(&mut bytes, 0).unwrap();
+    whole.set_len(64).unwrap();
+    let told = check(&disk).join("\n");
+    assert!(told.contains("before the next part was begun") && !told.contains("move"), "{told}");
+    whole.write_at(&bytes, 0).unwrap();
+    assert_eq!(check(&disk), [""; 0]);
+    // What a check advises, done.
+    disk.flip(&index, 8 * 5_000);
+    let told = check(&disk).join("\n");
+    assert!(told.contains("move this file away"), "{told}");
+    disk.rename(&index, Path::new("/away.index")).unwrap();
+    for (file, _) in of_kind("state").into_iter().chain(of_kind("table")) {
+        disk.rename(&file, &Path::new("/").join(file.file_name().unwrap())).unwrap();
+    }
+    let store = open(&disk).unwrap();
+    assert_eq!(items(&store).await, expected);
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}

@@ -1,0 +1,12 @@
+//! The disk engine as its users see it, on real disks and on such as fail.
+//!
+//! One binary, because each binary more is linked on its own, which takes longer than most tests.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod support;
+
+mod conformance;
+mod crash;
+mod damage;
+mod golden;
+mod model;

@@ -1,0 +1,100 @@
+//! The harness from end to end: a heartbeat goes in, the state and the snapshot with its ETag come out.
+
+use prombus_client::{GetOptions, Lookup, NewEvent};
+use prombus_core::Sequence;
+use prombus_process::{Projector, ProjectorOptions, set_up};
+use prombus_testkit::{Given, Harness};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const KEY: &str = "web1:stt:4242";
+
+/// A projector that does not wait long for beats.
+fn impatient() -> ProjectorOptions {
+    ProjectorOptions { stale_after: Duration::from_millis(50), look_every: Duration::from_millis(10) }
+}
+
+async fn beat(harness: &Harness) {
+    let beat = json!({"host": "web1", "name": "stt", "pid": 4242, "cpu_pct": 3.5, "mem_mb": 64});
+    let event = NewEvent::of(&beat).unwrap().with_key(KEY);
+    harness.client.publish("heartbeat.received", &event).await.unwrap();
+}
+
+/// The process, once it has this status.
+async fn until_status(harness: &Harness, status: &str) -> Value {
+    let mut seen = Sequence(0);
+    loop {
+        let found = harness.client.get("processes", KEY).await.unwrap();
+        if let Some(process) = found.map(|process| process.parse::<Value>().unwrap())
+            && process["status"] == status
+        {
+            return process;
+        }
+        seen = harness.hub.changed(seen).await;
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_becomes_state_and_a_snapshot_with_its_etag() {
+    let harness = Harness::start().await.unwrap();
+    beat(&harness).await;
+    let process = harness.document("processes", KEY).await.unwrap();
+    assert_eq!((&process["status"], &process["_key"]), (&json!("alive"), &json!(KEY)));
+    let Lookup::Found(found) =
+        harness.client.get_with("processes", KEY, &GetOptions::default()).await.unwrap()
+    else {
+        panic!("the process is there");
+    };
+    let unless = GetOptions::default().unless(found.etag);
+    let again = harness.client.get_with("processes", KEY, &unless).await.unwrap();
+    assert!(matches!(again, Lookup::Unchanged), "{again:?}");
+    let stats = harness.document("host_stats", "web1").await.unwrap();
+    assert_eq!(stats["seen"], 1, "the state was told once: {stats}");
+    assert_eq!(harness.document("proc_live", KEY).await.unwrap()["cpu_pct"], 3.5);
+    harness.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_process_is_stale_and_a_beat_revives_it() {
+    let harness = Harness::start_with(impatient()).await.unwrap();
+    beat(&harness).await;
+    let stale = until_status(&harness, "stale").await;
+    assert_eq!(stale["cpu_pct"], 3.5, "what was known of it stays");
+    beat(&harness).await;
+    until_status(&harness, "alive").await;
+    harness.stop().await;
+}
+
+#[tokio::test]
+async fn a_projector_that_starts_again_has_forgotten_nothing() {
+    let harness = Harness::start_bare().await.unwrap();
+    set_up(&harness.client).await.unwrap();
+    let patient = Projector::new(harness.client.clone(), ProjectorOptions::default());
+    let first = tokio::spawn(async move { patient.run(std::future::pending()).await });
+    beat(&harness).await;
+    until_status(&harness, "alive").await;
+    first.abort();
+    let second = Projector::new(harness.client.clone(), impatient());
+    let second = tokio::spawn(async move { second.run(std::future::pending()).await });
+    until_status(&harness, "stale").await;
+    second.abort();
+    harness.stop().await;
+}
+
+#[test]
+fn the_projections_of_the_example_do_what_they_say() {
+    let [(_, processes), (_, live)] = prombus_process::projections();
+    let state = |cpu: f64| json!({"processId": KEY, "host": "web1", "cpu_pct": cpu, "other": 1});
+    Given::projection(processes)
+        .event(KEY, state(1.0))
+        .event(KEY, state(2.0))
+        .then("processes", KEY, json!({"processId": KEY, "host": "web1", "cpu_pct": 2.0}))
+        .event(KEY, json!({"processId": KEY, "gone": true}))
+        .then_none("processes", KEY)
+        .when_fails(KEY, json!({"no": "id"}));
+    Given::projection(live)
+        .event(KEY, state(1.0))
+        .event(KEY, state(2.0))
+        .then("proc_live", KEY, state(2.0))
+        .then("host_stats", "web1", json!({"seen": 2, "last_ts": 1}));
+}

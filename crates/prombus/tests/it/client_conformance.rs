@@ -1,0 +1,234 @@
+//! The log keeps its promises through the Rust client: publishes go over WebSocket, through a real socket to a real
+//! hub, and reads over HTTP.
+
+use crate::client_support::quick;
+use crate::common::Hub;
+use async_trait::async_trait;
+use prombus_client::{
+    Client, ClientError, Expect, HubError, Live, NewEvent, Published, Publisher, PublisherOptions,
+};
+use prombus_core::{
+    Append, Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog,
+    HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt, Sequence,
+    StoreStatus, TopicName, TopicRef, TopicState, TsRequest,
+};
+use prombus_testkit::{HttpLog, Subject};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{Mutex, watch};
+use uuid::Uuid;
+
+/// How single events are published.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Each by a call.
+    Call,
+    /// By the publisher of their topic.
+    Publisher,
+}
+
+/// The log of a hub, through the client.
+struct LiveLog {
+    http: HttpLog,
+    live: Live,
+    way: Way,
+    publishers: Mutex<HashMap<TopicName, Publisher>>,
+    commits: watch::Sender<u64>,
+}
+
+async fn log(way: Way) -> Subject {
+    let file = "[store]\nmemory = true\n[topics]\nauto_create = false\n";
+    let hub = tokio::task::spawn_blocking(move || Hub::with_file(file, &["--config", "prombus.toml"]))
+        .await
+        .unwrap();
+    let live = Client::new(&hub.url, None).unwrap().connect_with(quick()).await.unwrap();
+    let http = HttpLog::new(&hub.url);
+    let log = LiveLog { http, live, way, publishers: Mutex::default(), commits: watch::Sender::new(0) };
+    Subject { log: Arc::new(log), documents: None, clock: None, keep: Box::new(std::sync::Mutex::new(hub)) }
+}
+
+/// A field as the client has it, unless it would be written otherwise than it was given: the client has strings, and
+/// not the texts of strings.
+fn field<T: DeserializeOwned + Serialize + Default>(given: &Option<Json>) -> Option<T> {
+    let Some(given) = given else { return Some(T::default()) };
+    let value: T = serde_json::from_slice(given.as_bytes()).unwrap();
+    (serde_json::to_vec(&value).unwrap() == given.as_bytes()).then_some(value)
+}
+
+fn to_client(append: &Append) -> Option<NewEvent> {
+    let event = &append.event;
+    let payload = String::from_utf8(event.payload.as_bytes().to_vec()).unwrap();
+    let mut new = NewEvent::new(RawValue::from_string(payload).unwrap());
+    new.id = event.id.map(|id| id.to_string());
+    new.ts = event.ts;
+    new.key = event.key.as_ref().map(ToString::to_string);
+    new.sid = field::<Option<String>>(&event.sid)?;
+    new.headers = field(&event.headers)?;
+    new.tags = field(&event.tags)?;
+    new.caused_by = field(&event.caused_by)?;
+    if let (None, Placement::Named(partition) | Placement::Placed(partition, _)) =
+        (&event.key, append.placement)
+    {
+        new.partition = Some(partition.0);
+    }
+    new.expect = append.expect.map(|expect| Expect { last_id: expect.last_id.map(|id| id.to_string()) });
+    Some(new)
+}
+
+fn appended(published: &Published) -> Appended {
+    Appended {
+        id: published.id.parse().unwrap(),
+        partition: Partition(published.partition),
+        offset: Offset(published.offset),
+        ts: published.ts,
+        duplicate: published.duplicate,
+    }
+}
+
+fn refusal(error: ClientError, topic: &TopicName, events: &[Append]) -> CommitError {
+    let ClientError::Hub(error) = error else { return CommitError::Unavailable(error.to_string()) };
+    let HubError { status, code, details, .. } = &*error;
+    let index = details.get("index").and_then(serde_json::Value::as_u64).unwrap_or_default() as usize;
+    match (status, code.as_str()) {
+        (404, "not_found") => CommitError::TopicNotFound(topic.clone()),
+        (409, "id_conflict") => {
+            CommitError::IdConflict { index, id: events[index].event.id.unwrap_or_default() }
+        }
+        (412, "expectation_failed") => {
+            let actual = details["actual"]["last_id"].as_str().map(|id| id.parse().unwrap());
+            CommitError::ExpectationFailed { index, actual }
+        }
+        (413, "too_large") => {
+            CommitError::TooLarge { bytes: 0, limit: error.number("limit").unwrap() as usize }
+        }
+        (507, "disk_full") => CommitError::DiskFull,
+        _ => CommitError::Unavailable(error.to_string()),
+    }
+}
+
+impl LiveLog {
+    async fn publish(&self, topic: &TopicName, events: &[NewEvent]) -> Result<Vec<Published>, ClientError> {
+        let name = topic.as_str();
+        match (self.way, events) {
+            (Way::Call, [one]) => Ok(vec![self.live.publish(name, one).await?]),
+            (Way::Publisher, [one]) => {
+                let publisher = {
+                    let mut publishers = self.publishers.lock().await;
+                    let make = || self.live.publisher(name, PublisherOptions::default());
+                    publishers.entry(topic.clone()).or_insert_with(make).clone()
+                };
+                Ok(vec![publisher.send(one).await?.await?])
+            }
+            (_, all) => self.live.publish_batch(name, all).await,
+        }
+    }
+
+    fn count(&self) -> Sequence {
+        let mut sequence = 0;
+        self.commits.send_modify(|commits| {
+            *commits += 1;
+            sequence = *commits;
+        });
+        Sequence(sequence)
+    }
+}
+
+#[async_trait]
+impl EventLog for LiveLog {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+        let one_topic = commit.events.windows(2).all(|two| two[0].topic == two[1].topic);
+        let plain = commit.config.is_empty() && commit.documents.is_empty() && commit.cursors.is_empty();
+        let events: Option<Vec<NewEvent>> = commit.events.iter().map(to_client).collect();
+        let (Some(events), Some(first), true) = (events, commit.events.first(), one_topic && plain) else {
+            let receipt = self.http.commit(commit).await?;
+            return Ok(Receipt { sequence: self.count(), ..receipt });
+        };
+        let topic = &first.topic;
+        let published =
+            self.publish(topic, &events).await.map_err(|error| refusal(error, topic, &commit.events))?;
+        let sync = published.iter().all(|one| one.durability == "sync");
+        Ok(Receipt {
+            events: published.iter().map(appended).collect(),
+            versions: Vec::new(),
+            durability: if sync { Durability::Sync } else { Durability::Interval },
+            sequence: self.count(),
+        })
+    }
+
+    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
+        self.http.read(request).await
+    }
+
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
+        self.http.bounds(topic, partition).await
+    }
+
+    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
+        self.http.offset_at(request).await
+    }
+
+    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
+        self.http.by_id(topic, id).await
+    }
+
+    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
+        self.http.latest_by_key(topic, key).await
+    }
+
+    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.http.history(request).await
+    }
+
+    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.http.horizon(topic, past).await
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        let mut commits = self.commits.subscribe();
+        let now = commits.wait_for(|now| *now > after.0).await;
+        now.map_or(after, |now| Sequence(*now))
+    }
+
+    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
+        self.http.topic(name).await
+    }
+
+    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        self.http.topics().await
+    }
+
+    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
+        self.http.cursor(key).await
+    }
+
+    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
+        self.http.readers(topic, prefix).await
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.http.status()
+    }
+
+    async fn close(&self) {
+        self.http.close().await;
+    }
+}
+
+mod calls {
+    async fn calls() -> prombus_testkit::Subject {
+        super::log(super::Way::Call).await
+    }
+
+    prombus_testkit::log_conformance!(calls);
+}
+
+mod publishers {
+    async fn publishers() -> prombus_testkit::Subject {
+        super::log(super::Way::Publisher).await
+    }
+
+    prombus_testkit::log_conformance!(publishers);
+}

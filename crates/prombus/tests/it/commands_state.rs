@@ -1,0 +1,247 @@
+//! The commands about collections, projections and commits, and what the configuration says of them.
+
+use crate::common::{Hub, Said, binary, run};
+use serde_json::{Value, json};
+
+const PROJECTIONS: &str = r#"
+[store]
+memory = true
+
+[collections."shop.orders"]
+indexes = [["state"], { fields = ["number"], unique = true }]
+changefeed = "orders.changed"
+
+[snapshots]
+max_age_s = 30
+
+[[projection]]
+name = "processes"
+topic = "process.state"
+collection = "processes"
+key = "event.payload.id"
+fields = ["id", "host", "cpu"]
+indexes = [["host"]]
+
+[[projection]]
+name = "hosts"
+topic = "process.state"
+[[projection.write]]
+collection = "host_stats"
+key = "event.payload.host"
+inc = { seen = "1" }
+set = { last = "event.payload.id" }
+"#;
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(json).collect()
+}
+
+/// A hub with the projections of the file, and four processes on two hosts.
+fn hub_with_processes() -> Hub {
+    let hub = Hub::with_file(PROJECTIONS, &[]);
+    for (id, host, cpu) in [("a", "web1", 10), ("b", "web1", 80), ("c", "web2", 90), ("d", "web2", 5)] {
+        let payload = json!({"id": id, "host": host, "cpu": cpu, "noise": true}).to_string();
+        hub.run(&["pub", "process.state", &payload, "--key", id]).ok();
+    }
+    hub.run(&["get", "processes", "d", "--min-offset", "3"]).ok();
+    hub.run(&["get", "host_stats", "web2", "--min-offset", "0:3"]).ok();
+    hub
+}
+
+fn started_with(file: &str) -> Said {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("prombus.toml"), file).unwrap();
+    let mut command = binary(folder.path());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory"]);
+    run(command, b"")
+}
+
+#[test]
+fn a_document_is_read_by_its_key() {
+    let hub = hub_with_processes();
+    let document = json(&hub.run(&["get", "processes", "b"]).ok());
+    assert_eq!(
+        (&document["host"], &document["cpu"], &document["_key"]),
+        (&json!("web1"), &json!(80), &json!("b"))
+    );
+    assert_eq!(document.get("noise"), None);
+    let said = hub.run(&["get", "processes", "nobody"]);
+    assert_eq!(said.stdout, "");
+    let stderr = said.fails_with(1);
+    assert!(stderr.contains("no document \"nobody\" (not_found)"), "{stderr}");
+    let stderr = hub.run(&["get", "processes", "b", "--min-offset", "7:1"]).fails_with(1);
+    assert!(stderr.contains("bad_request"), "{stderr}");
+}
+
+#[test]
+fn documents_are_listed_by_conditions_and_in_order() {
+    let hub = hub_with_processes();
+    let keys = |args: &[&str]| -> Vec<String> {
+        let text = hub.run(&[&["list", "processes"], args].concat()).ok();
+        json_lines(&text).iter().map(|document| document["_key"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(keys(&["host=web2", "--sort", "_key"]), ["c", "d"]);
+    assert_eq!(keys(&["cpu[gte]=80", "--sort", "-cpu"]), ["c", "b"]);
+    assert_eq!(keys(&["host[in]=web1,web2", "cpu[lt]=50", "--sort", "cpu"]), ["d", "a"]);
+    assert_eq!(keys(&["--sort", "_key", "--offset", "1", "--limit", "2"]), ["b", "c"]);
+    assert_eq!(keys(&["--sort", "_key", "--all"]), ["a", "b", "c", "d"]);
+    assert!(keys(&["host=web3"]).is_empty());
+    let said = hub.run(&["list", "processes", "--limit", "3"]);
+    assert!(
+        said.stderr.contains("3 documents of processes, and there are more: --offset 3"),
+        "{}",
+        said.stderr
+    );
+    let stderr = hub.run(&["list", "processes", "cpu[near]=80"]).fails_with(1);
+    assert!(stderr.contains("bad_request"), "{stderr}");
+    let stderr = hub.run(&["list", "nothing"]).fails_with(1);
+    assert!(stderr.contains("not_found"), "{stderr}");
+}
+
+#[test]
+fn more_documents_than_a_page_has_are_listed() {
+    let hub = Hub::start();
+    let writes: Vec<Value> =
+        (0..2_500).map(|n| json!({"collection": "c", "key": format!("k{n}"), "set": {"n": n}})).collect();
+    hub.run_with(&["commit", "-"], &json!({ "writes": writes }).to_string()).ok();
+    for (args, expected) in [(&["--all"][..], 2_500), (&["--limit", "1500"], 1_500), (&[], 100)] {
+        let said = hub.run(&[&["list", "c", "--sort", "n"], args].concat());
+        let numbers: Vec<u64> =
+            json_lines(&said.ok()).iter().map(|document| document["n"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..expected).collect::<Vec<_>>(), "{args:?}");
+    }
+}
+
+#[test]
+fn collections_are_listed_shown_and_set() {
+    let hub = hub_with_processes();
+    let names: Vec<_> = json_lines(&hub.run(&["collections", "list"]).ok());
+    let names: Vec<_> = names.iter().map(|collection| collection["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["host_stats", "processes", "shop.orders"]);
+    let orders = json(&hub.run(&["collections", "show", "shop.orders"]).ok());
+    let indexes = json!([{"fields": ["state"], "unique": false, "state": "ready"},
+        {"fields": ["number"], "unique": true, "state": "ready"}]);
+    assert_eq!((&orders["owner"], &orders["indexes"]), (&json!("commits"), &indexes));
+    assert_eq!(orders["changefeed"], "orders.changed");
+    let processes = json(&hub.run(&["collections", "show", "processes"]).ok());
+    assert_eq!((&processes["owner"], &processes["count"]), (&json!({"projection": "processes"}), &json!(4)));
+
+    let set = json(&hub.run(&["collections", "set", "shop.orders", "--index", "customer,state"]).ok());
+    assert_eq!(set["indexes"], json!([{"fields": ["customer", "state"], "unique": false, "state": "ready"}]));
+    assert_eq!(set["changefeed"], "orders.changed");
+    let set = json(&hub.run(&["collections", "set", "shop.orders", "--no-changefeed"]).ok());
+    assert_eq!((set.get("changefeed"), set["indexes"].as_array().unwrap().len()), (None, 1));
+    let stderr = hub.run(&["collections", "set", "processes", "--index", "cpu"]).fails_with(1);
+    assert!(stderr.contains("not_owner"), "{stderr}");
+    let stderr = hub.run(&["collections", "show", "nothing"]).fails_with(1);
+    assert!(stderr.contains("collection nothing does not exist (not_found)"), "{stderr}");
+}
+
+#[test]
+fn projections_are_listed_defined_rebuilt_and_deleted() {
+    let hub = hub_with_processes();
+    let all = json_lines(&hub.run(&["projections", "list"]).ok());
+    let names: Vec<_> = all.iter().map(|one| (&one["name"], &one["kind"], &one["state"])).collect();
+    let running = json!("running");
+    assert_eq!(
+        names,
+        [
+            (&json!("hosts"), &json!("transactional"), &running),
+            (&json!("processes"), &json!("changelog"), &running)
+        ]
+    );
+    let shown = json(&hub.run(&["projections", "show", "processes"]).ok());
+    assert_eq!((&shown["lag"], &shown["stale"]), (&json!(0), &json!(false)));
+    assert_eq!(shown["partitions"], json!([{"partition": 0, "next": 4, "tail": 4, "lag": 0}]));
+
+    let toml = "[[projection]]\nname = \"processes\"\ntopic = \"process.state\"\ncollection = \"processes\"\n\
+        key = \"event.payload.id\"\nfields = [\"id\", \"noise\"]\n";
+    let said = hub.run_with(&["projections", "put", "-"], toml);
+    assert!(said.stderr.contains("rebuild it"), "{}", said.stderr);
+    assert_eq!(json(&said.ok())["stale"], true);
+    assert_eq!(json(&hub.run(&["get", "processes", "a"]).ok()).get("noise"), None);
+    let said = hub.run(&["projections", "rebuild", "processes", "--wait"]);
+    assert!(said.stderr.contains("projection processes is rebuilt"), "{}", said.stderr);
+    let rebuilt = json(&said.ok());
+    assert_eq!((&rebuilt["stale"], &rebuilt["rebuild"]), (&json!(false), &Value::Null));
+    assert_eq!(json(&hub.run(&["get", "processes", "a"]).ok())["noise"], true);
+
+    let definition = r#"{"topic":"process.state","collection":"other","key":"event.payload.id"}"#;
+    std::fs::write(hub.folder().join("other.json"), definition).unwrap();
+    let other = json(&hub.run(&["projections", "put", "other.json", "--name", "other"]).ok());
+    assert_eq!((&other["name"], &other["collections"]), (&json!("other"), &json!(["other"])));
+    hub.run(&["projections", "delete", "other"]).ok();
+    let stderr = hub.run(&["projections", "show", "other"]).fails_with(1);
+    assert!(stderr.contains("projection other does not exist (not_found)"), "{stderr}");
+    let bad = r#"{"name":"x","topic":"t","collection":"x","key":"event.payload."}"#;
+    assert!(!hub.run_with(&["projections", "put", "-"], bad).fails_with(1).is_empty());
+}
+
+#[test]
+fn a_commit_from_a_file_happens_as_a_whole() {
+    let hub = hub_with_processes();
+    let commit = json!({"writes": [{"collection": "shop.orders", "key": "o", "set": {"number": 1}, "if_version": 0}],
+        "publish": [{"topic": "paid", "payload": {"n": 1}}]});
+    std::fs::write(hub.folder().join("commit.json"), commit.to_string()).unwrap();
+    let answer = json(&hub.run(&["commit", "commit.json"]).ok());
+    assert_eq!(answer["versions"], json!({"shop.orders": {"o": 1}}));
+    assert_eq!((&answer["events"][0]["topic"], &answer["events"][0]["offset"]), (&json!("paid"), &json!(0)));
+    let stderr = hub.run(&["commit", "commit.json"]).fails_with(1);
+    assert!(stderr.contains("version_conflict"), "{stderr}");
+    assert_eq!(hub.run(&["export", "paid"]).ok().lines().count(), 1);
+    assert_eq!(hub.run(&["export", "orders.changed"]).ok().lines().count(), 1);
+    let stderr =
+        hub.run_with(&["commit", "-"], r#"{"writes":[{"collection":"processes","key":"a","delete":true}]}"#);
+    assert!(stderr.fails_with(1).contains("not_owner"));
+}
+
+#[test]
+fn the_file_is_settled_again_at_every_start_and_what_came_over_http_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let data = ["--data", data.to_str().unwrap()];
+    let file = PROJECTIONS.replace("memory = true", "");
+    let hub = Hub::with_file(&file, &data);
+    let other = r#"{"name":"other","topic":"process.state","collection":"other","key":"event.payload.id"}"#;
+    hub.run_with(&["projections", "put", "-"], other).ok();
+    hub.run(&["pub", "process.state", r#"{"id":"a","host":"web1","cpu":1}"#]).ok();
+    hub.run(&["get", "processes", "a", "--min-offset", "0"]).ok();
+    assert!(hub.stop().success());
+
+    let hub = Hub::with_file(&file, &data);
+    let all = json_lines(&hub.run(&["projections", "list"]).ok());
+    let stale: Vec<_> = all.iter().map(|one| (one["name"].as_str().unwrap(), &one["stale"])).collect();
+    let no = json!(false);
+    assert_eq!(stale, [("hosts", &no), ("other", &no), ("processes", &no)]);
+    assert_eq!(json(&hub.run(&["get", "processes", "a"]).ok())["cpu"], 1);
+    assert!(hub.stop().success());
+
+    let changed = file.replace("fields = [\"id\", \"host\", \"cpu\"]", "fields = [\"id\"]");
+    let hub = Hub::with_file(&changed, &data);
+    let processes = json(&hub.run(&["projections", "show", "processes"]).ok());
+    assert_eq!((&processes["stale"], &processes["definition"]["fields"]), (&json!(true), &json!(["id"])));
+}
+
+#[test]
+fn a_projection_that_makes_no_sense_stops_the_start_and_is_named() {
+    for (definition, hint) in [
+        ("collection = \"c\"\nkey = \"event.payload.\"", "projection p of the configuration"),
+        ("", "projection p of the configuration"),
+        ("collection = \"c\"\nkee = \"event.key\"", "the nearest known one is projection.key"),
+    ] {
+        let file = format!("[[projection]]\nname = \"p\"\ntopic = \"t\"\n{definition}\n");
+        let said = started_with(&file);
+        assert!(matches!(said.code, Some(1 | 2)), "{said:?}");
+        assert!(said.stderr.contains(hint), "{definition}: {}", said.stderr);
+    }
+    let both = "[collections.c]\n[[projection]]\nname = \"p\"\ntopic = \"t\"\ncollection = \"c\"\nkey = \"event.key\"\n";
+    let stderr = started_with(both).fails_with(1);
+    assert!(
+        stderr.contains("projection p of the configuration") && stderr.contains("collection c"),
+        "{stderr}"
+    );
+}

@@ -1,0 +1,187 @@
+//! The scripts in Python and Node show live events over both transports, and work as their README says.
+
+use crate::common;
+use crate::common::Hub;
+use crate::examples_support::{Running, in_repository, project, shell};
+use serde_json::Value;
+
+const PYTHON: &str = "exec examples/python/.venv/bin/python examples/python/live.py";
+const NODE: &str = "exec node examples/node/live.mjs";
+
+/// One of the scripts in a folder as a user has it, and a hub.
+struct Script {
+    program: &'static str,
+    folder: tempfile::TempDir,
+    hub: Hub,
+}
+
+impl Script {
+    fn new(program: &'static str) -> Self {
+        Self { program, folder: project(), hub: Hub::start() }
+    }
+
+    fn start(&self, args: &str) -> Running {
+        Running::start(shell(&format!("{} {args}", self.program), self.folder.path(), &self.hub))
+    }
+
+    /// Publishes a number with the hub's own command, over HTTP.
+    fn publish(&self, number: u64) {
+        self.hub.run(&["pub", "live", &number.to_string()]).ok();
+    }
+
+    /// Publishes a number with the script, over the WebSocket.
+    fn publish_by_script(&self, number: u64) {
+        let mut publish = self.start(&format!("publish live {number}"));
+        let answer: Value = serde_json::from_str(&publish.line()).unwrap();
+        assert_eq!((&answer["op"], &answer["duplicate"]), (&"OK".into(), &false.into()), "{answer}");
+        publish.end();
+    }
+}
+
+/// The payload of the event that the script prints next.
+#[track_caller]
+fn next(script: &mut Running) -> u64 {
+    let event: Value = serde_json::from_str(&script.line()).unwrap();
+    assert_eq!((&event["topic"], event["id"].is_string()), (&"live".into(), true), "{event}");
+    event["payload"].as_u64().unwrap()
+}
+
+/// What was acked does not come again to a script that is started again.
+fn consumes(script: &Script) {
+    let consume = |max: u64| script.start(&format!("ws live --group g --from earliest --max {max}"));
+    script.publish(1);
+    script.publish_by_script(2);
+    let mut first = consume(4);
+    assert_eq!([next(&mut first), next(&mut first)], [1, 2]);
+    script.publish(3);
+    assert_eq!(next(&mut first), 3, "live");
+    script.publish_by_script(4);
+    assert_eq!(next(&mut first), 4, "live");
+    first.end();
+
+    script.publish(5);
+    let mut second = consume(1);
+    assert_eq!(next(&mut second), 5, "nothing comes again");
+    second.end();
+}
+
+/// A stream that is taken up again goes on where it was.
+fn follows(script: &Script) {
+    script.publish(1);
+    script.publish_by_script(2);
+    let mut first = script.start("sse live --from earliest --max 3");
+    assert_eq!([next(&mut first), next(&mut first)], [1, 2]);
+    script.publish(3);
+    assert_eq!(next(&mut first), 3, "live");
+    let said = first.end();
+    let after = said.split("go on with: ").nth(1).unwrap().trim().to_owned();
+
+    script.publish(4);
+    let mut second = script.start(&format!("sse live {after} --max 1"));
+    assert_eq!(next(&mut second), 4, "nothing comes again");
+    second.end();
+}
+
+/// What the hub refuses is told as the hub tells it, with an exit code, and without a stack trace.
+fn tells_what_is_wrong(script: &Script) {
+    for (args, message) in [
+        ("publish BAD 1", "not a topic name"),
+        ("ws BAD --max 1", "not a topic name"),
+        ("sse nothing-here --max 1", "topic nothing-here does not exist"),
+    ] {
+        let command = shell(&format!("{} {args}", script.program), script.folder.path(), &script.hub);
+        let said = common::run(command, b"").fails_with(1);
+        assert!(said.contains(message) && said.lines().count() == 1, "{args}: {said}");
+    }
+}
+
+#[test]
+fn python_consumes_over_the_websocket() {
+    consumes(&Script::new(PYTHON));
+}
+
+#[test]
+fn python_follows_server_sent_events() {
+    follows(&Script::new(PYTHON));
+}
+
+#[test]
+fn python_tells_what_is_wrong() {
+    tells_what_is_wrong(&Script::new(PYTHON));
+}
+
+#[test]
+fn node_consumes_over_the_websocket() {
+    consumes(&Script::new(NODE));
+}
+
+#[test]
+fn node_follows_server_sent_events() {
+    follows(&Script::new(NODE));
+}
+
+#[test]
+fn node_tells_what_is_wrong() {
+    tells_what_is_wrong(&Script::new(NODE));
+}
+
+/// The shell block that comes after "Then" in a chapter of the README: the one before installs what `project` has.
+fn commands(chapter: &str) -> String {
+    let text = std::fs::read_to_string(in_repository("examples/README.md")).unwrap();
+    let chapter = text.split("\n## ").find(|part| part.starts_with(chapter)).unwrap();
+    let block = chapter.split("\nThen").nth(1).unwrap().split("```sh\n").nth(1).unwrap();
+    block.split("```").next().unwrap().to_owned()
+}
+
+#[test]
+fn the_commands_of_the_readme_work_when_pasted() {
+    for (chapter, payload) in [("Python", r#""hello": "python""#), ("Node", r#""hello":"node""#)] {
+        let (folder, hub) = (project(), Hub::start());
+        let said = common::run(shell(&commands(chapter), folder.path(), &hub), b"").ok();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 3, "{chapter}: {said}");
+        assert!(lines[1].contains(payload), "{chapter}: {said}");
+        assert!(lines[2].contains(&payload.replace(": ", ":")), "{chapter}: {said}");
+    }
+}
+
+/// The first block in this language in a chapter of the page for users, talking to `hub`.
+fn block(chapter: &str, language: &str, hub: &Hub) -> String {
+    let text = std::fs::read_to_string(in_repository("docs/clients.md")).unwrap();
+    let chapter = text.split("\n## ").find(|part| part.starts_with(chapter)).unwrap();
+    let block = chapter.split(&format!("```{language}\n")).nth(1).unwrap().split("```").next().unwrap();
+    block.replace("localhost:7070", hub.url.strip_prefix("http://").unwrap())
+}
+
+/// A consumer that stands in a chapter, as a user would start it.
+struct Snippet {
+    chapter: &'static str,
+    language: &'static str,
+    file: &'static str,
+    program: &'static str,
+}
+
+/// It gets what waits for it, and what comes while it runs.
+fn works_as_it_stands(snippet: &Snippet) {
+    let Snippet { chapter, language, file, program } = snippet;
+    let (folder, hub) = (project(), Hub::start());
+    std::fs::write(folder.path().join(file), block(chapter, language, &hub)).unwrap();
+    hub.run(&["pub", "demo", "1"]).ok();
+    let mut consumer = Running::start(shell(&format!("exec {program} {file}"), folder.path(), &hub));
+    assert_eq!(consumer.line(), "1");
+    hub.run(&["pub", "demo", "2"]).ok();
+    assert_eq!(consumer.line(), "2");
+}
+
+#[test]
+fn the_smallest_python_works_as_it_stands() {
+    let program = "examples/python/.venv/bin/python";
+    works_as_it_stands(&Snippet { chapter: "Python", language: "python", file: "small.py", program });
+}
+
+#[test]
+fn the_smallest_node_works_as_it_stands() {
+    // Packages are found from the folder of the script.
+    let file = "examples/node/small.mjs";
+    works_as_it_stands(&Snippet { chapter: "Node", language: "js", file, program: "node" });
+}
