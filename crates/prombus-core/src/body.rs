@@ -36,7 +36,23 @@ impl Body {
 
     /// Whether it is there as a text, which is the smallest that it can be in memory.
     pub fn is_text(&self) -> bool {
-        matches!(self.0, Form::Text(_))
+        self.as_text().is_some()
+    }
+
+    /// The text, where it is there as one.
+    pub fn as_text(&self) -> Option<&Json> {
+        match &self.0 {
+            Form::Text(text) => Some(text),
+            Form::Fields(_) => None,
+        }
+    }
+
+    /// The fields, where it is there as those.
+    pub fn as_fields(&self) -> Option<&Map<String, Value>> {
+        match &self.0 {
+            Form::Text(_) => None,
+            Form::Fields(fields) => Some(&fields.all),
+        }
     }
 
     /// Its text.

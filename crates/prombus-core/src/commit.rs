@@ -210,7 +210,8 @@ pub enum ConfigChange {
     },
     /// Makes a collection, or replaces the settings of one. New indexes are made for the documents that are there, at
     /// once or beside, as [`Progress`](crate::collection::Progress) says; those that failed are begun anew. A unique
-    /// index over documents with the same values is refused where the store knows that at once, and fails otherwise.
+    /// index over documents with the same values is refused where the store knows that at once, and fails otherwise. An
+    /// index over [values that are too long](crate::collection::MAX_INDEX_VALUE_BYTES) always fails.
     PutCollection {
         /// Its name.
         name: Arc<str>,

@@ -1,6 +1,6 @@
 //! What can go wrong with a commit and with a read.
 
-use crate::collection::BadFind;
+use crate::collection::{BadFind, MAX_INDEX_VALUE_BYTES};
 use crate::document::WriteError;
 use crate::position::Offset;
 use crate::topic::TopicName;
@@ -86,6 +86,23 @@ pub enum CommitError {
         other: String,
         /// The fields of the index.
         fields: Vec<String>,
+    },
+    /// A document has values that are longer than an index takes.
+    #[error(
+        "the values that document {key:?} of collection {collection} has in the index on {} take {bytes} bytes, more than the {MAX_INDEX_VALUE_BYTES} that an index takes of a document; shorten them, index a field that is shorter (a hash of them, say), or remove the index",
+        .fields.join(", ")
+    )]
+    IndexValueTooLong {
+        /// Which document write of the commit.
+        index: usize,
+        /// The collection.
+        collection: String,
+        /// The document's key.
+        key: String,
+        /// The fields of the index.
+        fields: Vec<String>,
+        /// What the values take.
+        bytes: usize,
     },
     /// The collection belongs to someone else.
     #[error("collection {collection} is written by {}, and by nothing else", .owner.as_ref().map_or("commits".to_owned(), |name| format!("projection {name:?}")))]

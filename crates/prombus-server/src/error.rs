@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::collection::{BadCollectionName, BadField};
+use prombus_core::collection::{BadCollectionName, BadField, MAX_INDEX_VALUE_BYTES};
 use prombus_core::document::WriteError;
 use prombus_core::topic::BadTopicName;
 use prombus_core::{CommitError, JsonError, ReadError};
@@ -284,6 +284,12 @@ impl From<CommitError> for ApiError {
             CommitError::NotUnique { other, .. } => {
                 Self::new(ErrorCode::VersionConflict, message).with("other", other)
             }
+            CommitError::IndexValueTooLong { collection, key, fields, bytes, .. } => Self::too_large(message)
+                .with("collection", collection)
+                .with("key", key)
+                .with("fields", fields)
+                .with("bytes", bytes)
+                .with("limit", MAX_INDEX_VALUE_BYTES),
             CommitError::NotOwner { collection, owner } => {
                 Self::new(ErrorCode::NotOwner, message).with("collection", collection).with("owner", owner)
             }
@@ -414,6 +420,19 @@ mod tests {
         (error.status.as_u16(), error.code.as_str())
     }
 
+    fn too_long() -> CommitError {
+        let (collection, key, fields) = ("c".into(), "k".into(), vec!["a".into(), "b".into()]);
+        CommitError::IndexValueTooLong { index: 0, collection, key, fields, bytes: 5_000 }
+    }
+
+    #[test]
+    fn what_is_too_long_for_an_index_is_told_with_the_index_and_the_limit() {
+        let error = ApiError::from(too_long());
+        assert_eq!((&error.details["collection"], &error.details["key"]), (&json!("c"), &json!("k")));
+        assert_eq!((&error.details["fields"], &error.details["bytes"]), (&json!(["a", "b"]), &json!(5_000)));
+        assert_eq!(error.details["limit"], 4_096);
+    }
+
     #[test]
     fn refused_commits() {
         let table = [
@@ -427,6 +446,7 @@ mod tests {
             (CommitError::ExpectationFailed { index: 0, actual: None }, (412, "expectation_failed")),
             (CommitError::TooLarge { bytes: 2, limit: 1 }, (413, "too_large")),
             (CommitError::TooManyCollections { limit: 1 }, (413, "too_large")),
+            (too_long(), (413, "too_large")),
             (CommitError::ChangefeedsNotFound(vec![topic()]), (404, "not_found")),
             (CommitError::DiskFull, (507, "disk_full")),
             (CommitError::Busy, (503, "unavailable")),

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::view::View;
 use crate::writer::{Job, Message, Work};
 use prombus_core::CollectionState;
-use prombus_core::collection::{self, IndexStep, Progress};
+use prombus_core::collection::{self, IndexFailure, IndexStep, Progress};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -82,11 +82,16 @@ fn take_step(
     let receipt = answered.blocking_recv().map_err(|_| gone)?;
     receipt.map_err(|error| error.to_string())?;
     let now = shared.view();
-    if let Some(built) = now.collections.get(&name).and_then(|state| state.indexes.get(index))
-        && let Progress::Failed { keys } = &built.progress
+    if let Some(state) = now.collections.get(&name)
+        && let Some(Progress::Failed(failure)) = state.indexes.get(index).map(|index| &index.progress)
     {
-        let fields = &built.index.fields;
-        tracing::warn!(collection = %name, ?fields, ?keys, "a unique index is given up: documents have the same values");
+        warn_of(state, index, failure);
     }
     Ok(())
+}
+
+/// Says that an index could not be made, and why.
+pub fn warn_of(state: &CollectionState, index: usize, failure: &IndexFailure) {
+    let fields = state.indexes.get(index).map(|index| &index.index.fields);
+    tracing::warn!(collection = %state.name, ?fields, %failure, "an index is given up");
 }

@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::record::item;
-    use prombus_core::collection::Index;
+    use prombus_core::collection::{Index, IndexFailure};
     use prombus_core::{FieldPath, Owner, TopicConfig};
     use proptest::prelude::*;
 
@@ -266,7 +266,8 @@ mod tests {
             CollectionState { documents: 3, bytes: 4, ..CollectionState::new("c".into(), 5, config) };
         let of = |progress| IndexChange { collection: "c".into(), index: 3, progress };
         let building = Progress::Building { done: 2, of: 3, after: Some("ö".into()) };
-        let failed = Progress::Failed { keys: ["a".into(), "b".into()] };
+        let failed = Progress::Failed(IndexFailure::SameValues { keys: ["a".into(), "b".into()] });
+        let too_long = Progress::Failed(IndexFailure::TooLong { key: "a".into(), bytes: 5_000 });
         let cursor =
             Cursor { version: 1, epoch: Epoch(2), next: Offset(3), detail: Bytes::from_static(b"\0\xff") };
         let changes = [
@@ -280,6 +281,7 @@ mod tests {
             Change::Index(of(Progress::Ready)),
             Change::Index(of(building)),
             Change::Index(of(failed)),
+            Change::Index(of(too_long)),
             Change::CollectionGone("c".into()),
             Change::CollectionSwap("c~1".into(), "c".into()),
             Change::Document("c".into(), Document::new("k".into(), 1, None, 2, body.clone())),

@@ -3,7 +3,7 @@
 
 use crate::active::{ActiveIndex, Entry};
 use crate::batch::{self, BATCH_HEAD, MAX_BATCH};
-use crate::builder::Build;
+use crate::builder::{self, Build};
 use crate::change;
 use crate::lookup::{By, key_hash};
 use crate::part::{Index, Part};
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{self, Base, Drafted, Drafts, IndexStep, Progress, Written};
+use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, IndexStep, Progress, Written};
 use prombus_core::hashing::partition_of;
 use prombus_core::{
     Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
@@ -290,8 +290,13 @@ impl Stage {
                 return Ok(());
             }
             let step = collection::build_step(&self.view.rows, &state, index, limits).map_err(unreadable)?;
-            if let Progress::Failed { keys: [other, key] } = step.progress {
-                return Err(collection::not_unique(&state, &state.indexes[index].index, 0, (key, other)));
+            match step.progress {
+                Progress::Failed(IndexFailure::SameValues { keys: [other, key] }) => {
+                    return Err(collection::not_unique(&state, &state.indexes[index].index, 0, (key, other)));
+                }
+                // Nobody has to mend documents before he can start a hub whose configuration has an index.
+                Progress::Failed(ref failure) => builder::warn_of(&state, index, failure),
+                Progress::Ready | Progress::Building { .. } => {}
             }
             self.advance(&state, index, &step)?;
         }

@@ -211,6 +211,11 @@ macro_rules! state_conformance {
             writes_while_an_index_is_made_are_in_it
             an_index_can_be_removed_while_it_is_made
             a_unique_index_is_never_ready_over_equal_values
+            values_too_long_for_an_index_are_refused
+            each_write_of_a_commit_is_short_enough_for_indexes
+            an_index_over_values_that_are_too_long_fails
+            values_too_long_for_an_index_are_refused_while_it_is_made
+            a_search_for_a_value_too_long_for_an_index_is_answered
             a_collection_belongs_to_its_first_writer
             a_collection_changes_only_from_its_revision
             a_dropped_collection_is_gone

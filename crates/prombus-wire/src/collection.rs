@@ -66,10 +66,13 @@ pub enum IndexState {
         /// So many there are to go over.
         of: u64,
     },
-    /// It is unique, and two documents have the same values. It is neither used nor enforced.
+    /// Documents speak against it. It is neither used nor enforced.
     Failed {
-        /// The keys of the two.
-        keys: [String; 2],
+        /// The keys of two that have the same values, where it is unique; or that of one whose values are too long.
+        keys: Vec<String>,
+        /// What is wrong with them.
+        #[serde(default)]
+        reason: String,
     },
 }
 
@@ -249,8 +252,8 @@ mod tests {
                 json!({"fields": ["a"], "unique": true, "state": "building", "done": 1, "of": 2}),
             ),
             (
-                IndexState::Failed { keys: ["x".into(), "y".into()] },
-                json!({"fields": ["a"], "unique": true, "state": "failed", "keys": ["x", "y"]}),
+                IndexState::Failed { keys: vec!["x".into(), "y".into()], reason: "r".into() },
+                json!({"fields": ["a"], "unique": true, "state": "failed", "keys": ["x", "y"], "reason": "r"}),
             ),
         ];
         for (state, expected) in told {

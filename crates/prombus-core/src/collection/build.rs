@@ -6,7 +6,10 @@
 use super::indexer::{Indexer, Keys};
 use super::rows::{self, Rows, index_prefix};
 use super::write::{documents, holder_of_values};
-use super::{CollectionState, IndexState, Progress, RowChange};
+use super::{
+    CollectionState, IndexFailure, IndexState, Measured, Progress, RowChange, TooLong, check_length,
+};
+use crate::body::Body;
 use crate::document::Document;
 use crate::error::ReadError;
 use bytes::Bytes;
@@ -49,11 +52,8 @@ pub fn build_step(
             return Ok(IndexStep { rows: adding.rows, progress });
         }
         let document = document?;
-        if let Some(other) = adding.clash(rows, state, &document)? {
-            return Ok(IndexStep {
-                rows: Vec::new(),
-                progress: Progress::Failed { keys: [other, document.key] },
-            });
+        if let Some(failure) = adding.failure(rows, state, &document)? {
+            return Ok(IndexStep { rows: Vec::new(), progress: Progress::Failed(failure) });
         }
         adding.add(&document);
         left -= 1;
@@ -72,7 +72,7 @@ pub fn build_to(
     progress: Progress,
 ) -> Result<IndexStep, ReadError> {
     let last = match &progress {
-        Progress::Failed { .. } => return Ok(IndexStep { rows: Vec::new(), progress }),
+        Progress::Failed(_) => return Ok(IndexStep { rows: Vec::new(), progress }),
         Progress::Ready => None,
         Progress::Building { after, .. } => after.as_deref(),
     };
@@ -95,7 +95,7 @@ fn place(state: &CollectionState, index: usize) -> Option<(&IndexState, u64, u64
     let index = state.indexes.get(index)?;
     match &index.progress {
         Progress::Building { done, of, after } => Some((index, *done, *of, after.clone())),
-        Progress::Ready | Progress::Failed { .. } => None,
+        Progress::Ready | Progress::Failed(_) => None,
     }
 }
 
@@ -152,6 +152,23 @@ impl<'a> Adding<'a> {
         self.indexer.keys(document, &mut self.keys);
         let rows = self.keys.iter().map(|key| (Bytes::copy_from_slice(key), Some(Bytes::new())));
         self.rows.extend(rows);
+    }
+
+    /// What speaks against adding a document.
+    fn failure(
+        &mut self,
+        rows: &dyn Rows,
+        state: &CollectionState,
+        document: &Document,
+    ) -> Result<Option<IndexFailure>, ReadError> {
+        let body = Body::from(document.body.clone());
+        let has_revision = document.revision.is_some();
+        let measured = Measured { key: &document.key, has_revision, body: &body };
+        if let Err(TooLong { bytes, .. }) = check_length(measured, [self.index]) {
+            return Ok(Some(IndexFailure::TooLong { key: document.key.clone(), bytes }));
+        }
+        let other = self.clash(rows, state, document)?;
+        Ok(other.map(|other| IndexFailure::SameValues { keys: [other, document.key.clone()] }))
     }
 
     /// The key of another document that has the values of this one, which must be unique.

@@ -4,8 +4,8 @@
 //! document that is written many times is written out and stored once. A changefeed still tells of each write.
 
 use super::rows::{RowRange, Rows, key_of_index_row, unique_rows};
-use super::write::{Slot, Written, change_event, look_up, not_unique, unavailable};
-use super::{CollectionState, IndexState};
+use super::write::{Slot, Written, change_event, look_up, not_unique, too_long, unavailable};
+use super::{CollectionState, IndexState, Measured, check_length};
 use crate::body::Body;
 use crate::commit::ResultBytes;
 use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
@@ -149,6 +149,14 @@ impl Draft {
         Ok(version)
     }
 
+    /// Refuses values that are too long for an index.
+    fn check_length(&self, state: &CollectionState, written: Written<'_>) -> Result<(), CommitError> {
+        let Some(now) = &self.now else { return Ok(()) };
+        let key = &written.commit.documents[written.index].key;
+        let measured = Measured { key, has_revision: now.revision.is_some(), body: &now.body };
+        check_length(measured, &*state.indexes).map_err(|long| too_long(state, written, long))
+    }
+
     fn size(&self) -> usize {
         self.now.as_ref().map_or(0, |now| now.body.bytes())
     }
@@ -187,12 +195,17 @@ impl Drafts {
         self.as_fields = self.as_fields.saturating_sub(draft.as_fields());
         let was_there = draft.now.is_some();
         let version = draft.change(state, written, bytes)?;
-        if state.indexes.iter().any(IndexState::is_enforced) && draft.write == Some(written.index) {
+        let is_written = draft.write == Some(written.index);
+        if is_written {
+            // Each time and not once for all writes, so that the one is named that is to blame.
+            draft.check_length(state, written)?;
+        }
+        if state.indexes.iter().any(IndexState::is_enforced) && is_written {
             // It is written out each time, to be compared.
             draft.count(draft.size(), bytes)?;
             self.take_unique(rows, state, &mut draft, written)?;
         }
-        let is_change = draft.write == Some(written.index) && (was_there || draft.now.is_some());
+        let is_change = is_written && (was_there || draft.now.is_some());
         if is_change && state.config.changefeed.is_some() {
             let document = draft.document(write.key.clone());
             let told = change_event(state, write, document.as_ref(), bytes)?;

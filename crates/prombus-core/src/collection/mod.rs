@@ -7,9 +7,11 @@ mod build;
 mod change;
 mod drafts;
 mod encode;
+mod failure;
 mod field;
 mod find;
 mod indexer;
+mod length;
 #[cfg(test)]
 mod plain;
 mod rows;
@@ -18,8 +20,10 @@ mod write;
 pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
 pub use change::{DocumentChange, IndexChanges, RowChange};
 pub use drafts::{Base, Drafted, Drafts};
+pub use failure::IndexFailure;
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
+pub use length::{MAX_INDEX_VALUE_BYTES, Measured, TooLong, check_length};
 pub use rows::{
     DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,
     prefixed,
@@ -129,12 +133,8 @@ pub enum Progress {
         /// The key up to which that is, where a store goes by keys.
         after: Option<String>,
     },
-    /// It is unique, and these two documents have the same values. It is neither used nor enforced; it is begun anew
-    /// when the settings are put again.
-    Failed {
-        /// The keys of the two.
-        keys: [String; 2],
-    },
+    /// Documents speak against it. It is neither used nor enforced; it is begun anew when the settings are put again.
+    Failed(IndexFailure),
 }
 
 /// An index of a collection as it is.
@@ -167,7 +167,7 @@ impl IndexState {
 
     /// Whether writes keep it up.
     pub fn is_kept(&self) -> bool {
-        !matches!(self.progress, Progress::Failed { .. })
+        !matches!(self.progress, Progress::Failed(_))
     }
 
     /// Whether writes are refused that clash with it.

@@ -1,7 +1,7 @@
 //! A document's place in the rows, and what a change of it does there and to a changefeed.
 
 use super::rows::{self, Rows};
-use super::{CollectionState, DocumentChange, Index, IndexState};
+use super::{CollectionState, DocumentChange, Index, IndexState, TooLong};
 use crate::commit::{Commit, Receipt, ResultBytes};
 use crate::document::{Document, DocumentWrite};
 use crate::error::{CommitError, ReadError};
@@ -112,6 +112,21 @@ pub fn not_unique(
 ) -> CommitError {
     let fields = unique.fields.iter().map(|field| field.as_str().to_owned()).collect();
     CommitError::NotUnique { index, collection: state.name.to_string(), key, other, fields }
+}
+
+/// The refusal of a write because values of its document are too long for an index.
+pub(super) fn too_long(
+    state: &CollectionState,
+    written: Written<'_>,
+    TooLong { index, bytes }: TooLong<'_>,
+) -> CommitError {
+    CommitError::IndexValueTooLong {
+        index: written.index,
+        collection: state.name.to_string(),
+        key: written.commit.documents[written.index].key.clone(),
+        fields: index.fields.iter().map(ToString::to_string).collect(),
+        bytes,
+    }
 }
 
 /// Documents in the order of the bytes of their keys, after the one with key `after`.

@@ -1,8 +1,8 @@
 //! The collections of the memory adapter, and what a commit makes of them.
 
 use crate::collection::{
-    self, Base, CollectionConfig, CollectionState, Drafted, Drafts, IndexState, IndexStep, Owner, Progress,
-    RowRange, Rows, RowsIter, StepLimits, Written,
+    self, Base, CollectionConfig, CollectionState, Drafted, Drafts, IndexFailure, IndexState, IndexStep,
+    Owner, Progress, RowRange, Rows, RowsIter, StepLimits, Written,
 };
 use crate::commit::{Commit, CommitLimits, ConfigChange, ResultBytes};
 use crate::error::{CommitError, ReadError};
@@ -170,7 +170,7 @@ impl Staged {
             let everything = StepLimits { documents: usize::MAX, bytes: usize::MAX };
             let step = collection::build_step(&Over(old, &self.rows), &after, index, everything);
             let IndexStep { rows, progress } = step.map_err(unavailable)?;
-            if let Progress::Failed { keys: [other, key] } = progress {
+            if let Progress::Failed(IndexFailure::SameValues { keys: [other, key] }) = progress {
                 return Err(collection::not_unique(&after, &after.indexes[index].index, 0, (key, other)));
             }
             self.rows.extend(rows);

@@ -514,9 +514,11 @@ impl Runner {
     /// Which event of a batch is to blame for an error, if one is.
     pub fn culprit(&self, batch: &Batch, error: &BusError) -> Option<usize> {
         match error {
-            BusError::Commit(CommitError::BadWrite { index, .. } | CommitError::NotUnique { index, .. }) => {
-                Some(batch.event_of(*index))
-            }
+            BusError::Commit(
+                CommitError::BadWrite { index, .. }
+                | CommitError::NotUnique { index, .. }
+                | CommitError::IndexValueTooLong { index, .. },
+            ) => Some(batch.event_of(*index)),
             error if is_too_large(error) => Some(0),
             BusError::Commit(CommitError::TopicNotFound(topic)) if *topic != self.topic_name => {
                 let publish = batch.publishes.iter().position(|append| append.topic == *topic)?;

@@ -31,7 +31,10 @@ fn shown(state: &CollectionState) -> CollectionAnswer {
         state: match progress {
             Progress::Ready => wire::IndexState::Ready,
             Progress::Building { done, of, .. } => wire::IndexState::Building { done: *done, of: *of },
-            Progress::Failed { keys } => wire::IndexState::Failed { keys: keys.clone() },
+            Progress::Failed(failure) => {
+                let (keys, reason) = (failure.keys().to_vec(), failure.to_string());
+                wire::IndexState::Failed { keys, reason }
+            }
         },
     };
     CollectionAnswer {

@@ -54,7 +54,7 @@ async fn commits_go_on_while_an_index_is_made() {
                 while_building += 1;
                 done.push(now);
             }
-            Progress::Failed { keys } => panic!("{keys:?}"),
+            Progress::Failed(failure) => panic!("{failure}"),
             Progress::Ready => {
                 let steps = store.changed(Sequence(0)).await.0 - put.sequence.0 - commits;
                 assert!(steps >= DOCUMENTS, "no step does more than it may: {steps}");

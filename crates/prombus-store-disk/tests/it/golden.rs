@@ -1,6 +1,7 @@
 //! Data folders that earlier builds made open with this one, with everything in them.
 
 use crate::support::listing::listing;
+use prombus_core::collection::{Condition, IndexFailure, Operand, Progress, Test};
 use prombus_core::*;
 use prombus_store_disk::{DiskOptions, DiskStore, check};
 use std::fs;
@@ -40,6 +41,71 @@ async fn golden_folders_open_with_everything_in_them() {
         folders += 1;
     }
     assert!(folders > 0, "there is at least one golden folder");
+}
+
+/// What the documents of a folder have that was made before values in indexes had a longest length.
+fn long(n: usize) -> String {
+    "x".repeat(5_000) + &n.to_string()
+}
+
+async fn found(store: &DiskStore, field: &str, value: String) -> Vec<String> {
+    let test = Test::Eq(Operand::value(value.into()));
+    let find = Find {
+        collection: "documents".into(),
+        conditions: vec![Condition { field: FieldPath::parse(field).unwrap(), test }],
+        sort: Vec::new(),
+        offset: 0,
+        limit: 100,
+        max_bytes: usize::MAX,
+    };
+    store.find(find).await.unwrap().documents.into_iter().map(|document| document.key).collect()
+}
+
+/// The index that was being made has failed; waits until that is so.
+async fn failed(store: &DiskStore) -> IndexFailure {
+    let mut seen = Sequence(0);
+    loop {
+        match &store.collection("documents").await.unwrap().unwrap().indexes[3].progress {
+            Progress::Failed(failure) => return failure.clone(),
+            Progress::Building { .. } => seen = store.changed(seen).await,
+            Progress::Ready => panic!("it is not ready over what is too long"),
+        }
+    }
+}
+
+/// Rows that are longer than they may be now stay in use. Their documents can be shortened and deleted; written
+/// otherwise they can not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_are_too_long_now_are_kept_found_and_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-3-long-values/data"), dir.path());
+    let open = || DiskStore::open(DiskOptions { index_step: 7, ..DiskOptions::new(dir.path()) }).unwrap();
+    let store = open();
+    let failure = IndexFailure::TooLong { key: "k039".into(), bytes: long(39).len() + 3 };
+    assert_eq!(failed(&store).await, failure);
+    let ready = store.collection("documents").await.unwrap().unwrap();
+    assert!(ready.indexes[..3].iter().all(|index| index.is_ready()), "those that were there are used");
+    let commit = async |key: &str, op: WriteOp| {
+        let documents = vec![DocumentWrite::new("documents", key, op)];
+        store.commit(Arc::new(Commit { documents, ..Commit::default() })).await
+    };
+    let set = |text: &str| WriteOp::Set(Json::parse(text.to_owned().into()).unwrap());
+    assert_eq!(found(&store, "v", long(0)).await, ["k119", "k079", "k039"]);
+    assert_eq!(found(&store, "u", long(79)).await, ["k079"]);
+    let add = WriteOp::Inc(Json::parse("{\"n\":1}".into()).unwrap());
+    let refused = commit("k039", add).await.unwrap_err();
+    assert!(matches!(refused, CommitError::IndexValueTooLong { bytes: 5_004, .. }), "{refused}");
+    commit("k039", set("{\"v\":\"short\"}")).await.unwrap();
+    commit("k079", WriteOp::Delete).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert_eq!(check(dir.path(), &mut |_| {}).unwrap().problems, []);
+    let store = open();
+    assert_eq!(found(&store, "v", long(0)).await, ["k119"]);
+    assert_eq!(found(&store, "u", long(79)).await, [""; 0]);
+    assert_eq!(found(&store, "v", "short".into()).await, ["k039"]);
+    assert_eq!(failed(&store).await, failure, "it stays so until it is put again");
+    store.close().await;
 }
 
 /// A golden folder is not only read: it goes on.

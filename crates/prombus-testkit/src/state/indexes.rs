@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Subject;
 use crate::subject::{must, refusal};
-use prombus_core::collection::{IndexState, Progress};
+use prombus_core::collection::{IndexFailure, IndexState, Progress};
 use prombus_core::{CommitError, ConfigChange, DocumentWrite};
 
 fn not_unique(index: usize, key: &str, other: &str, fields: &[&str]) -> CommitError {
@@ -94,8 +94,8 @@ async fn clash(s: &Subject, change: ConfigChange) -> [String; 2] {
 
 fn failure(progress: &Progress) -> Option<[String; 2]> {
     match progress {
-        Progress::Failed { keys } => Some(keys.clone()),
-        Progress::Ready | Progress::Building { .. } => None,
+        Progress::Failed(IndexFailure::SameValues { keys }) => Some(keys.clone()),
+        Progress::Failed(_) | Progress::Ready | Progress::Building { .. } => None,
     }
 }
 

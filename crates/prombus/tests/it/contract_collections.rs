@@ -6,7 +6,7 @@ use crate::groups_support;
 use crate::groups_support::eventually;
 use crate::state_support::{
     ask, caught_up, changelog, commit, committed, content, counting, define, doc, emit, is_missing, list,
-    list_all, list_path, names, on_both_stores, put, put_all, snap, with, write,
+    list_all, list_path, names, on_both_stores, put, put_all, snap, wait_for_letters, with, write,
 };
 use serde_json::{Value, json};
 use std::net::{TcpListener, TcpStream};
@@ -111,7 +111,9 @@ fn an_index_over_many_documents_is_built_beside() {
     assert_eq!(list(&site.api, "c", "v=0")["count"], 2);
     // The first and the last have the same value, and the last is come to last.
     put(&site.api, true);
-    let failed = json!({"fields": ["v"], "unique": true, "state": "failed", "keys": ["k0000", "k1499"]});
+    let reason = "\"k0000\" and \"k1499\" have the same values";
+    let failed = json!({"fields": ["v"], "unique": true, "state": "failed", "keys": ["k0000", "k1499"],
+        "reason": reason});
     assert_eq!(built(&site.api, "c"), failed);
     site.crash();
     assert_eq!(about(&site.api, "c")["indexes"][0], failed, "it stays so until it is put again");
@@ -122,6 +124,85 @@ fn an_index_over_many_documents_is_built_beside() {
     let clash = json!({"writes": [document(1_498, 0)]});
     let refused = commit(&site.api, &clash).fails(409, "version_conflict");
     assert!(refused.to_string().contains("k0000"), "{refused}");
+}
+
+/// A string of so many bytes more than an index takes of a document.
+fn too_long(more: usize) -> String {
+    "x".repeat(4_096 - 3 + more)
+}
+
+#[test]
+fn what_is_too_long_for_an_index_is_refused_and_told() {
+    on_both_stores(|api| {
+        let settings = json!({"indexes": [["n"], ["host", "name"]]});
+        api.put("/v1/collections/c", &settings.to_string()).is(201);
+        let document = |name: String| json!({"host": "", "name": name, "free": too_long(9_000)});
+        put(api, "c", "fits", document(too_long(0)[3..].to_owned()));
+        let long = json!({"writes": [write("c", "other", "set", json!({})), write("c", "k", "set", document(too_long(7)))]});
+        let refused = commit(api, &long).fails(413, "too_large");
+        assert_eq!((&refused["collection"], &refused["key"]), (&json!("c"), &json!("k")), "{refused}");
+        assert_eq!(refused["fields"], json!(["host", "name"]), "{refused}");
+        assert_eq!((&refused["bytes"], &refused["limit"]), (&json!(4_106), &json!(4_096)), "{refused}");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains("host, name") && message.contains("remove the index"), "{message}");
+        is_missing(api, "c", "k");
+        is_missing(api, "c", "other");
+        for query in ["name=", "host=&name=", "n=", "name[in]=a,", "name[gt]=", "_key=", "_ts="] {
+            assert_eq!(list(api, "c", &format!("{query}{}", too_long(1)))["count"], 0, "{query}");
+        }
+    });
+}
+
+#[test]
+fn an_index_over_what_is_too_long_fails_and_stops_nothing() {
+    let mut site = Site::start();
+    let document = |n: usize| write("c", &format!("k{n:04}"), "set", json!({"v": n}));
+    for some in (0..1_500).map(document).collect::<Vec<Value>>().chunks(500) {
+        committed(&site.api, &json!({"writes": some}));
+    }
+    put(&site.api, "c", "k0700", json!({"v": too_long(4)}));
+    put(&site.api, "few", "k", json!({"v": [too_long(4)]}));
+    let settings = json!({"indexes": [["v"]]}).to_string();
+    let failed = |key: &str, bytes: usize| {
+        let reason = format!(
+            "the values of \"{key}\" take {bytes} bytes, more than the 4096 that an index takes of a document"
+        );
+        json!({"fields": ["v"], "unique": false, "state": "failed", "keys": [key], "reason": reason})
+    };
+    for (collection, key, bytes) in [("c", "k0700", 4_100), ("few", "k", 4_102)] {
+        site.api.put(&format!("/v1/collections/{collection}"), &settings).is(200);
+        assert_eq!(built(&site.api, collection), failed(key, bytes));
+    }
+    site.crash();
+    assert_eq!(
+        about(&site.api, "c")["indexes"][0],
+        failed("k0700", 4_100),
+        "it stays so until it is put again"
+    );
+    committed(&site.api, &json!({"writes": [document(1_500)]}));
+    assert_eq!(list(&site.api, "c", &format!("v={}", too_long(4)))["count"], 1);
+    committed(&site.api, &json!({"writes": [document(700)]}));
+    site.api.put("/v1/collections/c", &settings).is(200);
+    assert_eq!(built(&site.api, "c")["state"], "ready");
+    commit(&site.api, &json!({"writes": [write("c", "k", "set", json!({"v": too_long(4)}))]}))
+        .fails(413, "too_large");
+}
+
+#[test]
+fn an_event_that_is_too_long_for_an_index_is_a_dead_letter() {
+    on_both_stores(|api| {
+        define(api, "p", &with(changelog("t", "c"), "indexes", json!([["v"]])));
+        for (id, v) in [("a", "1".to_owned()), ("b", too_long(1)), ("d", "2".to_owned())] {
+            emit(api, "t", &json!({"id": id, "v": v}));
+        }
+        caught_up(api, "p");
+        let letters = wait_for_letters(api, "t", 1);
+        let letter = &letters[0]["payload"];
+        assert_eq!((&letter["projection"], &letter["original"]["payload"]["id"]), (&json!("p"), &json!("b")));
+        assert!(letter["err"].as_str().unwrap().contains("4097 bytes"), "{letter}");
+        is_missing(api, "c", "b");
+        assert_eq!(content(api, "c", "d"), json!({"id": "d", "v": "2"}), "it goes on");
+    });
 }
 
 #[test]

@@ -112,10 +112,12 @@ fn a_commit_that_fails_does_nothing_and_leaves_the_leases() {
     define(&site.api, "p", &changelog("u", "owned"));
     put(&site.api, "c", "old", json!({}));
     let stale = with(write("c", "old", "set", json!({})), "if_version", json!(5));
+    site.api.put("/v1/collections/short", &json!({"indexes": [["v"]]}).to_string()).is(201);
     for (bad, code) in [
         (stale, "version_conflict"),
         (write("owned", "k", "set", json!({})), "not_owner"),
         (write("c", "k", "set", json!(1)), "bad_request"),
+        (write("short", "k", "set", json!({"v": "x".repeat(5_000)})), "too_large"),
     ] {
         let body = json!({
             "ack": [lease(&got[0])], "writes": [write("c", "new", "set", json!({})), bad],

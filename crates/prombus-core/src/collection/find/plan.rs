@@ -3,9 +3,9 @@
 
 use super::column::{Column, Form, Source};
 use super::query::Query;
-use super::spans::Spans;
+use super::spans::{Spans, after};
 use crate::collection::rows::prefixed;
-use crate::collection::{CollectionState, RowRange};
+use crate::collection::{CollectionState, MAX_INDEX_VALUE_BYTES, RowRange};
 use bytes::Bytes;
 use std::cmp::Reverse;
 
@@ -53,6 +53,8 @@ struct Choice<'a> {
     points: usize,
     /// The next one has known bounds.
     has_range: bool,
+    /// The next one has bounds by so many bytes of its values, which are longer: it still has to be looked at.
+    cut_at: Option<usize>,
     /// From which column on the order of the rows counts, and which order that is.
     ordered_from: usize,
     order: Order,
@@ -77,10 +79,16 @@ pub fn plan<'a>(state: &'a CollectionState, query: &'a Query) -> Plan<'a> {
 impl<'a> Choice<'a> {
     fn of(source: Source<'a>, query: &Query) -> Self {
         let columns = source.columns();
-        let (mut points, mut ranges) = (0, 1);
-        let mut has_range = false;
+        let (mut points, mut ranges, mut room) = (0, 1, MAX_INDEX_VALUE_BYTES);
+        let (mut has_range, mut cut_at) = (false, None);
         for (column, _) in &columns {
             let Some(spans) = query.spans(column) else { break };
+            // What is longer is in no row but those of earlier builds. It is in each range, so it would be multiplied.
+            if spans.longest() > room {
+                cut_at = Some(room);
+                break;
+            }
+            room -= spans.longest();
             ranges *= spans.len();
             if ranges > MAX_RANGES {
                 break;
@@ -94,7 +102,7 @@ impl<'a> Choice<'a> {
         let orders = (0..=points).rev().map(|from| (from, order(&columns[from..], query)));
         let ordered = orders.into_iter().find(|(_, order)| *order != Order::None);
         let (ordered_from, order) = ordered.unwrap_or((points, Order::None));
-        Self { source, columns, points, has_range, ordered_from, order }
+        Self { source, columns, points, has_range, cut_at, ordered_from, order }
     }
 
     /// What it is worth. Known values count most, because they bound what is read; then an order that need not be made
@@ -102,7 +110,7 @@ impl<'a> Choice<'a> {
     fn worth(&self, query: &Query) -> (bool, usize, [bool; 2], bool) {
         let is_ordered = self.order != Order::None;
         let next = self.columns.get(self.points).and_then(|(column, _)| query.spans(column));
-        let is_selective = self.has_range && next.is_some_and(Spans::is_selective);
+        let is_selective = self.is_bounded() && next.is_some_and(Spans::is_selective);
         let rest = if self.points > 0 { [is_ordered, is_selective] } else { [is_selective, is_ordered] };
         let wanted = query.wanted.iter().map(|(column, _)| column);
         let sorted_by = query.order.iter().filter(|_| !is_ordered).map(|(column, _)| column);
@@ -110,15 +118,29 @@ impl<'a> Choice<'a> {
         (self.source.is_unique(self.points), self.points, rest, shows_all)
     }
 
+    /// Whether the column after those with known values has bounds of some kind.
+    fn is_bounded(&self) -> bool {
+        self.has_range || self.cut_at.is_some()
+    }
+
     /// The ranges of rows that have the known values and lie in the known bounds.
     fn ranges(&self, state: &CollectionState, query: &Query) -> Vec<WalkRange> {
         let bytes = self.source.prefix(state);
         let mut starts = vec![Start { ordered_from: bytes.len(), bytes }];
         for (n, (column, form)) in
-            self.columns.iter().enumerate().take(self.points + usize::from(self.has_range))
+            self.columns.iter().enumerate().take(self.points + usize::from(self.is_bounded()))
         {
             let Some(spans) = query.spans(column) else { break };
-            let bounds: Vec<Bounds> = spans.iter().filter_map(|span| form.bounds(span)).collect();
+            let bounds: Vec<Bounds> = match self.cut_at.filter(|_| n == self.points) {
+                // In one range, because what is cut off may be all that tells values apart.
+                Some(room) => spans
+                    .whole()
+                    .and_then(|span| form.bounds(&span))
+                    .map(|all| cut(all, room))
+                    .into_iter()
+                    .collect(),
+                None => spans.iter().filter_map(|span| form.bounds(span)).collect(),
+            };
             // A key can be the start of another one, so even a known one has an end.
             if n == self.points || *form == Form::Key {
                 let is_row = n < self.points && matches!(self.source, Source::Documents);
@@ -147,6 +169,20 @@ fn order(columns: &[(Column, Form)], query: &Query) -> Order {
 
 /// The values of a column from the first on, and before the second.
 type Bounds = (Vec<u8>, Option<Vec<u8>>);
+
+/// The same by so many bytes, so that they lie further apart.
+fn cut((mut from, to): Bounds, room: usize) -> Bounds {
+    from.truncate(room);
+    let to = to.and_then(|mut to| {
+        if to.len() <= room {
+            return Some(to);
+        }
+        to.truncate(room);
+        // Nothing comes after all that start with nothing.
+        Some(after(&to)).filter(|after| !after.is_empty())
+    });
+    (from, to)
+}
 
 /// What rows start with.
 struct Start {

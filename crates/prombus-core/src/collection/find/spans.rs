@@ -122,6 +122,17 @@ impl Spans {
         self.0.iter()
     }
 
+    /// From the first of its values to the last, and all between.
+    pub fn whole(&self) -> Option<Span> {
+        let (first, last) = (self.0.first()?, self.0.last()?);
+        Some(Span::range(first.start.clone(), last.end.clone()))
+    }
+
+    /// How many bytes the longest of its bounds has.
+    pub fn longest(&self) -> usize {
+        self.0.iter().map(|span| span.start.len().max(span.end.len())).max().unwrap_or_default()
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -153,6 +164,6 @@ fn encoded(value: &Value) -> Vec<u8> {
 }
 
 /// The least bytes after all that start with `bytes`.
-fn after(bytes: &[u8]) -> Vec<u8> {
+pub fn after(bytes: &[u8]) -> Vec<u8> {
     prefixed(bytes.to_vec()).end.to_vec()
 }

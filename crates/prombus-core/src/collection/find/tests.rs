@@ -1,6 +1,6 @@
 //! Any query gives what a plain filter and sort over all documents give, and good plans read few rows.
 
-use super::super::{CollectionConfig, Index, RowRange, RowsIter, plain, write};
+use super::super::{CollectionConfig, Index, MAX_INDEX_VALUE_BYTES, RowRange, RowsIter, plain, write};
 use super::*;
 use crate::json::Json;
 use bytes::Bytes;
@@ -338,6 +338,105 @@ proptest! {
     }
 }
 
+/// Strings get a beginning that no index takes of a new document, but that rows of earlier builds may have.
+fn lengthened(value: &Value) -> Value {
+    match value {
+        Value::String(text) if !text.is_empty() => Value::from("x".repeat(MAX_INDEX_VALUE_BYTES - 2) + text),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, field)| (name.clone(), lengthened(field))).collect()
+        }
+        Value::Array(items) => items.iter().map(lengthened).collect(),
+        other => other.clone(),
+    }
+}
+
+impl Word {
+    fn lengthened(self) -> Self {
+        match self {
+            Self::Text(text) => Self::Value(lengthened(&Value::from(text))),
+            Self::Value(value) => Self::Value(lengthened(&value)),
+        }
+    }
+}
+
+impl Said {
+    fn lengthened(self) -> Self {
+        match self {
+            Self::Eq(word) => Self::Eq(word.lengthened()),
+            Self::Ne(word) => Self::Ne(word.lengthened()),
+            Self::Gt(word) => Self::Gt(word.lengthened()),
+            Self::Gte(word) => Self::Gte(word.lengthened()),
+            Self::Lt(word) => Self::Lt(word.lengthened()),
+            Self::Lte(word) => Self::Lte(word.lengthened()),
+            Self::In(words) => Self::In(words.into_iter().map(Word::lengthened).collect()),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn values_that_are_too_long_for_an_index_are_found_where_they_are(
+        documents in documents(), indexes in indexes(), asked in asked(), which in any::<u32>()
+    ) {
+        let lengthen = |n: usize, document: Document| match which >> (n % 32) & 1 {
+            0 => document,
+            _ => {
+                let Document { key, version, revision, ts, body, .. } = document;
+                Document::new(key, version, revision, ts, Json::from_value(&lengthened(&body.to_value().unwrap())))
+            }
+        };
+        let documents: Vec<Document> =
+            documents.into_iter().enumerate().map(|(n, document)| lengthen(n, document)).collect();
+        let conditions = asked.conditions.into_iter().enumerate().map(|(n, (path, said))| {
+            (path, if which >> (n + 16) & 1 == 0 { said } else { said.lengthened() })
+        });
+        let asked = Asked { conditions: conditions.collect(), ..asked };
+        let indexes: Vec<(&[&str], bool)> = indexes.iter().map(|fields| (&fields[..], false)).collect();
+        let mut state = state(&indexes);
+        let rows = stored(&mut state, &documents);
+        let found = find(&rows, &state, &asked.find()).unwrap();
+        let (expected, more) = asked.plain(&documents);
+        prop_assert_eq!((keys(&found), found.more), (expected.iter().map(String::as_str).collect(), more));
+    }
+}
+
+#[test]
+fn long_values_make_no_long_ranges() {
+    let rows = many(&[(&["kind", "text"], false), (&["kind"], false)]);
+    let long = |tail: &str| Word::Value(Value::from("x".repeat(60_000) + tail));
+    let kinds = || Said::In((0..1_000).map(|n| Word::Value(json!(format!("k{n}")))).collect());
+    let attacks = [
+        ask(&[("kind", kinds()), ("text", Said::Eq(long("")))], &[]),
+        ask(&[("kind", kinds()), ("text", Said::In(vec![long("a"), long("b"), Word::Text("5")]))], &[]),
+        ask(&[("kind", kinds()), ("text", Said::Gt(long("")))], &[]),
+        ask(&[("kind", kinds()), ("_ts", eq("1000")), ("_key", Said::Lt(long("")))], &[]),
+        ask(&[("_key", Said::In(vec![long("a"), long("b")]))], &[]),
+    ];
+    for asked in attacks {
+        let find = asked.find();
+        let query = super::query::Query::of(&find).unwrap();
+        let plan = super::plan::plan(&rows.1, &query);
+        let longest = plan.ranges.iter().map(|range| range.rows.start.len().max(range.rows.end.len())).max();
+        assert!(longest < Some(MAX_INDEX_VALUE_BYTES + 64), "{longest:?} bytes");
+        let found = super::find(&rows.0, &rows.1, &find).unwrap();
+        assert_eq!(keys(&found), asked.plain(&all(&rows.0)).0);
+    }
+}
+
+#[test]
+fn a_value_that_is_too_long_is_looked_for_where_it_would_be() {
+    let (rows, state) = many(&[(&["text"], true), (&["kind", "text"], false)]);
+    for conditions in [&[][..], &[("kind", eq("k3"))]] {
+        let long = Said::Eq(Word::Value(Value::from("x".repeat(60_000))));
+        let asked = ask(&[conditions, &[("text", long)]].concat(), &[]);
+        rows.read.set(0);
+        assert_eq!(find(&rows, &state, &asked.find()).unwrap(), Found::default());
+        assert!(rows.read.get() <= 1, "{} rows", rows.read.get());
+    }
+}
+
 const MANY: u64 = 10_000;
 
 /// Many documents of ten kinds: `kind` goes round, `n` counts, and `back` counts down.
@@ -352,16 +451,19 @@ fn many(indexes: &[(&[&str], bool)]) -> (Counted, CollectionState) {
     (rows, state)
 }
 
+/// All documents.
+fn all(rows: &Counted) -> Vec<Document> {
+    let documents = rows.rows.iter().filter(|(key, _)| key[0] == 1);
+    documents.map(|(key, row)| super::super::rows::document_of_row(key, row).unwrap()).collect()
+}
+
 /// Asks, and fails unless the page is the right one and took no more rows than that.
 #[track_caller]
 fn assert_reads(most: usize, (rows, state): &(Counted, CollectionState), asked: &Asked) {
     rows.read.set(0);
     let found = find(rows, state, &asked.find()).unwrap();
     let read = rows.read.get();
-    let all = rows.rows.iter().filter(|(key, _)| key[0] == 1);
-    let documents: Vec<Document> =
-        all.map(|(key, row)| super::super::rows::document_of_row(key, row).unwrap()).collect();
-    let (expected, more) = asked.plain(&documents);
+    let (expected, more) = asked.plain(&all(rows));
     assert!(!expected.is_empty(), "a search that finds nothing shows nothing");
     assert_eq!((keys(&found), found.more), (expected.iter().map(String::as_str).collect(), more));
     assert!(read <= most, "{asked:?} read {read} rows, more than {most}");

@@ -4,7 +4,7 @@ use crate::projections::stage::*;
 use crate::support::switch::Refusal;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prombus_core::collection::Index;
+use prombus_core::collection::{Index, MAX_INDEX_VALUE_BYTES};
 use prombus_core::{CommitError, Event, FieldPath, Partition, TopicName};
 use prombus_engine::Outgoing;
 use prombus_engine::collections::CollectionSettings;
@@ -200,6 +200,22 @@ pub async fn what_came_after_a_refused_event_is_done_again(s: Stage) {
     assert_eq!(s.letters(&topic).await.len(), 2);
     assert_eq!(s.document("c", "all").await.expect("a count")["n"], json!(2_098));
     assert_eq!(s.all("mails").await.len(), 1);
+}
+
+pub async fn an_event_that_is_too_long_for_an_index_is_left_out(s: Stage) {
+    let long = "x".repeat(MAX_INDEX_VALUE_BYTES);
+    let payload = |n: u64| match n {
+        3 => json!({"n": n, "mail": long}),
+        _ => json!({"n": n, "mail": n}),
+    };
+    let (topic, _) = obey(&s, (0..8).map(payload)).await;
+    let status = s.caught_up("p").await;
+    assert_eq!((status.errors, status.state), (1, ProjectionState::Running));
+    let letter = s.letters(&topic).await[0].payload.to_value().expect("JSON");
+    assert_eq!(letter["original"]["payload"]["n"], 3);
+    assert!(letter["err"].as_str().expect("a reason").contains("4096"), "{letter}");
+    assert_eq!(s.document("c", "all").await.expect("a count")["n"], json!(7));
+    assert_eq!(s.all("mails").await.len(), 7);
 }
 
 pub async fn what_is_published_is_there_with_the_documents(s: Stage) {

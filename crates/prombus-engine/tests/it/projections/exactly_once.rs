@@ -2,6 +2,7 @@
 
 use crate::projections::stage::*;
 use crate::support::switch::Refusal;
+use prombus_core::collection::MAX_INDEX_VALUE_BYTES;
 use prombus_core::{CommitError, Event, EventLog};
 use prombus_engine::projections::ProjectionState;
 use serde_json::{Value, json};
@@ -308,6 +309,39 @@ pub async fn what_must_be_unique_is(s: Stage) {
     assert_eq!((&letter["original"]["key"], &letter["attempts"]), (&json!("c"), &json!(4)));
     assert_eq!(s.document("users", "c").await, None);
     assert_eq!(s.field("users", "e", "mail").await, json!("x"), "it was free again");
+}
+
+pub async fn what_is_too_long_for_an_index_is_left_out(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    let write = json!({"collection": "users", "key": "event.payload.k", "indexes": [["n"], ["mail"]],
+        "set": {"mail": "event.payload.mail"}, "inc": {"seen": "1"}});
+    s.put("p", json!({"topic": "t", "write": [write]})).await;
+    let user = |k: &'static str, mail: &str| (k, json!({"k": k, "mail": mail}));
+    let long = "x".repeat(MAX_INDEX_VALUE_BYTES);
+    // The one that comes after it writes the same document, and is not to blame.
+    let users = [user("a", "x"), user("b", &long), user("b", "y"), user("a", &long), user("a", "z")];
+    s.publish(&topic, users).await;
+    let status = s.caught_up("p").await;
+    assert_eq!((status.errors, status.state), (2, ProjectionState::Running));
+    let letters = s.letters(&topic).await;
+    let letters: Vec<Value> = letters.iter().map(|letter| letter.payload.to_value().expect("JSON")).collect();
+    let blamed: Vec<&Value> = letters.iter().map(|letter| &letter["original"]["offset"]).collect();
+    assert_eq!(blamed, [&json!(1), &json!(3)]);
+    for letter in &letters {
+        let reason = letter["err"].as_str().expect("a reason");
+        assert!(reason.contains("users") && reason.contains("mail") && reason.contains("4096"), "{reason}");
+    }
+    let expected = [("a", "z", 2), ("b", "y", 1)];
+    for (key, mail, seen) in expected {
+        assert_eq!(
+            (s.field("users", key, "mail").await, s.field("users", key, "seen").await),
+            (json!(mail), json!(seen))
+        );
+    }
+    let before = s.all("users").await;
+    s.rebuilt("p").await;
+    assert_eq!(s.all("users").await, before, "a rebuild leaves out the same");
+    assert_eq!(s.letters(&topic).await.len(), 2);
 }
 
 pub async fn two_projections_of_a_topic_do_not_disturb_each_other(s: Stage) {

@@ -36,6 +36,7 @@ behaviours! {
         a_batch_ends_by_what_it_makes
         a_counter_never_leaves_64_bits
         what_must_be_unique_is
+        what_is_too_long_for_an_index_is_left_out
         two_projections_of_a_topic_do_not_disturb_each_other;
     topics:
         a_projection_waits_for_its_topic
@@ -93,6 +94,7 @@ behaviours! {
         a_rebuild_of_code_gives_the_same
         a_failure_takes_back_that_event_only
         what_came_after_a_refused_event_is_done_again
+        an_event_that_is_too_long_for_an_index_is_left_out
         what_is_published_is_there_with_the_documents
         what_is_published_is_checked_as_every_publish_is
         code_closes_no_circle_either

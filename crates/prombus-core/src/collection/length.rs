@@ -1,0 +1,239 @@
+//! How much of a document an index may copy.
+//!
+//! A row of an index holds the values of its fields, whole. A document of a few megabytes with many indexes would be
+//! there once for each of them, in memory and on disk. So the values have a longest length: one rule for all stores,
+//! which holds when a document is written and when an index is made of what is there. It is not asked on replay, and
+//! not of rows that are there, because folders may be older than the rule.
+
+use super::{FieldPath, Index, IndexState, encode};
+use crate::body::Body;
+use crate::fields::{Field, Fields};
+use serde_json::{Map, Value};
+
+/// What one row of an index holds of values at most, in bytes of their encoding.
+pub const MAX_INDEX_VALUE_BYTES: usize = 4 << 10;
+
+/// No value's encoding takes more than so many times its text: a digit and a comma become eleven bytes.
+const MOST_GROWTH: usize = 6;
+
+/// What of a document can be in an index.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured<'a> {
+    /// Its key.
+    pub key: &'a str,
+    /// Whether it has a `_v`.
+    pub has_revision: bool,
+    /// Its body.
+    pub body: &'a Body,
+}
+
+/// Values that are too long for an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong<'a> {
+    /// The index.
+    pub index: &'a Index,
+    /// What they take.
+    pub bytes: usize,
+}
+
+/// Refuses a document whose values are too long for one of these indexes. Those that failed are nobody's concern.
+pub fn check_length<'a>(
+    document: Measured<'_>,
+    indexes: impl IntoIterator<Item = &'a IndexState>,
+) -> Result<(), TooLong<'a>> {
+    let kept = indexes.into_iter().filter(|index| index.is_kept()).map(|state| &state.index);
+    let mut values = None;
+    for index in kept.filter(|index| document.may_be_too_long(index)) {
+        let values = values.get_or_insert_with(|| Values::of(document.body));
+        let bytes = index.fields.iter().map(|field| document.bytes(values, field)).sum();
+        if bytes > MAX_INDEX_VALUE_BYTES {
+            return Err(TooLong { index, bytes });
+        }
+    }
+    Ok(())
+}
+
+impl Measured<'_> {
+    /// Most documents are so short that their fields need not be looked at. Fields that are there already cost little
+    /// to look at, and what they take as a text is not known exactly.
+    fn may_be_too_long(&self, index: &Index) -> bool {
+        self.body.as_text().is_none_or(|text| {
+            let longest = MOST_GROWTH * (text.len() + self.key.len() + 2);
+            index.fields.len().saturating_mul(longest) > MAX_INDEX_VALUE_BYTES
+        })
+    }
+
+    /// What the value at a path takes, or that there is none.
+    fn bytes(&self, values: &Values<'_>, path: &FieldPath) -> usize {
+        match path.as_str() {
+            "_key" => encode::string_bytes(self.key),
+            "_ts" => encode::NUMBER_VALUE_BYTES,
+            "_v" if self.has_revision => encode::NUMBER_VALUE_BYTES,
+            "_v" => encode::value_bytes(None),
+            _ => values.bytes(path),
+        }
+    }
+}
+
+/// The values of a body by the names of its fields.
+enum Values<'a> {
+    /// A text; `None` where it cannot be read.
+    Text(Option<Fields<'a>>),
+    Fields(&'a Map<String, Value>),
+}
+
+impl<'a> Values<'a> {
+    fn of(body: &'a Body) -> Self {
+        match body.as_fields() {
+            Some(fields) => Self::Fields(fields),
+            None => Self::Text(body.as_text().and_then(Fields::of)),
+        }
+    }
+
+    fn bytes(&self, path: &FieldPath) -> usize {
+        let name = path.segments()[0].as_str();
+        let first = match self {
+            Self::Fields(fields) => fields.get(name),
+            Self::Text(fields) => {
+                let field = fields.as_ref().and_then(|fields| fields.get(name));
+                if let Some(string) = field.and_then(Field::plain_string) {
+                    // Nothing lies below it, and a long one need not be copied.
+                    return if path.segments().len() == 1 {
+                        encode::string_bytes(string)
+                    } else {
+                        encode::value_bytes(None)
+                    };
+                }
+                field.and_then(|field| field.value().ok())
+            }
+        };
+        encode::value_bytes(first.and_then(|first| path.below(first)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collection::indexer::{Indexer, Keys};
+    use crate::collection::{CollectionConfig, CollectionState, INDEX_PREFIX, IndexFailure, Progress};
+    use crate::document::{Document, WriteOp};
+    use crate::json::Json;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn state(indexes: &[&[&str]]) -> CollectionState {
+        let path = |field: &&str| FieldPath::parse(field).unwrap();
+        let index = |fields: &&[&str]| Index { fields: fields.iter().map(path).collect(), unique: false };
+        let config = CollectionConfig { indexes: indexes.iter().map(index).collect(), ..Default::default() };
+        CollectionState::new("c".into(), 1, config)
+    }
+
+    /// What is too long, asked of a body as a text and as fields.
+    fn too_long(state: &CollectionState, key: &str, body: &Value) -> Option<(Vec<String>, usize)> {
+        let text = Body::from(Json::from_value(body));
+        let fields = Body::change(Some(text.clone()), &WriteOp::Merge(Json::from_value(&json!({}))));
+        let asked = [text, fields.unwrap().unwrap()].map(|body| {
+            let checked = check_length(Measured { key, has_revision: true, body: &body }, &*state.indexes);
+            let names = |index: &Index| index.fields.iter().map(ToString::to_string).collect();
+            checked.err().map(|TooLong { index, bytes }| (names(index), bytes))
+        });
+        assert_eq!(asked[0], asked[1], "the form of a body makes no difference");
+        asked.into_iter().next().flatten()
+    }
+
+    /// A string whose encoding takes so many bytes.
+    fn taking(bytes: usize) -> String {
+        "x".repeat(bytes - encode::string_bytes(""))
+    }
+
+    #[test]
+    fn values_of_one_row_count_together() {
+        let state = state(&[&["n"], &["a", "o.b"]]);
+        let (half, most) = (MAX_INDEX_VALUE_BYTES / 2, MAX_INDEX_VALUE_BYTES);
+        let body = |a: usize, b: usize| json!({"a": taking(a), "o": {"b": taking(b)}, "n": taking(half + 1)});
+        assert_eq!(too_long(&state, "k", &body(half, half)), None);
+        let both = Some((vec!["a".into(), "o.b".into()], most + 1));
+        assert_eq!(too_long(&state, "k", &body(half, half + 1)), both);
+        let alone = json!({"n": taking(most + 1), "a": taking(most + 1)});
+        assert_eq!(too_long(&state, "k", &alone), Some((vec!["n".into()], most + 1)), "the first is named");
+        assert_eq!(too_long(&state, "k", &json!({"free": taking(9 * most)})), None);
+    }
+
+    #[test]
+    fn values_of_any_type_count_as_they_are_encoded() {
+        let state = state(&[&["v"]]);
+        let most = MAX_INDEX_VALUE_BYTES;
+        let ones = |count: usize| json!({"v": vec![1; count]});
+        let fits = (most - 2) / encode::NUMBER_VALUE_BYTES;
+        assert_eq!(too_long(&state, "k", &ones(fits)), None);
+        let bytes = |body: Value| too_long(&state, "k", &body).unwrap().1;
+        assert_eq!(bytes(ones(fits + 1)), 2 + (fits + 1) * encode::NUMBER_VALUE_BYTES);
+        assert_eq!(bytes(json!({"v": "\u{0}".repeat(most / 2)})), most + 3, "zeros take two bytes");
+        assert_eq!(bytes(json!({"v": {taking(most): null}})), most + 3);
+        assert_eq!(bytes(json!({"v": [taking(most)]})), most + 2);
+    }
+
+    #[test]
+    fn what_the_hub_sets_counts_and_what_failed_does_not() {
+        let key = "k".repeat(1_000);
+        let state = state(&[&["_key", "_ts", "_v", "v"]]);
+        let of_hub = encode::string_bytes(&key) + 2 * encode::NUMBER_VALUE_BYTES;
+        let room = MAX_INDEX_VALUE_BYTES - of_hub;
+        assert_eq!(too_long(&state, &key, &json!({"v": taking(room)})), None);
+        let long = json!({"v": taking(room + 1)});
+        assert_eq!(too_long(&state, &key, &long).unwrap().1, MAX_INDEX_VALUE_BYTES + 1);
+        let failure = IndexFailure::TooLong { key: "k".into(), bytes: 1 };
+        assert_eq!(too_long(&state.with_progress(0, Progress::Failed(failure)), &key, &long), None);
+    }
+
+    #[test]
+    fn what_a_body_took_before_a_write_hides_nothing() {
+        let state = state(&[&["v"]]);
+        let before = format!("{{\"v\":[{}]}}", vec!["1e15"; 2_000].join(","));
+        let before = Body::from(Json::parse(before.into()).unwrap());
+        let set = WriteOp::Merge(Json::from_value(&json!({"v": taking(MAX_INDEX_VALUE_BYTES + 1)})));
+        let body = Body::change(Some(before), &set).unwrap().unwrap();
+        let checked = check_length(Measured { key: "k", has_revision: false, body: &body }, &*state.indexes);
+        assert_eq!(checked.unwrap_err().bytes, MAX_INDEX_VALUE_BYTES + 1);
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (0..10u8).prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[a\u{0}é\"\\\\]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 60, 12, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..12).prop_map(Value::from),
+                prop::collection::btree_map("[ab\u{0}]{0,2}", inner, 0..6)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// What is measured is what a row takes, and what is not looked at is short enough.
+        #[test]
+        fn what_is_measured_is_what_rows_hold(a in values(), b in values(), key in "[k\u{0}]{1,5}") {
+            let body = json!({"a": a, "b": {"a": b}});
+            let state = state(&[&["a"], &["b.a", "b", "_key", "x", "_v", "_ts"], &["a", "a.1", "b.a.b"]]);
+            let document = Document::new(key.clone(), 1, Some(7), 9, Json::from_value(&body));
+            let mut rows = Keys::default();
+            Indexer::new(1, &state.indexes).keys(&document, &mut rows);
+            let text = Body::from(document.body.clone());
+            let measured = Measured { key: &key, has_revision: true, body: &text };
+            let values = Values::of(&text);
+            for (row, state) in rows.iter().skip(1).zip(&*state.indexes) {
+                let held = row.len() - INDEX_PREFIX - size_of::<u64>() - key.len();
+                let bytes: usize = state.index.fields.iter().map(|path| measured.bytes(&values, path)).sum();
+                prop_assert_eq!(bytes, held);
+                prop_assert!(measured.may_be_too_long(&state.index) || held <= MAX_INDEX_VALUE_BYTES);
+                prop_assert!(held <= state.index.fields.len() * MOST_GROWTH * (text.bytes() + key.len() + 2));
+            }
+        }
+    }
+}
