@@ -181,6 +181,21 @@ pub struct Event {
 }
 
 impl Event {
+    /// The event with memory of its own: one small event must not keep the page that it was read with, or the request that
+    /// it came in.
+    pub fn detached(self) -> Self {
+        let own = |json: Json| Json::from_stored(bytes::Bytes::copy_from_slice(json.as_bytes()));
+        Self {
+            key: self.key.map(|key| key.to_string().into()),
+            sid: self.sid.map(own),
+            headers: self.headers.map(own),
+            payload: own(self.payload),
+            caused_by: self.caused_by.map(own),
+            tags: self.tags.map(own),
+            ..self
+        }
+    }
+
     /// Appends the event to `out` as users see it: one line of JSON, absent fields left out.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();

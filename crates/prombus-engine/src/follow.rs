@@ -144,15 +144,15 @@ impl Follower {
         self.query.filter.as_ref()
     }
 
-    /// The next events, all of one partition, if there are any. Nothing is lost if it is given up.
-    pub async fn next_events(&mut self) -> Result<Vec<Event>, QueryError> {
+    /// The next events, all of one partition: those that are wanted of what can be read at once, which may be none.
+    /// `None` where there is nothing more to read yet. Nothing is lost if it is given up.
+    pub async fn next_events(&mut self) -> Result<Option<Vec<Event>>, QueryError> {
         for partition in self.partitions() {
-            let events = self.some_of(partition).await?;
-            if !events.is_empty() {
-                return Ok(events);
+            if let Some(events) = self.some_of(partition).await? {
+                return Ok(Some(events));
             }
         }
-        Ok(Vec::new())
+        Ok(None)
     }
 
     /// Waits until there may be more events. It must be asked for them before.
@@ -161,8 +161,8 @@ impl Follower {
         self.see_topic().await
     }
 
-    /// Events of one partition that are wanted, up to its end or the first ones that are.
-    async fn some_of(&mut self, partition: Partition) -> Result<Vec<Event>, QueryError> {
+    /// The events that are wanted of a page of one partition; `None` at its end.
+    async fn some_of(&mut self, partition: Partition) -> Result<Option<Vec<Event>>, QueryError> {
         loop {
             let from = self.next[partition.0 as usize];
             let request = ReadRequest {
@@ -181,16 +181,12 @@ impl Follower {
                 page => page?,
             };
             if next.0 <= from {
-                return Ok(Vec::new());
+                return Ok(None);
             }
             // From here on nothing waits, so that what was read is handed out.
             let (wanted, looked_at) = self.wanted(events);
             self.next[partition.0 as usize] = looked_at.map_or(next.0, |offset| offset.0 + 1);
-            if !wanted.is_empty() {
-                return Ok(wanted);
-            }
-            // Others want to be served too, whatever a filter costs.
-            tokio::task::yield_now().await;
+            return Ok(Some(wanted));
         }
     }
 

@@ -130,10 +130,15 @@ impl DeliveryWriter {
     }
 }
 
+/// What deliveries take, about.
+pub(crate) fn size_of_all(deliveries: &[Delivery]) -> usize {
+    let payloads: usize = deliveries.iter().map(|delivery| delivery.event.payload.len()).sum();
+    payloads + DELIVERY_BYTES * (deliveries.len() + 1)
+}
+
 /// The field that has all deliveries.
 pub(crate) fn deliveries(deliveries: &[Delivery], max_attempts: u32, out: &mut Vec<u8>) {
-    let payloads: usize = deliveries.iter().map(|delivery| delivery.event.payload.len()).sum();
-    out.reserve(payloads + DELIVERY_BYTES * (deliveries.len() + 1));
+    out.reserve(size_of_all(deliveries));
     let writer = DeliveryWriter::new(max_attempts);
     out.extend_from_slice(b"\"deliveries\":[");
     for (index, delivery) in deliveries.iter().enumerate() {

@@ -10,14 +10,13 @@ use crate::gateway::{App, Shared};
 use crate::media;
 use crate::memory::{Memory, Received};
 use crate::params::Params;
-use crate::patient::FREE_BYTES;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::header;
 use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use prombus_wire::parse_object;
+use prombus_wire::{ErrorCode, parse_object};
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,8 +30,8 @@ const MAX_DISCARDED_BYTES: usize = 64 << 20;
 /// How long that may take.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
-/// While memory is short, a large body may stand still for so long.
-const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+/// While memory is short, a large body may stand still for so long, whether its client does not send or it is not read.
+const SHORT_BODY_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is looked whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -56,7 +55,7 @@ impl Intake {
         Self {
             body,
             memory: app.memory.clone(),
-            received: head.extensions.get().cloned().unwrap_or_default(),
+            received: head.extensions.get().cloned().unwrap_or_else(|| Received::new(&app.memory)),
             timeout: app.options.body_timeout,
             since: Instant::now(),
             came: 0,
@@ -81,7 +80,9 @@ impl Intake {
             let frame = tokio::select! {
                 biased;
                 frame = tokio::time::timeout_at(until, self.body.frame()) => frame,
-                () = starved(&self.memory), if self.received.bytes() > FREE_BYTES => {
+                () = starved(&self.memory), if self.received.is_much() => {
+                    // Whoever is told lets go of what has come, and reads on only to be heard.
+                    self.received.is_dealt_with();
                     return Err(self.memory.refusal());
                 }
             };
@@ -120,22 +121,36 @@ impl Intake {
         if announced > self.max_bytes as u64 {
             return Err(self.refuse().await);
         }
-        let Some(first) = self.next().await? else { return Ok(Bytes::new()) };
+        match self.gather(announced as usize).await {
+            Ok(Some(whole)) => Ok(whole),
+            Ok(None) => Err(self.refuse().await),
+            Err(error) => {
+                if error.code() == ErrorCode::Unavailable {
+                    self.discard().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// All that comes, or `None` where it is too much. Then nothing of it is held any more.
+    async fn gather(&mut self, announced: usize) -> Result<Option<Bytes>, ApiError> {
+        let Some(first) = self.next().await? else { return Ok(Some(Bytes::new())) };
         if first.len() > self.max_bytes {
-            return Err(self.refuse().await);
+            return Ok(None);
         }
         // Many bodies come in one piece, which is taken as it is.
-        let Some(mut data) = self.next().await? else { return Ok(first) };
-        let mut whole = BytesMut::with_capacity((announced as usize).min(MAX_RESERVED_BYTES));
+        let Some(mut data) = self.next().await? else { return Ok(Some(first)) };
+        let mut whole = BytesMut::with_capacity(announced.min(MAX_RESERVED_BYTES));
         whole.extend_from_slice(&first);
         loop {
             if whole.len() + data.len() > self.max_bytes {
-                return Err(self.refuse().await);
+                return Ok(None);
             }
             whole.extend_from_slice(&data);
             match self.next().await? {
                 Some(more) => data = more,
-                None => return Ok(whole.freeze()),
+                None => return Ok(Some(whole.freeze())),
             }
         }
     }
@@ -173,11 +188,11 @@ impl Intake {
 
 /// Waits until memory has been short for long enough.
 async fn starved(memory: &Memory) {
-    let mut patience = SHORT_PATIENCE;
+    let mut patience = SHORT_BODY_PATIENCE;
     while !patience.is_zero() {
         // Nobody says when memory becomes short: that it does is rare, and looking now and then costs less.
         tokio::time::sleep(LOOK_EVERY).await;
-        patience = if memory.is_short() { patience.saturating_sub(LOOK_EVERY) } else { SHORT_PATIENCE };
+        patience = if memory.is_short() { patience.saturating_sub(LOOK_EVERY) } else { SHORT_BODY_PATIENCE };
     }
 }
 
@@ -205,6 +220,7 @@ mod tests {
     use std::convert::Infallible;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
+    const MUCH: usize = 1 << 20;
 
     /// A body of so many parts of so many bytes, each a while after the one before.
     fn intake(parts: usize, bytes: usize, pause: Duration) -> Intake {
@@ -213,10 +229,11 @@ mod tests {
             tokio::time::sleep(pause).await;
             Ok::<_, Infallible>(Bytes::from(vec![b'x'; bytes]))
         });
+        let memory = Memory::new(8 << 20);
         Intake {
             body: Body::from_stream(parts),
-            memory: Memory::new(0),
-            received: Received::default(),
+            received: Received::new(&memory),
+            memory,
             timeout: TIMEOUT,
             since: Instant::now(),
             came: 0,
@@ -257,14 +274,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_large_body_that_stands_still_makes_room_while_memory_is_short() {
         let mut stalled = intake(1, 1, TIMEOUT * 2);
-        stalled.received.add(FREE_BYTES + 1);
-        let (begun, others) = (Instant::now(), stalled.memory.charge(1));
+        stalled.received.add(MUCH);
+        let (begun, others) = (Instant::now(), stalled.memory.charge(8 << 20));
         let error = stalled.next().await.unwrap_err();
         assert!(error.message().contains("limits.buffer_bytes"), "{error:?}");
-        assert_eq!(begun.elapsed(), SHORT_PATIENCE);
+        assert_eq!(begun.elapsed(), SHORT_BODY_PATIENCE);
         drop(others);
         // Where there is room it has all its time.
-        stalled.start_anew(FREE_BYTES + 1);
+        stalled.start_anew(MUCH);
         let begun = Instant::now();
         assert!(stalled.next().await.unwrap_err().message().contains("no byte"));
         assert_eq!(begun.elapsed(), TIMEOUT);

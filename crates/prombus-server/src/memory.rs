@@ -4,24 +4,28 @@
 //! about to make something large reserves room for it first, and what was made keeps its room until the last byte of it
 //! has left. Where there is no room, the request waits for a moment and is then refused; what is small needs none.
 //!
-//! Meanwhile memory is *short*: a client that lets its connection stand still is given up after a second or a few instead
-//! of a minute (see `patient.rs` and `body.rs`). So those who hold memory for nothing make room for the others.
+//! Where somebody has to wait for longer than a moment, memory is *short*: a client that lets its connection stand still,
+//! or nearly so, is given up after a second or a few instead of a minute (see `patient.rs` and `body.rs`). So those who
+//! hold memory for nothing make room for the others.
 
 use crate::error::ApiError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// How long a request waits for room. Clients that stand still are given up sooner than that.
 const WAIT: Duration = Duration::from_secs(5);
+/// Whoever waits for less than this is no sign that memory is short: much is reserved only to look.
+const GRACE: Duration = Duration::from_millis(500);
 /// What is no larger than this leaves with one write, most likely, and is not worth counting.
-const SMALL_BYTES: usize = 64 << 10;
+const SMALL_BYTES: usize = 32 << 10;
 /// So many at once make something of unknown size.
 const MAX_TURNS: usize = 32;
 
@@ -35,6 +39,8 @@ struct Shared {
     used: AtomicUsize,
     /// How many wait for room.
     waiting: AtomicUsize,
+    /// How many of them have waited for longer than a moment.
+    starving: AtomicUsize,
     freed: Notify,
     /// Turns of those who make something without knowing how large it will be.
     turns: Semaphore,
@@ -43,9 +49,9 @@ struct Shared {
 impl Memory {
     /// Room for so many bytes.
     pub fn new(limit: usize) -> Self {
-        let (used, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (used, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
-        Self(Arc::new(Shared { limit, used, waiting, freed, turns }))
+        Self(Arc::new(Shared { limit, used, waiting, starving, freed, turns }))
     }
 
     /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
@@ -54,22 +60,33 @@ impl Memory {
         if let Some(room) = self.try_reserve(bytes) {
             return Ok(room);
         }
-        let _waiting = Waiting::new(&self.0);
-        let until = Instant::now() + WAIT;
+        let _waiting = Waiting::new(&self.0.waiting);
+        let (grace, until) = (Instant::now() + GRACE, Instant::now() + WAIT);
+        let mut starving = None;
         loop {
             // Asked for before looking, so that nothing that is freed in between is missed.
             let freed = self.0.freed.notified();
             if let Some(room) = self.try_reserve(bytes) {
                 return Ok(room);
             }
-            if timeout_at(until, freed).await.is_err() {
-                return Err(self.refusal());
+            match starving {
+                None => {
+                    if timeout_at(grace, freed).await.is_err() {
+                        starving = Some(Waiting::new(&self.0.starving));
+                    }
+                }
+                Some(_) => {
+                    if timeout_at(until, freed).await.is_err() {
+                        return Err(self.refusal());
+                    }
+                }
             }
         }
     }
 
-    /// Makes something whose `size` shows only when it is there. Where it turns out to be large and there is no room, it is
-    /// let go and made again when there is, so that those who wait hold nothing, and nobody waits for what is small.
+    /// Makes something whose `size` shows only when it is there, to be answered at once. Where it turns out to be large
+    /// and there is no room, it is let go and made again when there is, so that those who wait hold nothing, and nobody
+    /// waits for what is small. Only for what is quickly made: others wait for their turn.
     pub async fn make<T, F>(&self, make: impl Fn() -> F, size: impl Fn(&T) -> usize) -> Result<T, ApiError>
     where
         F: Future<Output = Result<T, ApiError>>,
@@ -102,7 +119,7 @@ impl Memory {
             // What is larger than all the room there is has its turn when nothing else is there.
             (after <= self.0.limit || used == 0).then_some(after)
         };
-        self.0.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
         Some(Room { memory: self.clone(), bytes })
     }
 
@@ -115,25 +132,20 @@ impl Memory {
         }
     }
 
-    /// Waits until there is room, for what is limited in itself and cannot be weighed before it is there.
-    pub async fn relief(&self) -> Result<(), ApiError> {
-        self.reserve(0).await.map(drop)
-    }
-
     /// Counts what is there already, whether there is room or not.
     pub fn charge(&self, bytes: usize) -> Room {
-        self.0.used.fetch_add(bytes, Ordering::AcqRel);
+        self.0.used.fetch_add(bytes, Ordering::SeqCst);
         Room { memory: self.clone(), bytes }
     }
 
-    /// Whether somebody waits for room, or would have to.
+    /// Whether somebody waits for room in vain, or would have to.
     pub fn is_short(&self) -> bool {
-        self.0.waiting.load(Ordering::Acquire) > 0 || self.used() > self.0.limit
+        self.0.starving.load(Ordering::SeqCst) > 0 || self.used() > self.0.limit
     }
 
     /// How many bytes are held.
     pub fn used(&self) -> usize {
-        self.0.used.load(Ordering::Acquire)
+        self.0.used.load(Ordering::SeqCst)
     }
 
     /// Counts a body that is there as a whole, until it has left. One that is made as it is sent counts itself.
@@ -149,19 +161,19 @@ impl Memory {
     }
 }
 
-/// One who waits for room.
-struct Waiting<'a>(&'a Shared);
+/// One who waits for room, and is counted.
+struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        shared.waiting.fetch_add(1, Ordering::AcqRel);
-        Self(shared)
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -182,14 +194,21 @@ impl Room {
     pub fn resize(&mut self, bytes: usize) {
         let shared = &self.memory.0;
         if bytes > self.bytes {
-            shared.used.fetch_add(bytes - self.bytes, Ordering::AcqRel);
+            shared.used.fetch_add(bytes - self.bytes, Ordering::SeqCst);
         } else if bytes < self.bytes {
-            shared.used.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
-            if shared.waiting.load(Ordering::Acquire) > 0 {
+            shared.used.fetch_sub(self.bytes - bytes, Ordering::SeqCst);
+            if shared.waiting.load(Ordering::SeqCst) > 0 {
                 shared.freed.notify_waiters();
             }
         }
         self.bytes = bytes;
+    }
+
+    /// A part of it, as a room of its own.
+    pub fn split_off(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { memory: self.memory.clone(), bytes }
     }
 
     /// Bytes that were made in this room, and take it along.
@@ -218,19 +237,51 @@ fn held(bytes: Bytes, room: Room) -> Bytes {
     Bytes::from_owner(Held(bytes, room))
 }
 
-/// What a connection has received that nobody has dealt with yet: a body, a line or a frame in the making.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Received(Arc<AtomicUsize>);
+/// What a connection has received that nobody has dealt with yet: a body, a line or a frame in the making. Cheap to
+/// clone; clones are of the same connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Received(Arc<Connection>);
+
+#[derive(Debug)]
+struct Connection {
+    memory: Memory,
+    room: Mutex<Room>,
+    /// Whether frames come, and no requests that are refused by themselves.
+    frames: AtomicBool,
+}
 
 impl Received {
+    pub fn new(memory: &Memory) -> Self {
+        let room = Mutex::new(memory.charge(0));
+        Self(Arc::new(Connection { memory: memory.clone(), room, frames: AtomicBool::new(false) }))
+    }
+
+    /// From here on the connection brings frames.
+    pub fn is_of_frames(&self) {
+        self.0.frames.store(true, Ordering::Release);
+    }
+
+    pub fn brings_frames(&self) -> bool {
+        self.0.frames.load(Ordering::Acquire)
+    }
+
     /// So many bytes have come.
     pub fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::AcqRel);
+        let mut room = self.0.room.lock();
+        let now = room.bytes() + bytes;
+        room.resize(now);
+    }
+
+    /// So many bytes of what has come are done.
+    pub fn subtract(&self, bytes: usize) {
+        let mut room = self.0.room.lock();
+        let now = room.bytes().saturating_sub(bytes);
+        room.resize(now);
     }
 
     /// What has come is done, or counted elsewhere, but for so many bytes.
     pub fn is_dealt_with_but_for(&self, bytes: usize) {
-        self.0.store(bytes, Ordering::Release);
+        self.0.room.lock().resize(bytes);
     }
 
     /// What has come is done, or counted elsewhere.
@@ -238,8 +289,13 @@ impl Received {
         self.is_dealt_with_but_for(0);
     }
 
-    pub fn bytes(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+    /// Whether it is more than a little.
+    pub fn is_much(&self) -> bool {
+        self.0.room.lock().bytes() > SMALL_BYTES
+    }
+
+    pub fn memory_is_short(&self) -> bool {
+        self.0.memory.is_short()
     }
 }
 
@@ -256,10 +312,14 @@ mod tests {
         let (begun, second) = (Instant::now(), memory.clone());
         let second = tokio::spawn(async move { second.reserve(60).await });
         tokio::task::yield_now().await;
-        assert!(memory.is_short(), "somebody waits");
+        assert!(!memory.is_short(), "somebody waits, but not for long");
+        // The clock is held.
+        tokio::time::sleep(GRACE * 2).await;
+        assert!(memory.is_short());
         drop(first);
         let second = second.await.unwrap().unwrap();
-        assert_eq!((memory.used(), begun.elapsed()), (60, Duration::ZERO));
+        assert_eq!((memory.used(), begun.elapsed()), (60, GRACE * 2));
+        let begun = Instant::now();
         let refused = memory.reserve(41).await.unwrap_err();
         assert!(refused.message().contains("limits.buffer_bytes"), "{refused:?}");
         assert_eq!(begun.elapsed(), WAIT);
@@ -275,9 +335,9 @@ mod tests {
         drop(one);
         let large = memory.reserve(1_000).await.unwrap();
         assert!(memory.is_short());
-        assert!(memory.relief().now_or_never().is_none());
+        assert!(memory.reserve(0).now_or_never().is_none());
         drop(large);
-        memory.relief().await.unwrap();
+        memory.reserve(0).await.unwrap();
         assert_eq!(memory.used(), 0);
     }
 

@@ -4,7 +4,7 @@
 //! an answer holds is let go once its client is given up. For the same reason what comes in is counted here, and while
 //! memory is short, clients are waited for much less, and those that have much under way are not read from.
 
-use crate::memory::{Memory, Received, Room};
+use crate::memory::Received;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -15,27 +15,24 @@ use tokio::time::{Instant, Sleep};
 
 /// While memory is short, a client may take no byte for so long.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
-/// And one that has much under way may send none for so long. A request that waits for room is answered before that.
-const SHORT_READ_PATIENCE: Duration = Duration::from_secs(8);
+/// And has to take so many bytes a second, of the time that it is waited for.
+const SHORT_BYTES_PER_S: u64 = 64 << 10;
+/// And one that has much of a frame under way may send none for so long.
+const SHORT_READ_PATIENCE: Duration = Duration::from_secs(5);
 /// How often one who waits looks whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// What a client may have sent that nobody has dealt with yet before it counts.
-pub(crate) const FREE_BYTES: usize = 256 << 10;
 
-/// A stream whose writes wait only so long.
+/// A stream that is waited for only so long.
 pub struct Patient<S> {
     stream: S,
     patience: Duration,
     writing: Wait,
+    /// How long writes had to wait since one last went without, and how many bytes have left since then.
+    waited: Duration,
+    left: u64,
     reading: Wait,
-    buffers: Option<Buffers>,
-}
-
-/// What a connection holds of the memory that all share.
-struct Buffers {
-    memory: Memory,
-    received: Received,
-    room: Room,
+    /// What has come, where memory is shared with others.
+    received: Option<Received>,
 }
 
 /// How long something has waited.
@@ -47,8 +44,9 @@ struct Wait {
 }
 
 impl Wait {
-    fn is_over(&mut self) {
-        self.since = None;
+    /// It is over; says how long it was.
+    fn end(&mut self) -> Option<Duration> {
+        self.since.take().map(|since| since.elapsed())
     }
 
     /// Waits on, for as long as there is `patience`, from its first moment; `None` has no end. It is asked again every
@@ -73,24 +71,34 @@ impl Wait {
 impl<S> Patient<S> {
     /// Gives up a write of which no byte goes out for as long as `patience`.
     pub fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, writing: Wait::default(), reading: Wait::default(), buffers: None }
+        let (waited, left) = (Duration::ZERO, 0);
+        let (writing, reading) = Default::default();
+        Self { stream, patience, writing, waited, left, reading, received: None }
     }
 
     /// The same for a connection that shares memory with others: what comes is counted in `received`.
-    pub(crate) fn sharing(self, memory: Memory, received: Received) -> Self {
-        let room = memory.charge(0);
-        Self { buffers: Some(Buffers { memory, received, room }), ..self }
+    pub(crate) fn sharing(self, received: Received) -> Self {
+        Self { received: Some(received), ..self }
     }
 
     /// What comes of a write: one that waits counts from its first moment, and any byte that goes out ends the wait.
     fn judge(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.writing.is_over();
+        if let Poll::Ready(result) = &written {
+            match self.writing.end() {
+                None => (self.waited, self.left) = (Duration::ZERO, 0),
+                Some(waited) => {
+                    self.waited += waited;
+                    self.left += *result.as_ref().unwrap_or(&0) as u64;
+                }
+            }
             return written;
         }
-        let Self { patience, writing, buffers, .. } = self;
-        let is_short = || buffers.as_ref().is_some_and(|buffers| buffers.memory.is_short());
-        let patience = || Some(if is_short() { SHORT_PATIENCE.min(*patience) } else { *patience });
+        let Self { patience, writing, received, .. } = self;
+        // One that takes a byte now and then holds its answer just as long as one that takes none.
+        let earned = Duration::from_millis(self.left * 1_000 / SHORT_BYTES_PER_S);
+        let short = (SHORT_PATIENCE + earned).saturating_sub(self.waited).min(*patience);
+        let is_short = || received.as_ref().is_some_and(Received::memory_is_short);
+        let patience = || Some(if is_short() { short } else { *patience });
         writing.poll(cx, patience).map(|()| {
             tracing::debug!(
                 "a client has taken no byte for limits.send_timeout_ms, or for a second while memory is short, and is given up"
@@ -100,33 +108,27 @@ impl<S> Patient<S> {
     }
 }
 
-impl Buffers {
-    /// Counts what was received and not dealt with; says whether that is much while memory is short.
-    fn weigh(&mut self) -> bool {
-        self.room.resize(self.received.bytes().saturating_sub(FREE_BYTES));
-        self.room.bytes() > 0 && self.memory.is_short()
-    }
-}
-
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, reading, buffers, .. } = &mut *self;
-        let Some(buffers) = buffers else { return Pin::new(stream).poll_read(cx, buffer) };
+        let Self { stream, reading, received, .. } = &mut *self;
+        let Some(received) = received else { return Pin::new(stream).poll_read(cx, buffer) };
         let before = buffer.filled().len();
-        if !buffers.weigh() {
+        if !received.is_much() || !received.memory_is_short() {
             let read = Pin::new(stream).poll_read(cx, buffer);
-            if read.is_ready() || buffers.room.bytes() == 0 {
-                reading.is_over();
-                buffers.received.add(buffer.filled().len() - before);
+            if read.is_ready() || !received.is_much() {
+                reading.end();
+                received.add(buffer.filled().len() - before);
                 return read;
             }
         }
-        // Whether the client sends nothing or nothing is taken from it: it holds what others wait for.
-        let patience = || buffers.memory.is_short().then_some(SHORT_READ_PATIENCE);
+        // Whether the client sends nothing or nothing is taken from it: it holds what others wait for. A request is
+        // refused by itself, or has come as a whole and is under way.
+        let patience =
+            || (received.brings_frames() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
         reading.poll(cx, patience).map(|()| {
             tracing::debug!("memory is short, and a client that has much under way was given up");
             Err(io::Error::new(io::ErrorKind::TimedOut, "there is no memory for what the client sends"))
@@ -166,6 +168,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -199,26 +202,35 @@ mod tests {
         assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, PATIENCE.as_secs()));
     }
 
+    const MUCH: usize = 1 << 20;
+
+    /// A connection that has received much of a frame, and memory that has room for nothing else.
+    async fn with_much_received()
+    -> (Patient<tokio::io::DuplexStream>, tokio::io::DuplexStream, Memory, Received) {
+        let memory = Memory::new(MUCH);
+        let received = Received::new(&memory);
+        received.is_of_frames();
+        let (near, mut far) = duplex(2 * MUCH);
+        let mut near = Patient::new(near, PATIENCE).sharing(received.clone());
+        far.write_all(&vec![7; MUCH]).await.unwrap();
+        near.read_exact(&mut vec![0; MUCH]).await.unwrap();
+        (near, far, memory, received)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn while_memory_is_short_nobody_is_waited_for_who_holds_it() {
-        let (memory, received) = (Memory::new(10), Received::default());
-        let (near, mut far) = duplex(FREE_BYTES + 1);
-        let mut near = Patient::new(near, PATIENCE).sharing(memory.clone(), received.clone());
-        far.write_all(&vec![7; FREE_BYTES + 1]).await.unwrap();
-        near.read_exact(&mut vec![0; FREE_BYTES + 1]).await.unwrap();
-        // It holds something, and there is room for it: a client may think for as long as it likes.
+        let (mut near, _far, memory, received) = with_much_received().await;
+        // It holds much, and there is room for it: a client may think for as long as it likes.
         let wait = PATIENCE * 2;
         assert!(tokio::time::timeout(wait, near.read_u8()).await.is_err());
-        assert_eq!(memory.used(), 1);
-        let others = memory.charge(11);
-        let begun = Instant::now();
+        assert_eq!(memory.used(), MUCH);
+        let others = memory.charge(MUCH + 1);
         assert_eq!(near.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(begun.elapsed(), Duration::ZERO);
         // What was dealt with counts no more, and so a client that holds nothing is waited for.
         received.is_dealt_with();
         assert!(tokio::time::timeout(wait, near.read_u8()).await.is_err());
         assert_eq!(memory.used(), others.bytes());
-        near.write_all(&vec![7; FREE_BYTES + 1]).await.unwrap();
+        near.write_all(&vec![7; 2 * MUCH]).await.unwrap();
         let begun = Instant::now();
         assert_eq!(near.write_u8(7).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), SHORT_PATIENCE);
@@ -226,14 +238,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_was_not_read_from_goes_on_when_there_is_room() {
-        let (memory, received) = (Memory::new(10), Received::default());
-        let (near, mut far) = duplex(2 * FREE_BYTES);
-        let mut near = Patient::new(near, PATIENCE).sharing(memory.clone(), received.clone());
-        far.write_all(&vec![7; FREE_BYTES + 2]).await.unwrap();
-        near.read_exact(&mut vec![0; FREE_BYTES + 1]).await.unwrap();
-        let others = memory.charge(10);
+        let (mut near, mut far, memory, _) = with_much_received().await;
+        far.write_u8(7).await.unwrap();
+        let others = memory.charge(MUCH);
         assert!(tokio::time::timeout(SHORT_READ_PATIENCE / 2, near.read_u8()).await.is_err());
         drop(others);
         assert_eq!(near.read_u8().await.unwrap(), 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_memory_is_short_a_reader_has_to_be_fast_enough() {
+        for (bytes_per_s, is_fast_enough) in [(SHORT_BYTES_PER_S * 2, true), (SHORT_BYTES_PER_S / 2, false)] {
+            let memory = Memory::new(1);
+            let _others = memory.charge(2);
+            let (near, mut far) = duplex(8 << 10);
+            let mut near = Patient::new(near, PATIENCE).sharing(Received::new(&memory));
+            let reading = tokio::spawn(async move {
+                let pause = Duration::from_millis((8 << 10) * 1_000 / bytes_per_s);
+                let mut bytes = vec![0; 8 << 10];
+                loop {
+                    // How slowly it reads is what is tested; the clock is held.
+                    tokio::time::sleep(pause).await;
+                    if far.read_exact(&mut bytes).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            assert_eq!(near.write_all(&vec![7; MUCH]).await.is_ok(), is_fast_enough, "{bytes_per_s}");
+            drop(near);
+            reading.await.unwrap();
+        }
     }
 }

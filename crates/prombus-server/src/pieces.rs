@@ -27,7 +27,7 @@ pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Room for the last piece of a chunk.
 const SPARE_BYTES: usize = 128 << 10;
 /// What a chunk may come to: its last piece may be a large document or event.
-const MAX_CHUNK_BYTES: usize = CHUNK_BYTES + MAX_BODY_BYTES;
+pub(crate) const MAX_CHUNK_BYTES: usize = CHUNK_BYTES + MAX_BODY_BYTES;
 /// How long a chunk is filled before it is sent as it is.
 const FILL_TIME: Duration = Duration::from_millis(200);
 /// How many chunks may wait for the socket.
@@ -76,21 +76,32 @@ impl Pieces for Array {
 /// A part of an answer on its way to the socket.
 enum Chunk {
     Part(Bytes),
-    Last(Bytes),
+    Last(Vec<u8>, Room),
     Broken(ApiError),
 }
 
 /// The answer that `pieces` make for `caller`, for as long as its token is good.
 pub(crate) async fn answer(
+    pieces: impl Pieces,
+    content_type: &'static str,
+    (app, caller): (&Shared, Caller),
+) -> Result<Response, ApiError> {
+    let room = app.memory.reserve(MAX_CHUNK_BYTES).await?;
+    answer_in(room, pieces, content_type, (app, caller)).await
+}
+
+/// The same, for one who has reserved room for a chunk already.
+pub(crate) async fn answer_in(
+    room: Room,
     mut pieces: impl Pieces,
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
 ) -> Result<Response, ApiError> {
     let head = [(header::CONTENT_TYPE, content_type)];
-    let room = app.memory.reserve(MAX_CHUNK_BYTES).await?;
     Ok(match chunk(&mut pieces, room).await {
         Chunk::Broken(error) => return Err(error),
-        Chunk::Last(bytes) => (head, bytes).into_response(),
+        // One that is whole is counted with the others that are (see `watch.rs`).
+        Chunk::Last(bytes, _) => (head, bytes).into_response(),
         Chunk::Part(bytes) => (head, in_chunks(bytes, pieces, (app.memory.clone(), caller))).into_response(),
     })
 }
@@ -105,7 +116,7 @@ async fn chunk(pieces: &mut impl Pieces, room: Room) -> Chunk {
             Ok(false) => {
                 // Most answers are small, and should hold no more than they are.
                 out.shrink_to_fit();
-                return Chunk::Last(room.hold(out));
+                return Chunk::Last(out, room);
             }
             Err(error) => return Chunk::Broken(error),
         }
@@ -147,9 +158,9 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
         }
         Poll::Ready(Some(match ready!(receiver.poll_recv(cx)) {
             Some(Chunk::Part(bytes)) => Ok(bytes),
-            Some(Chunk::Last(bytes)) => {
+            Some(Chunk::Last(bytes, room)) => {
                 complete = true;
-                Ok(bytes)
+                Ok(room.hold(bytes))
             }
             Some(Chunk::Broken(error)) => {
                 tracing::warn!(error = error.message(), "an answer broke off");

@@ -64,8 +64,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                             router: router.clone(),
                             header_timeout: options.header_timeout,
                             send_timeout: options.send_timeout,
-                            memory: memory.clone(),
-                            received: Received::default(),
+                            received: Received::new(&memory),
                             rate: ConnectionRate::new(options.connection_events_per_s),
                             place: Place(Arc::new(place)),
                             stopped: stopped.clone(),
@@ -118,7 +117,6 @@ struct Conversation {
     router: Router,
     header_timeout: Duration,
     send_timeout: Duration,
-    memory: Memory,
     received: Received,
     rate: ConnectionRate,
     place: Place,
@@ -132,8 +130,7 @@ pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped"
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
-    let stream = Patient::new(stream, conversation.send_timeout)
-        .sharing(conversation.memory.clone(), conversation.received.clone());
+    let stream = Patient::new(stream, conversation.send_timeout).sharing(conversation.received.clone());
     let Some(tls) = tls else { return converse(stream, conversation).await };
     let mut stopped = conversation.stopped.clone();
     let accepted = tokio::select! {

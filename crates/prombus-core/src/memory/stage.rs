@@ -226,7 +226,8 @@ impl Stage {
             payload: new.payload,
             caused_by: new.caused_by,
             tags: new.tags,
-        };
+        }
+        .detached();
         self.ids.insert((topic.number, event.id), self.events.len());
         if let Some(key) = &event.key {
             self.keys.insert((topic.number, key.clone()), self.events.len());

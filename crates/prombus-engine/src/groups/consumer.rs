@@ -91,7 +91,7 @@ impl Received {
         let lease = self.delivery.lease;
         self.settle(match hopeless {
             true => Settle::Bury { lease, reason },
-            false => Settle::Nack { lease, reason: Some(reason), delay },
+            false => Settle::Nack { lease, reason: Some(reason.into()), delay },
         })
         .await
     }

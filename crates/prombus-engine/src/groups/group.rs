@@ -78,6 +78,7 @@ impl SettleCall {
 
     /// One nack.
     pub fn nack(lease: LeaseToken, reason: Option<String>, delay: Option<Duration>) -> Self {
+        let reason = reason.map(Arc::from);
         Self { settles: vec![Some(Settle::Nack { lease, reason, delay })] }
     }
 

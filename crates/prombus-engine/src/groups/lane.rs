@@ -9,7 +9,7 @@ use super::progress::Progress;
 use super::state::LaneMove;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use prombus_core::{Event, Json, Offset, Page};
+use prombus_core::{Event, Offset, Page};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -260,7 +260,7 @@ impl Lane {
             self.parked_bytes += bytes;
         }
         self.parked += 1;
-        let event = fits.then(|| Box::new(detached(event)));
+        let event = fits.then(|| Box::new(event.detached()));
         self.keys.entry(key).or_default().push_back(Parked { offset, event });
     }
 
@@ -416,18 +416,4 @@ impl Lane {
 
 fn parked_size(event: &Event) -> usize {
     EVENT_BYTES + event.payload.len()
-}
-
-/// The event with memory of its own: one small event must not keep the page that it was read with.
-fn detached(event: Event) -> Event {
-    let own = |json: Json| Json::from_stored(bytes::Bytes::copy_from_slice(json.as_bytes()));
-    Event {
-        key: event.key.map(|key| key.to_string().into()),
-        sid: event.sid.map(own),
-        headers: event.headers.map(own),
-        payload: own(event.payload),
-        caused_by: event.caused_by.map(own),
-        tags: event.tags.map(own),
-        ..event
-    }
 }

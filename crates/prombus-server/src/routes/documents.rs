@@ -9,7 +9,7 @@ use crate::media::JSON;
 use crate::memory::Room;
 use crate::params::Params;
 use crate::path::PathNames;
-use crate::pieces::{self, CHUNK_BYTES, Pieces};
+use crate::pieces::{self, CHUNK_BYTES, MAX_CHUNK_BYTES, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::http::header;
@@ -49,10 +49,12 @@ pub(crate) async fn list(
         return Err(collections::missing(name));
     }
     let (offset, limit) = (find.offset, find.limit);
-    let bytes = |found: &Found| found.documents.iter().map(|document| document.body.len()).sum();
-    let found = app.memory.make(async || Ok(hub.collections().find(find.clone()).await?), bytes).await?;
-    let page = Page::new((offset, limit), app.memory.charge(bytes(&found)), found);
-    let mut response = pieces::answer(page, JSON, (&app, caller)).await?;
+    // For the documents and for the first chunk that is written of them, together: whoever holds one must not wait for the other.
+    let mut room = app.memory.reserve(MAX_PAGE_BYTES + MAX_CHUNK_BYTES).await?;
+    let found = hub.collections().find(find).await?;
+    let chunk = room.split_off(MAX_CHUNK_BYTES);
+    let page = Page::new((offset, limit), room, found);
+    let mut response = pieces::answer_in(chunk, page, JSON, (&app, caller)).await?;
     response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
     Ok(response)
 }
@@ -67,8 +69,9 @@ struct Page {
 }
 
 impl Page {
-    fn new((offset, limit): (usize, usize), room: Room, found: Found) -> Self {
+    fn new((offset, limit): (usize, usize), mut room: Room, found: Found) -> Self {
         let count = found.documents.len();
+        room.resize(found.documents.iter().map(|document| document.body.len()).sum());
         let next = found.more.then(|| offset.saturating_add(count).to_string());
         Self {
             head: format!("{{\"offset\":{offset},\"limit\":{limit},\"count\":{count},\"items\":["),

@@ -17,8 +17,8 @@ use futures::StreamExt;
 use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, Mode, OptionsPatch, Ordering,
-    Pull, Settle, SettleCall,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, LeaseToken, Mode,
+    OptionsPatch, Ordering, Pull, Settle, SettleCall,
 };
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
@@ -66,12 +66,18 @@ pub(crate) async fn pull(
     pull.check()?;
     let call = group_call(request.into_options())?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
-    app.memory.relief().await?;
     let deliveries = tokio::select! {
         deliveries = group.pull(&pull) => deliveries?,
         () = caller.expired() => return Err(ApiError::unauthorized(TOKEN_EXPIRED)),
     };
-    Ok(delivered(&deliveries, group.options().max_attempts))
+    match app.memory.reserve(answers::size_of_all(&deliveries)).await {
+        Ok(_room) => Ok(delivered(&deliveries, group.options().max_attempts)),
+        Err(error) => {
+            let leases: Vec<LeaseToken> = deliveries.iter().map(|delivery| delivery.lease).collect();
+            group.give_back(&leases, false);
+            Err(error)
+        }
+    }
 }
 
 fn delivered(deliveries: &[Delivery], max_attempts: u32) -> Response {
@@ -93,7 +99,7 @@ pub(crate) async fn ack(
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     let acks = request.ack.iter().map(|lease| (lease, lease.parse().ok().map(Settle::Ack)));
     let nacks = request.nack.iter().map(|nack| {
-        let reason = nack.reason.as_deref().map(short_reason);
+        let reason = nack.reason.as_deref().map(short_reason).map(Arc::from);
         let settle = |lease| Settle::Nack { lease, reason, delay: ms(nack.delay_ms) };
         (&nack.lease, nack.lease.parse().ok().map(settle))
     });

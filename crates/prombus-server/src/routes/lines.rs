@@ -9,6 +9,8 @@ pub(crate) struct Line {
     /// Which line it is, from 1; blank ones count too.
     pub number: u64,
     pub text: Bytes,
+    /// What it holds, the white space around it included.
+    pub held: usize,
 }
 
 /// What has come and was not handed out yet.
@@ -65,8 +67,8 @@ impl Lines {
         if trimmed.len() > self.max_bytes {
             return Err(self.too_long());
         }
-        let text = text.slice_ref(trimmed);
-        Ok((!text.is_empty()).then_some(Line { number: self.number, text }))
+        let (held, text) = (text.len(), text.slice_ref(trimmed));
+        Ok((!text.is_empty()).then_some(Line { number: self.number, text, held }))
     }
 
     fn too_long(&self) -> ApiError {

@@ -82,12 +82,15 @@ async fn next_piece(follower: &mut Follower, memory: &Memory) -> Result<Bytes, Q
     loop {
         // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
         let room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
-        let events = follower.next_events().await?;
-        if !events.is_empty() {
-            return Ok(room.hold(written(&events, follower)));
+        match follower.next_events().await? {
+            Some(events) if !events.is_empty() => return Ok(room.hold(written(&events, follower))),
+            // Others want to be served too, whatever a filter costs.
+            Some(_) => tokio::task::yield_now().await,
+            None => {
+                drop(room);
+                follower.changed().await?;
+            }
         }
-        drop(room);
-        follower.changed().await?;
     }
 }
 

@@ -45,6 +45,8 @@ struct Import<'a> {
     events: Vec<Outgoing>,
     lines: Vec<u64>,
     bytes: usize,
+    /// What their lines hold, white space included.
+    held: usize,
     /// How many events are in.
     count: u64,
 }
@@ -52,7 +54,7 @@ struct Import<'a> {
 impl<'a> Import<'a> {
     fn new(way: Way<'a>) -> Result<Self, ApiError> {
         let max_commit_bytes = way.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
-        Ok(Self { way, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, count: 0 })
+        Ok(Self { way, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, held: 0, count: 0 })
     }
 
     async fn run(&mut self, intake: &mut Intake, caller: &Caller) -> Result<(), ApiError> {
@@ -74,7 +76,7 @@ impl<'a> Import<'a> {
                     Ok(Some(line)) => {
                         self.take(line).await?;
                         // Blank lines are no progress, and what the hub takes to commit is not the client's time.
-                        intake.start_anew(self.bytes);
+                        intake.start_anew(self.held);
                     }
                     Ok(None) => break,
                     Err(error) => return Err(self.stop_at(lines.number(), error).await),
@@ -99,9 +101,10 @@ impl<'a> Import<'a> {
             self.commit().await?;
         }
         self.bytes += bytes;
+        self.held += line.held;
         self.events.push(outgoing);
         self.lines.push(line.number);
-        if self.events.len() >= MAX_COMMIT_LINES {
+        if self.events.len() >= MAX_COMMIT_LINES || self.held >= MAX_COMMIT_BYTES {
             self.commit().await?;
         }
         Ok(())
@@ -119,7 +122,7 @@ impl<'a> Import<'a> {
     async fn commit(&mut self) -> Result<(), ApiError> {
         let events = std::mem::take(&mut self.events);
         let lines = std::mem::take(&mut self.lines);
-        self.bytes = 0;
+        (self.bytes, self.held) = (0, 0);
         let (mut good, mut refusal) = (events.len(), None);
         while good > 0 {
             match publish(self.way, events[..good].to_vec()).await {

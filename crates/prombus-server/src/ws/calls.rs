@@ -3,6 +3,7 @@
 use super::frames::Corr;
 use super::publishing::{Publish, Published, Publishing};
 use super::session::{Effect, Key, Session};
+use crate::answers;
 use crate::auth::Caller;
 use crate::commit::{Asked, By, Committed};
 use crate::error::ApiError;
@@ -294,9 +295,10 @@ impl Calls {
         let watched_key = key.clone();
         let memory = self.app.memory.clone();
         let work = async move {
-            memory.reserve_patiently(0).await;
             match present.pull(&pull).await {
                 Ok(deliveries) => {
+                    // An event that thousands wait for is not written for all of them at once.
+                    drop(memory.reserve_patiently(answers::size_of_all(&deliveries)).await);
                     let max_attempts = group.options().max_attempts;
                     Done::Delivered { key, deliveries, max_attempts }
                 }

@@ -83,7 +83,8 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.max_message_size(max).max_frame_size(max);
     let caller = caller.map(|Extension(caller)| caller);
     let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
-    let received = received.map(|Extension(received)| received).unwrap_or_default();
+    let received = received.map_or_else(|| Received::new(&app.memory), |Extension(received)| received);
+    received.is_of_frames();
     Ok(upgrade.on_upgrade(async move |socket| {
         connection(socket, app, Client { caller, rate, received }).await;
         drop(place);

@@ -375,13 +375,11 @@ impl Session {
         }
 
         let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
+        let reason: Option<Arc<str>> = frame.reason.as_deref().map(short_reason).map(Arc::from);
         let settle = |lease| match op {
             "ACK" => Settle::Ack(lease),
-            "NACK" => Settle::Nack {
-                lease,
-                reason: frame.reason.as_deref().map(short_reason),
-                delay: ms(frame.delay_ms),
-            },
+            // All of them share the reason, however many they are.
+            "NACK" => Settle::Nack { lease, reason: reason.clone(), delay: ms(frame.delay_ms) },
             _ => Settle::Extend { lease, by: ms(frame.extend_ms) },
         };
         let settles: Vec<Option<Settle>> = leases.iter().map(|lease| Some(settle(*lease))).collect();

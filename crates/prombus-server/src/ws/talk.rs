@@ -9,7 +9,6 @@ use super::calls::{self, Calls, Done};
 use super::session::{Effect, Session};
 use super::{End, MAX_AT_ONCE};
 use crate::memory::{Memory, Received, Room};
-use crate::patient::FREE_BYTES;
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use bytes::Bytes;
 use futures::stream::SplitSink;
@@ -22,6 +21,13 @@ use std::task::{Context, Poll};
 const MAX_UNANSWERED: usize = 4_096;
 /// And at most so many bytes of them, about.
 const MAX_UNANSWERED_BYTES: usize = 64 << 20;
+
+/// What a connection may have under way while memory is short.
+const FREE_BYTES: usize = 64 << 10;
+/// What was given to the socket is waited for once it is so much.
+const MAX_UNSENT_BYTES: usize = 1 << 20;
+/// What a control frame takes beside its payload, at most.
+const CONTROL_BYTES: usize = 14;
 
 type Sink = SplitSink<WebSocket, Message>;
 
@@ -42,12 +48,12 @@ impl Buffers {
 
     /// Counts what is there now: what waits, and what was given to the socket.
     fn weigh(&mut self, waiting: usize) {
-        self.room.resize((waiting + self.unsent).saturating_sub(FREE_BYTES));
+        self.room.resize(waiting + self.unsent);
     }
 
     /// Whether others wait for what is held here.
     fn are_too_large(&self) -> bool {
-        self.room.bytes() > 0 && self.memory.is_short()
+        self.room.bytes() > FREE_BYTES && self.memory.is_short()
     }
 }
 
@@ -83,12 +89,13 @@ impl<'a> Talk<'a> {
     pub fn report(&mut self, done: Option<Done>) {
         let before = self.effects.len();
         calls::report(done, self.session, &mut self.effects);
-        self.weigh_from(before);
+        self.weigh_from(before, 0);
     }
 
-    /// Counts what was added to the effects.
-    fn weigh_from(&mut self, before: usize) {
-        self.waiting += self.effects[before..].iter().map(Effect::bytes).sum::<usize>();
+    /// Counts what was added to the effects, at least as much as the frame takes that it comes from.
+    fn weigh_from(&mut self, before: usize, frame: usize) {
+        let bytes = self.effects[before..].iter().map(Effect::bytes).sum::<usize>();
+        self.waiting += bytes.max(frame);
         self.buffers.weigh(self.waiting + self.calls.unanswered_bytes());
     }
 
@@ -97,14 +104,18 @@ impl<'a> Talk<'a> {
         match message {
             Some(Ok(Message::Text(text))) => {
                 let before = self.effects.len();
+                let bytes = text.len();
                 self.session.frame(&Bytes::from(text), &mut self.effects);
                 self.buffers.received.is_dealt_with();
-                self.weigh_from(before);
+                self.weigh_from(before, bytes);
                 None
             }
             Some(Ok(Message::Binary(_))) => Some(End::BINARY),
-            // Pings are answered by the library.
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+            // Pings are answered by the library. They may come in the middle of a frame, which is still to be dealt with.
+            Some(Ok(Message::Ping(bytes) | Message::Pong(bytes))) => {
+                self.buffers.received.subtract(bytes.len() + CONTROL_BYTES);
+                None
+            }
             Some(Ok(Message::Close(_))) | None => Some(End::CLOSED),
             Some(Err(error)) => {
                 tracing::debug!(%error, "a WebSocket broke");
@@ -121,6 +132,9 @@ impl<'a> Talk<'a> {
     pub async fn go_on(&mut self, ask: bool, at_end: bool) -> Result<(), End> {
         for _ in 0..MAX_AT_ONCE {
             self.perform().await?;
+            if self.buffers.unsent > MAX_UNSENT_BYTES {
+                break;
+            }
             // Asking for what is done also gets what was just started under way, in its order.
             let Some(done) = self.calls.next().now_or_never().flatten() else { break };
             self.report(Some(done));
@@ -134,7 +148,7 @@ impl<'a> Talk<'a> {
         }
         self.until(|sink, cx| sink.poll_flush_unpin(cx)).await?;
         self.buffers.unsent = 0;
-        self.weigh_from(self.effects.len());
+        self.weigh_from(self.effects.len(), 0);
         Ok(())
     }
 
@@ -142,10 +156,8 @@ impl<'a> Talk<'a> {
     /// broken, everything else still happens.
     async fn perform(&mut self) -> Result<(), End> {
         let mut sent = Ok(());
-        let mut effects = std::mem::take(&mut self.effects);
+        let (mut effects, waiting) = (std::mem::take(&mut self.effects), self.waiting);
         for effect in effects.drain(..) {
-            // From here on it counts as unsent, or as unanswered.
-            self.waiting -= effect.bytes();
             match effect {
                 Effect::Send(frame) if sent.is_ok() => {
                     // Frames are made of JSON, which is UTF-8.
@@ -158,6 +170,8 @@ impl<'a> Talk<'a> {
             }
         }
         self.calls.submit();
+        // Now it counts as unsent, or as unanswered.
+        self.waiting -= waiting;
         // Its room is used again, behind what has come meanwhile.
         effects.append(&mut self.effects);
         self.effects = effects;

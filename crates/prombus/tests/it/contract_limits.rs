@@ -627,6 +627,51 @@ fn what_all_clients_together_hold_is_bounded() {
         \x81\xff\x00\x00\x00\x00\x00\xf0\x00\x00\x00\x00\x00\x00";
     let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, frame, UNFINISHED));
     holds_little_and_serves("unfinished frames", framing);
+    until("nothing is held", || buffered(&hub) < REQUEST);
+}
+
+#[test]
+fn white_space_around_events_is_not_kept_for_long() {
+    const LINES: usize = 20;
+    const LINE: usize = 15 << 20;
+    let hub = limited("");
+    let line = [" ".repeat(LINE), "{\"payload\":1}\n".to_owned()].concat();
+    let before = peak_memory(&hub);
+    clients(&hub, 2, |client| {
+        let head = format!(
+            "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n\
+             content-length: {}\r\n\r\n",
+            LINES * line.len()
+        );
+        client.write_all(head.as_bytes()).unwrap();
+        (0..LINES).for_each(|_| client.write_all(line.as_bytes()).unwrap());
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 201");
+    });
+    let grown = peak_memory(&hub) - before;
+    assert!(grown < LINES * LINE, "{grown} bytes");
+}
+
+/// What the request takes that asks for it.
+const REQUEST: f64 = 4096.0;
+
+/// What the hub says that connections hold.
+fn buffered(hub: &Guarded) -> f64 {
+    hub.api.metric("connection_buffer_bytes").unwrap()
+}
+
+#[test]
+fn what_was_dealt_with_is_not_counted_any_more() {
+    let hub = limited("");
+    fill(&hub, 3);
+    for target in
+        ["/v1/topics/t/events", "/v1/topics/t/keys/k1", "/v1/collections/c/list", "/v1/collections/c/snap/k1"]
+    {
+        hub.api.get(target).is(200);
+        assert_eq!(hub.api.call(&Call::new("HEAD", target)).status, 200, "{target}");
+    }
+    until("nothing is held", || buffered(&hub) < REQUEST);
 }
 
 #[test]

@@ -530,3 +530,19 @@ fn what_comes_while_a_client_does_not_read_reaches_it_as_soon_as_it_does() {
         assert_eq!((&frame["op"], &frame["topic"]), (&json!("EVENT"), &json!(topic)));
     }
 }
+
+#[test]
+fn what_a_client_has_sent_and_read_is_not_held_any_more() {
+    const PINGS: usize = 2_000;
+    let (hub, mut socket) = hub();
+    socket.ok(json!({"op": "PUBLISH", "topic": "t", "payload": "x".repeat(500_000)}));
+    socket.subscribe("t", "g", json!({"from": "earliest"}));
+    socket.event();
+    for _ in 0..PINGS {
+        socket.message(Message::Ping(vec![7; 125].into()));
+        assert!(matches!(socket.hear(common::PATIENCE), Some(Heard::Pong(_))));
+    }
+    // What asks for it is held, too.
+    eventually("nothing is held", || hub.api.metric("connection_buffer_bytes") < Some(4096.0));
+    hub.ends_well();
+}

@@ -66,7 +66,7 @@ pub enum Settle {
         /// Its lease.
         lease: LeaseToken,
         /// Why.
-        reason: Option<String>,
+        reason: Option<Arc<str>>,
         /// When to try again, where the group's own pause is not wanted.
         delay: Option<Duration>,
     },
@@ -358,7 +358,7 @@ impl State {
                 };
                 self.closed(&lease, now);
                 self.metrics.counters.nacked.add(1);
-                self.failed(lease, reason.unwrap_or_else(|| "nack".into()), delay, now);
+                self.failed(lease, reason.as_deref().unwrap_or("nack").to_owned(), delay, now);
                 true
             }
             Settle::Bury { lease: token, reason } => {
