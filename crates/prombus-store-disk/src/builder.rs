@@ -34,7 +34,8 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
     let mut stuck: Option<Arc<str>> = None;
     while !shared.closing.load(Ordering::Relaxed) {
         let view = shared.view();
-        let Some((state, index)) = next(&view, stuck.as_deref()) else {
+        let next = next(&view, stuck.as_deref()).filter(|_| !is_full(shared, &view));
+        let Some((state, index)) = next else {
             match wake.recv() {
                 Ok(()) => continue,
                 Err(_) => return,
@@ -53,6 +54,13 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
             return;
         }
     }
+}
+
+/// Whether changed rows take as much memory as they may before those in it are set apart for a table, after which the
+/// writer wakes the builder. What they may take beyond that while a table is written is for commits, which else had to
+/// wait until it is.
+fn is_full(shared: &Shared, view: &View) -> bool {
+    view.rows.active_bytes() > shared.options.rows_in_memory
 }
 
 /// The next index to go on with: behind the collection that is stuck, if there is one.

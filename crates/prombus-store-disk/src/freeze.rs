@@ -102,10 +102,17 @@ impl Writer {
         }
         self.stage.view.rows.freeze();
         self.show_between();
+        self.wake_builder();
         (self.has_rolled, self.is_checkpointing) = (false, true);
         let view = self.stage.view.clone();
         // Waits where the housekeeper is behind.
         let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
+    }
+
+    /// Has the builder of indexes look at what is shown now.
+    pub(crate) fn wake_builder(&self) {
+        // Where it was woken already, it sees this too.
+        let _ = self.builder.try_send(());
     }
 
     /// Shows the same state in another form, or at a later time.

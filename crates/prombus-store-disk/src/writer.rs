@@ -101,7 +101,7 @@ pub struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Receiver<Message>,
     pub(crate) chores: Chores,
-    builder: SyncSender<()>,
+    pub(crate) builder: SyncSender<()>,
     pub(crate) stage: Stage,
     part: Arc<Part>,
     pub(crate) epoch: u64,
@@ -396,8 +396,7 @@ impl Writer {
                 self.shared.show(self.stage.view.clone());
                 self.begin();
                 if std::mem::take(&mut self.stage.has_begun_index) {
-                    // Where it was woken already, it sees this too.
-                    let _ = self.builder.try_send(());
+                    self.wake_builder();
                 }
                 Ok(())
             }

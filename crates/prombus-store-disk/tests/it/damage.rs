@@ -1,6 +1,7 @@
 //! Flipped bits, failed flushes and full disks.
 
 use crate::support::*;
+use prombus_core::collection::Progress;
 use prombus_core::*;
 use prombus_store_disk::disk::{Disk, DiskFile, Lock};
 use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
@@ -9,7 +10,11 @@ use prombus_testkit::sim_disk::Crash;
 use std::any::Any;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// Long enough for what must happen, on any machine.
+const LONG: Duration = Duration::from_secs(25);
 
 async fn filled(commits: u64) -> SimDisk {
     let disk = SimDisk::new();
@@ -348,12 +353,14 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
     assert_eq!(items(&store).await, items_after(&done));
 }
 
-/// A disk on which whoever writes a table panics.
-struct NoTables(SimDisk);
+/// A disk on which something happens to whoever begins a table.
+struct AtTables(SimDisk, Box<dyn Fn() + Send + Sync>);
 
-impl Disk for NoTables {
+impl Disk for AtTables {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        assert!(!path.to_string_lossy().contains(".table"), "no tables here");
+        if path.to_string_lossy().contains(".table") {
+            (self.1)();
+        }
         self.0.create(path)
     }
 
@@ -399,7 +406,8 @@ impl Disk for NoTables {
 async fn a_housekeeper_that_panics_keeps_nobody_waiting() {
     let disk = SimDisk::new();
     let options = DiskOptions { part_bytes: 1 << 20, ..options() };
-    let store = DiskStore::open_on(Arc::new(NoTables(disk.clone())), options).unwrap();
+    let no_tables = AtTables(disk.clone(), Box::new(|| panic!("no tables here")));
+    let store = DiskStore::open_on(Arc::new(no_tables), options).unwrap();
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
     let mut done = Vec::new();
     let error = loop {
@@ -417,6 +425,50 @@ async fn a_housekeeper_that_panics_keeps_nobody_waiting() {
     drop(store);
     let store = open(&disk).unwrap();
     assert_eq!(items(&store).await, items_after(&done));
+}
+
+/// An index that is made fills memory only as far as commits need not wait until its rows are in a table.
+#[tokio::test]
+async fn no_commit_waits_for_the_rows_of_an_index() {
+    const DOCUMENTS: usize = 300;
+    let disk = SimDisk::new();
+    let (open, closed) = mpsc::channel::<()>();
+    let closed = Mutex::new(closed);
+    let wait = move || assert!(closed.lock().unwrap().recv().is_err(), "open is only ever dropped");
+    let at_tables = AtTables(disk.clone(), Box::new(wait));
+    let options = DiskOptions { part_bytes: 8 << 20, rows_in_memory: 20_000, ..options() };
+    let store = DiskStore::open_on(Arc::new(at_tables), options).unwrap();
+    // Goes before the store where something fails, which else would wait for its housekeeper.
+    let open = open;
+    let document = |n: usize| {
+        let body = Json::parse(format!("{{\"v\":\"{n:0300}\"}}").into()).unwrap();
+        DocumentWrite::new("items", format!("{n:04}"), WriteOp::Set(body))
+    };
+    write(&store, (0..DOCUMENTS).map(document).collect()).await.unwrap();
+    let index = collection::Index { fields: vec![FieldPath::parse("v").unwrap()], unique: false };
+    let config = CollectionConfig { indexes: vec![index], ..CollectionConfig::default() };
+    let change = ConfigChange::PutCollection { name: "items".into(), expect_revision: 1, config };
+    store.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await.unwrap();
+    let progress = async || store.collection("items").await.unwrap().unwrap().indexes[0].progress.clone();
+    // No table can be written, so the index comes to a stop.
+    let (mut topics, mut last, mut still) = (0, None, 0);
+    while still < 100 {
+        let commit = store.commit(Arc::new(create(&format!("t{topics}"), Durability::Sync)));
+        tokio::time::timeout(LONG, commit).await.expect("no commit waits for an index").unwrap();
+        topics += 1;
+        let now = progress().await;
+        assert_ne!(now, Progress::Ready, "its rows take more than they may");
+        still = if last.as_ref() == Some(&now) { still + 1 } else { 0 };
+        last = Some(now);
+    }
+    drop(open);
+    let mut sequence = store.changed(Sequence(0)).await;
+    while progress().await != Progress::Ready {
+        sequence = store.changed(sequence).await;
+    }
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
 }
 
 /// A table that is damaged is told, when the folder is opened or when the row is read; a wrong document is never given.
