@@ -3,6 +3,7 @@
 //! Each rule is a pure function from text to findings; this file finds the texts and prints the findings.
 
 mod binaries;
+mod features;
 mod graph;
 mod links;
 mod manifest;
@@ -39,6 +40,9 @@ pub fn run() -> Result<(), String> {
     let files = list_files(&root)?;
     let mut findings =
         graph::check(&repo::output(repo::cargo(&["metadata", "--format-version", "1", "--no-deps"]))?)?;
+    let tree = |package| repo::output(repo::cargo(&[features::TREE, &[package]].concat()));
+    let [chores, hub] = features::PACKAGES.map(tree);
+    findings.extend(features::check([&chores?, &hub?]));
     for file in &files {
         // Only text has rules.
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };

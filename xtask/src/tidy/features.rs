@@ -1,0 +1,54 @@
+//! The chores and the hub are built on the same crates with the same features.
+//!
+//! Cargo chooses features by what it is asked to build. Where they differ by one for a crate at the bottom, all that is
+//! above it is compiled once for `cargo xtask` and once more for the hub.
+
+use super::Finding;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The packages that are built for release each on its own.
+pub const PACKAGES: [&str; 2] = ["xtask", "prombus"];
+/// How `cargo tree` is asked for each of them.
+pub const TREE: &[&str] =
+    &["tree", "--edges", "normal,build", "--prefix", "none", "--format", "{p}|{f}", "--package"];
+
+/// Crates, and the sets of features that each is compiled with: those for build scripts may be others.
+type Crates<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+fn crates(tree: &str) -> Crates<'_> {
+    let mut crates = Crates::new();
+    for (name, features) in tree.lines().filter_map(|line| line.split_once('|')) {
+        // A star is for what was shown above.
+        crates.entry(name).or_default().insert(features.trim_end_matches(" (*)"));
+    }
+    crates
+}
+
+/// Compares what `cargo tree` says of the two packages.
+pub fn check(trees: [&str; 2]) -> Vec<Finding> {
+    let [chores, hub] = trees.map(crates);
+    let differing = chores.iter().filter_map(|(name, mine)| Some((name, mine, hub.get(name)?)));
+    let say = |(name, mine, other): (&&str, &BTreeSet<&str>, &BTreeSet<&str>)| {
+        let [mine, other] =
+            [mine, other].map(|sets| sets.iter().map(|set| format!("[{set}]")).collect::<String>());
+        let why = format!(
+            "{name} is compiled with {mine} for xtask and with {other} for prombus, and so all above it twice; \
+             let both have the same features"
+        );
+        Finding::new("xtask/Cargo.toml", 1, why)
+    };
+    differing.filter(|(_, mine, other)| mine != other).map(say).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_has_the_same_features() {
+        let chores = "a v1|x,y\nb v1|\nb v1| (*)\nonly v1|x\n";
+        assert_eq!(check([chores, "a v1|x,y\nb v1|\nother v1|\n"]), []);
+        let found = check([chores, "a v1|x\nb v1|\n"]);
+        assert!(found.len() == 1 && found[0].why.contains("a v1 is compiled with [x,y]"), "{found:?}");
+    }
+}
