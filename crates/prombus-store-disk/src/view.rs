@@ -209,6 +209,7 @@ impl View {
     ) -> Result<(), CommitError> {
         let mut state = (*self.collection(name, &Owner::COMMITS)).clone();
         let old = collection::look_up(&self.rows, &state, key).map_err(unavailable)?;
+        let old = old.measured(&state, new);
         if let Some(change) = collection::replace(&mut state, old, new) {
             self.rows.change(change);
         }

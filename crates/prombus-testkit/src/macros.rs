@@ -216,6 +216,7 @@ macro_rules! state_conformance {
             an_index_over_values_that_are_too_long_fails
             values_too_long_for_an_index_are_refused_while_it_is_made
             a_search_for_a_value_too_long_for_an_index_is_answered
+            what_a_commit_makes_of_indexes_is_bounded
             a_collection_belongs_to_its_first_writer
             a_collection_changes_only_from_its_revision
             a_dropped_collection_is_gone

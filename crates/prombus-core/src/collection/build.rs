@@ -14,6 +14,7 @@ use crate::document::Document;
 use crate::error::ReadError;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
+use std::slice;
 
 /// How much one step goes over: at least one document, and no more after one of these is reached.
 #[derive(Debug, Clone, Copy)]
@@ -162,9 +163,9 @@ impl<'a> Adding<'a> {
         document: &Document,
     ) -> Result<Option<IndexFailure>, ReadError> {
         let body = Body::from(document.body.clone());
-        let has_revision = document.revision.is_some();
-        let measured = Measured { key: &document.key, has_revision, body: &body };
-        if let Err(TooLong { bytes, .. }) = check_length(measured, [self.index]) {
+        if let Err(TooLong { bytes, .. }) =
+            check_length(Measured::of(document, &body), slice::from_ref(self.index))
+        {
             return Ok(Some(IndexFailure::TooLong { key: document.key.clone(), bytes }));
         }
         let other = self.clash(rows, state, document)?;

@@ -9,6 +9,15 @@ use std::sync::Arc;
 /// A row to put, or to remove where there is no value.
 pub type RowChange = (Bytes, Option<Bytes>);
 
+/// What the rows take that a document has in indexes, before and after a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RowBytes {
+    /// Those that it had.
+    pub old: usize,
+    /// Those that it has now.
+    pub new: usize,
+}
+
 /// The row of a document before and after a change. Those of indexes follow from it, when somebody needs them.
 #[derive(Debug, Clone)]
 pub struct DocumentChange {
@@ -20,13 +29,16 @@ pub struct DocumentChange {
     pub new: Option<Bytes>,
     /// The indexes of the collection.
     pub indexes: Arc<[IndexState]>,
+    /// What the rows of indexes take that follow from it.
+    pub row_bytes: RowBytes,
 }
 
 impl DocumentChange {
     /// This change and one that came after it, as one.
     #[must_use]
     pub fn and_then(&self, later: &Self) -> Self {
-        Self { old: self.old.clone(), ..later.clone() }
+        let row_bytes = RowBytes { old: self.row_bytes.old, new: later.row_bytes.new };
+        Self { old: self.old.clone(), row_bytes, ..later.clone() }
     }
 
     /// What it does to all rows.

@@ -5,7 +5,7 @@
 
 use super::rows::{RowRange, Rows, key_of_index_row, unique_rows};
 use super::write::{Slot, Written, change_event, look_up, not_unique, too_long, unavailable};
-use super::{CollectionState, IndexState, Measured, check_length};
+use super::{CollectionState, IndexState, MAX_INDEX_VALUE_BYTES, Measured, check_length, row_bytes};
 use crate::body::Body;
 use crate::commit::ResultBytes;
 use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
@@ -63,6 +63,8 @@ struct Draft {
     now: Option<Now>,
     /// The most that was counted of it.
     counted: usize,
+    /// The most that was counted of its rows in indexes.
+    counted_rows: usize,
     /// The rows of unique indexes that it takes.
     takes: Vec<Bytes>,
 }
@@ -84,7 +86,7 @@ impl Draft {
             ts: old.ts,
             body: old.body.clone().into(),
         });
-        Self { slot, write: None, now, counted: 0, takes: Vec::new() }
+        Self { slot, write: None, now, counted: 0, counted_rows: 0, takes: Vec::new() }
     }
 
     fn version(&self) -> u64 {
@@ -149,12 +151,38 @@ impl Draft {
         Ok(version)
     }
 
-    /// Refuses values that are too long for an index.
-    fn check_length(&self, state: &CollectionState, written: Written<'_>) -> Result<(), CommitError> {
-        let Some(now) = &self.now else { return Ok(()) };
-        let key = &written.commit.documents[written.index].key;
-        let measured = Measured { key, has_revision: now.revision.is_some(), body: &now.body };
-        check_length(measured, &*state.indexes).map_err(|long| too_long(state, written, long))
+    /// Measures its rows in indexes as they were, which are to be removed. Those of early builds may be longer than
+    /// what a commit may make: then it must still be possible to be rid of them.
+    fn count_old_rows(
+        &mut self,
+        state: &CollectionState,
+        bytes: &mut ResultBytes,
+    ) -> Result<(), CommitError> {
+        let Some(old) = &self.slot.document else { return Ok(()) };
+        self.slot.row_bytes.old = row_bytes(old, &state.indexes);
+        let most = state.indexes.len() * (MAX_INDEX_VALUE_BYTES + old.key.len());
+        bytes.count_more(self.slot.row_bytes.old.min(most))
+    }
+
+    /// Measures its rows in indexes as they are now, and refuses values that are too long for one.
+    fn count_new_rows(
+        &mut self,
+        state: &CollectionState,
+        written: Written<'_>,
+        bytes: &mut ResultBytes,
+    ) -> Result<(), CommitError> {
+        let rows = match &self.now {
+            None => 0,
+            Some(now) => {
+                let key = &written.commit.documents[written.index].key;
+                let measured = Measured { key, has_revision: now.revision.is_some(), body: &now.body };
+                check_length(measured, &state.indexes).map_err(|long| too_long(state, written, long))?
+            }
+        };
+        let more = rows.saturating_sub(self.counted_rows);
+        self.counted_rows = self.counted_rows.max(rows);
+        self.slot.row_bytes.new = rows;
+        bytes.count_more(more)
     }
 
     fn size(&self) -> usize {
@@ -189,6 +217,7 @@ impl Drafts {
                 let mut draft = Draft::of(look_up(rows, state, &write.key).map_err(unavailable)?);
                 // What was read is kept until the commit is done, also where a write leaves it as it is.
                 draft.count(0, bytes)?;
+                draft.count_old_rows(state, bytes)?;
                 draft
             }
         };
@@ -198,7 +227,7 @@ impl Drafts {
         let is_written = draft.write == Some(written.index);
         if is_written {
             // Each time and not once for all writes, so that the one is named that is to blame.
-            draft.check_length(state, written)?;
+            draft.count_new_rows(state, written, bytes)?;
         }
         if state.indexes.iter().any(IndexState::is_enforced) && is_written {
             // It is written out each time, to be compared.

@@ -18,12 +18,12 @@ mod rows;
 mod write;
 
 pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
-pub use change::{DocumentChange, IndexChanges, RowChange};
+pub use change::{DocumentChange, IndexChanges, RowBytes, RowChange};
 pub use drafts::{Base, Drafted, Drafts};
 pub use failure::IndexFailure;
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
-pub use length::{MAX_INDEX_VALUE_BYTES, Measured, TooLong, check_length};
+pub use length::{MAX_INDEX_VALUE_BYTES, Measured, TooLong, check_length, row_bytes};
 pub use rows::{
     DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,
     prefixed,

@@ -1,7 +1,7 @@
 //! A document's place in the rows, and what a change of it does there and to a changefeed.
 
 use super::rows::{self, Rows};
-use super::{CollectionState, DocumentChange, Index, IndexState, TooLong};
+use super::{CollectionState, DocumentChange, Index, IndexState, RowBytes, TooLong, row_bytes};
 use crate::commit::{Commit, Receipt, ResultBytes};
 use crate::document::{Document, DocumentWrite};
 use crate::error::{CommitError, ReadError};
@@ -32,6 +32,18 @@ pub struct Slot {
     row: Option<Bytes>,
     /// The document.
     pub document: Option<Document>,
+    /// What the rows take that it has in indexes, and that what replaces it has; once somebody has measured them.
+    pub row_bytes: RowBytes,
+}
+
+impl Slot {
+    /// With the rows of indexes measured that follow when `new` is in it.
+    #[must_use]
+    pub fn measured(self, state: &CollectionState, new: Option<&Document>) -> Self {
+        let bytes = |document: Option<&Document>| document.map_or(0, |it| row_bytes(it, &state.indexes));
+        let row_bytes = RowBytes { old: bytes(self.document.as_ref()), new: bytes(new) };
+        Self { row_bytes, ..self }
+    }
 }
 
 /// Looks a document up.
@@ -46,7 +58,7 @@ pub fn look_up(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Sl
             Some(document.ok_or_else(damaged)?)
         }
     };
-    Ok(Slot { key: row_key, row, document })
+    Ok(Slot { key: row_key, row, document, row_bytes: RowBytes::default() })
 }
 
 /// The document with this key.
@@ -75,13 +87,13 @@ pub(super) fn holder_of_values(
 
 /// What is to change when what is in a slot becomes `new`; counts and size of the collection are brought up to date.
 pub fn replace(state: &mut CollectionState, old: Slot, new: Option<&Document>) -> Option<DocumentChange> {
-    let Slot { key, row, document } = old;
+    let Slot { key, row, document, row_bytes } = old;
     let size = |document: Option<&Document>| document.map_or(0, |d| (d.key.len() + d.body.len()) as u64);
     state.bytes = (state.bytes + size(new)).saturating_sub(size(document.as_ref()));
     state.documents =
         (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(document.is_some()));
-    let change =
-        DocumentChange { key, old: row, new: new.map(rows::row_of_document), indexes: state.indexes.clone() };
+    let (new, indexes) = (new.map(rows::row_of_document), state.indexes.clone());
+    let change = DocumentChange { key, old: row, new, indexes, row_bytes };
     (change.old.is_some() || change.new.is_some()).then_some(change)
 }
 

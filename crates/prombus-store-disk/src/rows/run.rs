@@ -9,7 +9,7 @@ use super::index::{Gathered, IndexRows};
 use bytes::Bytes;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use prombus_core::collection::{DocumentChange, IndexChanges, RowChange};
+use prombus_core::collection::{DocumentChange, IndexChanges, RowBytes, RowChange};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -22,6 +22,8 @@ const FEW_PARTS: usize = 8;
 const MOST_PARTS: usize = 64;
 /// Rows of indexes that are needed only once are made for so many documents at a time, because it takes memory.
 const PIECE: usize = 16 << 10;
+/// And for so many bytes of them, where they are large.
+const PIECE_BYTES: usize = 8 << 20;
 
 /// The hash that documents are found by. Nobody outside can tell which keys have the same.
 pub fn hash(key: &[u8]) -> u64 {
@@ -58,10 +60,12 @@ impl Changed {
         Self { hash: self.hash, change: self.change.and_then(later), old_bytes: self.old_bytes }
     }
 
-    /// What it takes in memory, roughly.
+    /// What it takes in memory, roughly, or what its rows of indexes will: they are not there yet, and a list or a
+    /// table needs all of them at once.
     pub fn bytes(&self) -> usize {
         let new_bytes = self.change.new.as_ref().map_or(0, Bytes::len);
-        CHANGE_COST + self.change.key.len() + new_bytes + self.old_bytes
+        let RowBytes { old, new } = self.change.row_bytes;
+        (CHANGE_COST + self.change.key.len() + new_bytes + self.old_bytes).max(old + new)
     }
 }
 
@@ -241,7 +245,15 @@ impl Run {
         if self.has_rows_of_indexes() {
             return self.indexes();
         }
-        self.documents.chunks(PIECE).map(make_index).collect()
+        let mut bytes = 0;
+        let goes_on = |_: &Arc<Changed>, next: &Arc<Changed>| {
+            bytes += next.bytes();
+            let fits = bytes <= PIECE_BYTES;
+            bytes = if fits { bytes } else { 0 };
+            fits
+        };
+        let pieces = self.documents.chunk_by(goes_on).flat_map(|piece| piece.chunks(PIECE));
+        pieces.map(make_index).collect()
     }
 
     /// Makes the rows of indexes before somebody asks for them.

@@ -183,6 +183,12 @@ impl Table {
         self.header.rows
     }
 
+    /// How many blocks it has.
+    #[cfg(test)]
+    pub fn blocks(&self) -> usize {
+        self.index.places.len()
+    }
+
     /// How many of its keys are in the filter.
     pub fn filtered(&self) -> u64 {
         self.header.filtered

@@ -111,6 +111,7 @@ impl World<'_> {
         let version = slot.document.as_ref().map_or(1, |old| old.version + 1);
         let new =
             body.map(|body| Document::new(key.into(), version, None, version % 3, Json::from_value(&body)));
+        let slot = slot.measured(state, new.as_ref());
         let Some(change) = collection::replace(state, slot, new.as_ref()) else { return };
         self.put(change.rows());
         self.rows.change(change);
@@ -363,6 +364,56 @@ fn what_is_in_memory_is_counted() {
     (4..10).for_each(|n| world.set(0, &key(n), None));
     assert!(is_about(world.rows.active_bytes(), 6), "what was there was read for this");
     world.compare_all();
+}
+
+/// Rows of indexes that take much more than their documents count before they are made, also those to be removed.
+#[test]
+fn rows_of_indexes_are_counted_before_they_are_made() {
+    const DOCUMENTS: usize = 20;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("state")).unwrap();
+    let states = vec![CollectionState::new("c".into(), 0, indexes(1))];
+    let (rows, model, views) = (Rows::default(), Model::new(), Vec::new());
+    let mut world = World { dir: dir.path(), next: 0, states, rows, model, views };
+    // Eleven bytes in each of the two indexes for each digit.
+    let of_indexes = 2 * 11 * 300 * DOCUMENTS;
+    let is_about = |bytes: usize| (of_indexes..of_indexes + of_indexes / 4).contains(&bytes);
+    (0..DOCUMENTS).for_each(|n| world.set(0, &format!("k{n}"), Some(json!({"a": vec![1; 300]}))));
+    assert!(is_about(world.rows.active_bytes()), "{}", world.rows.active_bytes());
+    (0..DOCUMENTS).for_each(|n| world.set(0, &format!("k{n}"), Some(json!({"a": 1}))));
+    // Of a document that is in two runs, the later one removes what the earlier one has put.
+    assert!(world.rows.active_bytes() < of_indexes / 2, "{}", world.rows.active_bytes());
+    (0..DOCUMENTS).for_each(|n| world.set(0, &format!("k{n}"), Some(json!({"a": vec![1; 300]}))));
+    world.rows.freeze();
+    world.write_table(&|_| true);
+    assert_eq!(world.rows.active_bytes(), 0);
+    (0..DOCUMENTS).for_each(|n| world.set(0, &format!("k{n}"), None));
+    assert!(is_about(world.rows.active_bytes()), "{}", world.rows.active_bytes());
+    world.compare_all();
+}
+
+/// The first key of each block is in memory, so blocks of long keys are larger.
+#[test]
+fn few_of_the_keys_of_a_table_are_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("state")).unwrap();
+    for (number, len, most) in [(1, 4_000, 1_000 / 15), (2, 60, 1_000 / 70), (3, 100_000, 1_000)] {
+        let key = |n: u32| Bytes::from([&[2][..], &n.to_be_bytes(), &vec![0; len]].concat());
+        let target = Target { disk: &DISK, dir: dir.path(), number };
+        let table = write(target, 0, (0..1_000).map(|n| Ok((key(n), Some(Bytes::new()))))).unwrap().unwrap();
+        assert!(table.blocks() <= most, "{} blocks of keys of {len} bytes", table.blocks());
+        assert_eq!(table.verify().unwrap(), Ok(()));
+        for n in [0, 1, 499, 999] {
+            assert_eq!(table.get(&key(n)).unwrap(), Some(Some(Bytes::new())));
+            let two = table.range(key(n)..key(n + 2), n % 2 == 1).map(|row| row.unwrap().0);
+            let mut expected = vec![key(n), key(n + 1)];
+            expected.truncate(1_000 - n as usize);
+            if n % 2 == 1 {
+                expected.reverse();
+            }
+            assert_eq!(two.collect::<Vec<_>>(), expected);
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,10 @@ use std::sync::Arc;
 
 /// A block is closed once it has grown to this.
 const BLOCK_BYTES: usize = 6 << 10;
+/// Or to so many times its first key, because that is in memory as long as the table is open.
+const LEAST_KEYS: usize = 16;
+/// But no later than at this, because a block is read in one piece.
+const MAX_BLOCK_BYTES: usize = 128 << 10;
 
 /// Where a table goes.
 #[derive(Clone, Copy)]
@@ -128,7 +132,8 @@ impl Builder {
         block::push(&mut self.block, &key, value)?;
         self.last = key;
         self.header.rows += 1;
-        if self.block.len() >= BLOCK_BYTES { self.close_block() } else { Ok(()) }
+        let enough = BLOCK_BYTES.max(LEAST_KEYS * self.first.len()).min(MAX_BLOCK_BYTES);
+        if self.block.len() >= enough { self.close_block() } else { Ok(()) }
     }
 
     fn close_block(&mut self) -> io::Result<()> {

@@ -7,7 +7,10 @@ use super::{
 use crate::Subject;
 use crate::build::json;
 use crate::subject::{must, refusal};
-use prombus_core::collection::{IndexFailure, IndexState, MAX_INDEX_VALUE_BYTES, Operand, Progress, Test};
+use prombus_core::collection::{
+    IndexFailure, IndexState, MAX_INDEX_VALUE_BYTES, MAX_INDEXES, Operand, Progress, Test,
+};
+use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::{CommitError, WriteOp};
 use serde_json::Value;
 
@@ -151,4 +154,31 @@ pub async fn a_search_for_a_value_too_long_for_an_index_is_answered(s: Subject) 
     }
     let both = when(when(all("c"), "n", Test::Ne(Operand::value(1.into()))), "v", equals(long(5)));
     assert_eq!(keys_of(&s, both).await, ["k15"]);
+}
+
+/// What a commit makes of indexes counts with the rest: small documents may have many long rows.
+pub async fn what_a_commit_makes_of_indexes_is_bounded(s: Subject) {
+    let others: Vec<String> = (1..MAX_INDEXES).map(|n| format!("f{n}")).collect();
+    let indexes = others.iter().map(|other| index(&["v", other])).chain([index(&["v"])]);
+    must(s.configure(put("c", 0, indexed(indexes.collect()))).await, "a collection can have many indexes");
+    // Eleven bytes in each index for each digit.
+    let body = format!(r#"{{"v":[{}]}}"#, vec!["1"; 300].join(","));
+    let all = DEFAULT_RESULT_BYTES / (MAX_INDEXES * 11 * 300) + 1;
+    let documents = |count: usize| (0..count).map(|n| set(&format!("k{n}"), &body)).collect();
+    match refusal(commit(&s, documents(all)).await) {
+        CommitError::TooLarge { bytes, limit } => {
+            assert_eq!(limit, DEFAULT_RESULT_BYTES);
+            assert!(bytes <= limit + 2 * MAX_INDEXES * MAX_INDEX_VALUE_BYTES, "{bytes} were counted");
+        }
+        other => panic!("it makes too much, but: {other:?}"),
+    }
+    assert_eq!(s.document("c", "k0").await, None, "a refused commit writes nothing");
+    wrote(&s, documents(10)).await;
+    let again: Vec<_> = (0..all).map(|_| set("k0", &body)).collect();
+    wrote(&s, again).await;
+    assert_eq!(
+        keys_of(&s, by(super::all("c"), "v")).await.len(),
+        10,
+        "a document that is written often counts once"
+    );
 }
