@@ -153,7 +153,7 @@ impl GroupSample {
 pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     let mut text = Text(String::new());
     let help =
-        "What all connections hold of requests and answers, in bytes; limits.buffer_bytes is the most.";
+        "Memory held by the requests and answers of all connections, in bytes.";
     text.family("connection_buffer_bytes", "gauge", help);
     text.sample("connection_buffer_bytes", &[], buffered);
     text.family("ws_connections", "gauge", "Open WebSocket connections.");
