@@ -152,8 +152,7 @@ impl GroupSample {
 /// What is told of connections.
 pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     let mut text = Text(String::new());
-    let help =
-        "Memory held by the requests and answers of all connections, in bytes.";
+    let help = "Memory held by the requests and answers of all connections, in bytes.";
     text.family("connection_buffer_bytes", "gauge", help);
     text.sample("connection_buffer_bytes", &[], buffered);
     text.family("ws_connections", "gauge", "Open WebSocket connections.");

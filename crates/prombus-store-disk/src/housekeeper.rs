@@ -74,10 +74,25 @@ pub struct Housekeeper {
     kept: Kept,
     /// The last checkpoint of this run, without what it froze.
     last: Option<(View, u64)>,
-    merges: SyncSender<MergeJob>,
-    merger: JoinHandle<()>,
+    merger: Merger,
     /// Whether tables are being merged, or cannot be.
     is_merging: bool,
+}
+
+/// The thread that merges. It ends with its housekeeper, also where that panics: it holds the lock of the folder.
+struct Merger {
+    jobs: Option<SyncSender<MergeJob>>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Merger {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        drop(self.jobs.take());
+        // A thread that panicked has said so itself.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 /// What the housekeeper starts with.
@@ -99,12 +114,13 @@ impl Housekeeper {
         let tables = shared.view().rows.tables().clone();
         // One at a time: the next is chosen when the last is done.
         let (merges, jobs) = mpsc::sync_channel(1);
-        let merger = {
+        let thread = {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name("prombus-merger".to_owned());
             thread.spawn(move || merger::run(&shared, &jobs, &chores))?
         };
-        Ok(Self { shared, writer, tables, kept, last: None, merges, merger, is_merging: false })
+        let merger = Merger { jobs: Some(merges), thread: Some(thread), shared: shared.clone() };
+        Ok(Self { shared, writer, tables, kept, last: None, merger, is_merging: false })
     }
 
     /// Works until the writer is gone and everything is put away, or cannot be.
@@ -134,11 +150,8 @@ impl Housekeeper {
                 }
             }
         }
-        self.shared.closing.store(true, Ordering::Relaxed);
-        // The merger waits for neither of them then.
-        drop((chores, self.merges));
-        // A thread that panicked has said so itself.
-        let _ = self.merger.join();
+        // The merger, which ends with this, may be about to tell what it has done.
+        drop(chores);
     }
 
     /// Tells the writer that rows stay in memory for the time being.
@@ -239,7 +252,7 @@ impl Housekeeper {
         let Some(run) = rows::pick(&sizes) else { return };
         let (from_oldest, keep) = (run.start == 0, Box::new(view.is_alive()));
         let job = MergeJob { tables: list[run].to_vec(), from_oldest, keep };
-        self.is_merging = self.merges.try_send(job).is_ok();
+        self.is_merging = self.merger.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
     }
 }
 

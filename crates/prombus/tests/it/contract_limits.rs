@@ -590,7 +590,7 @@ fn what_all_clients_together_hold_is_bounded() {
     const BUFFERS: usize = 64 << 20;
     const CLIENTS: usize = 60;
     const UNFINISHED: usize = 15 << 20;
-    const LARGE: [u8; 1_000_000] = [b'1'; 1_000_000];
+    static LARGE: [u8; 1_000_000] = [b'1'; 1_000_000];
     /// What the hub takes besides, freed memory that it keeps included. Without a limit it would be several times as much.
     const MOST: usize = BUFFERS + (400 << 20);
     let hub = limited(&format!("buffer_bytes = {BUFFERS}"));

@@ -14,7 +14,7 @@ pub async fn after_its_last_attempt_an_event_is_a_dead_letter(s: Stage) {
     for attempt in 1..=3 {
         assert!(s.letters(&topic).await.is_empty(), "not before the last attempt has failed");
         let lease = group.take_just("m", 1, attempt).await.lease;
-        let reason = Some(format!("reason \"{attempt}\""));
+        let reason = Some(format!("reason \"{attempt}\"").into());
         assert!(group.say(Settle::Nack { lease, reason, delay: None }).await);
     }
     // The answer to the nack says that the letter is written.
