@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The most that is set aside for a body before any of it has come.
-const MAX_RESERVED_BYTES: usize = 1 << 20;
+const MAX_RESERVED_BYTES: usize = 64 << 10;
 /// A body that comes more slowly than this, beyond what `limits.body_timeout_ms` gives it, is not waited for.
 const MIN_BYTES_PER_S: u64 = 1 << 10;
 /// How much of a refused body is still read, so that the client gets to see the answer.

@@ -5,7 +5,7 @@
 //! has left. Where there is no room, the request waits for a moment and is then refused; what is small needs none.
 //!
 //! Where somebody has to wait for longer than a moment, memory is *short*: a client that lets its connection stand still,
-//! or nearly so, is given up after a second or a few instead of a minute (see `patient.rs` and `body.rs`). So those who
+//! or nearly so, is given up after a few seconds instead of a minute (see `patient.rs` and `body.rs`). So those who
 //! hold memory for nothing make room for the others.
 
 use crate::error::ApiError;

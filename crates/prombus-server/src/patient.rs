@@ -13,8 +13,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// While memory is short, a client may take no byte for so long.
-const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+/// While memory is short, a client may take no byte for so long. A system tells that bytes have left only when a good part
+/// of its own buffer has, so less would cut off clients that read steadily.
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// And has to take so many bytes a second, of the time that it is waited for.
 const SHORT_BYTES_PER_S: u64 = 64 << 10;
 /// And one that has much of a frame under way may send none for so long.
@@ -101,7 +102,7 @@ impl<S> Patient<S> {
         let patience = || Some(if is_short() { short } else { *patience });
         writing.poll(cx, patience).map(|()| {
             tracing::debug!(
-                "a client has taken no byte for limits.send_timeout_ms, or for a second while memory is short, and is given up"
+                "a client has taken no byte for limits.send_timeout_ms, or for a few seconds while memory is short, and is given up"
             );
             Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing"))
         })

@@ -28,6 +28,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
 ) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     raise_file_limit();
+    take_memory_in_small_pages();
     let mut front = Front::open(&settings).await?;
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
@@ -62,6 +63,14 @@ fn raise_file_limit() {
     limit.current = limit.maximum;
     if let Err(error) = rustix::process::setrlimit(files, limit) {
         tracing::warn!(%error, "the number of open files cannot be raised");
+    }
+}
+
+/// The buffer of a frame is set aside when its head announces it, before any of it has come, and takes memory as it fills.
+/// With huge pages its first byte would take two megabytes, for each of ten thousand clients that send no more than that.
+fn take_memory_in_small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!(%error, "huge pages cannot be turned off; clients that send little may take much memory");
     }
 }
 

@@ -546,3 +546,33 @@ fn what_a_client_has_sent_and_read_is_not_held_any_more() {
     eventually("nothing is held", || hub.api.metric("connection_buffer_bytes") < Some(4096.0));
     hub.ends_well();
 }
+
+#[test]
+fn frames_that_are_only_announced_take_little_memory() {
+    const CLIENTS: usize = 100;
+    const MOST_OF_EACH: u64 = 512 << 10;
+    let (hub, _) = hub();
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    let before = resident();
+    let announcing: Vec<Socket> = (0..CLIENTS)
+        .map(|_| {
+            let mut socket = Socket::open(&hub.api);
+            // An answered ping shows that what comes before it was taken; here it is the frame that has begun.
+            socket.bytes(&bare_frame(TEXT, true, b"\"begun"));
+            socket.message(Message::Ping(b"there?".to_vec().into()));
+            assert!(matches!(socket.hear(common::PATIENCE), Some(Heard::Pong(_))));
+            socket.bytes(&frame_head(FINAL, true, 15_000_000));
+            socket.bytes(b"\0\0\0\0x");
+            socket
+        })
+        .collect();
+    // Those that come later are served after those before them.
+    serves(&hub.api);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < CLIENTS as u64 * MOST_OF_EACH, "{} clients took {grown} bytes", announcing.len());
+    hub.ends_well();
+}

@@ -39,6 +39,10 @@ impl LoggedHub {
         Self { child, log: Some(log), api: Api { address }, _folder: folder }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The hub is well, ends as it should, and never panicked.
     #[track_caller]
     pub fn ends_well(mut self) {
