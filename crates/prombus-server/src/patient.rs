@@ -60,6 +60,7 @@ impl Wait {
             if left.is_zero() {
                 return Poll::Ready(());
             }
+            // Nobody sleeps: it is a deadline, and set anew.
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_EVERY)));
             timer.as_mut().reset(now + left.min(LOOK_EVERY));
             if timer.as_mut().poll(cx).is_pending() {

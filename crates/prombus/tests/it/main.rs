@@ -51,6 +51,7 @@ mod contract_hostile;
 mod contract_lifecycle;
 mod contract_limits;
 mod contract_list;
+mod contract_memory;
 mod contract_projections;
 mod contract_projections_restart;
 mod contract_publish;

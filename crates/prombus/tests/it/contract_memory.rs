@@ -1,0 +1,120 @@
+//! What all connections together may hold, and that it is let go.
+
+use crate::auth_support::{Guarded, until};
+use crate::contract_limits::{fill, limited, peak_memory};
+use crate::contract_support::Call;
+use serde_json::json;
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// As many clients at once, each in its own way bad.
+fn clients(hub: &Guarded, count: usize, be_bad: impl Fn(&mut TcpStream) + Sync) -> Vec<TcpStream> {
+    std::thread::scope(|scope| {
+        let client = || {
+            let mut line = hub.api.connect();
+            be_bad(&mut line);
+            line
+        };
+        let clients: Vec<_> = (0..count).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    })
+}
+
+/// Sends as much as the hub takes, whatever comes of it.
+fn send_unfinished(line: &mut TcpStream, head: &[u8], bytes: usize) {
+    line.set_write_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
+    let _ = line.write_all(head).and_then(|()| line.write_all(&vec![b'1'; bytes]));
+}
+
+#[test]
+fn what_all_clients_together_hold_is_bounded() {
+    const BUFFERS: usize = 64 << 20;
+    const CLIENTS: usize = 60;
+    const UNFINISHED: usize = 15 << 20;
+    static LARGE: [u8; 1_000_000] = [b'1'; 1_000_000];
+    /// What the hub takes besides, freed memory that it keeps included. Without a limit it would be several times as much.
+    const MOST: usize = BUFFERS + (600 << 20);
+    let hub = limited(&format!("buffer_bytes = {BUFFERS}"));
+    let set =
+        |key: &str, bytes: usize| json!({"collection": "c", "key": key, "set": {"text": "x".repeat(bytes)}});
+    let set = json!({"writes": [set("small", 1), set("large", 4_000_000)]});
+    let commit = Call::new("POST", "/v1/commit").header("content-type", "application/json");
+    hub.api.call(&commit.body(set.to_string().as_bytes())).is(200);
+    let before = Cell::new(peak_memory(&hub));
+    let holds_little_and_serves = |what: &str, bad: Vec<TcpStream>| {
+        // What is small does not wait, and what is large has to until bad ones are given up.
+        hub.api.get("/v1/collections/c/snap/small").is(200);
+        hub.api.call(&Call::new("POST", "/publish/t").body(b"1")).is(201);
+        until("a large document", || match hub.api.get("/v1/collections/c/snap/large") {
+            answer if answer.status == 503 => false,
+            answer => answer.is(200)["_key"] == "large",
+        });
+        let large = Call::new("POST", "/publish/t").body(&LARGE);
+        until("a large body", || match hub.api.call(&large) {
+            answer if answer.status == 503 => false,
+            answer => answer.is(201)["duplicate"] == false,
+        });
+        let grown = peak_memory(&hub).saturating_sub(before.get());
+        assert!(grown < MOST, "{} {what} took {grown} bytes", bad.len());
+        // The next kind is measured from what is taken now.
+        std::fs::write(format!("/proc/{}/clear_refs", hub.pid()), "5").unwrap();
+        before.set(peak_memory(&hub));
+    };
+    let get = b"GET /v1/collections/c/snap/large HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let silent = clients(&hub, 4 * CLIENTS, |line| line.write_all(get).unwrap());
+    holds_little_and_serves("clients that read nothing", silent);
+    let body = b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 16000000\r\n\r\n";
+    let posting = clients(&hub, CLIENTS, |line| send_unfinished(line, body, UNFINISHED));
+    holds_little_and_serves("unfinished bodies", posting);
+    let frame = b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\
+        \x81\xff\x00\x00\x00\x00\x00\xf3\x00\x00\x00\x00\x00\x00";
+    let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, frame, UNFINISHED));
+    holds_little_and_serves("unfinished frames", framing);
+    until("nothing is held", || buffered(&hub) < REQUEST);
+}
+
+#[test]
+fn white_space_around_events_is_not_kept_for_long() {
+    const LINES: usize = 20;
+    const LINE: usize = 15 << 20;
+    let hub = limited("");
+    let line = [" ".repeat(LINE), "{\"payload\":1}\n".to_owned()].concat();
+    let before = peak_memory(&hub);
+    clients(&hub, 2, |client| {
+        let head = format!(
+            "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n\
+             content-length: {}\r\n\r\n",
+            LINES * line.len()
+        );
+        client.write_all(head.as_bytes()).unwrap();
+        (0..LINES).for_each(|_| client.write_all(line.as_bytes()).unwrap());
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 201");
+    });
+    let grown = peak_memory(&hub) - before;
+    assert!(grown < LINES * LINE, "{grown} bytes");
+}
+
+/// What the request takes that asks for it.
+const REQUEST: f64 = 4096.0;
+
+/// What the hub says that connections hold.
+fn buffered(hub: &Guarded) -> f64 {
+    hub.api.metric("connection_buffer_bytes").unwrap()
+}
+
+#[test]
+fn what_was_dealt_with_is_not_counted_any_more() {
+    let hub = limited("");
+    fill(&hub, 3);
+    for target in
+        ["/v1/topics/t/events", "/v1/topics/t/keys/k1", "/v1/collections/c/list", "/v1/collections/c/snap/k1"]
+    {
+        hub.api.get(target).is(200);
+        assert_eq!(hub.api.call(&Call::new("HEAD", target)).status, 200, "{target}");
+    }
+    until("nothing is held", || buffered(&hub) < REQUEST);
+}
