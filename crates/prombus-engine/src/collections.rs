@@ -1,15 +1,26 @@
 //! The collections of a hub, as gateways read them.
 
 use crate::bus::{Bus, BusError};
-use prombus_core::collection::{self, BadCollectionName, CollectionConfig, Index, IndexState};
+use prombus_core::collection::{self, BadCollectionName, BadFind, CollectionConfig, Index, IndexState};
 use prombus_core::{
     CollectionState, Commit, CommitError, ConfigChange, Document, Documents, Find, Found, Owner, ReadError,
     TopicName,
 };
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// How often a change of a collection is tried again when others change it at the same time.
 const MAX_TRIES: usize = 16;
+/// So many queries run at once; others wait for their turn.
+const MAX_QUERIES: usize = 32;
+/// What a query may sort in memory while others do the same. What needs more runs again, with no other like it.
+const SMALL_SORT_BYTES: usize = 1 << 20;
+/// How long a query waits for another one that sorts much.
+const LARGE_SORT_WAIT: Duration = Duration::from_secs(5);
+/// What it is told then.
+const SORTS_MUCH: &str =
+    "another query sorts a lot in memory; try again shortly, or add an index that has the order asked for";
 
 /// Why a collection is not as it was asked to be.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -41,11 +52,14 @@ pub struct CollectionSettings {
 pub struct Collections {
     documents: Arc<dyn Documents>,
     bus: Arc<dyn Bus>,
+    queries: Arc<Semaphore>,
+    large_sorts: Arc<Semaphore>,
 }
 
 impl Collections {
     pub(crate) fn new(documents: Arc<dyn Documents>, bus: Arc<dyn Bus>) -> Self {
-        Self { documents, bus }
+        let (queries, large_sorts) = (Semaphore::new(MAX_QUERIES).into(), Semaphore::new(1).into());
+        Self { documents, bus, queries, large_sorts }
     }
 
     /// All collections but the hub's own, by name.
@@ -71,12 +85,42 @@ impl Collections {
         self.documents.document(name, key).await
     }
 
-    /// The documents that meet conditions. Where no index fits, all are looked at: on a thread of its own, so that
-    /// other tasks go on meanwhile.
+    /// The documents that meet conditions. What all queries together hold in memory is bounded: those that sort little
+    /// run side by side, and those that sort much one after the other.
     pub async fn find(&self, request: Find) -> Result<Found, ReadError> {
+        let large = request.sort_bytes;
+        let small = Find { sort_bytes: large.min(SMALL_SORT_BYTES), ..request };
+        let turn = self.queries.clone().acquire_owned().await;
+        match self.run(small.clone(), turn).await {
+            Err(ReadError::BadFind(BadFind::TooMany)) if large > SMALL_SORT_BYTES => {
+                let turn =
+                    tokio::time::timeout(LARGE_SORT_WAIT, self.large_sorts.clone().acquire_owned()).await;
+                let Ok(turn) = turn else { return Err(ReadError::Unavailable(SORTS_MUCH.into())) };
+                self.run(Find { sort_bytes: large, ..small }, turn).await
+            }
+            found => found,
+        }
+    }
+
+    /// Runs a query in its turn. Where no index fits, all documents are looked at: on a thread of its own, so that other
+    /// tasks go on meanwhile. The turn ends with the query and not with its client, who may leave before that.
+    async fn run(
+        &self,
+        request: Find,
+        turn: Result<OwnedSemaphorePermit, AcquireError>,
+    ) -> Result<Found, ReadError> {
+        let stopped = |why: String| Err(ReadError::Unavailable(why));
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(closed) => return stopped(closed.to_string()),
+        };
         let (documents, runtime) = (self.documents.clone(), tokio::runtime::Handle::current());
-        let found = tokio::task::spawn_blocking(move || runtime.block_on(documents.find(request)));
-        found.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
+        let found = tokio::task::spawn_blocking(move || {
+            let found = runtime.block_on(documents.find(request));
+            drop(turn);
+            found
+        });
+        found.await.unwrap_or_else(|error| stopped(error.to_string()))
     }
 
     /// Makes a collection that commits write, or changes its settings. Says whether it was made. Where it has many

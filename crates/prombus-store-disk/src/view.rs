@@ -296,7 +296,15 @@ mod tests {
         let test = Test::Eq(Operand::value(v.into()));
         let conditions = vec![Condition { field: FieldPath::parse("v").unwrap(), test }];
         let (sort, collection) = (Vec::new(), "c".into());
-        let find = Find { collection, conditions, sort, offset: 0, limit: 9, max_bytes: usize::MAX };
+        let find = Find {
+            collection,
+            conditions,
+            sort,
+            offset: 0,
+            limit: 9,
+            max_bytes: usize::MAX,
+            sort_bytes: usize::MAX,
+        };
         let found = collection::find(&view.rows, &view.collections["c"], &find).unwrap();
         found.documents.into_iter().map(|document| document.key).collect()
     }

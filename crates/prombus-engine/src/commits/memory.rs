@@ -167,6 +167,7 @@ impl Memory {
             offset: 0,
             limit,
             max_bytes: SWEEP_BYTES,
+            sort_bytes: SWEEP_BYTES,
         };
         self.documents.find(request).await
     }

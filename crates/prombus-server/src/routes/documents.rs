@@ -23,6 +23,8 @@ const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1_000;
 /// No more documents are added to a page once they take so many bytes: a page of large ones ends before its limit.
 const MAX_PAGE_BYTES: usize = 4 << 20;
+/// What is sorted without an index may take so many bytes.
+const MAX_SORT_BYTES: usize = 256 << 20;
 /// The most conditions of a query.
 const MAX_CONDITIONS: usize = 100;
 /// The most values of one `in`.
@@ -121,6 +123,7 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
         offset,
         limit: limit as usize,
         max_bytes: MAX_PAGE_BYTES,
+        sort_bytes: MAX_SORT_BYTES,
     })
 }
 
@@ -226,6 +229,7 @@ mod tests {
             offset: 0,
             limit: 100,
             max_bytes: MAX_PAGE_BYTES,
+            sort_bytes: MAX_SORT_BYTES,
         };
         assert_eq!(find("").unwrap(), plain);
     }

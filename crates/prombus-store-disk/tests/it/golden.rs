@@ -57,6 +57,7 @@ async fn found(store: &DiskStore, field: &str, value: String) -> Vec<String> {
         offset: 0,
         limit: 100,
         max_bytes: usize::MAX,
+        sort_bytes: usize::MAX,
     };
     store.find(find).await.unwrap().documents.into_iter().map(|document| document.key).collect()
 }

@@ -104,7 +104,7 @@ async fn built(s: &Subject, name: &str) -> CollectionState {
 /// Everything in a collection, newest first, in a page that is large enough.
 fn all(name: &str) -> Find {
     let (collection, conditions, sort) = (name.to_owned(), Vec::new(), Vec::new());
-    Find { collection, conditions, sort, offset: 0, limit: 1_000, max_bytes: usize::MAX }
+    Find { collection, conditions, sort, offset: 0, limit: 1_000, max_bytes: usize::MAX, sort_bytes: 1 << 20 }
 }
 
 /// With one more condition.

@@ -118,3 +118,25 @@ fn what_was_dealt_with_is_not_counted_any_more() {
     }
     until("nothing is held", || buffered(&hub) < REQUEST);
 }
+
+#[test]
+fn queries_that_sort_much_do_not_add_up() {
+    const DOCUMENTS: usize = 40;
+    const CLIENTS: usize = 30;
+    let hub = limited("");
+    fill(&hub, DOCUMENTS);
+    std::fs::write(format!("/proc/{}/clear_refs", hub.pid()), "5").unwrap();
+    let before = peak_memory(&hub);
+    // What is sorted by is a megabyte of each document, and no index has it.
+    let list = b"GET /v1/collections/c/list?sort=text&limit=1000 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    clients(&hub, CLIENTS, |line| {
+        line.write_all(list).unwrap();
+        let mut answer = Vec::new();
+        line.read_to_end(&mut answer).unwrap();
+        let head = String::from_utf8_lossy(&answer[..12]);
+        assert!(["HTTP/1.1 200", "HTTP/1.1 503"].contains(&&*head), "{head}");
+    });
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < CLIENTS * DOCUMENTS * 1_000_000 / 2, "{grown} bytes");
+    hub.api.get("/v1/collections/c/list?sort=text&limit=1").is(200);
+}

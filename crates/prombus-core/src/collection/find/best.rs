@@ -3,8 +3,8 @@
 use super::{BadFind, MAX_SORTED};
 use std::collections::BinaryHeap;
 
-/// What is sorted by, of all documents that are kept, takes so many bytes at most.
-pub const MAX_SORTED_BYTES: usize = 256 << 20;
+/// What an entry takes besides its bytes: itself, and what the allocator adds to its two pieces.
+const ENTRY_BYTES: usize = size_of::<(Vec<u8>, String)>() + 32;
 
 /// Keeps the least of what it is offered.
 #[derive(Debug)]
@@ -23,9 +23,10 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { documents: MAX_SORTED, bytes: MAX_SORTED_BYTES }
+impl Limits {
+    /// As many documents as can be sorted at all, in so many bytes.
+    pub fn of_bytes(bytes: usize) -> Self {
+        Self { documents: MAX_SORTED, bytes }
     }
 }
 
@@ -41,10 +42,10 @@ impl Best {
                 return Ok(());
             }
             if let Some((sorted_by, key)) = self.kept.pop() {
-                self.bytes -= sorted_by.len() + key.len();
+                self.bytes -= sorted_by.len() + key.len() + ENTRY_BYTES;
             }
         }
-        self.bytes += sorted_by.len() + key.len();
+        self.bytes = self.bytes.saturating_add(sorted_by.len() + key.len() + ENTRY_BYTES);
         // One more than the limit tells that there are more after a page.
         if self.kept.len() > self.limits.documents || self.bytes > self.limits.bytes {
             return Err(BadFind::TooMany);
@@ -71,20 +72,20 @@ mod tests {
 
     #[test]
     fn the_least_are_kept_in_order() {
-        let values = ["d", "a", "e", "c", "b"];
-        assert_eq!(offered(3, Limits::default(), &values).unwrap(), ["a", "b", "c"]);
-        assert_eq!(offered(9, Limits::default(), &values).unwrap(), ["a", "b", "c", "d", "e"]);
-        assert_eq!(offered(0, Limits::default(), &values).unwrap(), [""; 0]);
+        let (values, any) = (["d", "a", "e", "c", "b"], Limits::of_bytes(usize::MAX));
+        assert_eq!(offered(3, any, &values).unwrap(), ["a", "b", "c"]);
+        assert_eq!(offered(9, any, &values).unwrap(), ["a", "b", "c", "d", "e"]);
+        assert_eq!(offered(0, any, &values).unwrap(), [""; 0]);
     }
 
     #[test]
     fn what_is_kept_has_limits() {
         let values = ["dd", "aa", "ee", "cc", "bb"];
-        let few = Limits { documents: 3, ..Limits::default() };
+        let few = Limits { documents: 3, bytes: usize::MAX };
         assert_eq!(offered(4, few, &values).unwrap(), ["aa", "bb", "cc", "dd"]);
         assert_eq!(offered(5, few, &values), Err(BadFind::TooMany));
         assert_eq!(offered(5, few, &values[..3]).unwrap(), ["aa", "dd", "ee"]);
-        let small = Limits { bytes: 12, ..Limits::default() };
+        let small = Limits::of_bytes(3 * (4 + ENTRY_BYTES));
         assert_eq!(offered(3, small, &values).unwrap(), ["aa", "bb", "cc"]);
         assert_eq!(offered(4, small, &values), Err(BadFind::TooMany));
     }

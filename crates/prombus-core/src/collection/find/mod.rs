@@ -39,6 +39,8 @@ pub struct Find {
     pub limit: usize,
     /// No more are added once they take so many bytes; so there is always one, where there is any.
     pub max_bytes: usize,
+    /// What has to be put in order without an index may take so many bytes; more is [`BadFind::TooMany`].
+    pub sort_bytes: usize,
 }
 
 /// What was found.
@@ -58,7 +60,7 @@ pub enum BadFind {
     Field(#[from] BadField),
     /// Too much would have to be put in order.
     #[error(
-        "this reaches further than {MAX_SORTED} documents, or than the memory there is, in an order that no index has; add an index, or a condition"
+        "this sorts more than {MAX_SORTED} documents, or more than fits into memory, in an order that no index has; add an index, or a condition"
     )]
     TooMany,
 }

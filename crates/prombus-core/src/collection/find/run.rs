@@ -51,9 +51,9 @@ fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, 
 
 /// The rows come in another order, so all are looked at, and the first ones kept.
 fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Found, ReadError> {
-    let Find { offset, limit, max_bytes, .. } = *asked.page;
+    let Find { offset, limit, max_bytes, sort_bytes, .. } = *asked.page;
     let end = offset.saturating_add(limit);
-    let mut best = Best::new(end.saturating_add(1), Limits::default());
+    let mut best = Best::new(end.saturating_add(1), Limits::of_bytes(sort_bytes));
     let mut sorted_by = Vec::new();
     for row in walk(viewer.rows, &plan.ranges, plan.order) {
         let seen = viewer.see(row?)?;

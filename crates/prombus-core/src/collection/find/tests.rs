@@ -162,6 +162,7 @@ impl Asked {
             offset: self.offset,
             limit: self.limit,
             max_bytes: usize::MAX,
+            sort_bytes: usize::MAX,
         }
     }
 

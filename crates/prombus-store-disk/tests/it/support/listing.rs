@@ -58,6 +58,7 @@ async fn by_index(store: &DiskStore) -> Option<Vec<Document>> {
         offset: 0,
         limit: 100,
         max_bytes: usize::MAX,
+        sort_bytes: usize::MAX,
     };
     Some(store.find(find).await.ok()?.documents)
 }

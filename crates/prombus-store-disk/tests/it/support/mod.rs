@@ -147,6 +147,7 @@ pub async fn items_by_group(store: &DiskStore) -> std::collections::BTreeMap<Str
             offset: 0,
             limit: 100,
             max_bytes: usize::MAX,
+            sort_bytes: usize::MAX,
         });
         let found = found.await.unwrap().documents;
         let number = |document: &Document| document.body.to_value().unwrap()["n"].as_u64().unwrap();
