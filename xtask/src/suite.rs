@@ -25,9 +25,18 @@ const BUILD: &[&str] =
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC_TESTS: &[&str] = &["test", "--workspace", "--doc", "--no-fail-fast"];
 
-/// What takes longest, and therefore begins first.
-const LONGEST: &[&str] =
-    &["tests: prombus tests/it/main.rs", "clippy", "tests: prombus-store-disk tests/it/main.rs", "chaos"];
+/// What takes longest, and therefore begins first. Clippy comes later: of the first tests, some wait for the folder that
+/// cargo builds into.
+const LONGEST: &[&str] = &[
+    "tests: prombus tests/it/main.rs",
+    "tests: prombus-store-disk tests/it/main.rs",
+    "clippy",
+    "chaos",
+    "tests: prombus-engine tests/it/main.rs",
+];
+
+/// How many tests of a program run at a time for each core: most wait more than they compute.
+const TESTS_PER_CORE: usize = 2;
 
 /// Runs all steps and says which failed.
 pub fn run() -> Result<(), String> {
@@ -46,8 +55,12 @@ pub fn run() -> Result<(), String> {
         outcomes.extend(tools.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         artifacts
     });
-    outcomes.extend(jobs::run(checks(artifacts), available_parallelism().map_or(1, usize::from)));
+    outcomes.extend(jobs::run(checks(artifacts), cores()));
     summary(start, &outcomes)
+}
+
+fn cores() -> usize {
+    available_parallelism().map_or(1, usize::from)
 }
 
 fn timed(name: &str, step: impl FnOnce() -> Result<(), String>) -> Outcome {
@@ -92,6 +105,7 @@ fn chaos(hub: &Path, chores: &Path) -> Job {
 fn tests(binary: &TestBinary) -> Job {
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
+    command.env("RUST_TEST_THREADS", (cores() * TESTS_PER_CORE).to_string());
     Job { name: format!("tests: {}", binary.name), command }
 }
 
