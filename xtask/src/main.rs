@@ -1,11 +1,14 @@
 //! Repository chores: `cargo xtask test`, `tools`, `tidy`, `chaos` and `bench`.
 
+#[cfg(feature = "trials")]
 mod bench;
+#[cfg(feature = "trials")]
 mod chaos;
 mod repo;
 mod suite;
 mod tidy;
 mod tools;
+mod trials;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,10 +29,8 @@ enum Command {
     Tools,
     /// Check the rules of the house that no compiler knows
     Tidy,
-    /// Kill a hub under load again and again, and check that nothing answered is lost
-    Chaos(chaos::Args),
-    /// Measure the engine and the hub
-    Bench(bench::Args),
+    #[command(flatten)]
+    Trial(trials::Trial),
 }
 
 fn main() -> ExitCode {
@@ -37,8 +38,7 @@ fn main() -> ExitCode {
         Command::Test => suite::run(),
         Command::Tools => tools::install(),
         Command::Tidy => tidy::run(),
-        Command::Chaos(args) => chaos::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Trial(trial) => trials::run(trial),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

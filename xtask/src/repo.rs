@@ -1,7 +1,7 @@
 //! Where the repository is, and how programs are run in it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -44,6 +44,12 @@ pub fn output(mut command: Command) -> Result<String, String> {
         .map_err(|error| format!("`{shown}` wrote something else than text: {error}"))
 }
 
+/// What a command writes to stdout, while what it writes to stderr is shown.
+pub fn stdout(mut command: Command) -> Result<String, String> {
+    command.stderr(Stdio::inherit());
+    output(command)
+}
+
 /// The command as one would type it.
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
@@ -52,6 +58,7 @@ fn shown(command: &Command) -> String {
 }
 
 /// Builds the hub as users get it, and says where it is.
+#[cfg(feature = "trials")]
 pub fn build_hub() -> Result<PathBuf, String> {
     run(cargo(&["build", "--release", "--quiet", "--package", "prombus"]))?;
     Ok(target_dir().join("release").join("prombus"))

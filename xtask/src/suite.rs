@@ -1,53 +1,121 @@
-//! `cargo xtask test`: everything that must pass before a change is taken, in one order.
+//! `cargo xtask test`: everything that must pass before a change is taken.
 //!
 //! A step that fails does not keep the next ones from running, so that one run tells everything.
+//!
+//! All is compiled once, as one build of the whole workspace. What comes then waits as much as it computes, and runs
+//! beside each other.
 
-use crate::{chaos, repo, tidy, tools};
-use std::time::{Duration, Instant};
+mod artifacts;
+mod jobs;
+
+use crate::{repo, tidy};
+use artifacts::{Artifacts, TestBinary};
+use jobs::{Job, Outcome};
+use std::path::Path;
+use std::process::Command;
+use std::thread::available_parallelism;
+use std::time::Instant;
 
 /// How often the suite kills a hub.
-const CHAOS_ROUNDS: u32 = 20;
+const CHAOS_ROUNDS: &str = "20";
 
-struct Step {
-    name: &'static str,
-    run: fn() -> Result<(), String>,
-}
+const FORMAT: &[&str] = &["fmt", "--all", "--check"];
+const BUILD: &[&str] =
+    &["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"];
+const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+const DOC_TESTS: &[&str] = &["test", "--workspace", "--doc", "--no-fail-fast"];
 
-const STEPS: &[Step] = &[
-    Step { name: "tools", run: tools::install },
-    Step { name: "format", run: || repo::run(repo::cargo(&["fmt", "--all", "--check"])) },
-    Step { name: "tidy", run: tidy::run },
-    Step { name: "clippy", run: || repo::run(repo::cargo(CLIPPY)) },
-    Step { name: "tests", run: || repo::run(repo::cargo(&["test", "--workspace", "--no-fail-fast"])) },
-    Step {
-        name: "chaos",
-        run: || chaos::run(chaos::Args { rounds: CHAOS_ROUNDS, ..chaos::Args::default() }),
-    },
+/// What takes longest, and therefore begins first. Clippy comes later: of the first tests, some wait for the folder that
+/// cargo builds into.
+const LONGEST: &[&str] = &[
+    "tests: prombus tests/it/main.rs",
+    "tests: prombus-store-disk tests/it/main.rs",
+    "clippy",
+    "chaos",
+    "tests: prombus-engine tests/it/main.rs",
 ];
 
-const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+/// How many tests of a program run at a time for each core: most wait more than they compute.
+const TESTS_PER_CORE: usize = 2;
 
 /// Runs all steps and says which failed.
 pub fn run() -> Result<(), String> {
     let start = Instant::now();
-    let results: Vec<(&str, Duration, Result<(), String>)> = STEPS.iter().map(timed).collect();
-    eprintln!("\n== summary, after {:.0?}", start.elapsed());
-    for (name, took, result) in &results {
-        let verdict = if result.is_ok() { "passed" } else { "FAILED" };
-        eprintln!("{name:>8}  {verdict}  {took:>8.1?}");
-    }
-    let failed: Vec<&str> =
-        results.iter().filter(|(.., result)| result.is_err()).map(|(name, ..)| *name).collect();
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+    let mut outcomes = Vec::new();
+    let artifacts = std::thread::scope(|scope| {
+        // Mostly waits for the network, and only the tests need it.
+        let tools = scope.spawn(|| jobs::run(tools(), 1));
+        outcomes.push(timed("format", || repo::run(repo::cargo(FORMAT))));
+        outcomes.push(timed("tidy", tidy::run));
+        let mut artifacts = None;
+        outcomes.push(timed("build", || {
+            artifacts = Some(Artifacts::read(&repo::stdout(repo::cargo(BUILD))?)?);
+            Ok(())
+        }));
+        outcomes.extend(tools.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        artifacts
+    });
+    outcomes.extend(jobs::run(checks(artifacts), cores()));
+    summary(start, &outcomes)
 }
 
-fn timed(step: &Step) -> (&'static str, Duration, Result<(), String>) {
-    eprintln!("\n== {}", step.name);
+fn cores() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+fn timed(name: &str, step: impl FnOnce() -> Result<(), String>) -> Outcome {
+    eprintln!("\n== {name}");
     let start = Instant::now();
-    let result = (step.run)();
+    let result = step();
     if let Err(why) = &result {
         eprintln!("{why}");
     }
-    eprintln!("== {} took {:.1?}", step.name, start.elapsed());
-    (step.name, start.elapsed(), result)
+    eprintln!("== {name} took {:.1?}", start.elapsed());
+    Outcome { name: name.to_owned(), took: start.elapsed(), result }
+}
+
+fn tools() -> Vec<Job> {
+    // The name it was started by is no help: cargo puts another file there while this one runs.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("tools").current_dir(repo::root());
+    vec![Job { name: "tools".into(), command }]
+}
+
+/// What a build is put through; without one, what needs none.
+fn checks(built: Option<Artifacts>) -> Vec<Job> {
+    let job = |name: &str, args| Job { name: name.into(), command: repo::cargo(args) };
+    let mut jobs = vec![job("clippy", CLIPPY)];
+    if let Some(built) = built {
+        jobs.push(job("tests: docs", DOC_TESTS));
+        jobs.push(chaos(&built.hub, &built.chores));
+        jobs.extend(built.tests.iter().map(tests));
+    }
+    jobs.sort_by_key(|job| LONGEST.iter().position(|name| *name == job.name).unwrap_or(LONGEST.len()));
+    jobs
+}
+
+/// The build that the tests have, too: its own checks are on, and it costs no other one.
+fn chaos(hub: &Path, chores: &Path) -> Job {
+    let mut command = Command::new(chores);
+    command.args(["chaos", "--rounds", CHAOS_ROUNDS, "--bin"]).arg(hub).current_dir(repo::root());
+    Job { name: "chaos".into(), command }
+}
+
+/// A program with tests, started as cargo does it.
+fn tests(binary: &TestBinary) -> Job {
+    let mut command = Command::new(&binary.program);
+    command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
+    command.env("RUST_TEST_THREADS", (cores() * TESTS_PER_CORE).to_string());
+    Job { name: format!("tests: {}", binary.name), command }
+}
+
+fn summary(start: Instant, outcomes: &[Outcome]) -> Result<(), String> {
+    eprintln!("\n== summary, after {:.0?}", start.elapsed());
+    for Outcome { name, took, result } in outcomes {
+        let verdict = if result.is_ok() { "passed" } else { "FAILED" };
+        eprintln!("{took:>8.1?}  {verdict}  {name}");
+    }
+    let failed: Vec<&str> =
+        outcomes.iter().filter(|one| one.result.is_err()).map(|one| one.name.as_str()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }

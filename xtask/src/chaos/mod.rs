@@ -70,12 +70,6 @@ pub enum Part {
     State,
 }
 
-impl Default for Args {
-    fn default() -> Self {
-        Self { rounds: 20, seed: None, connections: 8, store_part_bytes: None, only: None, bin: None }
-    }
-}
-
 /// Runs all rounds.
 pub fn run(args: Args) -> Result<(), String> {
     let binary = match &args.bin {
@@ -116,7 +110,10 @@ async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String>
         let is_last = round == args.rounds;
         let failed = |only: &str, why: String| {
             let seed = setting.seed;
-            let again = format!("cargo xtask chaos --only {only} --seed {seed} --rounds {round}");
+            let mut again = format!("cargo xtask chaos --only {only} --seed {seed} --rounds {round}");
+            if let Some(bin) = &args.bin {
+                again.push_str(&format!(" --bin {}", bin.display()));
+            }
             format!("{why}\nin {plan:#?}\nto do it again: {again}")
         };
         if let Some(so_far) = log.take() {

@@ -1,7 +1,7 @@
-//! The chores and the hub are built on the same crates with the same features.
+//! The trials of `cargo xtask` and the hub are built on the same crates with the same features.
 //!
 //! Cargo chooses features by what it is asked to build. Where they differ by one for a crate at the bottom, all that is
-//! above it is compiled once for `cargo xtask` and once more for the hub.
+//! above it is compiled once for `cargo xtask bench` and once more for the hub.
 
 use super::Finding;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,129 @@
+//! What a build has made, by the messages that cargo writes with `--message-format json`.
+
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// The programs of a build.
+#[derive(Debug)]
+pub struct Artifacts {
+    /// Programs that run tests.
+    pub tests: Vec<TestBinary>,
+    /// The hub.
+    pub hub: PathBuf,
+    /// These chores, with the trials.
+    pub chores: PathBuf,
+}
+
+/// A program that runs tests.
+#[derive(Debug)]
+pub struct TestBinary {
+    /// Its crate, and where in it its source is.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// The folder of its crate, where tests run.
+    pub folder: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+    manifest_path: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+    src_path: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+impl Artifacts {
+    /// Reads messages, one a line.
+    pub fn read(messages: &str) -> Result<Self, String> {
+        let (mut tests, mut hub, mut chores) = (Vec::new(), None, None);
+        for line in messages.lines() {
+            let message: Message = serde_json::from_str(line)
+                .map_err(|error| format!("cargo says something unknown: {error}: {line}"))?;
+            match program(message) {
+                Some(Program::Test(test)) => tests.push(test),
+                Some(Program::Binary(name, program)) if name == "prombus" => hub = Some(program),
+                Some(Program::Binary(name, program)) if name == "xtask" => chores = Some(program),
+                _ => {}
+            }
+        }
+        match (hub, chores) {
+            (Some(hub), Some(chores)) if !tests.is_empty() => Ok(Self { tests, hub, chores }),
+            _ => Err("the build has no tests, or not the programs prombus and xtask".to_owned()),
+        }
+    }
+}
+
+enum Program {
+    Test(TestBinary),
+    Binary(String, PathBuf),
+}
+
+/// The program that a message tells of.
+fn program(message: Message) -> Option<Program> {
+    let (program, target) = (message.executable?, message.target?);
+    let folder = message.manifest_path?.parent()?.to_owned();
+    if !message.profile?.test {
+        return (target.kind == ["bin"]).then_some(Program::Binary(target.name, program));
+    }
+    let source = target.src_path.strip_prefix(&folder).unwrap_or(&target.src_path);
+    let name = format!("{} {}", folder.file_name()?.display(), source.display());
+    Some(Program::Test(TestBinary { name, program, folder }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(target: &str, kind: &str, test: bool) -> String {
+        let program = if kind == "lib" && !test { "null".to_owned() } else { format!("\"/t/{target}-1\"") };
+        format!(
+            r#"{{"reason":"compiler-artifact","manifest_path":"/r/a/Cargo.toml","target":{{"name":"{target}",
+            "kind":["{kind}"],"src_path":"/r/a/src/{target}.rs"}},"profile":{{"test":{test}}},"executable":{program}}}"#
+        )
+        .replace('\n', "")
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        let messages = [
+            message("a", "lib", false),
+            message("a", "lib", true),
+            message("prombus", "bin", false),
+            message("prombus", "bin", true),
+            message("xtask", "bin", false),
+            message("typed", "example", false),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ];
+        let found = Artifacts::read(&messages.join("\n")).unwrap();
+        let tests: Vec<&str> = found.tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(tests, ["a src/a.rs", "a src/prombus.rs"]);
+        assert_eq!(found.tests[0].folder, PathBuf::from("/r/a"));
+        assert_eq!((found.hub, found.chores), ("/t/prombus-1".into(), "/t/xtask-1".into()));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_an_error() {
+        let whole =
+            [message("a", "lib", true), message("prombus", "bin", false), message("xtask", "bin", false)];
+        assert!(Artifacts::read(&whole.join("\n")).is_ok());
+        for missing in 0..whole.len() {
+            let rest: Vec<&str> =
+                whole.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, one)| &**one).collect();
+            assert!(Artifacts::read(&rest.join("\n")).is_err());
+        }
+        assert!(Artifacts::read(&format!("{}\nno json", whole.join("\n"))).is_err());
+    }
+}
