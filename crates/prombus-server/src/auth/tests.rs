@@ -239,8 +239,16 @@ fn a_claim_that_cannot_be_read_is_named_with_what_it_should_be() {
         (json!({"scopes": {"hush": 1}}), "claim scopes ", "array of strings"),
         (json!({"scopes": ["read:a", 7]}), "claim scopes[1] ", "array of strings"),
         (policy(json!({"effect": "hush", "action": "read", "topics": ["a"]})), "claim policy ", "\"deny\""),
-        (policy(json!({"effect": "deny", "action": "read", "topics": ["a"], "hush": 1})), "policy ", "groups"),
-        (policy(json!({"effect": "deny", "action": "read", "topics": ["hush-*"]})), "claim policy ", "wildcard"),
+        (
+            policy(json!({"effect": "deny", "action": "read", "topics": ["a"], "hush": 1})),
+            "policy ",
+            "groups",
+        ),
+        (
+            policy(json!({"effect": "deny", "action": "read", "topics": ["hush-*"]})),
+            "claim policy ",
+            "wildcard",
+        ),
         (json!([1]), "claims ", "a JSON object"),
     ] {
         let why = why(&auth, &signed(&claims));
