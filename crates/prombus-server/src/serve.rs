@@ -99,7 +99,9 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
 }
 
 fn no_room(most: usize) -> ApiError {
-    ApiError::unavailable(format!("limits.connections is {most}, and so many are open"))
+    ApiError::unavailable(format!(
+        "limits.connections is {most}, and so many are open: close some, or raise it"
+    ))
 }
 
 /// Says why a connection is not served, in plain HTTP. Whoever speaks TLS does not understand it, and sees a connection

@@ -223,7 +223,10 @@ impl Caller {
         }
         let Ask { action, topic, group } = ask;
         let group = group.map(|group| format!(" as group {group}")).unwrap_or_default();
-        Err(ApiError::forbidden(format!("this token does not allow {} on {topic}{group}", action.as_str())))
+        let action = action.as_str();
+        Err(ApiError::forbidden(format!(
+            "this token does not allow {action} on {topic}{group}: it needs a scope such as {action}:{topic}, and no rule that denies it"
+        )))
     }
 
     /// Refuses an action that the caller may do nowhere.
@@ -231,7 +234,10 @@ impl Caller {
         if self.may_somewhere(action) {
             return Ok(());
         }
-        Err(ApiError::forbidden(format!("this token does not allow {}", action.as_str())))
+        let action = action.as_str();
+        Err(ApiError::forbidden(format!(
+            "this token does not allow {action}: it needs a scope such as {action}:**"
+        )))
     }
 
     /// Whether the caller may know of a topic and how it is set up.

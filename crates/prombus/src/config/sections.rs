@@ -143,10 +143,6 @@ impl ConfigFile {
             LogLevel::parse(level).map_err(|why| format!("log.level: {why}"))?;
         }
         let limits = self.limits.limits();
-        let least = [limits.event_bytes, limits.commit_bytes, limits.topics, limits.collections];
-        if least.contains(&0) {
-            return Err("limits must be at least 1".into());
-        }
         self.limits.validate()?;
         if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
             return Err("server.tls_cert and server.tls_key go together".into());
@@ -209,6 +205,10 @@ fn validate_origin(origin: &str) -> Result<(), String> {
 impl LimitValues {
     fn validate(&self) -> Result<(), String> {
         let numbers = [
+            ("event_bytes", self.event_bytes.map(|bytes| bytes as u64)),
+            ("commit_bytes", self.commit_bytes.map(|bytes| bytes as u64)),
+            ("topics", self.topics.map(|most| most as u64)),
+            ("collections", self.collections.map(|most| most as u64)),
             ("body_bytes", self.body_bytes.map(|bytes| bytes as u64)),
             ("connections", self.connections.map(|most| most as u64)),
             ("header_timeout_ms", self.header_timeout_ms),

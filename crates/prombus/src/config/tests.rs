@@ -133,6 +133,14 @@ fn what_comes_later_is_refused_and_not_ignored() {
 }
 
 #[test]
+fn a_limit_of_nothing_is_named() {
+    for name in ["event_bytes", "commit_bytes", "topics", "collections", "connections", "body_timeout_ms"] {
+        let (_, what) = problem(&format!("[limits]\n{name} = 0"));
+        assert_eq!(what, format!("limits.{name} must be at least 1"));
+    }
+}
+
+#[test]
 fn wrong_types_and_values_are_told_with_their_line() {
     for (text, line) in [
         ("[server]\nlisten = 7", Some(2)),
