@@ -21,7 +21,7 @@ pub enum ClientError {
         why: String,
     },
     /// Nobody answers there.
-    #[error("{}", unreachable(url, source))]
+    #[error("{}", unreached(url, source))]
     Unreachable {
         /// Where it should be.
         url: String,
@@ -154,7 +154,7 @@ impl ClientError {
     }
 }
 
-fn unreachable(url: &str, error: &reqwest::Error) -> String {
+fn unreached(url: &str, error: &reqwest::Error) -> String {
     match tls::explain(error) {
         Some(why) => format!("no connection to the hub at {url}: {why}"),
         None => format!("no hub answers at {url}: is it running? ({})", root_cause(error)),

@@ -23,7 +23,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tower::Service;
 
 /// So many connections beyond the most are told that there is no room; more wait until they can be told.
@@ -34,6 +33,10 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a client hears that does not know that the port speaks TLS.
+const USE_TLS: &str =
+    "this hub speaks TLS here: use https:// instead of http://, and wss:// instead of ws://";
 
 /// Until when to serve, and how.
 pub(crate) struct Until<'a, F> {
@@ -137,13 +140,6 @@ struct Conversation {
 #[derive(Clone)]
 pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>);
 
-/// A connection to a port that speaks TLS.
-enum Accepted {
-    Encrypted(TlsStream<Patient<TcpStream>>),
-    /// Its client does not know that the port does.
-    Plain(TcpStream),
-}
-
 /// Whether a request begins where a TLS handshake should: with the name of a method, which no record of TLS begins with.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
@@ -162,10 +158,10 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
     let mut stopped = conversation.stopped.clone();
     let accept = async {
         if speaks_plain_http(&stream).await? {
-            Ok(Accepted::Plain(stream))
-        } else {
-            tls.accept(patient(stream)).await.map(Accepted::Encrypted)
+            turn_away(stream, ApiError::bad_request(USE_TLS)).await;
+            return Ok(None);
         }
+        tls.accept(patient(stream)).await.map(Some)
     };
     let accepted = tokio::select! {
         accepted = tokio::time::timeout(conversation.header_timeout, accept) => accepted,
@@ -173,16 +169,8 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
         _ = stopped.wait_for(|stopped| *stopped) => return,
     };
     match accepted {
-        Ok(Ok(Accepted::Encrypted(stream))) => converse(stream, conversation).await,
-        Ok(Ok(Accepted::Plain(stream))) => {
-            turn_away(
-                stream,
-                ApiError::bad_request(
-                    "this hub speaks TLS here: use https:// instead of http://, and wss:// instead of ws://",
-                ),
-            )
-            .await;
-        }
+        Ok(Ok(Some(stream))) => converse(stream, conversation).await,
+        Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a connection did not become an encrypted one"),
         Err(_) => tracing::debug!("a connection took longer than limits.header_timeout_ms to be encrypted"),
     }
