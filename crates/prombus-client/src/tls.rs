@@ -63,7 +63,7 @@ fn explain_certificate(why: &CertificateError) -> String {
 }
 
 /// The error of TLS behind an error: what the system's own error type wraps is not among its sources.
-fn find(error: &(dyn Error + 'static)) -> Option<&rustls::Error> {
+fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(found) = error.downcast_ref() {
         return Some(found);
     }
