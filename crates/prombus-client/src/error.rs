@@ -1,5 +1,6 @@
 //! What can go wrong with a call.
 
+use crate::tls;
 use prombus_wire::ErrorCode;
 use serde_json::{Map, Value};
 
@@ -20,7 +21,7 @@ pub enum ClientError {
         why: String,
     },
     /// Nobody answers there.
-    #[error("no hub answers at {url}: is it running? ({})", root_cause(source))]
+    #[error("{}", unreached(url, source))]
     Unreachable {
         /// Where it should be.
         url: String,
@@ -150,6 +151,13 @@ impl ClientError {
     /// Whether the hub says that what was asked for does not exist.
     pub fn is_not_found(&self) -> bool {
         self.hub().is_some_and(|error| error.status == 404)
+    }
+}
+
+fn unreached(url: &str, error: &reqwest::Error) -> String {
+    match tls::explain(error) {
+        Some(why) => format!("no connection to the hub at {url}: {why}"),
+        None => format!("no hub answers at {url}: is it running? ({})", root_cause(error)),
     }
 }
 

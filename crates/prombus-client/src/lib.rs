@@ -22,6 +22,7 @@ mod document;
 mod error;
 mod event;
 mod groups;
+mod health;
 mod list;
 pub mod live;
 mod macros;

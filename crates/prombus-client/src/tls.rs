@@ -4,7 +4,9 @@
 use crate::ClientError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 /// What a connection goes by.
@@ -30,9 +32,65 @@ pub(crate) fn config(extra_ca: Option<&[u8]>) -> Result<ClientConfig, ClientErro
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
+/// What a failed connection comes down to where it is encryption that failed, and what to do about it.
+pub(crate) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
+    Some(match find(error)? {
+        rustls::Error::InvalidCertificate(why) => explain_certificate(why),
+        // The first thing that came is not what TLS begins with.
+        rustls::Error::InvalidMessage(_) => {
+            "what answers there does not speak TLS: use http:// instead of https://".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+fn explain_certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => "its certificate is signed by an authority that is not trusted here: pass that \
+             authority's certificate with --ca-cert or PROMBUS_CA_CERT, or in Rust with ClientOptions::with_extra_ca"
+            .to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired: renew it".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: compare the clocks of both machines".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!("its certificate is for another name: reach it by a name that it is for ({why})")
+        }
+        other => format!("its certificate cannot be trusted: {other}"),
+    }
+}
+
+/// The error of TLS behind an error: what the system's own error type wraps is not among its sources.
+fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref() {
+        return Some(found);
+    }
+    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let wrapped = wrapped.map(|inner| inner as &(dyn Error + 'static));
+    wrapped.or_else(|| error.source()).and_then(find)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_encryption_are_found_where_they_are_wrapped_and_say_what_to_do() {
+        let wrap = |error: rustls::Error| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
+        for (error, advice) in [
+            (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "--ca-cert"),
+            (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "with_extra_ca"),
+            (rustls::Error::InvalidCertificate(CertificateError::Expired), "renew"),
+            (rustls::Error::InvalidCertificate(CertificateError::NotValidForName), "another name"),
+            (rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType), "use http://"),
+        ] {
+            let said = explain(&wrap(error)).unwrap();
+            assert!(said.contains(advice), "{said}");
+        }
+        assert_eq!(explain(&io::Error::from(io::ErrorKind::ConnectionRefused)), None);
+    }
 
     #[test]
     fn certificates_that_are_none_are_refused() {

@@ -1,7 +1,6 @@
 //! Answers that are worth writing by hand, because there are many of them.
 
 use crate::media::JSON;
-use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Appended, Durability, Event, Receipt, TopicName};
@@ -15,9 +14,14 @@ const PUBLISHED_BYTES: usize = 224;
 /// What a delivery takes beside its payload, about.
 pub(crate) const DELIVERY_BYTES: usize = 448;
 
+/// What an answer in JSON ends with, so that a terminal shows its prompt on a line of its own. A document ends without it:
+/// its tag stands for its exact bytes.
+pub(crate) const JSON_END: &[u8] = b"\n";
+
 /// A body that is JSON already.
-pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
-    (status, [(header::CONTENT_TYPE, JSON)], body.into()).into_response()
+pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
+    body.extend_from_slice(JSON_END);
+    (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
 }
 
 /// A value as JSON.

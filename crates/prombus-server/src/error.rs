@@ -1,5 +1,6 @@
 //! Every error as users see it: this is the one place that knows which status and code an error has.
 
+use crate::answers;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{BadCollectionName, BadField, MAX_INDEX_VALUE_BYTES};
@@ -14,6 +15,7 @@ use prombus_engine::{BadFilter, BusError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// After how many seconds it is worth trying again, where nothing better is known.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -84,9 +86,14 @@ impl ApiError {
         Self::new(ErrorCode::RateLimited, message).with(RETRY_AFTER_MS, ms)
     }
 
-    /// A lease that settles nothing any more.
+    /// A lease of a commit that settles nothing any more, or never did.
     pub fn lease_expired(lease: &str) -> Self {
-        let message = "the lease has expired, was settled already, or passed on; nothing was committed";
+        let message = match not_a_lease(lease) {
+            Some(why) => format!("{why}; nothing was committed"),
+            None => {
+                "the lease has expired, was settled already, or passed on; nothing was committed".to_owned()
+            }
+        };
         Self::new(ErrorCode::LeaseExpired, message).with("lease", lease)
     }
 
@@ -146,6 +153,10 @@ impl ApiError {
         serde_json::to_string(&ErrorBody { error, message, details }).unwrap_or_default()
     }
 
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     pub fn code(&self) -> ErrorCode {
         self.code
     }
@@ -166,8 +177,7 @@ impl IntoResponse for ApiError {
             tracing::error!(message, "a request failed");
         }
         let wait = details.get(RETRY_AFTER_MS).and_then(Value::as_u64).map(|ms| ms.div_ceil(1000).into());
-        let body = serde_json::to_vec(&ErrorBody { error: code, message, details }).unwrap_or_default();
-        let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+        let mut response = answers::json_of(status, &ErrorBody { error: code, message, details });
         let headers = response.headers_mut();
         match code {
             ErrorCode::Unavailable | ErrorCode::RateLimited => {
@@ -180,6 +190,13 @@ impl IntoResponse for ApiError {
         }
         response
     }
+}
+
+/// What is wrong with a text that stands where a lease belongs, where that can be told. A lease is never as long as an id.
+pub(crate) fn not_a_lease(text: &str) -> Option<&'static str> {
+    Uuid::try_parse(text).is_ok().then_some(
+        "this looks like the id of an event, and not like a lease: send the ctx.lease of the delivery instead",
+    )
 }
 
 /// Text that is not JSON is `bad_json`; JSON that is not what was asked for is `bad_request`.
@@ -409,7 +426,6 @@ mod tests {
     use super::*;
     use prombus_core::{Offset, Partition, TopicName};
     use prombus_engine::groups::LeaseToken;
-    use uuid::Uuid;
 
     fn topic() -> TopicName {
         TopicName::parse("t").unwrap()

@@ -5,9 +5,11 @@
 //! able to tell a whole answer from a broken one, so an answer that cannot be finished, or whose caller may not have the
 //! rest of it, breaks the connection. Chunks are made in the room that all connections share, and wait for it.
 
+use crate::answers::JSON_END;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
+use crate::media::JSON;
 use crate::memory::{Memory, Room};
 use axum::body::Body;
 use axum::http::header;
@@ -73,6 +75,22 @@ impl Pieces for Array {
     }
 }
 
+/// Pieces with something behind the last of them.
+struct Ended<P> {
+    pieces: P,
+    end: &'static [u8],
+}
+
+impl<P: Pieces> Pieces for Ended<P> {
+    async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let more = self.pieces.next(out).await?;
+        if !more {
+            out.extend_from_slice(self.end);
+        }
+        Ok(more)
+    }
+}
+
 /// A part of an answer on its way to the socket.
 enum Chunk {
     Part(Bytes),
@@ -93,10 +111,11 @@ pub(crate) async fn answer(
 /// The same, for one who has reserved room for a chunk already.
 pub(crate) async fn answer_in(
     room: Room,
-    mut pieces: impl Pieces,
+    pieces: impl Pieces,
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
 ) -> Result<Response, ApiError> {
+    let mut pieces = Ended { pieces, end: if content_type == JSON { JSON_END } else { b"" } };
     let head = [(header::CONTENT_TYPE, content_type)];
     Ok(match chunk(&mut pieces, room).await {
         Chunk::Broken(error) => return Err(error),

@@ -8,11 +8,13 @@ use crate::rate::ConnectionRate;
 use crate::tls::Tls;
 use axum::Router;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +33,10 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a client hears that does not know that the port speaks TLS.
+const USE_TLS: &str =
+    "this hub speaks TLS here: use https:// instead of http://, and wss:// instead of ws://";
 
 /// Until when to serve, and how.
 pub(crate) struct Until<'a, F> {
@@ -72,7 +78,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                         connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
                     }
                     Err(_) => {
-                        turned_away.spawn(turn_away(stream, options.max_connections));
+                        turned_away.spawn(turn_away(stream, no_room(options.max_connections)));
                     }
                 },
                 Err(error) => {
@@ -95,13 +101,20 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
     }
 }
 
-/// Says that there is no room. Whoever speaks TLS does not understand it, and sees a connection that ends.
-async fn turn_away(mut stream: TcpStream, most: usize) {
-    let body = ApiError::unavailable(format!("limits.connections is {most}, and so many are open")).to_json();
+fn no_room(most: usize) -> ApiError {
+    ApiError::unavailable(format!(
+        "limits.connections is {most}, and so many are open: close some, or raise it"
+    ))
+}
+
+/// Says why a connection is not served, in plain HTTP. Whoever speaks TLS does not understand it, and sees a connection
+/// that ends.
+async fn turn_away(mut stream: TcpStream, why: ApiError) {
+    let (status, body) = (why.status(), why.to_json());
+    let wait = if status == StatusCode::SERVICE_UNAVAILABLE { "retry-after: 1\r\n" } else { "" };
     let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{wait}connection: close\r\ncontent-length: {}\r\n\r\n{body}\n",
+        body.len() + 1
     );
     let tell = async {
         let _ = stream.write_all(answer.as_bytes()).await;
@@ -127,19 +140,37 @@ struct Conversation {
 #[derive(Clone)]
 pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>);
 
+/// Whether a request begins where a TLS handshake should: with the name of a method, which no record of TLS begins with.
+async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase())
+}
+
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
-    let stream = Patient::new(stream, conversation.send_timeout).sharing(conversation.received.clone());
-    let Some(tls) = tls else { return converse(stream, conversation).await };
+    let patient =
+        |stream| Patient::new(stream, conversation.send_timeout).sharing(conversation.received.clone());
+    let Some(tls) = tls else {
+        let stream = patient(stream);
+        return converse(stream, conversation).await;
+    };
     let mut stopped = conversation.stopped.clone();
+    let accept = async {
+        if speaks_plain_http(&stream).await? {
+            turn_away(stream, ApiError::bad_request(USE_TLS)).await;
+            return Ok(None);
+        }
+        tls.accept(patient(stream)).await.map(Some)
+    };
     let accepted = tokio::select! {
-        accepted = tokio::time::timeout(conversation.header_timeout, tls.accept(stream)) => accepted,
+        accepted = tokio::time::timeout(conversation.header_timeout, accept) => accepted,
         // Nothing was asked for yet.
         _ = stopped.wait_for(|stopped| *stopped) => return,
     };
     match accepted {
-        Ok(Ok(stream)) => converse(stream, conversation).await,
+        Ok(Ok(Some(stream))) => converse(stream, conversation).await,
+        Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a connection did not become an encrypted one"),
         Err(_) => tracing::debug!("a connection took longer than limits.header_timeout_ms to be encrypted"),
     }

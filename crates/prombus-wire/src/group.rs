@@ -182,6 +182,9 @@ pub struct LeaseResult {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What to do about it, where that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The answer to `POST .../ack`: acks, nacks and extends in the order in which they were given.

@@ -58,6 +58,10 @@ pub enum Command {
     Check(commands::check::CheckArgs),
     /// Put load on a running hub and measure it
     Bench(bench::BenchArgs),
+    /// Say whether a hub is ready, by the exit code
+    Health(commands::health::HealthArgs),
+    /// Write the script by which a shell completes commands and options
+    Completions(commands::completions::CompletionsArgs),
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Making one line to the hub.
 
 use crate::error::{self, HubError};
-use crate::{CONNECT_TIMEOUT, Client, ClientError};
+use crate::{CONNECT_TIMEOUT, Client, ClientError, tls};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio::net::TcpStream;
@@ -96,6 +96,6 @@ async fn open(client: &Client) -> Result<Line, DialError> {
             let body = answer.body().as_deref().unwrap_or_default();
             Err(DialError::Refused(error::parse(answer.status().as_u16(), body)))
         }
-        Err(error) => Err(DialError::Away(error.to_string())),
+        Err(error) => Err(DialError::Away(tls::explain(&error).unwrap_or_else(|| error.to_string()))),
     }
 }

@@ -149,7 +149,7 @@ fn processor_time() -> Duration {
 }
 
 fn too_costly() -> ExecutionError {
-    ExecutionError::function_error("filter", "it takes more work than an expression may")
+    ExecutionError::function_error(super::OWN_ERROR, "it takes more work than an expression may")
 }
 
 impl Val for Budget {

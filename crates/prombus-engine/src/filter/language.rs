@@ -65,7 +65,7 @@ fn arguments<'b, 'v, const N: usize>(args: Args<'b, 'v>) -> Result<[CowVal<'b, '
 fn budget<'a>(value: &'a CowVal<'_, '_>) -> Result<&'a Budget, ExecutionError> {
     value
         .downcast_ref::<Budget>()
-        .ok_or_else(|| ExecutionError::function_error("filter", "there is no budget"))
+        .ok_or_else(|| ExecutionError::function_error(super::OWN_ERROR, "there is no budget"))
 }
 
 fn round<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
@@ -96,7 +96,7 @@ fn at<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
     budget(&left)?.charge_text(index.as_ref())?;
     match index.downcast_ref::<CelDouble>() {
         Some(double) if double.inner().fract() != 0.0 => {
-            Err(ExecutionError::function_error("filter", "an index must be a whole number"))
+            Err(ExecutionError::function_error(super::OWN_ERROR, "an index must be a whole number"))
         }
         _ => Ok(index),
     }

@@ -30,6 +30,8 @@ pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
 pub const MAX_DEPTH: usize = 64;
 /// How long expressions may keep a batch at a time.
 pub(crate) const KEEP_TIME: Duration = Duration::from_millis(50);
+/// Stands for the function where an error is not one of a function, but of the expression as a whole.
+const OWN_ERROR: &str = "expression";
 /// The most that is told of why an expression failed, in characters.
 const MAX_REASON: usize = 300;
 
@@ -188,6 +190,7 @@ fn reason(error: &ExecutionError) -> String {
         Error::DivisionByZero(_) | Error::RemainderByZero(_) => "division by zero".to_owned(),
         Error::IndexOutOfBounds(_) => "the index is out of bounds".to_owned(),
         Error::DuplicateKey(_) => "a map has a key twice".to_owned(),
+        Error::FunctionError { function, message } if function == OWN_ERROR => message.clone(),
         Error::UnexpectedType { .. }
         | Error::NoSuchKey(_)
         | Error::NoSuchOverload(_)

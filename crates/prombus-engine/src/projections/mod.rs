@@ -41,7 +41,7 @@ pub enum ProjectionError {
     #[error("{0}")]
     Bad(String),
     /// An expression of the definition does not compile.
-    #[error("{place}: {error}")]
+    #[error("{place}: the expression does not compile: {} (line {}, column {})", error.message, error.line, error.column)]
     BadExpression {
         /// Which one.
         place: String,

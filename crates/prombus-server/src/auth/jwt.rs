@@ -3,6 +3,7 @@
 //! The algorithm is the key's, never the token's: a token that names another one is refused, and with it every game
 //! that lives on a token choosing how it is checked.
 
+use super::bad_claim;
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
 use super::{Caller, Known, Refusal, Secret, TOKEN_EXPIRED, caller_name};
@@ -25,6 +26,10 @@ const SAFE_SECRET_BYTES: usize = 32;
 const TOLERANCE: Duration = Duration::from_secs(5);
 /// So many tokens that were found good are remembered, because checking a signature costs more than a request.
 const MAX_REMEMBERED: usize = 1_000;
+
+/// What is said of a policy whose patterns are none; not which one, because it is the token's.
+const BAD_PATTERN: &str = "the token's claim policy has a pattern with a wildcard in an odd place: * stands for one whole \
+     segment between dots, ** for any number of them";
 
 /// How tokens are checked.
 #[derive(Debug, Clone)]
@@ -136,18 +141,18 @@ impl Jwt {
     /// Whose the token is.
     pub fn caller(&self, token: &str) -> Result<Caller, Refusal> {
         if token.len() > MAX_TOKEN_BYTES {
-            return Err(Refusal("the token is too large"));
+            return Err(Refusal::from("the token is too large"));
         }
         let keys = self.keys.get();
         if let Some(caller) = self.remembered(token, &keys) {
-            return if caller.is_expired() { Err(Refusal(TOKEN_EXPIRED)) } else { Ok(caller) };
+            return if caller.is_expired() { Err(TOKEN_EXPIRED.into()) } else { Ok(caller) };
         }
         let head = head(token)?;
         let key = choose(&keys, &head)?;
         let mut validation = self.validation.clone();
         validation.algorithms = vec![key.algorithm];
         let claims: Claims =
-            decode(token, &key.key, &validation).map_err(|error| refusal(error.kind()))?.claims;
+            decode(token, &key.key, &validation).map_err(|error| refusal(error.kind(), token))?.claims;
         let caller =
             Caller::new(Known { rules: claims.rules()?, until: claims.until()?, name: claims.name() });
         self.remember(token, &caller, &keys);
@@ -183,12 +188,13 @@ impl Jwt {
 }
 
 fn head(token: &str) -> Result<Head, Refusal> {
-    const MALFORMED: Refusal = Refusal("the token is not a JSON Web Token");
+    const MALFORMED: &str =
+        "the token is not a JSON Web Token, which is three parts with a dot between each, as eyJ... is";
     let first = token.split('.').next().unwrap_or_default();
-    let text = URL_SAFE_NO_PAD.decode(first).map_err(|_| MALFORMED)?;
-    let head: Head = serde_json::from_slice(&text).map_err(|_| MALFORMED)?;
+    let text = URL_SAFE_NO_PAD.decode(first).map_err(|_| Refusal::from(MALFORMED))?;
+    let head: Head = serde_json::from_slice(&text).map_err(|_| Refusal::from(MALFORMED))?;
     if head.crit.is_some() {
-        return Err(Refusal("the token has extensions that are not known here"));
+        return Err("the token has extensions that are not known here (crit)".into());
     }
     Ok(head)
 }
@@ -204,12 +210,12 @@ fn choose<'a>(keys: &'a [Key], head: &Head) -> Result<&'a Key, Refusal> {
         }
         None => match (fitting.next(), fitting.next()) {
             (Some(_), Some(_)) => {
-                return Err(Refusal("the token does not say by kid which key it is signed with"));
+                return Err("the token does not say by kid which key it is signed with".into());
             }
             (key, _) => key,
         },
     };
-    key.ok_or(Refusal("there is no key for the token's algorithm and kid"))
+    key.ok_or_else(|| "there is no key for the token's algorithm and kid".into())
 }
 
 fn name_of(algorithm: Algorithm) -> &'static str {
@@ -223,22 +229,25 @@ fn name_of(algorithm: Algorithm) -> &'static str {
 }
 
 /// Says what is wrong, and nothing of what the token holds.
-fn refusal(error: &jsonwebtoken::errors::ErrorKind) -> Refusal {
+fn refusal(error: &jsonwebtoken::errors::ErrorKind, token: &str) -> Refusal {
     use jsonwebtoken::errors::ErrorKind as E;
-    Refusal(match error {
+    let why = match error {
         E::ExpiredSignature => TOKEN_EXPIRED,
-        E::ImmatureSignature => "the token is not valid yet",
-        E::InvalidAudience => "the token is for somebody else (aud)",
-        E::InvalidIssuer => "the token comes from somebody else (iss)",
+        E::ImmatureSignature => "the token is not valid yet (nbf)",
+        E::InvalidAudience => "the token is for somebody else: its aud names none of auth.audience",
+        E::InvalidIssuer => "the token comes from somebody else: its iss is none of auth.issuer",
         E::MissingRequiredClaim(claim) => match claim.as_str() {
             "exp" => "the token says no exp",
-            "aud" => "the token says no aud",
+            // One that is neither is as good as none.
+            "aud" => "the token says no aud, which must be a string or an array of strings",
             _ => "the token says no iss",
         },
         E::InvalidSignature => "the token's signature is wrong",
-        E::InvalidClaimFormat(_) | E::Json(_) => "the token's claims make no sense",
+        E::InvalidClaimFormat(claim) => return bad_claim::of_path(claim),
+        E::Json(_) => return bad_claim::of_token::<Claims>(token),
         _ => "the token is not a good JSON Web Token",
-    })
+    };
+    why.into()
 }
 
 impl Claims {
@@ -255,15 +264,14 @@ impl Claims {
             let _ = rules.add_scope(scope);
         }
         if let Some(policy) = &self.policy {
-            rules.add_policy(policy.clone()).map_err(|_| Refusal("the token's policy makes no sense"))?;
+            rules.add_policy(policy.clone()).map_err(|_| Refusal::from(BAD_PATTERN))?;
         }
         Ok(rules)
     }
 
     fn until(&self) -> Result<Option<SystemTime>, Refusal> {
         let Some(exp) = self.exp else { return Ok(None) };
-        let since =
-            Duration::try_from_secs_f64(exp).map_err(|_| Refusal("the token's claims make no sense"))?;
+        let since = Duration::try_from_secs_f64(exp).map_err(|_| bad_claim::of_path("exp"))?;
         // A time beyond what clocks can tell never comes.
         Ok(UNIX_EPOCH.checked_add(since).and_then(|time| time.checked_add(TOLERANCE)))
     }

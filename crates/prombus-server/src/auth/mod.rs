@@ -1,5 +1,6 @@
 //! Who asks, and what they may do. Every route, frame and stream goes through [`Caller::check`].
 
+mod bad_claim;
 mod guard;
 mod host;
 mod jwt;
@@ -24,6 +25,7 @@ use aws_lc_rs::digest;
 use jwt::{Jwt, MAX_TOKEN_BYTES};
 use prombus_core::TopicName;
 use serde::{Deserialize, Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -99,8 +101,14 @@ enum Kind {
 }
 
 /// Why a token is not taken. It says nothing of what the token holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal(&'static str);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal(Cow<'static, str>);
+
+impl From<&'static str> for Refusal {
+    fn from(why: &'static str) -> Self {
+        Self(Cow::Borrowed(why))
+    }
+}
 
 impl Auth {
     /// Reads the keys, where they are in files.
@@ -139,7 +147,7 @@ impl Auth {
         };
         found.map_err(|Refusal(why)| {
             if self.log.take(1).is_ok() {
-                tracing::warn!(why, "a token was refused");
+                tracing::warn!(%why, "a token was refused");
             }
             ApiError::unauthorized(why)
         })
@@ -149,7 +157,7 @@ impl Auth {
 /// Looks at every token that there is, and at all of each, so that the time it takes tells nothing.
 fn find(known: &[(Secret, Caller)], token: &str) -> Result<Caller, Refusal> {
     if token.len() > MAX_TOKEN_BYTES {
-        return Err(Refusal("the token is too large"));
+        return Err(Refusal::from("the token is too large"));
     }
     let mut found = None;
     for (secret, caller) in known {
@@ -157,7 +165,7 @@ fn find(known: &[(Secret, Caller)], token: &str) -> Result<Caller, Refusal> {
             found = Some(caller.clone());
         }
     }
-    found.ok_or(Refusal("the token is not known"))
+    found.ok_or_else(|| Refusal::from("the token is not known"))
 }
 
 /// Somebody who asks for something.
@@ -215,7 +223,10 @@ impl Caller {
         }
         let Ask { action, topic, group } = ask;
         let group = group.map(|group| format!(" as group {group}")).unwrap_or_default();
-        Err(ApiError::forbidden(format!("this token does not allow {} on {topic}{group}", action.as_str())))
+        let action = action.as_str();
+        Err(ApiError::forbidden(format!(
+            "this token does not allow {action} on {topic}{group}: it needs a scope such as {action}:{topic}, and no rule that denies it"
+        )))
     }
 
     /// Refuses an action that the caller may do nowhere.
@@ -223,7 +234,10 @@ impl Caller {
         if self.may_somewhere(action) {
             return Ok(());
         }
-        Err(ApiError::forbidden(format!("this token does not allow {}", action.as_str())))
+        let action = action.as_str();
+        Err(ApiError::forbidden(format!(
+            "this token does not allow {action}: it needs a scope such as {action}:**"
+        )))
     }
 
     /// Whether the caller may know of a topic and how it is set up.

@@ -228,6 +228,42 @@ fn what_is_no_token_is_refused() {
 }
 
 #[test]
+fn a_claim_that_cannot_be_read_is_named_with_what_it_should_be() {
+    let auth = shared();
+    let policy = |rule: Value| json!({"policy": {"rules": [rule]}});
+    for (claims, name, should) in [
+        (json!({"exp": "hush"}), "claim exp ", "seconds since 1970"),
+        (json!({"exp": -1}), "claim exp ", "seconds since 1970"),
+        (json!({"nbf": "hush"}), "claim nbf ", "seconds since 1970"),
+        (json!({"iss": ["hush"]}), "claim iss ", "one string"),
+        (json!({"scopes": {"hush": 1}}), "claim scopes ", "array of strings"),
+        (json!({"scopes": ["read:a", 7]}), "claim scopes[1] ", "array of strings"),
+        (policy(json!({"effect": "hush", "action": "read", "topics": ["a"]})), "claim policy ", "\"deny\""),
+        (
+            policy(json!({"effect": "deny", "action": "read", "topics": ["a"], "hush": 1})),
+            "policy ",
+            "groups",
+        ),
+        (
+            policy(json!({"effect": "deny", "action": "read", "topics": ["hush-*"]})),
+            "claim policy ",
+            "wildcard",
+        ),
+        (json!([1]), "claims ", "a JSON object"),
+    ] {
+        let why = why(&auth, &signed(&claims));
+        assert!(why.contains(name) && why.contains(should), "{claims}: {why}");
+        assert!(!why.contains("hush"), "nothing of the token is shown: {why}");
+    }
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let (head, twice) = (r#"{"alg":"HS256"}"#, r#"{"aud":"a","aud":"b"}"#);
+    let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let text = format!("{}.{}", part(head), part(twice));
+    let signature = jsonwebtoken::crypto::sign(text.as_bytes(), &key, Algorithm::HS256).unwrap();
+    assert!(why(&auth, &format!("{text}.{signature}")).contains("nothing twice"));
+}
+
+#[test]
 fn public_keys_of_each_kind_work_and_are_not_secrets() {
     let folder = tempfile::tempdir().unwrap();
     for (of, algorithm) in [

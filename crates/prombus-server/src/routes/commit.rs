@@ -25,5 +25,5 @@ pub(crate) async fn commit(
     let asked = Asked::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
     asked.check(&caller)?;
     let committed = asked.carry_out(By { app: &app, rate: &rate, caller: &caller }).await?;
-    Ok(answers::json(StatusCode::OK, committed.answer.bytes().clone()))
+    Ok(answers::json(StatusCode::OK, committed.answer.bytes().to_vec()))
 }

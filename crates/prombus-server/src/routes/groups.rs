@@ -3,7 +3,7 @@
 use crate::answers::{self, json_of};
 use crate::auth::{Action, Ask, Caller, TOKEN_EXPIRED};
 use crate::body::{json_body, parse_optional};
-use crate::error::ApiError;
+use crate::error::{ApiError, not_a_lease};
 use crate::gateway::App;
 use crate::media::JSON;
 use crate::params::{Params, parse_id};
@@ -114,11 +114,16 @@ pub(crate) async fn ack(
     for (index, (lease, ok)) in leases.iter().zip(results).enumerate() {
         out.extend_from_slice(if index > 0 { b",{\"lease\":" } else { b"{\"lease\":" });
         json::write_string(&mut out, lease);
-        out.extend_from_slice(if ok {
-            b",\"ok\":true}"
-        } else {
-            b",\"ok\":false,\"error\":\"lease_expired\"}"
-        });
+        if ok {
+            out.extend_from_slice(b",\"ok\":true}");
+            continue;
+        }
+        out.extend_from_slice(b",\"ok\":false,\"error\":\"lease_expired\"");
+        if let Some(why) = not_a_lease(lease) {
+            out.extend_from_slice(b",\"message\":");
+            json::write_string(&mut out, why);
+        }
+        out.push(b'}');
     }
     out.extend_from_slice(b"]}");
     Ok(answers::json(StatusCode::OK, out))

@@ -5,7 +5,7 @@ use super::frames::{self, Corr};
 use super::held::Held;
 use crate::auth::{Action, Ask, Auth, Caller};
 use crate::commit::{Asked, Committed};
-use crate::error::ApiError;
+use crate::error::{ApiError, not_a_lease};
 use crate::outgoing;
 use crate::params::parse_id;
 use crate::routes::groups::{group_call, short_reason};
@@ -362,13 +362,16 @@ impl Session {
         let mut leases = Vec::new();
         for id in frame.id.iter().chain(frame.ids.iter().flatten()) {
             let lease = subscription.held.lease_of(parse_id("id", id)?).ok_or_else(|| {
-                let message = format!("this connection holds no lease on {}", &**id);
+                let message = format!(
+                    "this connection holds no lease on {}: it was settled, expired, or delivered to another one",
+                    &**id
+                );
                 ApiError::with_code(ErrorCode::UnknownId, message)
             })?;
             leases.push(lease);
         }
         for lease in frame.lease.iter().chain(frame.leases.iter().flatten()) {
-            leases.push(lease.parse().map_err(|_| expired())?);
+            leases.push(parse_lease(lease)?);
         }
         if leases.is_empty() {
             return Err(ApiError::bad_request(format!("{op} needs id, ids, lease or leases")));
@@ -483,6 +486,16 @@ impl Session {
 /// A client that has not said who it is.
 fn nobody() -> ApiError {
     ApiError::unauthorized("send AUTH with a token first")
+}
+
+fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
+    match not_a_lease(text) {
+        Some(why) => {
+            let message = format!("{why}, or name the event with id or ids");
+            Err(ApiError::with_code(ErrorCode::LeaseExpired, message))
+        }
+        None => text.parse().map_err(|_| expired()),
+    }
 }
 
 fn expired() -> ApiError {

@@ -127,6 +127,25 @@ async fn a_mistake_in_an_expression_is_told_with_its_place() {
         hub.put(P, r#"{"topic":"t","collection":"c","key":"event..x"}"#).await.is_error(400, "bad_filter");
     assert!(error["place"].as_str().unwrap().contains("key"), "{error}");
     assert!(error["line"].is_u64() && error["column"].is_u64(), "{error}");
+    let changelog =
+        |part: &str| format!(r#"{{"topic":"t","collection":"c","key":"event.key","{part}":"evnt.ts"}}"#);
+    let write = |part: &str| {
+        format!(
+            r#"{{"topic":"t","write":[{{"collection":"c","key":"event.key","inc":{{"m":"1"}},{part}}}]}}"#
+        )
+    };
+    for (definition, place) in [
+        (changelog("map"), "map: "),
+        (changelog("tombstone"), "tombstone: "),
+        (changelog("version"), "version: "),
+        (write(r#""set":{"n":"evnt.ts"}"#), "write[0].set.n: "),
+        (write(r#""when":"evnt.ts""#), "write[0].when: "),
+    ] {
+        let error = hub.put(P, &definition).await.is_error(400, "bad_filter");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with(place) && message.contains("line 1, column 1"), "{message}");
+        assert!(message.contains("expression") && !message.contains("filter"), "{message}");
+    }
 }
 
 #[tokio::test]

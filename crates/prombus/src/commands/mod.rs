@@ -1,13 +1,15 @@
-//! The commands that talk to a hub or look at a data folder.
+//! The commands that talk to a hub, look at a data folder, or help a shell.
 
 pub mod check;
 pub mod collections;
 pub mod commit;
+pub mod completions;
 mod definitions;
 pub mod dlq;
 pub mod export;
 pub mod get;
 pub mod groups;
+pub mod health;
 pub mod import;
 mod input;
 pub mod list;

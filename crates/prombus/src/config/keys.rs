@@ -170,7 +170,11 @@ impl Known<'_> {
     /// is clearly nearer.
     fn nearest(&self, name: &str) -> String {
         let here = self.names.iter().map(|known| (distance(name, known) * 2, join(self.path, known)));
-        let elsewhere = everywhere().into_iter().map(|(path, known)| (distance(name, &known) * 2 + 1, path));
+        let elsewhere = everywhere().into_iter().map(|(path, known)| {
+            // `log_format` is how an environment variable or a flag would have it.
+            let as_one_word = distance(name, &path.replace('.', "_"));
+            (distance(name, &known).min(as_one_word) * 2 + 1, path)
+        });
         here.chain(elsewhere).min_by_key(|(distance, _)| *distance).map(|(_, path)| path).unwrap_or_default()
     }
 }
@@ -183,14 +187,22 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Every key of a section by its path and its name.
+/// Every key by its path and its name, wherever it may stand.
 fn everywhere() -> Vec<(String, String)> {
     let sections = names(&ConfigFile::default()).into_iter();
-    sections
-        .flat_map(|section| {
-            section_keys(&section).into_iter().map(move |key| (format!("{section}.{key}"), key))
-        })
-        .collect()
+    let sections = sections.map(|section| (section_keys(&section), section));
+    let definition = state::definition_keys();
+    let named = [
+        (names(&TopicConfig::default()), "topics.\"NAME\""),
+        (names(&Collection::default()), "collections.\"NAME\""),
+        (definition.projection, "projection"),
+        (definition.write, "projection.write"),
+        (names(&Token::default()), "auth.tokens"),
+    ];
+    let named = named.into_iter().map(|(keys, path)| (keys, path.to_owned()));
+    let each =
+        |(keys, path): (Vec<String>, String)| keys.into_iter().map(move |key| (format!("{path}.{key}"), key));
+    sections.chain(named).flat_map(each).collect()
 }
 
 fn section_keys(section: &str) -> Vec<String> {

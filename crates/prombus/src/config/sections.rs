@@ -2,6 +2,7 @@
 
 use super::auth::Auth;
 use super::state::{self, Collection, Projection, Snapshots};
+use crate::serve::{LogFormat, LogLevel};
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, MIN_RESULT_BYTES};
 use prombus_core::{TopicConfig, TopicName, TopicPatch};
 use prombus_engine::Limits;
@@ -25,6 +26,8 @@ const MIN_BUFFER_BYTES: usize = 64 << 20;
 pub struct ConfigFile {
     /// How the hub is reached.
     pub server: Server,
+    /// What the hub says of itself.
+    pub log: Log,
     /// Where events are kept.
     pub store: Store,
     /// How callers are known.
@@ -55,6 +58,16 @@ pub struct Server {
     pub allow_origins: Option<Vec<String>>,
     /// The names by which the hub is reached.
     pub hosts: Option<Vec<String>>,
+}
+
+/// What the hub says of itself, on stderr.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How its lines look: `text` or `json`.
+    pub format: Option<String>,
+    /// How much is said, such as `info` or `warn`.
+    pub level: Option<String>,
 }
 
 /// Where events are kept: in a folder or in memory.
@@ -123,11 +136,13 @@ impl ConfigFile {
             let (least, most) = (PART_BYTES.start(), PART_BYTES.end());
             return Err(format!("store.part_bytes must be between {least} and {most}"));
         }
-        let limits = self.limits.limits();
-        let least = [limits.event_bytes, limits.commit_bytes, limits.topics, limits.collections];
-        if least.contains(&0) {
-            return Err("limits must be at least 1".into());
+        if let Some(format) = &self.log.format {
+            LogFormat::parse(format).map_err(|why| format!("log.format: {why}"))?;
         }
+        if let Some(level) = &self.log.level {
+            LogLevel::parse(level).map_err(|why| format!("log.level: {why}"))?;
+        }
+        let limits = self.limits.limits();
         self.limits.validate()?;
         if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
             return Err("server.tls_cert and server.tls_key go together".into());
@@ -190,6 +205,10 @@ fn validate_origin(origin: &str) -> Result<(), String> {
 impl LimitValues {
     fn validate(&self) -> Result<(), String> {
         let numbers = [
+            ("event_bytes", self.event_bytes.map(|bytes| bytes as u64)),
+            ("commit_bytes", self.commit_bytes.map(|bytes| bytes as u64)),
+            ("topics", self.topics.map(|most| most as u64)),
+            ("collections", self.collections.map(|most| most as u64)),
             ("body_bytes", self.body_bytes.map(|bytes| bytes as u64)),
             ("connections", self.connections.map(|most| most as u64)),
             ("header_timeout_ms", self.header_timeout_ms),

@@ -23,6 +23,9 @@ fn everything_that_can_be_said_is_understood() {
         tls_key = "k.pem"
         allow_origins = ["https://app.example", "*", "null"]
         hosts = ["hub.example", "hub"]
+        [log]
+        format = "json"
+        level = "debug"
         [auth]
         mode = "none"
         [store]
@@ -54,6 +57,7 @@ fn everything_that_can_be_said_is_understood() {
     )
     .unwrap();
     assert_eq!(file.server.listen.as_deref(), Some("127.0.0.1:1"));
+    assert_eq!((file.log.format.as_deref(), file.log.level.as_deref()), (Some("json"), Some("debug")));
     assert_eq!(file.store.data.as_deref(), Some(Path::new("./d")));
     assert_eq!(file.store.part_bytes, Some(1 << 20));
     let limits = file.limits.limits();
@@ -91,6 +95,14 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
         ("listen = \"a:1\"", 1, "listen", "server.listen"),
         ("[limits]\nevent_byte = 1", 2, "limits.event_byte", "limits.event_bytes"),
         ("[store]\nevent_bytes = 1", 2, "store.event_bytes", "limits.event_bytes"),
+        ("log_format = \"json\"", 1, "log_format", "log.format"),
+        ("[server]\nlog_format = \"json\"", 2, "server.log_format", "log.format"),
+        ("[server]\nlog_level = \"warn\"", 2, "server.log_level", "log.level"),
+        ("[log]\nfromat = \"json\"", 2, "log.fromat", "log.format"),
+        ("[logs]", 1, "logs", "log"),
+        ("partitions = 8", 1, "partitions", "topics.\"NAME\".partitions"),
+        ("[store]\nretention_ms = 8", 2, "store.retention_ms", "topics.\"NAME\".retention_ms"),
+        ("[auth]\ntombstone = \"x\"", 2, "auth.tombstone", "projection.tombstone"),
         ("[topics]\nauto_crate = true", 2, "topics.auto_crate", "topics.auto_create"),
         ("[topics.\"a.b\"]\npartition = 1", 2, "topics.\"a.b\".partition", "topics.\"a.b\".partitions"),
         (
@@ -121,12 +133,23 @@ fn what_comes_later_is_refused_and_not_ignored() {
 }
 
 #[test]
+fn a_limit_of_nothing_is_named() {
+    for name in ["event_bytes", "commit_bytes", "topics", "collections", "connections", "body_timeout_ms"] {
+        let (_, what) = problem(&format!("[limits]\n{name} = 0"));
+        assert_eq!(what, format!("limits.{name} must be at least 1"));
+    }
+}
+
+#[test]
 fn wrong_types_and_values_are_told_with_their_line() {
     for (text, line) in [
         ("[server]\nlisten = 7", Some(2)),
         ("[topics]\nauto_create = \"yes\"", Some(2)),
         ("[topics.a]\npartitions = -1", Some(2)),
         ("[server]\nlisten = ", Some(2)),
+        ("[log]\nformat = \"xml\"", None),
+        ("[log]\nlevel = \"loud\"", None),
+        ("[log]\nlevel = 3", Some(2)),
         ("[store]\ndata = \"d\"\nmemory = true", None),
         ("[limits]\nevent_bytes = 9000000", None),
         ("[topics.A]", Some(1)),

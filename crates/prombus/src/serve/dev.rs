@@ -1,8 +1,8 @@
 //! `prombus dev`: a hub in memory with the process example on it.
 
 use super::lifecycle;
-use super::settings::{Settings, Surroundings};
-use super::{LogFormat, ServeArgs, logging};
+use super::settings::{LOG_VARIABLE, Settings, Surroundings};
+use super::{ServeArgs, logging};
 use crate::failure::Failure;
 use clap::Args;
 use prombus_client::{Client, ClientError};
@@ -39,10 +39,11 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
         store: Some("memory".to_owned()),
         ..ServeArgs::default()
     };
-    // What is set for a real hub does not matter here.
-    let nothing = Surroundings { variable: |_| None, folder: PathBuf::from("/nonexistent") };
-    let settings = Settings::resolve(&flags, &nothing)?;
-    logging::start(LogFormat::Text);
+    // What is set for a real hub does not matter here, but for how much it says.
+    let variable = |name: &str| (Surroundings::real().variable)(name).filter(|_| name == LOG_VARIABLE);
+    let around = Surroundings { variable, folder: PathBuf::from("/nonexistent") };
+    let settings = Settings::resolve(&flags, &around)?;
+    logging::start(settings.log_format, &settings.log_level);
     let sample = !args.no_sample;
     super::block_on(lifecycle::serve(settings, move |address| example(address, sample)))
 }

@@ -3,9 +3,7 @@
 use crate::visible;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
-
-/// The variable that says how much is logged.
-const FILTER_VARIABLE: &str = "PROMBUS_LOG";
+use tracing_subscriber::filter::LevelFilter;
 
 /// Libraries that say too much.
 const QUIET: &[&str] = &["tungstenite=info", "tokio_tungstenite=info"];
@@ -31,9 +29,36 @@ impl LogFormat {
     }
 }
 
+/// How much is said: a level, or levels of parts of the hub as `tracing` writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLevel(String);
+
+impl Default for LogLevel {
+    fn default() -> Self {
+        Self("info".to_owned())
+    }
+}
+
+impl LogLevel {
+    /// The level that `text` says.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let known = |directive: &str| {
+            let level = directive.rsplit('=').next().unwrap_or_default().trim();
+            // A number would do for the library, and nothing at all as well.
+            level.starts_with(|c: char| c.is_ascii_alphabetic()) && level.parse::<LevelFilter>().is_ok()
+        };
+        if text.split(',').all(known) && EnvFilter::try_new(text).is_ok() {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "log level {text:?} is not known: use error, warn, info, debug or trace, or off for silence"
+        ))
+    }
+}
+
 /// Starts logging in this process.
-pub fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+pub fn start(format: LogFormat, level: &LogLevel) {
+    let filter = EnvFilter::new(&level.0);
     // It would log every frame at its finest, tokens included.
     let filter = QUIET.iter().filter_map(|quiet| quiet.parse().ok()).fold(filter, EnvFilter::add_directive);
     let coloured = format == LogFormat::Text && io::stderr().is_terminal();

@@ -9,7 +9,7 @@ pub mod signals;
 
 use crate::failure::Failure;
 use clap::Args;
-pub use logging::LogFormat;
+pub use logging::{LogFormat, LogLevel};
 pub use settings::StoreChoice;
 use settings::{Settings, Surroundings};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ Examples:
 Environment, for what no flag says; the file is for what neither says:
   PROMBUS_CONFIG, PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_LOG_FORMAT,
   PROMBUS_TLS_CERT, PROMBUS_TLS_KEY
-  PROMBUS_LOG: how much is logged, such as info (default), debug, warn";
+  PROMBUS_LOG: the same as --log-level";
 
 // Not read from the environment by clap: a flag --store must win over PROMBUS_DATA, which to clap are two options.
 #[derive(Debug, Default, Args)]
@@ -49,6 +49,9 @@ pub struct ServeArgs {
     /// How lines of the log look [default: text]
     #[arg(long, value_name = "json|text")]
     log_format: Option<String>,
+    /// How much is logged: error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
     /// Certificate for encrypted connections, in PEM form; read again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -63,7 +66,7 @@ pub struct ServeArgs {
 /// Runs a hub until it is told to end.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::resolve(args, &Surroundings::real())?;
-    logging::start(settings.log_format);
+    logging::start(settings.log_format, &settings.log_level);
     block_on(lifecycle::serve(settings, |_| async {}))
 }
 

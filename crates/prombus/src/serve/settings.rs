@@ -1,6 +1,6 @@
 //! Where each setting comes from: flags win over the environment, the environment over the file.
 
-use super::{LogFormat, ServeArgs};
+use super::{LogFormat, LogLevel, ServeArgs};
 use crate::config::{Collection, ConfigFile, Projection, Topics};
 use crate::failure::Failure;
 use prombus_engine::Limits;
@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Says how much is logged.
+pub const LOG_VARIABLE: &str = "PROMBUS_LOG";
 const DEFAULT_LISTEN: &str = "127.0.0.1:7070";
 const DEFAULT_DATA: &str = "./data";
 const DEFAULT_CONFIG: &str = "prombus.toml";
@@ -20,6 +22,7 @@ pub struct Settings {
     pub insecure: bool,
     pub store: StoreChoice,
     pub log_format: LogFormat,
+    pub log_level: LogLevel,
     pub limits: Limits,
     /// The most that a commit may make, in bytes.
     pub result_bytes: usize,
@@ -61,18 +64,20 @@ impl Settings {
     pub fn resolve(flags: &ServeArgs, around: &Surroundings) -> Result<Self, Failure> {
         let variable = around.variable;
         let (path, file) = read_file(flags, around)?;
-        let log_format = flags.log_format.clone().or_else(|| variable("PROMBUS_LOG_FORMAT"));
-        let log_format = log_format.as_deref().map_or(Ok(LogFormat::Text), LogFormat::parse);
+        let first = |flag: &Option<String>, name: &str, file: &Option<String>| {
+            flag.clone().or_else(|| variable(name)).or_else(|| file.clone())
+        };
+        let log_format = first(&flags.log_format, "PROMBUS_LOG_FORMAT", &file.log.format);
+        let log_format = log_format.as_deref().map_or(Ok(LogFormat::default()), LogFormat::parse);
+        let log_level = first(&flags.log_level, LOG_VARIABLE, &file.log.level);
+        let log_level = log_level.as_deref().map_or(Ok(LogLevel::default()), LogLevel::parse);
         Ok(Self {
-            listen: flags
-                .listen
-                .clone()
-                .or_else(|| variable("PROMBUS_LISTEN"))
-                .or_else(|| file.server.listen.clone())
+            listen: first(&flags.listen, "PROMBUS_LISTEN", &file.server.listen)
                 .unwrap_or_else(|| DEFAULT_LISTEN.to_owned()),
             insecure: flags.insecure,
             store: choose_store(flags, around, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
+            log_level: log_level.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
             result_bytes: file.limits.result_bytes(),
             gateway: gateway_options(flags, around, (path.as_deref(), &file))?,
@@ -203,6 +208,10 @@ mod tests {
         Settings::resolve(&flags, &around).map_err(|failure| failure.to_string())
     }
 
+    fn level(text: &str) -> LogLevel {
+        LogLevel::parse(text).unwrap()
+    }
+
     fn disk(dir: &str, part_bytes: Option<u64>) -> StoreChoice {
         StoreChoice::Disk { dir: dir.into(), part_bytes }
     }
@@ -222,24 +231,42 @@ mod tests {
             "PROMBUS_LISTEN" => Some("e:1".into()),
             "PROMBUS_DATA" => Some("e".into()),
             "PROMBUS_LOG_FORMAT" => Some("json".into()),
+            "PROMBUS_LOG" => Some("debug".into()),
             _ => None,
         };
         let settings = resolve(ServeArgs::default(), NOTHING, file).unwrap();
         assert_eq!((settings.listen.as_str(), settings.store), ("f:1", disk("f", Some(70_000))));
         let settings = resolve(ServeArgs::default(), environment, file).unwrap();
         assert_eq!((settings.listen.as_str(), settings.store), ("e:1", disk("e", Some(70_000))));
-        assert_eq!(settings.log_format, LogFormat::Json);
+        assert_eq!((settings.log_format, settings.log_level), (LogFormat::Json, level("debug")));
         let flags = ServeArgs {
             listen: Some("a:1".into()),
             data: Some("a".into()),
             log_format: Some("text".into()),
+            log_level: Some("trace".into()),
             ..ServeArgs::default()
         };
         let settings = resolve(flags, environment, file).unwrap();
         assert_eq!((settings.listen.as_str(), settings.store), ("a:1", disk("a", Some(70_000))));
-        assert_eq!(settings.log_format, LogFormat::Text);
+        assert_eq!((settings.log_format, settings.log_level), (LogFormat::Text, level("trace")));
         let flags = ServeArgs { store: Some("memory".into()), ..ServeArgs::default() };
         assert_eq!(resolve(flags, environment, file).unwrap().store, StoreChoice::Memory);
+    }
+
+    #[test]
+    fn the_log_goes_by_the_file_unless_flags_or_the_environment_say_otherwise() {
+        let file = "[log]\nformat = \"json\"\nlevel = \"warn,prombus_server=debug\"";
+        let settings = resolve(ServeArgs::default(), NOTHING, file).unwrap();
+        assert_eq!(settings.log_format, LogFormat::Json);
+        assert_eq!(settings.log_level, level("warn,prombus_server=debug"));
+        let flags = ServeArgs { log_format: Some("text".into()), ..ServeArgs::default() };
+        let settings = resolve(flags, |name| (name == "PROMBUS_LOG").then(|| "error".into()), file).unwrap();
+        assert_eq!((settings.log_format, settings.log_level), (LogFormat::Text, level("error")));
+        for bad in ["loud", "", "prombus=loud", "7", "info,"] {
+            let flags = ServeArgs { log_level: Some(bad.into()), ..ServeArgs::default() };
+            let message = resolve(flags, NOTHING, "").unwrap_err();
+            assert!(message.contains("use error, warn, info"), "{bad:?}: {message}");
+        }
     }
 
     #[test]

@@ -141,7 +141,8 @@ fn unavailable(error: &ClientError) -> Answer {
 /// An error in the form that the hub's have.
 fn refusal(error: ErrorCode, message: String) -> Answer {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = serde_json::to_vec(&ErrorBody { error, message, details: Map::new() }).unwrap_or_default();
+    let mut body = serde_json::to_vec(&ErrorBody { error, message, details: Map::new() }).unwrap_or_default();
+    body.push(b'\n');
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
     *answer.status_mut() = status;

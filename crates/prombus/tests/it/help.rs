@@ -49,6 +49,8 @@ const COMMANDS: &[&[&str]] = &[
     &["import"],
     &["check"],
     &["bench"],
+    &["health"],
+    &["completions"],
 ];
 
 #[test]

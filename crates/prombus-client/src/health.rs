@@ -1,0 +1,12 @@
+//! Whether the hub can work.
+
+use crate::{Client, ClientError};
+use reqwest::Method;
+
+impl Client {
+    /// Succeeds if the hub is ready: it answers, and its store is open and takes commits. Needs no token.
+    pub async fn check_ready(&self) -> Result<(), ClientError> {
+        self.call(self.request(Method::GET, &["readyz"])).await?;
+        Ok(())
+    }
+}
