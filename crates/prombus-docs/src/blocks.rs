@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `not run: why` | Nothing runs it, for this reason. |
 //! | `answers: 401 412` | These are the errors that its calls are answered with. |
-//! | `hub: configured` | It needs a hub with the `toml` block before it as its configuration. |
+//! | `hub: text` | The hub of its chapter has the configuration in which this text is. |
 //! | `serves: text` | What it starts runs until it is stopped, and prints this text when it is up. |
 //! | `test: name` | It is run by the test that has this name for it. |
 //!

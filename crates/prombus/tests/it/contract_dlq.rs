@@ -165,7 +165,7 @@ fn letters_outlive_a_replay_their_group_and_their_topic_and_go_with_their_own() 
     group.nack(&group.one(json!({})));
     wait_for_letters(&site, "t", 1);
     assert_eq!(replay(&site, &json!({}))["replayed"], 1);
-    site.api.delete("/v1/topics/t/groups/g").is(204);
+    group.delete();
     site.api.delete("/v1/topics/t").is(204);
     assert_eq!(letters(&site, "t").len(), 1);
     site.api.delete("/v1/topics/dlq.t").is(204);

@@ -70,14 +70,12 @@ fn shell_works_when_pasted() {
 
 /// Pastes the shell of a chapter; what each block printed.
 fn paste_chapter(blocks: &[Block]) -> Vec<String> {
-    let (mut said, mut config, mut desk) = (Vec::new(), "", None);
-    for block in blocks.iter().filter(|block| block.noted("test").is_none()) {
-        if block.language == "toml" {
-            config = &block.text;
-            continue;
-        }
-        let config = if block.noted("hub").is_some() { config } else { "" };
-        let desk = desk.get_or_insert_with(|| Desk::new(config));
+    let (configs, mut shell): (Vec<&Block>, Vec<&Block>) = blocks.iter().partition(|block| block.language == "toml");
+    shell.retain(|block| block.noted("test").is_none());
+    let Some(wanted) = shell.first().map(|first| first.noted("hub")) else { return Vec::new() };
+    let config = wanted.map_or("", |part| &configs.iter().find(|block| block.text.contains(part)).unwrap().text);
+    let (mut said, mut desk) = (Vec::new(), Desk::new(config));
+    for block in shell {
         match block.noted("serves") {
             Some(printed) => desk.starts(block, printed),
             None => said.push(desk.paste(block)),
