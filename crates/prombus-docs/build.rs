@@ -37,11 +37,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             writeln!(modules, "{}", module(&block, &name, &prelude))?;
             if is_program(&block) {
                 let serves = block.noted("serves").is_some();
-                writeln!(programs, "Program {{ place: {:?}, name: {name:?}, serves: {serves} }},", block.place())?;
+                writeln!(
+                    programs,
+                    "Program {{ place: {:?}, name: {name:?}, serves: {serves} }},",
+                    block.place()
+                )?;
             }
         }
     }
-    let all = format!("{modules}\n/// The programs of the documents.\npub const PROGRAMS: &[Program] = &[\n{programs}];\n");
+    let all = format!(
+        "{modules}\n/// The programs of the documents.\npub const PROGRAMS: &[Program] = &[\n{programs}];\n"
+    );
     std::fs::write(PathBuf::from(std::env::var("OUT_DIR")?).join("blocks.rs"), all)?;
     Ok(())
 }
@@ -75,5 +81,7 @@ fn module(block: &Block, name: &str, prelude: &str) -> String {
         )
     };
     let place = block.place();
-    format!("// {place}\n#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction)]\nmod {name} {{\n{body}\n}}")
+    format!(
+        "// {place}\n#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction)]\nmod {name} {{\n{body}\n}}"
+    )
 }

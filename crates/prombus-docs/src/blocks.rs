@@ -108,6 +108,10 @@ mod tests {
         assert_eq!((second.text.as_str(), second.noted("not run")), ("b\n\n", Some("it waits")));
         assert_eq!((second.noted("not"), second.noted("serves")), (None, None));
         assert_eq!((third.noted("serves"), third.noted("answers")), (Some("x"), Some("401")));
-        assert_eq!((fourth.language.as_str(), &fourth.note), ("", &None), "a note stands right before its block");
+        assert_eq!(
+            (fourth.language.as_str(), &fourth.note),
+            ("", &None),
+            "a note stands right before its block"
+        );
     }
 }

@@ -70,10 +70,12 @@ fn shell_works_when_pasted() {
 
 /// Pastes the shell of a chapter; what each block printed.
 fn paste_chapter(blocks: &[Block]) -> Vec<String> {
-    let (configs, mut shell): (Vec<&Block>, Vec<&Block>) = blocks.iter().partition(|block| block.language == "toml");
+    let (configs, mut shell): (Vec<&Block>, Vec<&Block>) =
+        blocks.iter().partition(|block| block.language == "toml");
     shell.retain(|block| block.noted("test").is_none());
     let Some(wanted) = shell.first().map(|first| first.noted("hub")) else { return Vec::new() };
-    let config = wanted.map_or("", |part| &configs.iter().find(|block| block.text.contains(part)).unwrap().text);
+    let config =
+        wanted.map_or("", |part| &configs.iter().find(|block| block.text.contains(part)).unwrap().text);
     let (mut said, mut desk) = (Vec::new(), Desk::new(config));
     for block in shell {
         match block.noted("serves") {
@@ -121,7 +123,10 @@ fn tour(before: &str, after: &str) {
     assert!(before.contains(r#""count":2"#), "an array is published: {before}");
     let mut printed = before.lines().filter(|line| line.starts_with(r#"{"id":"#));
     assert!(printed.any(|line| line.contains(r#""cpu_pct":91"#)), "a group gets what it asks for: {before}");
-    assert!(after.contains(r#""count":3"#) && after.contains(r#""cpu_pct":12.50"#), "it is all there: {after}");
+    assert!(
+        after.contains(r#""count":3"#) && after.contains(r#""cpu_pct":12.50"#),
+        "it is all there: {after}"
+    );
     assert!(after.contains(r#""group":"alerts""#), "so is the group: {after}");
 }
 
@@ -185,7 +190,8 @@ fn dependencies_are_named() {
                 named.extend(dependencies(&block, &manifest));
             } else if block.language == "rust" {
                 let paths = block.text.lines().filter_map(|line| line.trim_start().strip_prefix("use "));
-                let crates = paths.filter_map(|path| path.split_once("::")).map(|(name, _)| name.replace('_', "-"));
+                let crates =
+                    paths.filter_map(|path| path.split_once("::")).map(|(name, _)| name.replace('_', "-"));
                 used.extend(crates.filter(|name| !["crate", "super", "self"].contains(&name.as_str())));
             }
         }
@@ -256,7 +262,8 @@ fn is_usage(usage: &str, place: &str) {
     for verb in words.next().unwrap_or_default().split('|').filter(is_word).filter(|verb| !verb.is_empty()) {
         known += &help(&[name, verb]);
     }
-    let flags = usage.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| word.starts_with("--"));
+    let flags =
+        usage.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| word.starts_with("--"));
     for flag in flags {
         assert!(known.contains(flag), "{place}: prombus {name} has no {flag}");
     }

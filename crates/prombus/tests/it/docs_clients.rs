@@ -207,7 +207,11 @@ fn sees_orders(page: &mut Page, shop: &mut Shop, ways: &[&str]) {
 fn misses_nothing(page: &mut Page, shop: &Shop, way: &str) {
     let last = shop.published;
     let seen = page.wait(&format!("seen.includes('{way} {last}') && seen"));
-    let seen = seen.as_array().unwrap().iter().filter_map(|line| line.as_str()?.strip_prefix(way)?.trim().parse().ok());
+    let seen = seen
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|line| line.as_str()?.strip_prefix(way)?.trim().parse().ok());
     let mut numbers: Vec<u64> = seen.collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -247,7 +251,8 @@ fn open(served: &Served, block: &Block, shop: &Shop, token: &str) -> Page {
     let script = script.replace("const token = null;", &format!("const token = {token};"));
     let mut page = Page::open(&served.origin);
     let inner = script.split_once('>').unwrap().1.rsplit_once("</script>").unwrap().0;
-    let add = "document.head.append(Object.assign(document.createElement('script'), { type: 'module', textContent:";
+    let add =
+        "document.head.append(Object.assign(document.createElement('script'), { type: 'module', textContent:";
     page.wait(&format!("{add} {} }})) ?? true", serde_json::to_string(inner).unwrap()));
     page
 }

@@ -100,8 +100,12 @@ impl Desk {
             self.hub.start_again();
             said += &common::run(self.shell(part), b"").ok();
         }
-        let expected: Vec<u16> =
-            block.noted("answers").into_iter().flat_map(str::split_whitespace).map(|code| code.parse().unwrap()).collect();
+        let expected: Vec<u16> = block
+            .noted("answers")
+            .into_iter()
+            .flat_map(str::split_whitespace)
+            .map(|code| code.parse().unwrap())
+            .collect();
         assert_eq!(self.errors(), expected, "the errors that {} is answered with: {said}", block.place());
         said
     }
@@ -124,7 +128,8 @@ impl Desk {
         for entry in std::fs::read_dir(self.heads.path()).unwrap() {
             let path = entry.unwrap().path();
             let heads = std::fs::read_to_string(&path).unwrap();
-            let statuses = heads.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
+            let statuses =
+                heads.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok());
             found.extend(statuses.filter(|status: &u16| *status >= 400));
             std::fs::remove_file(path).unwrap();
         }
