@@ -1,5 +1,6 @@
 //! The scripts in Python and Node show live events over both transports.
 
+use crate::client_support::Spot;
 use crate::common;
 use crate::common::Hub;
 use crate::examples_support::{Running, project, shell};
@@ -93,6 +94,39 @@ fn tells_what_is_wrong(script: &Script) {
         let said = common::run(command, b"").fails_with(1);
         assert!(said.contains(message) && said.lines().count() == 1, "{args}: {said}");
     }
+}
+
+/// A script goes on when its hub was killed, or stopped, and is there again.
+fn outlives_the_hub(program: &'static str) {
+    let (folder, mut hub) = (project(), Spot::start());
+    let publish = |hub: &Spot, number: u64| {
+        let mut command = common::binary(folder.path());
+        command.args(["--url", &hub.url(), "pub", "live", &number.to_string()]);
+        common::run(command, b"").ok();
+    };
+    publish(&hub, 0);
+    let start = |args: &str| Running::start(shell(&format!("{program} {args}"), folder.path(), &hub.url()));
+    let mut consumer = start("ws live --group g --from earliest");
+    let mut follower = start("sse live --from earliest");
+    assert_eq!((next(&mut consumer), next(&mut follower)), (0, 0));
+    for (number, end) in [(1, Spot::kill as fn(&mut Spot)), (2, Spot::stop)] {
+        end(&mut hub);
+        hub.start_again();
+        publish(&hub, number);
+        assert_eq!(next(&mut follower), number, "nothing is missed, and nothing comes twice");
+        // What was not acked may come again.
+        while next(&mut consumer) != number {}
+    }
+}
+
+#[test]
+fn python_outlives_the_hub() {
+    outlives_the_hub(PYTHON);
+}
+
+#[test]
+fn node_outlives_the_hub() {
+    outlives_the_hub(NODE);
 }
 
 #[test]
