@@ -105,11 +105,13 @@ fn outlives_the_hub(program: &'static str) {
         common::run(command, b"").ok();
     };
     publish(&hub, 0);
-    let start = |args: &str| Running::start(shell(&format!("{program} {args}"), folder.path(), &hub.url()));
+    let url = hub.url();
+    let start = |args: &str| Running::start(shell(&format!("{program} {args}"), folder.path(), &url));
     let mut consumer = start("ws live --group g --from earliest");
     let mut follower = start("sse live --from earliest");
     assert_eq!((next(&mut consumer), next(&mut follower)), (0, 0));
-    for (number, end) in [(1, Spot::kill as fn(&mut Spot)), (2, Spot::stop)] {
+    let ends: [fn(&mut Spot); 2] = [Spot::kill, Spot::stop];
+    for (number, end) in (1..).zip(ends) {
         end(&mut hub);
         hub.start_again();
         publish(&hub, number);
