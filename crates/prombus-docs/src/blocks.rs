@@ -45,11 +45,10 @@ impl Block {
 
     /// What the note says after `kind`, if it has something of that kind.
     pub fn noted(&self, kind: &str) -> Option<&str> {
-        let said = |part: &'_ str| {
+        self.note.as_deref()?.split(';').find_map(|part| {
             let rest = part.trim().strip_prefix(kind)?;
             if rest.is_empty() { Some("") } else { rest.strip_prefix(':').map(str::trim) }
-        };
-        self.note.as_deref()?.split(';').find_map(said)
+        })
     }
 }
 
