@@ -1,6 +1,6 @@
 //! Each program runs in a process and a folder of its own, as it would for whoever pasted it.
 
-use crate::{PROGRAMS, Program, hub};
+use crate::{PROGRAMS, Program};
 use prombus_client::{Client, NewEvent, ReadQuery};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
@@ -11,6 +11,14 @@ use std::time::Duration;
 
 /// How long anything may take before a test is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The variable that tells a program where to listen, which the documents have at `127.0.0.1:7070`.
+const ADDRESS: &str = "PROMBUS_DOCS_ADDRESS";
+
+/// Where the program of this process listens.
+pub fn address() -> String {
+    std::env::var(ADDRESS).unwrap_or_else(|_| "127.0.0.1:0".to_owned())
+}
 
 /// A program that is running. It is killed when it is dropped.
 struct Running {
@@ -23,7 +31,7 @@ impl Running {
         // A program is a test that is left out of the usual run: the same binary starts it.
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([&format!("{}::program", program.name), "--exact", "--ignored", "--nocapture"]);
-        command.current_dir(folder).env(hub::ADDRESS, address).stdout(Stdio::piped());
+        command.current_dir(folder).env(ADDRESS, address).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -88,13 +96,13 @@ async fn programs_that_serve_keep_what_they_are_given() {
         let folder = tempfile::tempdir().unwrap();
         let first = Running::start(program, folder.path(), "127.0.0.1:0");
         let address = first.wait_for("listening on ");
-        let client = Client::new(&format!("http://{address}"), None).unwrap();
-        client.publish("orders", &NewEvent::of(&17).unwrap()).await.unwrap();
+        let client = || Client::new(&format!("http://{address}"), None).unwrap();
+        client().publish("orders", &NewEvent::of(&17).unwrap()).await.unwrap();
         drop(first);
 
         let second = Running::start(program, folder.path(), &address);
         assert_eq!(second.wait_for("listening on "), address, "{}", program.place);
-        let page = client.read("orders", &ReadQuery::default(), 10).await.unwrap();
+        let page = client().read("orders", &ReadQuery::default(), 10).await.unwrap();
         assert_eq!(page.events.iter().map(|event| event.payload.get()).collect::<Vec<_>>(), ["17"]);
         kill_process(Pid::from_child(&second.child), Signal::INT).unwrap();
         assert!(second.end().success(), "{}", program.place);

@@ -190,8 +190,7 @@ fn dependencies_are_named() {
                 named.extend(dependencies(&block, &manifest));
             } else if block.language == "rust" {
                 let paths = block.text.lines().filter_map(|line| line.trim_start().strip_prefix("use "));
-                let crates =
-                    paths.filter_map(|path| path.split_once("::")).map(|(name, _)| name.replace('_', "-"));
+                let crates = paths.filter_map(|path| path.split_once("::")).map(|(name, _)| name.to_owned());
                 used.extend(crates.filter(|name| !["crate", "super", "self"].contains(&name.as_str())));
             }
         }
@@ -212,7 +211,7 @@ fn dependencies(block: &Block, manifest: &str) -> Vec<String> {
             let inside = &path[path.find("crates/").unwrap()..];
             assert!(in_repository(inside).join("Cargo.toml").exists(), "{}: {path}", block.place());
         }
-        name.clone()
+        name.replace('-', "_")
     };
     crates.map(check).collect()
 }
@@ -255,11 +254,12 @@ fn is_usage(usage: &str, place: &str) {
         command.args(args).arg("--help");
         run(command, b"").ok()
     };
-    let mut words = usage.split_whitespace();
+    let mut words = usage.split_whitespace().take_while(|word| !word.starts_with('['));
     let name = words.next().unwrap();
     let mut known = help(&[name]);
-    let is_word = |text: &&str| text.bytes().all(|byte| byte.is_ascii_lowercase());
-    for verb in words.next().unwrap_or_default().split('|').filter(is_word).filter(|verb| !verb.is_empty()) {
+    // What is written in small letters is to be typed as it is.
+    let typed = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    for verb in words.filter(|word| word.contains('|')).flat_map(|word| word.split('|')).filter(typed) {
         known += &help(&[name, verb]);
     }
     let flags =
