@@ -78,6 +78,8 @@ fn paste_chapter(blocks: &[Block]) -> Vec<String> {
         wanted.map_or("", |part| &configs.iter().find(|block| block.text.contains(part)).unwrap().text);
     let (mut said, mut desk) = (Vec::new(), Desk::new(config));
     for block in shell {
+        // Shown where it fails.
+        println!("{}", block.place());
         match block.noted("serves") {
             Some(printed) => desk.starts(block, printed),
             None => said.push(desk.paste(block)),
@@ -172,6 +174,8 @@ fn configurations_start_a_hub() {
     let keys = jwks(&[signer.jwk("k")]);
     let beside = [identity.files().as_slice(), &[("keys.json", keys.as_str())]].concat();
     for block in all_of("toml").into_iter().filter(|block| !is_manifest(block)) {
+        // Shown where the hub does not start.
+        println!("{}", block.place());
         let env = [("OPS_TOKEN", "ops"), ("SHOP_TOKEN", "shop")];
         let args = ["--listen", "127.0.0.1:0"];
         let hub = Setup { file: &block.text, beside: &beside, args: &args, env: &env }.start();

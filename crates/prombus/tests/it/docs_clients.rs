@@ -25,7 +25,9 @@ pub const PROGRAMS: &[(&str, fn(&Block))] = &[
 fn programs_work_as_they_stand() {
     std::thread::scope(|scope| {
         for (name, put_through) in PROGRAMS {
-            scope.spawn(move || put_through(&named(name)));
+            // A failure tells the name of its thread.
+            let thread = std::thread::Builder::new().name((*name).to_owned());
+            thread.spawn_scoped(scope, move || put_through(&named(name))).unwrap();
         }
     });
 }
