@@ -18,6 +18,25 @@ const CRASH: &str = "pkill -KILL -x prombus";
 /// How the documents run an example of the client.
 const EXAMPLE: &str = "cargo run -p prombus-client --example ";
 
+/// What changes the machine that it runs on, or takes longer than all tests together.
+const NOT_FOR_TESTS: &[&str] = &[
+    "cargo install",
+    "cargo xtask",
+    "--release",
+    "sudo ",
+    "systemctl ",
+    "podman ",
+    "docker ",
+    "/etc/",
+    "/usr/",
+    "http.server",
+];
+
+/// Whether a block does something that a test must not do.
+pub fn must_not_run(block: &Block) -> bool {
+    block.language == "sh" && NOT_FOR_TESTS.iter().any(|text| block.text.contains(text))
+}
+
 /// The paths of all documents.
 pub fn documents() -> Vec<String> {
     blocks::documents(&in_repository(""))
