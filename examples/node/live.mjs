@@ -13,11 +13,17 @@ const usage = "usage: live.mjs publish TOPIC JSON | ws TOPIC [--group G] | sse T
   + "   [--hub URL] [--from earliest|latest] [--max N]";
 const token = process.env.PROMBUS_TOKEN;
 const headers = token ? { authorization: `Bearer ${token}` } : {};
-const PAUSE_MS = 1000;
+// Before it connects again; doubled each time, and random, so that not all clients come back at once.
+const PAUSE_MS = 500, LONGEST_PAUSE_MS = 10_000;
 
 function fail(message) {
   console.error(message);
   process.exit(1);
+}
+
+async function reconnect(tries) {
+  console.error("connecting again");
+  await pause(Math.min(PAUSE_MS * 2 ** tries, LONGEST_PAUSE_MS) * (0.5 + Math.random()));
 }
 
 const open = (hub) => new WebSocket(`${hub.replace(/^http/, "ws")}/ws`, { headers });
@@ -36,27 +42,27 @@ async function publish({ hub, topic, payload }) {
 async function consume({ hub, topic, group, from, max }) {
   const about = { topic, group };
   let seen = 0;
-  // Connects again when the line breaks. What was not acked by then comes again.
-  while (seen < max) {
+  // Connects again when the connection is lost. What was not acked by then comes again.
+  for (let tries = 0; seen < max; tries++) {
     const socket = open(hub);
     const send = (frame) => socket.send(JSON.stringify({ ...about, ...frame }));
     socket.on("open", () => send({ op: "SUBSCRIBE", opts: { from } }));
     socket.on("message", (data) => {
       const frame = JSON.parse(data);
-      if (frame.op === "ERR") fail(frame.msg);
+      if (frame.op === "ERR" && frame.code !== "lease_expired") fail(frame.msg);
       if (frame.op !== "EVENT" || seen === max) return;
+      tries = 0;
       console.log(JSON.stringify(frame.event));
       send({ op: "ACK", id: frame.event.id });
       // What was sent before a close still happens.
       if (++seen === max) socket.close();
     });
-    socket.on("unexpected-response", (_, response) => fail(`the hub answers ${response.statusCode}`));
-    socket.on("error", (error) => console.error(error.message));
+    socket.on("error", (error) => {
+      if (/response: 4\d\d/.test(error.message)) fail(error.message); // a bad token, say
+      console.error(error.message);
+    });
     await new Promise((closed) => socket.on("close", closed));
-    if (seen < max) {
-      console.error("connecting again");
-      await pause(PAUSE_MS);
-    }
+    if (seen < max) await reconnect(tries);
   }
 }
 
@@ -80,15 +86,16 @@ async function* messages(body) {
 
 async function follow({ hub, topic, from, max, after }) {
   let last = after, seen = 0;
-  for (;;) {
+  for (let tries = 0; ; tries++) {
     try {
       const accept = { accept: "text/event-stream", ...(last && { "last-event-id": last }) };
       const url = `${hub}/v1/topics/${encodeURIComponent(topic)}/events?from=${from}`;
       const response = await fetch(url, { headers: { ...headers, ...accept } });
+      if (response.status >= 500) throw new Error(`the hub answers ${response.status}`); // it is starting, say
       if (!response.ok) fail(`the hub answers ${response.status}: ${await response.text()}`);
       for await (const { id, data } of messages(response.body)) {
         console.log(data);
-        last = id;
+        [last, tries] = [id, 0];
         if (++seen === max) {
           console.error(`go on with: --after=${last}`);
           return;
@@ -97,8 +104,7 @@ async function follow({ hub, topic, from, max, after }) {
     } catch (error) {
       console.error(error.cause?.message ?? error.message);
     }
-    console.error("connecting again");
-    await pause(PAUSE_MS);
+    await reconnect(tries);
   }
 }
 

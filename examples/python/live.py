@@ -11,6 +11,7 @@ import asyncio
 import http.client
 import json
 import os
+import random
 import sys
 import time
 import urllib.error
@@ -25,7 +26,8 @@ TOKEN = os.environ.get("PROMBUS_TOKEN")
 AUTH = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
 # The hub writes at least a comment every 15 s; a stream that is silent for longer than this is dead.
 SILENCE_S = 45
-PAUSE_S = 1
+# Before it connects again; doubled each time, and random, so that not all clients come back at once.
+PAUSE_S, LONGEST_PAUSE_S = 0.5, 10
 
 
 class Refused(Exception):
@@ -55,14 +57,14 @@ async def publish(args):
 async def consume(args):
     about = {"topic": args.topic, "group": args.group}
     seen = 0
-    # Connects again when the line breaks. What was not acked by then comes again.
+    # Connects again, after a growing pause, when the connection is lost. What was not acked by then comes again.
     async for socket in connect(socket_url(args), additional_headers=AUTH, process_exception=again):
         try:
             subscribe = {"op": "SUBSCRIBE", **about, "opts": {"from": args.start}}
             await socket.send(json.dumps(subscribe))
             async for text in socket:
                 frame = json.loads(text)
-                if frame["op"] == "ERR":
+                if frame["op"] == "ERR" and frame["code"] != "lease_expired":
                     raise Refused(frame["msg"])
                 if frame["op"] != "EVENT":
                     continue
@@ -93,7 +95,7 @@ def messages(stream):
 
 
 def follow(args):
-    last_id, seen = args.after, 0
+    last_id, seen, pause = args.after, 0, PAUSE_S
     url = f"{args.hub}/v1/topics/{urllib.parse.quote(args.topic)}/events?from={args.start}"
     while True:
         headers = {"Accept": "text/event-stream", **AUTH}
@@ -103,15 +105,18 @@ def follow(args):
             with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SILENCE_S) as stream:
                 for last_id, data in messages(stream):
                     print(data, flush=True)
-                    seen += 1
+                    seen, pause = seen + 1, PAUSE_S
                     if seen == args.max:
                         print(f"go on with: --after={last_id}", file=sys.stderr)
                         return
         except urllib.error.HTTPError as error:
-            raise Refused(f"{error}: {error.read().decode()}") from None
+            if error.code < 500:
+                raise Refused(f"{error}: {error.read().decode()}") from None
+            print(f"{error}; connecting again", file=sys.stderr)  # a hub that is still starting, say
         except (OSError, http.client.HTTPException) as error:
             print(f"{error}; connecting again", file=sys.stderr)
-        time.sleep(PAUSE_S)
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def arguments():

@@ -13,8 +13,8 @@ use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, TopicConfig, TopicName,
-    TopicPatch, TopicRef, TopicState,
+    NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock, TopicConfig,
+    TopicName, TopicPatch, TopicRef, TopicState,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,6 +77,17 @@ pub struct HubOptions {
     pub topics: HashMap<TopicName, TopicConfig>,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
+}
+
+impl Default for HubOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            auto_create: true,
+            topics: HashMap::new(),
+            clock: Arc::new(SystemClock),
+        }
+    }
 }
 
 /// An event to publish.

@@ -19,8 +19,3 @@ pub use filter::{BadFilter, Filter};
 pub use follow::{Follower, Resume};
 pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
 pub use query::{From, MAX_PAGE_BYTES, MAX_SCANNED, Place, Query, QueryError, QueryPage, Reader, Token};
-
-/// The examples of the library's guide are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/library.md")]
-struct LibraryGuide;

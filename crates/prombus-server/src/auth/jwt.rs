@@ -93,8 +93,29 @@ struct Claims {
     iss: Option<String>,
     /// A text by the standard, and sometimes a number all the same.
     sub: Option<serde_json::Value>,
-    scopes: Option<Vec<String>>,
+    scopes: Option<Scopes>,
+    /// What OAuth calls it. Where a token has both, it has the scopes of both.
+    scope: Option<Scopes>,
     policy: Option<Policy>,
+}
+
+/// Scopes as an array, or as OAuth has them: in one string, separated by spaces. No scope has a space in it, so either
+/// form is taken under either name.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scopes {
+    List(Vec<String>),
+    Line(String),
+}
+
+impl Scopes {
+    fn each(&self) -> impl Iterator<Item = &str> {
+        let lines = match self {
+            Self::List(list) => list.as_slice(),
+            Self::Line(line) => std::slice::from_ref(line),
+        };
+        lines.iter().flat_map(|line| line.split_ascii_whitespace())
+    }
 }
 
 impl Jwt {
@@ -259,7 +280,7 @@ impl Claims {
 
     fn rules(&self) -> Result<Rules, Refusal> {
         let mut rules = Rules::default();
-        for scope in self.scopes.iter().flatten() {
+        for scope in self.scopes.iter().chain(&self.scope).flat_map(Scopes::each) {
             // Tokens carry scopes for others too. A scope can only allow, so leaving one out is safe.
             let _ = rules.add_scope(scope);
         }

@@ -113,6 +113,28 @@ fn a_good_token_says_what_its_holder_may_do() {
     assert!(!reads(&nothing, "a"), "what no rule allows is denied");
 }
 
+/// OAuth has `scope`, a string with spaces between; what is meant by the other forms is plain too.
+#[test]
+fn scopes_come_as_a_string_or_as_an_array() {
+    let auth = shared();
+    for claims in [
+        json!({"scope": "read:a openid read:b"}),
+        json!({"scope": " read:a  read:b "}),
+        json!({"scope": ["read:a", "read:b"]}),
+        json!({"scopes": "read:a read:b"}),
+        json!({"scopes": ["read:a read:b"]}),
+        json!({"scopes": ["read:a"], "scope": "read:b"}),
+        json!({"scopes": null, "scope": "read:a read:b"}),
+    ] {
+        let caller = auth.caller(Some(&signed(&claims))).unwrap();
+        assert_eq!(["a", "b", "c"].map(|topic| reads(&caller, topic)), [true, true, false], "{claims}");
+    }
+    for claims in [json!({"scope": ""}), json!({"scope": "openid profile"}), json!({"scopes": []})] {
+        let caller = auth.caller(Some(&signed(&claims))).unwrap();
+        assert!(!reads(&caller, "a"), "{claims} allows nothing");
+    }
+}
+
 #[test]
 fn times_are_kept_with_a_little_tolerance() {
     let auth = shared();
@@ -217,8 +239,10 @@ fn what_is_no_token_is_refused() {
         assert!(auth.caller(Some(bad)).is_err(), "{bad}");
     }
     for claims in [
-        json!({"scopes": "read:a"}),
         json!({"scopes": [1]}),
+        json!({"scopes": {"read": "a"}}),
+        json!({"scope": 1}),
+        json!({"scope": ["read:a", null]}),
         json!({"policy": {"rules": [{"effect": "allow", "action": "read", "topics": ["a"], "group": ["x"]}]}}),
         json!({"policy": {"rules": [{"effect": "deny", "action": "read", "topics": ["a-*"]}]}}),
         json!([1]),

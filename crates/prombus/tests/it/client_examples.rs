@@ -9,7 +9,7 @@ use std::process::Command;
 ///
 /// All of the workspace is named, as the suite does it: then they are there already. For one package alone, cargo would
 /// choose other features for what is below it, and compile nearly all of that again.
-fn build() -> HashMap<String, String> {
+pub fn build() -> HashMap<String, String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--quiet", "--workspace", "--examples", "--message-format", "json"]);
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();

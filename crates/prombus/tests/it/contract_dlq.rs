@@ -157,6 +157,22 @@ fn an_event_that_is_acked_at_last_is_no_dead_letter() {
 }
 
 #[test]
+fn letters_outlive_a_replay_their_group_and_their_topic_and_go_with_their_own() {
+    let site = Site::start();
+    publish(&site.api, "t", 0..1);
+    let group = Group::of(&site, "t", "g");
+    group.make(&json!({"from": "earliest", "maxAttempts": 1}));
+    group.nack(&group.one(json!({})));
+    wait_for_letters(&site, "t", 1);
+    assert_eq!(replay(&site, &json!({}))["replayed"], 1);
+    group.delete();
+    site.api.delete("/v1/topics/t").is(204);
+    assert_eq!(letters(&site, "t").len(), 1);
+    site.api.delete("/v1/topics/dlq.t").is(204);
+    assert!(letters(&site, "t").is_empty());
+}
+
+#[test]
 fn the_original_is_kept_byte_for_byte() {
     let site = Site::start();
     let payload = r#"{"b":1.10,"a":12345678901234567890123,"c":"\u00e9"}"#;

@@ -1,8 +1,9 @@
-//! The scripts in Python and Node show live events over both transports, and work as their README says.
+//! The scripts in Python and Node show live events over both transports.
 
+use crate::client_support::Spot;
 use crate::common;
 use crate::common::Hub;
-use crate::examples_support::{Running, in_repository, project, shell};
+use crate::examples_support::{Running, project, shell};
 use serde_json::Value;
 
 const PYTHON: &str = "exec examples/python/.venv/bin/python examples/python/live.py";
@@ -21,7 +22,7 @@ impl Script {
     }
 
     fn start(&self, args: &str) -> Running {
-        Running::start(shell(&format!("{} {args}", self.program), self.folder.path(), &self.hub))
+        Running::start(shell(&format!("{} {args}", self.program), self.folder.path(), &self.hub.url))
     }
 
     /// Publishes a number with the hub's own command, over HTTP.
@@ -89,10 +90,45 @@ fn tells_what_is_wrong(script: &Script) {
         ("ws BAD --max 1", "not a topic name"),
         ("sse nothing-here --max 1", "topic nothing-here does not exist"),
     ] {
-        let command = shell(&format!("{} {args}", script.program), script.folder.path(), &script.hub);
+        let command = shell(&format!("{} {args}", script.program), script.folder.path(), &script.hub.url);
         let said = common::run(command, b"").fails_with(1);
         assert!(said.contains(message) && said.lines().count() == 1, "{args}: {said}");
     }
+}
+
+/// A script goes on when its hub was killed, or stopped, and is there again.
+fn outlives_the_hub(program: &'static str) {
+    let (folder, mut hub) = (project(), Spot::start());
+    let publish = |hub: &Spot, number: u64| {
+        let mut command = common::binary(folder.path());
+        command.args(["--url", &hub.url(), "pub", "live", &number.to_string()]);
+        common::run(command, b"").ok();
+    };
+    publish(&hub, 0);
+    let url = hub.url();
+    let start = |args: &str| Running::start(shell(&format!("{program} {args}"), folder.path(), &url));
+    let mut consumer = start("ws live --group g --from earliest");
+    let mut follower = start("sse live --from earliest");
+    assert_eq!((next(&mut consumer), next(&mut follower)), (0, 0));
+    let ends: [fn(&mut Spot); 2] = [Spot::kill, Spot::stop];
+    for (number, end) in (1..).zip(ends) {
+        end(&mut hub);
+        hub.start_again();
+        publish(&hub, number);
+        assert_eq!(next(&mut follower), number, "nothing is missed, and nothing comes twice");
+        // What was not acked may come again.
+        while next(&mut consumer) != number {}
+    }
+}
+
+#[test]
+fn python_outlives_the_hub() {
+    outlives_the_hub(PYTHON);
+}
+
+#[test]
+fn node_outlives_the_hub() {
+    outlives_the_hub(NODE);
 }
 
 #[test]
@@ -123,65 +159,4 @@ fn node_follows_server_sent_events() {
 #[test]
 fn node_tells_what_is_wrong() {
     tells_what_is_wrong(&Script::new(NODE));
-}
-
-/// The shell block that comes after "Then" in a chapter of the README: the one before installs what `project` has.
-fn commands(chapter: &str) -> String {
-    let text = std::fs::read_to_string(in_repository("examples/README.md")).unwrap();
-    let chapter = text.split("\n## ").find(|part| part.starts_with(chapter)).unwrap();
-    let block = chapter.split("\nThen").nth(1).unwrap().split("```sh\n").nth(1).unwrap();
-    block.split("```").next().unwrap().to_owned()
-}
-
-#[test]
-fn the_commands_of_the_readme_work_when_pasted() {
-    for (chapter, payload) in [("Python", r#""hello": "python""#), ("Node", r#""hello":"node""#)] {
-        let (folder, hub) = (project(), Hub::start());
-        let said = common::run(shell(&commands(chapter), folder.path(), &hub), b"").ok();
-        let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines.len(), 3, "{chapter}: {said}");
-        assert!(lines[1].contains(payload), "{chapter}: {said}");
-        assert!(lines[2].contains(&payload.replace(": ", ":")), "{chapter}: {said}");
-    }
-}
-
-/// The first block in this language in a chapter of the page for users, talking to `hub`.
-fn block(chapter: &str, language: &str, hub: &Hub) -> String {
-    let text = std::fs::read_to_string(in_repository("docs/clients.md")).unwrap();
-    let chapter = text.split("\n## ").find(|part| part.starts_with(chapter)).unwrap();
-    let block = chapter.split(&format!("```{language}\n")).nth(1).unwrap().split("```").next().unwrap();
-    block.replace("localhost:7070", hub.url.strip_prefix("http://").unwrap())
-}
-
-/// A consumer that stands in a chapter, as a user would start it.
-struct Snippet {
-    chapter: &'static str,
-    language: &'static str,
-    file: &'static str,
-    program: &'static str,
-}
-
-/// It gets what waits for it, and what comes while it runs.
-fn works_as_it_stands(snippet: &Snippet) {
-    let Snippet { chapter, language, file, program } = snippet;
-    let (folder, hub) = (project(), Hub::start());
-    std::fs::write(folder.path().join(file), block(chapter, language, &hub)).unwrap();
-    hub.run(&["pub", "demo", "1"]).ok();
-    let mut consumer = Running::start(shell(&format!("exec {program} {file}"), folder.path(), &hub));
-    assert_eq!(consumer.line(), "1");
-    hub.run(&["pub", "demo", "2"]).ok();
-    assert_eq!(consumer.line(), "2");
-}
-
-#[test]
-fn the_smallest_python_works_as_it_stands() {
-    let program = "examples/python/.venv/bin/python";
-    works_as_it_stands(&Snippet { chapter: "Python", language: "python", file: "small.py", program });
-}
-
-#[test]
-fn the_smallest_node_works_as_it_stands() {
-    // Packages are found from the folder of the script.
-    let file = "examples/node/small.mjs";
-    works_as_it_stands(&Snippet { chapter: "Node", language: "js", file, program: "node" });
 }

@@ -1,5 +1,6 @@
 //! `/metrics` is as Prometheus wants it, and the dashboard asks for nothing that is not there.
 
+use crate::auth_support::until;
 use crate::contract_support::{Site, encoded};
 use crate::examples_support::in_repository;
 use crate::examples_support::metrics::{Family, Sample, names, parse};
@@ -29,6 +30,11 @@ fn busy_hub() -> String {
         group.nack(&again);
     }
     site.api.get("/v1/topics/nothing-here").fails(404, "not_found");
+    // Orders are numbers, so it fails on each.
+    let definition = json!({"topic": "orders", "collection": "c", "key": "event.payload.name", "retries": 0});
+    site.api.put("/v1/projections/names", &definition.to_string()).is(201);
+    let letters = r#"events_dead_lettered_total{topic="orders",projection="names"}"#;
+    until("the projection has failed on each", || site.api.metric(letters) == Some(6.0));
     let answer = site.api.get("/metrics");
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     answer.text().to_owned()
@@ -125,12 +131,34 @@ fn the_dashboard_asks_for_what_is_there() {
             let of_it: Vec<&&Sample> = samples.iter().filter(|sample| sample.name == *metric).collect();
             assert!(!of_it.is_empty(), "the hub has no {metric}: {expr}");
             for label in names.labels.iter().filter(|label| !SCRAPED.contains(&label.as_str())) {
-                assert!(
-                    of_it.iter().all(|one| one.labels.contains_key(label)),
-                    "{metric} has no {label}: {expr}"
-                );
+                // Dead letters are those of a group, or those of a projection.
+                let known = of_it.iter().any(|one| one.labels.contains_key(label));
+                assert!(known, "{metric} has no {label}: {expr}");
             }
         }
+    }
+}
+
+/// The metrics in the table of the guide.
+fn documented() -> BTreeSet<String> {
+    let guide = std::fs::read_to_string(in_repository("docs/guide.md")).unwrap();
+    let table = guide.split("\n| metric | |\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let cells = table.lines().filter_map(|line| line.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    names.map(|name| name.split('{').next().unwrap().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_in_the_dashboard() {
+    let families = parse(&busy_hub());
+    let told: BTreeSet<String> = families.iter().map(|family| family.name.clone()).collect();
+    assert_eq!(told, documented());
+    let (dashboard, mut exprs) = (dashboard(), Vec::new());
+    every(&dashboard["panels"], "expr", &mut exprs);
+    let asked: BTreeSet<String> = exprs.iter().flat_map(|expr| names(expr).metrics).collect();
+    for Family { name, kind, .. } in &families {
+        let name = if kind == "histogram" { format!("{name}_bucket") } else { name.clone() };
+        assert!(asked.contains(&name), "the dashboard has no {name}");
     }
 }
 

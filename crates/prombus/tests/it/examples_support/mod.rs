@@ -3,7 +3,7 @@
 pub mod metrics;
 pub mod page;
 
-use crate::common::{Hub, PATIENCE};
+use crate::common::PATIENCE;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -49,11 +49,11 @@ pub fn project() -> tempfile::TempDir {
     folder
 }
 
-/// A shell script that runs in `folder` and talks to the hub.
-pub fn shell(script: &str, folder: &Path, hub: &Hub) -> Command {
+/// A shell script that runs in `folder` and talks to the hub at `url`.
+pub fn shell(script: &str, folder: &Path, url: &str) -> Command {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", script]).current_dir(folder);
-    command.env("PROMBUS_URL", &hub.url).env_remove("PROMBUS_TOKEN");
+    command.env("PROMBUS_URL", url).env_remove("PROMBUS_TOKEN");
     command
 }
 

@@ -7,14 +7,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-/// Serves one file, whatever is asked for, until the tests end.
+/// Serves one page, whatever is asked for, until the tests end.
 pub struct Served {
     pub origin: String,
 }
 
 impl Served {
     pub fn file(path: &str) -> Self {
-        let text = std::fs::read_to_string(in_repository(path)).unwrap();
+        Self::page(std::fs::read_to_string(in_repository(path)).unwrap())
+    }
+
+    pub fn page(text: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {

@@ -1,0 +1,17 @@
+//! The Rust in the documents compiles, and its programs do what the documents say.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod programs;
+
+use programs::address;
+
+/// A program of a document.
+struct Program {
+    place: &'static str,
+    /// Its module.
+    name: &'static str,
+    /// Whether it runs until it is stopped.
+    serves: bool,
+}
+
+include!(concat!(env!("OUT_DIR"), "/blocks.rs"));

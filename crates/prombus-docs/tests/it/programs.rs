@@ -1,0 +1,110 @@
+//! Each program runs in a process and a folder of its own, as it would for whoever pasted it.
+
+use crate::{PROGRAMS, Program};
+use prombus_client::{Client, NewEvent, ReadQuery};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+/// How long anything may take before a test is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The variable that tells a program where to listen, which the documents have at `127.0.0.1:7070`.
+const ADDRESS: &str = "PROMBUS_DOCS_ADDRESS";
+
+/// Where the program of this process listens.
+pub fn address() -> String {
+    std::env::var(ADDRESS).unwrap_or_else(|_| "127.0.0.1:0".to_owned())
+}
+
+/// A program that is running. It is killed when it is dropped.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn start(program: &Program, folder: &Path, address: &str) -> Self {
+        // A program is a test that is left out of the usual run: the same binary starts it.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([&format!("{}::program", program.name), "--exact", "--ignored", "--nocapture"]);
+        command.current_dir(folder).env(ADDRESS, address).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Self { child, lines }
+    }
+
+    /// What comes after `text` on the next line that has it.
+    #[track_caller]
+    fn wait_for(&self, text: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => match line.split_once(text) {
+                    Some((_, rest)) => return rest.to_owned(),
+                    None => continue,
+                },
+                Err(error) => panic!("no line with {text:?}: {error}"),
+            }
+        }
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    fn end(mut self) -> ExitStatus {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(_) => continue,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn programs_run_to_their_end() {
+    let ending: Vec<&Program> = PROGRAMS.iter().filter(|program| !program.serves).collect();
+    assert!(!ending.is_empty());
+    for program in ending {
+        let folder = tempfile::tempdir().unwrap();
+        let status = Running::start(program, folder.path(), "127.0.0.1:0").end();
+        assert!(status.success(), "{}: {status}", program.place);
+    }
+}
+
+/// It says where it listens, keeps what it is given through a crash, and ends by Ctrl-C.
+#[tokio::test]
+async fn programs_that_serve_keep_what_they_are_given() {
+    let serving: Vec<&Program> = PROGRAMS.iter().filter(|program| program.serves).collect();
+    assert!(!serving.is_empty());
+    for program in serving {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Running::start(program, folder.path(), "127.0.0.1:0");
+        let address = first.wait_for("listening on ");
+        let client = || Client::new(&format!("http://{address}"), None).unwrap();
+        client().publish("orders", &NewEvent::of(&17).unwrap()).await.unwrap();
+        drop(first);
+
+        let second = Running::start(program, folder.path(), &address);
+        assert_eq!(second.wait_for("listening on "), address, "{}", program.place);
+        let page = client().read("orders", &ReadQuery::default(), 10).await.unwrap();
+        assert_eq!(page.events.iter().map(|event| event.payload.get()).collect::<Vec<_>>(), ["17"]);
+        kill_process(Pid::from_child(&second.child), Signal::INT).unwrap();
+        assert!(second.end().success(), "{}", program.place);
+    }
+}
