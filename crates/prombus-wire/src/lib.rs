@@ -12,6 +12,7 @@ pub mod group;
 pub mod hub_frame;
 pub mod object;
 pub mod publish;
+pub mod spelling;
 pub mod text;
 
 pub use answer::{
@@ -30,8 +31,8 @@ pub use frame::{
     SubscribeOptions, SubscriptionFrame,
 };
 pub use group::{
-    AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
-    ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, Groups, LeaseResult, MemberAnswer,
+    AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, DryRun,
+    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Groups, LeaseResult, MemberAnswer,
     NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
     Waiting,
 };
