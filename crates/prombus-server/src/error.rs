@@ -356,6 +356,7 @@ impl From<CollectionError> for ApiError {
         match error {
             CollectionError::BadName(error) => error.into(),
             CollectionError::Bad(message) => Self::bad_request(message),
+            CollectionError::NotFound(_) => Self::not_found(error.to_string()),
             CollectionError::Read(error) => error.into(),
             CollectionError::Bus(error) => error.into(),
         }
@@ -502,6 +503,7 @@ mod tests {
             (incomplete, (410, "gone")),
             (ProjectionError::Rebuilding(name()).into(), (409, "bad_request")),
             (CollectionError::Bad(name()).into(), (400, "bad_request")),
+            (CollectionError::NotFound(name()).into(), (404, "not_found")),
             (CollectionError::Bus(BusError::Commit(not_owner())).into(), (409, "not_owner")),
             (CommitRefused::Bad(name()).into(), (400, "bad_request")),
             (spent, (409, "lease_expired")),

@@ -16,8 +16,8 @@ pub mod spelling;
 pub mod text;
 
 pub use answer::{
-    Counted, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch, TopicAnswer,
-    Topics,
+    Counted, DeadLettersPage, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch,
+    TopicAnswer, Topics,
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,
@@ -31,10 +31,10 @@ pub use frame::{
     SubscribeOptions, SubscriptionFrame,
 };
 pub use group::{
-    AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord, DryRun,
-    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Groups, LeaseResult, MemberAnswer,
-    NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
-    Waiting,
+    AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
+    DryRun, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Groups,
+    LeaseResult, MemberAnswer, NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest,
+    Skipped, SkippedLetter, Waiting,
 };
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};

@@ -42,7 +42,7 @@ pub use options::{
 };
 pub use pull::{MAX_BATCH, Present, Pull};
 pub use registry::{GroupCall, Groups};
-pub use replay::{Replay, ReplayTo, Replayed};
+pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
 pub use state::{Delivery, Settle};
 pub use status::{GroupStatus, LaneStatus, MemberStatus, Wait};
 

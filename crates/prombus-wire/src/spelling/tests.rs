@@ -163,9 +163,11 @@ fn names_that_are_data_stay_as_they_are() {
 
 #[test]
 fn spellings_of_a_name() {
-    for (snake, camel) in
-        [("delay_ms", "delayMs"), ("if_version", "ifVersion"), ("min_compaction_lag_ms", "minCompactionLagMs")]
-    {
+    for (snake, camel) in [
+        ("delay_ms", "delayMs"),
+        ("if_version", "ifVersion"),
+        ("min_compaction_lag_ms", "minCompactionLagMs"),
+    ] {
         assert_eq!(other_spelling(snake).as_deref(), Some(camel));
         assert_eq!(other_spelling(camel).as_deref(), Some(snake));
         assert!(is_other_spelling(snake, camel) && is_other_spelling(camel, snake));
