@@ -1,7 +1,7 @@
 //! Options that are changed while a group is at work.
 
-use crate::groups::stage::{Stage, Use, drain, numbers};
 use crate::groups::filters::store_options;
+use crate::groups::stage::{Stage, Use, drain, numbers};
 use prombus_engine::groups::{GroupError, OptionsChange, OptionsPatch, Pull, Replay, Settle};
 use prombus_engine::query::From;
 use serde_json::Value;
