@@ -189,7 +189,8 @@ fn a_group_is_changed_and_a_reset_is_tried_first() {
     let hub = hub_with_numbers(4);
     hub.run(&["sub", "a", "--group", "g", "--from", "-1d", "--max", "4"]).ok();
     let alter = |args: &[&str]| hub.run(&[&["groups", "alter", "a", "g"], args].concat());
-    let options = json(&alter(&["--max-attempts", "9", "--filter", "event.payload > 1"]).ok())["options"].clone();
+    let options =
+        json(&alter(&["--max-attempts", "9", "--filter", "event.payload > 1"]).ok())["options"].clone();
     assert_eq!((&options["maxAttempts"], &options["filter"]), (&9.into(), &"event.payload > 1".into()));
     let said = hub.run(&["groups", "reset", "a", "g", "--to", "earliest", "--dry-run"]);
     assert!(said.stderr.contains("the group would get 2 events"), "{}", said.stderr);

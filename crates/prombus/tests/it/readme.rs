@@ -76,14 +76,20 @@ fn the_tour_works_when_pasted() {
 fn the_examples_of_groups_work_when_pasted() {
     let folder = project();
     let hub = Hub::with(&["--data", folder.path().join("data").to_str().unwrap()]);
-    let [consume, look_after] = blocks("docs/guide.md", "Consumer groups").try_into().unwrap();
+    let [consume, change, look_after] = blocks("docs/guide.md", "Consumer groups").try_into().unwrap();
     let said = paste(&consume, &hub, folder.path());
     assert_eq!(said.matches(r#""ok":true"#).count(), 3, "an ack, a nack and an extend: {said}");
     assert!(
         said.contains(r#""lag":2"#) && said.contains(r#""why":"retry""#),
         "one is done, one waits: {said}"
     );
+    let said = paste(&change, &hub, folder.path());
+    assert!(
+        said.contains(r#""maxAttempts":10"#) && said.contains(r#""backoffMs":500"#),
+        "it is changed: {said}"
+    );
     let said = paste(&look_after, &hub, folder.path());
+    assert!(said.contains(r#""exact":true"#), "what a reset would deliver is told: {said}");
     assert!(said.contains(r#""skipped":true"#), "one is skipped: {said}");
     assert!(said.contains(r#"{"job":1}"#) && said.contains(r#"{"job":3}"#), "the others come: {said}");
 
