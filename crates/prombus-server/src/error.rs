@@ -495,7 +495,7 @@ mod tests {
         let conflict = CommitError::IdConflict { index: 3, id: Uuid::nil() };
         let conflict = ApiError::from(CommitRefused::Bus(BusError::Commit(conflict)));
         assert_eq!(conflict.details["index"], 3);
-        let table: [(ApiError, _); 11] = [
+        let table: [(ApiError, _); 12] = [
             (ProjectionError::NotFound(name()).into(), (404, "not_found")),
             (ProjectionError::Bad(name()).into(), (400, "bad_request")),
             (expression, (400, "bad_filter")),

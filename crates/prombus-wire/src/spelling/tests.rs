@@ -58,7 +58,7 @@ fn check<T: for<'a> Deserialize<'a> + Debug>(name: &str, sample: Value) {
 
 /// Requests borrow from their text, so each is checked through one that owns it.
 macro_rules! check_all {
-    X => {
+    ($($type:ident $sample:tt;)*) => {
         $({
             #[derive(Debug)]
             #[expect(dead_code, reason = "it is compared by what it shows")]
