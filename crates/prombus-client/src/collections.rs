@@ -63,6 +63,11 @@ impl Client {
         let response = self.call(Self::with_json(call, settings)?).await?;
         self.answer(response).await
     }
+
+    /// Deletes a collection that commits write, with all its documents.
+    pub async fn delete_collection(&self, name: &str) -> Result<(), ClientError> {
+        self.call(self.request(Method::DELETE, &["v1", "collections", name])).await.map(drop)
+    }
 }
 
 #[cfg(test)]

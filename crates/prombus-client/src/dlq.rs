@@ -1,7 +1,7 @@
 //! Dead letters: what groups and projections gave up on, and giving it to them again.
 
 use crate::{Client, ClientError};
-use prombus_wire::{EventsPage, ReplayAnswer, ReplayRequest};
+use prombus_wire::{DeadLettersPage, ReplayAnswer, ReplayRequest};
 use reqwest::Method;
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub struct DeadLetterQuery {
 
 impl Client {
     /// The first page of the dead letters of a topic. The payload of each says which event it is about, which group
-    /// or projection failed it, and why.
+    /// or projection failed it, and why; the page says which of them were replayed.
     pub async fn dead_letters(
         &self,
         topic: &str,
         query: &DeadLetterQuery,
         limit: usize,
-    ) -> Result<EventsPage, ClientError> {
+    ) -> Result<DeadLettersPage, ClientError> {
         let chosen = [("group", &query.group), ("projection", &query.projection), ("filter", &query.filter)];
         let chosen: Vec<_> =
             chosen.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect();
@@ -42,7 +42,7 @@ impl Client {
         topic: &str,
         next: &str,
         limit: usize,
-    ) -> Result<EventsPage, ClientError> {
+    ) -> Result<DeadLettersPage, ClientError> {
         let call = self.request(Method::GET, &["v1", "dlq", topic]);
         let response = self.call(call.query(&[("cursor", next)]).query(&[("limit", limit)])).await?;
         self.answer(response).await

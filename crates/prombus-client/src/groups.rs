@@ -2,8 +2,8 @@
 
 use crate::{CALL_TIMEOUT, Client, ClientError};
 use prombus_wire::{
-    AckAnswer, AckRequest, CursorAnswer, CursorRequest, DeliveryContext, GroupAnswer, GroupOptionsRequest,
-    Groups, LeaseResult, PullRequest, Pulled, SkipRequest, Skipped, Text,
+    AckAnswer, AckRequest, CursorAnswer, CursorRequest, DeliveryContext, GroupAnswer, GroupChangeRequest,
+    GroupOptionsRequest, Groups, LeaseResult, PullRequest, Pulled, SkipRequest, Skipped, Text,
 };
 use reqwest::Method;
 use serde::Deserialize;
@@ -104,6 +104,18 @@ impl Client {
         self.answer(response).await
     }
 
+    /// Changes options of a group for what is delivered from then on; what is absent stays as it is. Consumers go on.
+    pub async fn alter_group(
+        &self,
+        topic: &str,
+        group: &str,
+        change: &GroupChangeRequest,
+    ) -> Result<GroupAnswer, ClientError> {
+        let call = self.request(Method::PATCH, &["v1", "topics", topic, "groups", group]);
+        let response = self.call(Self::with_json(call, change)?).await?;
+        self.answer(response).await
+    }
+
     /// Forgets a group and where it stands.
     pub async fn delete_group(&self, topic: &str, group: &str) -> Result<(), ClientError> {
         self.call(self.request(Method::DELETE, &["v1", "topics", topic, "groups", group])).await.map(drop)
@@ -116,7 +128,8 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Moves a group, and says where it stands then. Its open leases are void.
+    /// Moves a group, and says where it stands then. Its open leases are void. In a dry run nothing changes, and the
+    /// answer says what would be delivered.
     pub async fn set_cursor(
         &self,
         topic: &str,

@@ -51,11 +51,11 @@ pub use options::{ClientOptions, Token};
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
     AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
-    CursorRequest, DeliveryContext, DeliveryRecord, EventRecord, EventsPage, ExtendRequest, GroupAnswer,
-    GroupOptionsRequest, GroupPartition, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
-    PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
-    PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
-    Text, TopicAnswer, Waiting,
+    CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, EventRecord, EventsPage,
+    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, IndexAnswer,
+    IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
+    ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer,
+    ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]

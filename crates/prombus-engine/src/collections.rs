@@ -31,6 +31,9 @@ pub enum CollectionError {
     /// Its settings make no sense.
     #[error("{0}")]
     Bad(String),
+    /// There is no such collection.
+    #[error("collection {0} does not exist")]
+    NotFound(String),
     /// The store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -138,12 +141,7 @@ impl Collections {
         for _ in 0..MAX_TRIES {
             let now = self.documents.collection(&name).await?;
             let made = now.is_none();
-            if let Some(state) = now.as_ref().filter(|state| state.config.owner != Owner::COMMITS) {
-                let owner = state.config.owner.as_projection().map(str::to_owned);
-                return Err(
-                    BusError::Commit(CommitError::NotOwner { collection: name.to_string(), owner }).into()
-                );
-            }
+            now.as_ref().map_or(Ok(()), of_commits)?;
             let CollectionSettings { indexes, changefeed } = settings.clone();
             let config = CollectionConfig { owner: Owner::COMMITS, indexes, changefeed };
             // An index that failed is begun anew.
@@ -167,6 +165,42 @@ impl Collections {
         }
         Err(BusError::Commit(CommitError::Busy).into())
     }
+
+    /// Removes a collection that commits write, with its documents, its indexes and its settings. What that costs does not
+    /// go by how many documents there are: their rows are out of reach at once, and leave the disk with merges. So no
+    /// changefeed tells of each of them.
+    pub async fn delete(&self, name: &str) -> Result<(), CollectionError> {
+        let missing = || CollectionError::NotFound(name.to_owned());
+        let checked = collection::check_name(name).map_err(|_| missing())?;
+        for _ in 0..MAX_TRIES {
+            let state = self.documents.collection(&checked).await?.ok_or_else(missing)?;
+            of_commits(&state)?;
+            // Its settings as they are come first, so that this is refused where it has become another collection since.
+            let config = vec![
+                ConfigChange::PutCollection {
+                    name: checked.clone(),
+                    expect_revision: state.revision,
+                    config: CollectionConfig { indexes: Vec::new(), ..(*state.config).clone() },
+                },
+                ConfigChange::DropCollection { name: checked.clone() },
+            ];
+            match self.bus.commit(Arc::new(Commit { config, ..Commit::default() })).await {
+                Err(BusError::Commit(CommitError::CollectionChanged(_))) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(()),
+            }
+        }
+        Err(BusError::Commit(CommitError::Busy).into())
+    }
+}
+
+/// Refuses collections that a projection owns.
+fn of_commits(state: &CollectionState) -> Result<(), CollectionError> {
+    if state.config.owner == Owner::COMMITS {
+        return Ok(());
+    }
+    let (collection, owner) = (state.name.to_string(), state.config.owner.as_projection().map(str::to_owned));
+    Err(BusError::Commit(CommitError::NotOwner { collection, owner }).into())
 }
 
 /// Refuses indexes that make no sense.

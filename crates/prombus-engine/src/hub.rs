@@ -6,7 +6,7 @@ use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseO
 use crate::follow::{Follower, Resume};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
-    Replay, Replayed, Subscription, Surroundings,
+    Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
 };
 use crate::layers::{AutoCreate, Checks, Partitioning};
 use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
@@ -261,6 +261,11 @@ impl Hub {
     /// the caller gives up: what is under way must be known to the next one.
     pub async fn replay(&self, topic: &TopicName, replay: Replay) -> Result<Replayed, GroupError> {
         self.groups.replay(topic, replay, self.projections.clone()).await
+    }
+
+    /// Which of the dead letters in this topic, whose name starts with `dlq.`, were replayed.
+    pub async fn replayed_letters(&self, letters: &TopicState) -> Result<ReplayedLetters, GroupError> {
+        self.groups.replayed_letters(letters).await
     }
 
     /// The collections.

@@ -1,7 +1,7 @@
 //! Requests that must say which of their fields is wrong: the definitions of projections, which people write.
 
 use crate::error::ApiError;
-use prombus_wire::parse_object;
+use prombus_wire::{Object, parse_object};
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -52,7 +52,8 @@ impl Fields {
         let all: Vec<String> = self.0.iter().map(text_of).collect();
         let text = format!("{{{}}}", all.join(","));
         let mut json = serde_json::Deserializer::from_str(&text);
-        serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut json);
+        read.map(|Object(value)| value).map_err(|error| {
             let (path, message) = (error.path().to_string(), plain(error.inner()));
             // What is missing or unknown at the top is named by the message.
             let is_field =

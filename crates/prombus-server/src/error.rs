@@ -373,6 +373,7 @@ impl From<CollectionError> for ApiError {
         match error {
             CollectionError::BadName(error) => error.into(),
             CollectionError::Bad(message) => Self::bad_request(message),
+            CollectionError::NotFound(_) => Self::not_found(error.to_string()),
             CollectionError::Read(error) => error.into(),
             CollectionError::Bus(error) => error.into(),
         }
@@ -510,7 +511,7 @@ mod tests {
         let conflict = CommitError::IdConflict { index: 3, id: Uuid::nil() };
         let conflict = ApiError::from(CommitRefused::Bus(BusError::Commit(conflict)));
         assert_eq!(conflict.details["index"], 3);
-        let table: [(ApiError, _); 11] = [
+        let table: [(ApiError, _); 12] = [
             (ProjectionError::NotFound(name()).into(), (404, "not_found")),
             (ProjectionError::Bad(name()).into(), (400, "bad_request")),
             (expression, (400, "bad_filter")),
@@ -518,6 +519,7 @@ mod tests {
             (incomplete, (410, "gone")),
             (ProjectionError::Rebuilding(name()).into(), (409, "bad_request")),
             (CollectionError::Bad(name()).into(), (400, "bad_request")),
+            (CollectionError::NotFound(name()).into(), (404, "not_found")),
             (CollectionError::Bus(BusError::Commit(not_owner())).into(), (409, "not_owner")),
             (CommitRefused::Bad(name()).into(), (400, "bad_request")),
             (spent, (409, "lease_expired")),

@@ -211,6 +211,7 @@ const READ: Need = Need::OnTopic(Action::Read);
 const PUBLISH: Need = Need::OnTopic(Action::Publish);
 const ADMIN: Need = Need::OnTopic(Action::Admin);
 const READ_COLLECTION: Need = Need::OnCollection(Action::Read);
+const ADMIN_COLLECTION: Need = Need::OnCollection(Action::Admin);
 /// The route itself asks for the topic and the collections of the projection.
 const ADMIN_SOMEWHERE: Need = Need::Somewhere(Action::Admin);
 
@@ -236,15 +237,20 @@ const ROUTES: &[Route] = &[
     route("/v1/topics/{topic}/groups", || get(groups::list), &[(Method::GET, Need::OnSomeGroup)]),
     route(
         "/v1/topics/{topic}/groups/{group}",
-        || get(groups::show).put(groups::put).delete(groups::delete),
-        &[(Method::GET, Need::OnGroup), (Method::PUT, Need::OnGroup), (Method::DELETE, Need::OnGroup)],
+        || get(groups::show).put(groups::put).patch(groups::alter).delete(groups::delete),
+        &[
+            (Method::GET, Need::OnGroup),
+            (Method::PUT, Need::OnGroup),
+            (Method::PATCH, Need::OnGroup),
+            (Method::DELETE, Need::OnGroup),
+        ],
     ),
     route("/v1/topics/{topic}/groups/{group}/pull", || post(groups::pull), &[(Method::POST, Need::OnGroup)]),
     route("/v1/topics/{topic}/groups/{group}/ack", || post(groups::ack), &[(Method::POST, Need::OnGroup)]),
     route(
         "/v1/topics/{topic}/groups/{group}/cursor",
-        || get(groups::cursor).put(groups::set_cursor),
-        &[(Method::GET, Need::OnGroup), (Method::PUT, Need::OnGroup)],
+        || get(groups::cursor).put(groups::set_cursor).post(groups::set_cursor),
+        &[(Method::GET, Need::OnGroup), (Method::PUT, Need::OnGroup), (Method::POST, Need::OnGroup)],
     ),
     route("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip), &[(Method::POST, Need::OnGroup)]),
     route("/v1/dlq/{topic}", || get(dlq::list), &[(Method::GET, Need::OnDeadLetters(Action::Read))]),
@@ -256,8 +262,12 @@ const ROUTES: &[Route] = &[
     route("/v1/collections", || get(collections::list), &[(Method::GET, Need::Token)]),
     route(
         "/v1/collections/{collection}",
-        || get(collections::show).put(collections::put),
-        &[(Method::GET, READ_COLLECTION), (Method::PUT, Need::OnCollection(Action::Admin))],
+        || get(collections::show).put(collections::put).delete(collections::delete),
+        &[
+            (Method::GET, READ_COLLECTION),
+            (Method::PUT, ADMIN_COLLECTION),
+            (Method::DELETE, ADMIN_COLLECTION),
+        ],
     ),
     route("/v1/collections/{collection}/list", || get(documents::list), &[(Method::GET, READ_COLLECTION)]),
     // The empty string is a key here too.

@@ -56,8 +56,8 @@ pub(crate) fn from_parts(mut params: Params, headers: &HeaderMap, body: Bytes) -
         key: params.one("key")?.map(ByteString::from),
         sid: params.one("sid")?.map(|sid| json_string(&sid)),
         headers: event_headers(headers)?,
-        caused_by: json_strings(params.all("caused_by")),
-        tags: json_strings(params.all("tag")),
+        caused_by: json_strings(params.all("caused_by")?),
+        tags: json_strings(params.all("tag")?),
         payload: Json::parse(body)?,
     };
     params.done("key, id, ts, sid, partition, tag, caused_by")?;

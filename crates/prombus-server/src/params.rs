@@ -1,8 +1,9 @@
-//! Query parameters: decoded, each taken by name, and none ignored.
+//! Query parameters: decoded, each taken by name in either spelling, and none ignored.
 
 use crate::error::ApiError;
 use percent_encoding::percent_decode;
 use prombus_core::Partition;
+use prombus_wire::spelling::{given_twice, is_other_spelling};
 use uuid::Uuid;
 
 /// The parameters of a request that nobody has taken yet.
@@ -22,7 +23,7 @@ impl Params {
 
     /// The value of a parameter that may come once.
     pub fn one(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        let mut values = self.all(name);
+        let mut values = self.all(name)?;
         match values.len() {
             0 | 1 => Ok(values.pop()),
             _ => Err(ApiError::bad_request(format!("the parameter {name} may be given only once"))),
@@ -30,8 +31,14 @@ impl Params {
     }
 
     /// The values of a parameter that may come any number of times.
-    pub fn all(&mut self, name: &str) -> Vec<String> {
-        self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    pub fn all(&mut self, name: &str) -> Result<Vec<String>, ApiError> {
+        let other = |(given, _): &(String, String)| is_other_spelling(given, name);
+        let declared = |(given, _): &(String, String)| given == name;
+        if self.0.iter().any(other) && self.0.iter().any(declared) {
+            return Err(ApiError::bad_request(given_twice(name)));
+        }
+        let taken = self.0.extract_if(.., |pair| declared(pair) || other(pair));
+        Ok(taken.map(|(_, value)| value).collect())
     }
 
     /// A number that may come once.
@@ -137,9 +144,23 @@ mod tests {
     #[test]
     fn what_comes_twice_or_is_unknown_is_refused() {
         assert!(params("a=1&a=1").one("a").is_err());
-        assert_eq!(params("a=1&b=2&a=3").all("a"), ["1", "3"]);
+        assert_eq!(params("a=1&b=2&a=3").all("a").unwrap(), ["1", "3"]);
         let error = params("b=1&a=2&b=3").done("c").unwrap_err();
         assert!(error.message().contains("a, b; known here: c"), "{error:?}");
+    }
+
+    #[test]
+    fn a_name_has_two_spellings() {
+        for name in ["toTs", "to_ts"] {
+            assert_eq!(params("toTs=5").number(name).unwrap(), Some(5));
+            assert_eq!(params("to_ts=5").number(name).unwrap(), Some(5));
+            let error = params("toTs=5&to_ts=5").number(name).unwrap_err();
+            assert!(error.message().contains("toTs") && error.message().contains("to_ts"), "{error:?}");
+        }
+        assert_eq!(params("caused_by=a&caused_by=b").all("causedBy").unwrap(), ["a", "b"]);
+        let mut other = params("to_Ts=1&TS=1&t_s=1");
+        assert_eq!((other.number("toTs").unwrap(), other.number("ts").unwrap()), (None, None));
+        assert!(other.done("toTs").is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where a published event is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,22 @@ pub struct Published {
     pub durability: String,
     /// Whether it was there already, and this is the first one's position.
     pub duplicate: bool,
+}
+
+/// A page of the dead letters of a topic.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeadLettersPage {
+    /// The topic that the letters are in.
+    pub topic: String,
+    /// How many there are in this page.
+    pub count: usize,
+    /// The letters.
+    pub events: Vec<EventRecord>,
+    /// What asks for the next page; `None` at the end.
+    pub next: Option<String>,
+    /// Those letters of this page that were replayed, by id. An older hub does not say.
+    #[serde(default)]
+    pub replayed: BTreeMap<String, bool>,
 }
 
 /// The answer to an array.

@@ -2,7 +2,7 @@
 
 use crate::answer::EventRecord;
 use crate::text::Text;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Declares a request with fields of its own beside the options of a group. (`flatten` would do, but it
@@ -98,6 +98,38 @@ with_group_options! {
         /// At most so many open leases of this member.
         pub max_in_flight: Option<usize>,
     }
+}
+
+/// The body of `PATCH /v1/topics/{topic}/groups/{group}`: the options that can be changed. What is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GroupChangeRequest {
+    /// How long a lease holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_timeout_ms: Option<u64>,
+    /// After how many attempts an event is a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// The pause before the third attempt; it doubles with each one after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_ms: Option<u64>,
+    /// Which events the group is about; `Some(None)`, which is `null`, makes it all of them.
+    #[serde(default, deserialize_with = "null_or", skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Option<String>>,
+    /// Whether events are raised to the latest version of their schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normalize: Option<bool>,
+    /// How many offsets the group may be ahead of its oldest unsettled event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_window: Option<u64>,
+    /// How long a member of a partitioned group may be silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_ttl_ms: Option<u64>,
+}
+
+/// Makes serde tell `null` from absent.
+fn null_or<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// What a consumer must know of a delivery.
@@ -275,7 +307,7 @@ pub struct Groups {
     pub groups: Vec<GroupAnswer>,
 }
 
-/// The body of `PUT .../cursor`.
+/// The body of `PUT .../cursor`, and of `POST .../cursor`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CursorRequest {
@@ -293,17 +325,35 @@ pub struct CursorRequest {
     /// Only this partition; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<u32>,
+    /// Only tell how many events the group would get again.
+    #[serde(default, rename = "dry_run", skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<bool>,
 }
 
-/// Where a group stands.
+/// Where a group stands, or would stand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CursorAnswer {
     /// Its topic.
     pub topic: String,
     /// Its name.
     pub group: String,
-    /// One for each partition.
+    /// One for each partition; in a dry run, for each that would be set.
     pub partitions: Vec<CursorPosition>,
+    /// What a dry run has found; nothing was changed then.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRun>,
+}
+
+/// What a reset would deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DryRun {
+    /// Always `true`.
+    pub dry_run: bool,
+    /// How many events, in all partitions together.
+    pub events: u64,
+    /// Whether that is exact. With a filter only so many events are looked at, and those after them count as if they
+    /// matched.
+    pub exact: bool,
 }
 
 /// Where a group stands in one partition.
@@ -317,6 +367,9 @@ pub struct CursorPosition {
     pub last_id: Option<String>,
     /// The `ts` of that event.
     pub last_ts: Option<u64>,
+    /// In a dry run, how many events of the partition would be delivered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<u64>,
 }
 
 /// The body of `POST .../skip`.

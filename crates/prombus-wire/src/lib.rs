@@ -12,11 +12,12 @@ pub mod group;
 pub mod hub_frame;
 pub mod object;
 pub mod publish;
+pub mod spelling;
 pub mod text;
 
 pub use answer::{
-    Counted, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch, TopicAnswer,
-    Topics,
+    Counted, DeadLettersPage, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch,
+    TopicAnswer, Topics,
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,
@@ -31,9 +32,9 @@ pub use frame::{
 };
 pub use group::{
     AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
-    ExtendRequest, GroupAnswer, GroupOptionsRequest, GroupPartition, Groups, LeaseResult, MemberAnswer,
-    NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter,
-    Waiting,
+    DryRun, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Groups,
+    LeaseResult, MemberAnswer, NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest,
+    Skipped, SkippedLetter, Waiting,
 };
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};

@@ -1,7 +1,7 @@
 //! Request objects are JSON objects: an array of a struct's fields in their order, which serde would take
-//! as well, is refused.
+//! as well, is refused. Their fields may have [either spelling](crate::spelling).
 
-use serde::de::value::MapAccessDeserializer;
+use crate::spelling::SpelledObject;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -22,7 +22,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map))
+                T::deserialize(SpelledObject(map))
             }
         }
         deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Object)

@@ -34,13 +34,13 @@ pub enum Command {
     Sub(commands::sub::SubArgs),
     /// List, show, create, alter and delete topics
     Topics(commands::topics::TopicsArgs),
-    /// List, show, reset and delete consumer groups, and skip what is stuck
+    /// List, show, alter, reset and delete consumer groups, and skip what is stuck
     Groups(commands::groups::GroupsArgs),
     /// Read one document of a collection
     Get(commands::get::GetArgs),
     /// List documents of a collection
     List(commands::list::ListArgs),
-    /// List and show collections, and set up those that commits write
+    /// List and show collections, and set up and delete those that commits write
     Collections(commands::collections::CollectionsArgs),
     /// List, show, define, rebuild and delete projections
     Projections(commands::projections::ProjectionsArgs),

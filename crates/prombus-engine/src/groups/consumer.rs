@@ -183,9 +183,7 @@ impl<H: Handler> Consumer<H> {
                     tracing::warn!(topic = %self.topic, group = %self.name, %error, "a subscription starts afresh");
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
-                    if let Ok((again, _)) =
-                        self.groups.get_or_make(&self.topic, &self.name, &self.options.group).await
-                    {
+                    if let Ok(again) = self.groups.again(&self.topic, &self.name, &self.options.group).await {
                         (moves, present) = (again.assignments(), again.enter(&member));
                         group = again;
                     }

@@ -8,7 +8,6 @@ use super::options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
 use super::state::{Settle, State};
 use super::{GroupError, places};
 use crate::bus::Bus;
-use crate::filter::{BadFilter, Filter};
 use crate::query::From;
 use parking_lot::{Mutex, MutexGuard};
 use prombus_core::{Clock, EventLog, Offset, Partition, ReadError, TopicState};
@@ -35,9 +34,6 @@ pub struct Group {
     pub(super) hub: Arc<Surroundings>,
     pub(super) topic: TopicState,
     pub(super) name: GroupName,
-    /// What is delivered. A filter that an earlier build took may not compile any more: then nothing is delivered, and
-    /// nothing settled, until the group is given another.
-    pub(super) filter: Result<Option<Filter>, BadFilter>,
     pub(super) counters: Arc<GroupCounters>,
     pub(super) times: Arc<super::GroupTimes>,
     pub(super) state: Mutex<State>,
@@ -113,7 +109,6 @@ impl Group {
             hub,
             topic,
             name,
-            filter: state.options.filter.as_deref().map(Filter::compile).transpose(),
             counters: metrics.counters,
             times: metrics.times,
             state: Mutex::new(state),

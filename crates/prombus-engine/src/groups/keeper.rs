@@ -166,7 +166,7 @@ impl Group {
         Ok(())
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
+    pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
         loop {
             match self.hub.bus.commit(commit.clone()).await {
                 Ok(_) => return Ok(()),

@@ -264,6 +264,23 @@ impl Lane {
         self.keys.entry(key).or_default().push_back(Parked { offset, event });
     }
 
+    /// Reads everything again that was read and not delivered, because the filter is another one now. What the filter
+    /// before has passed over stays settled.
+    pub fn forget_bodies(&mut self) {
+        if let Some(first) = self.buffer.front() {
+            self.read = first.offset.0;
+            self.buffer.clear();
+        }
+        // They are ahead of those that wait for their bodies already.
+        for (event, hold) in self.ready.drain(..).rev() {
+            self.cold.push_front((event.offset.0, hold));
+        }
+        for parked in self.keys.values_mut().flatten() {
+            parked.event = None;
+        }
+        self.parked_bytes = 0;
+    }
+
     /// Lets go of a key: the next event that waits for it has it then.
     pub fn release(&mut self, key: Option<u64>) {
         let Some(key) = key else { return };
@@ -376,13 +393,24 @@ impl Lane {
                 true
             }
             None => {
-                self.progress.settle(offset);
-                self.dirty = true;
-                if let Hold::Key(key) = hold {
-                    self.release(key);
-                }
+                self.settle_unseen(offset, hold);
                 false
             }
+        }
+    }
+
+    /// Settles an event that was to be delivered again, and that the filter does not match any more.
+    pub fn drop_body(&mut self, offset: u64) {
+        let Some(at) = self.cold.iter().position(|(cold, _)| *cold == offset) else { return };
+        let Some((_, hold)) = self.cold.remove(at) else { return };
+        self.settle_unseen(offset, hold);
+    }
+
+    fn settle_unseen(&mut self, offset: u64, hold: Hold) {
+        self.progress.settle(offset);
+        self.dirty = true;
+        if let Hold::Key(key) = hold {
+            self.release(key);
         }
     }
 

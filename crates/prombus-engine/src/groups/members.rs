@@ -38,6 +38,11 @@ impl Members {
         Self { ttl, members: HashMap::new() }
     }
 
+    /// Whoever is silent for `ttl` is gone, from now on.
+    pub fn set_ttl(&mut self, ttl: Duration) {
+        self.ttl = ttl;
+    }
+
     /// A connection or call of a member starts. Says whether the member is new.
     pub fn enter(&mut self, name: &Arc<str>, now: Instant) -> bool {
         if let Some(member) = self.members.get_mut(name) {

@@ -5,9 +5,11 @@
 //! of its topic: one for its options, one for each partition, and some for what is settled out of order or has failed
 //! in it. So it goes when the topic goes.
 
+mod alter;
 mod chunk;
 mod commit;
 mod consumer;
+mod count;
 mod dead;
 mod durable;
 mod group;
@@ -28,16 +30,19 @@ mod status;
 mod stored;
 
 pub use consumer::{Acks, Consumer, ConsumerOptions, Rebalance, Received, Subscription};
+pub use count::{Preview, PreviewPartition};
 pub use dead::{DeadLetter, FailedBy};
 pub(crate) use dead::{Failure, Reader, letter_of};
 pub use group::{Group, SettleCall, Surroundings};
 pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
 pub use lease::LeaseToken;
 pub use metrics::{GroupCounters, GroupTimes};
-pub use options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsPatch, Ordering};
+pub use options::{
+    GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsChange, OptionsPatch, Ordering,
+};
 pub use pull::{MAX_BATCH, Present, Pull};
 pub use registry::{GroupCall, Groups};
-pub use replay::{Replay, ReplayTo, Replayed};
+pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
 pub use state::{Delivery, Settle};
 pub use status::{GroupStatus, LaneStatus, MemberStatus, Wait};
 
@@ -64,7 +69,7 @@ pub enum GroupError {
     #[error(transparent)]
     BadFilter(#[from] BadFilter),
     /// The group has other options.
-    #[error("the group exists with other options, which are fixed when it is made: {}", serde_json::Value::Object(.actual.clone()))]
+    #[error("the group exists with other options; PATCH it to change those that can be changed: {}", serde_json::Value::Object(.actual.clone()))]
     Options {
         /// Those that differ, as they are.
         actual: serde_json::Map<String, serde_json::Value>,

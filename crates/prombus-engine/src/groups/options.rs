@@ -1,4 +1,4 @@
-//! What can be chosen about a group, once, when it is made.
+//! What can be chosen about a group when it is made, and what of that can be changed later.
 
 use super::GroupError;
 use crate::filter::Filter;
@@ -169,6 +169,43 @@ impl OptionsPatch {
             _ => serde_json::Map::new(),
         };
         Err(GroupError::Options { actual: differing })
+    }
+}
+
+/// A change of a group's options; `None` stays as it is. Mode and ordering say how what is settled is kept, so they are
+/// fixed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OptionsChange {
+    /// See [`GroupOptions::ack_timeout_ms`].
+    pub ack_timeout_ms: Option<u64>,
+    /// See [`GroupOptions::max_attempts`].
+    pub max_attempts: Option<u32>,
+    /// See [`GroupOptions::backoff_ms`].
+    pub backoff_ms: Option<u64>,
+    /// See [`GroupOptions::filter`]; `Some(None)` removes it.
+    pub filter: Option<Option<String>>,
+    /// See [`GroupOptions::normalize`].
+    pub normalize: Option<bool>,
+    /// See [`GroupOptions::ack_window`].
+    pub ack_window: Option<u64>,
+    /// See [`GroupOptions::member_ttl_ms`].
+    pub member_ttl_ms: Option<u64>,
+}
+
+impl OptionsChange {
+    /// `options` with this change made to them.
+    pub fn apply(self, options: &GroupOptions) -> GroupOptions {
+        GroupOptions {
+            mode: options.mode,
+            ordering: options.ordering,
+            ack_timeout_ms: self.ack_timeout_ms.unwrap_or(options.ack_timeout_ms),
+            max_attempts: self.max_attempts.unwrap_or(options.max_attempts),
+            backoff_ms: self.backoff_ms.unwrap_or(options.backoff_ms),
+            filter: self.filter.unwrap_or_else(|| options.filter.clone()),
+            normalize: self.normalize.unwrap_or(options.normalize),
+            ack_window: self.ack_window.unwrap_or(options.ack_window),
+            member_ttl_ms: self.member_ttl_ms.unwrap_or(options.member_ttl_ms),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::GroupError;
 use super::group::Group;
 use super::lane::Want;
 use super::options::{Mode, check_name};
-use super::state::{Delivery, LaneWant, Take};
+use super::state::{Delivery, GroupFilter, LaneWant, Take};
 use prombus_core::{Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence};
 use std::pin::pin;
 use std::sync::Arc;
@@ -263,6 +263,7 @@ impl Group {
         from: u64,
         max: usize,
     ) -> Result<Option<Fetched>, GroupError> {
+        let filter = self.locked().filter.clone();
         let page = match self.hub.log.read(self.request(lane, from, max.max(MIN_READ))).await {
             Ok(page) => page,
             Err(ReadError::Gone { first }) => {
@@ -274,7 +275,7 @@ impl Group {
         if page.next.0 <= from {
             return Ok(None);
         }
-        let page = match &self.filter {
+        let page = match &*filter {
             Err(error) => return Err(error.clone().into()),
             Ok(None) => page,
             Ok(Some(filter)) => {
@@ -290,8 +291,10 @@ impl Group {
         let bytes = page.events.iter().map(|event| event.payload.len()).sum();
         let fetched = Fetched { events: page.events.len(), bytes };
         let mut state = self.locked();
-        let Some(found) = state.lane_of(lane, generation).map(|lane| lane.offer_page(from, page)) else {
-            // The lane has started afresh meanwhile: look again.
+        let judged = Arc::ptr_eq(&state.filter, &filter);
+        let open = state.lane_of(lane, generation).filter(|_| judged);
+        let Some(found) = open.map(|lane| lane.offer_page(from, page)) else {
+            // The lane has started afresh, or the filter is another one now: look again.
             return Ok(Some(Fetched::default()));
         };
         state.note_passed(lane);
@@ -307,22 +310,51 @@ impl Group {
         offsets: Vec<u64>,
     ) -> Result<Option<Fetched>, GroupError> {
         let mut fetched = Fetched::default();
+        let filter = self.locked().filter.clone();
         for offset in offsets {
             if fetched.bytes > READ_BYTES {
                 break;
             }
             let event = self.body(lane, offset).await?;
+            let wanted = match &event {
+                Some(event) => self.still_wanted(&filter, lane, event).await?,
+                None => true,
+            };
             fetched.events += usize::from(event.is_some());
             fetched.bytes += event.as_ref().map_or(0, |event| event.payload.len());
             let mut state = self.locked();
-            let Some(open) = state.lane_of(lane, generation) else { break };
-            if !open.offer_body(offset, event) {
+            let judged = Arc::ptr_eq(&state.filter, &filter);
+            let Some(open) = state.lane_of(lane, generation).filter(|_| judged) else { break };
+            if !wanted {
+                open.drop_body(offset);
+                state.note_passed(lane);
+            } else if !open.offer_body(offset, event) {
                 state.note_passed(lane);
                 self.counters.lost.add(1);
             }
         }
         self.keep();
         Ok(Some(fetched))
+    }
+
+    /// Whether an event that was matched before still is, by a filter that may be another one since. What comes back from
+    /// the dead letters was asked for by hand, whatever the filter says.
+    async fn still_wanted(
+        &self,
+        filter: &GroupFilter,
+        lane: usize,
+        event: &Event,
+    ) -> Result<bool, GroupError> {
+        let Some(filter) = filter.as_ref().map_err(Clone::clone)? else { return Ok(true) };
+        let record = self.locked().lanes[lane].progress.record(event.offset.0);
+        if record.is_some_and(|record| record.replays > 0) {
+            return Ok(true);
+        }
+        tokio::task::yield_now().await;
+        let failures = filter.failures();
+        let (kept, _) = filter.keep(vec![event.clone()]);
+        self.counters.filter_errors.add(filter.failures() - failures);
+        Ok(!kept.is_empty())
     }
 
     /// One event, if it is still kept.
@@ -334,7 +366,7 @@ impl Group {
         }
     }
 
-    fn request(&self, lane: usize, from: u64, limit: usize) -> ReadRequest {
+    pub(super) fn request(&self, lane: usize, from: u64, limit: usize) -> ReadRequest {
         let (topic, partition) = (self.topic.pinned(), Partition(lane as u32));
         ReadRequest { topic, partition, from: Offset(from), limit, max_bytes: READ_BYTES }
     }

@@ -202,6 +202,22 @@ impl Groups {
         Err(CommitError::Busy.into())
     }
 
+    /// The group of a consumer that had it before: with the options that it has by now, which may have been changed
+    /// since, and made anew where it is gone.
+    pub async fn again(
+        &self,
+        topic: &TopicName,
+        name: &GroupName,
+        call: &GroupCall,
+    ) -> Result<Arc<Group>, GroupError> {
+        match self.find(topic, name).await {
+            Err(GroupError::NotFound { .. } | GroupError::Query(_)) => {
+                Ok(self.get_or_make(topic, name, call).await?.0)
+            }
+            found => found,
+        }
+    }
+
     async fn make(
         &self,
         topic: &TopicName,

@@ -72,7 +72,18 @@ pub struct Replayed {
     pub skipped: Vec<(Uuid, String)>,
 }
 
-/// The letters of a topic that were replayed.
+/// Which letters of a topic were replayed.
+#[derive(Debug, Clone)]
+pub struct ReplayedLetters(RoaringTreemap);
+
+impl ReplayedLetters {
+    /// Whether the letter at this offset was.
+    pub fn contains(&self, letter: Offset) -> bool {
+        self.0.contains(letter.0)
+    }
+}
+
+/// The letters of a topic that were replayed, and how that is noted.
 #[derive(Clone)]
 struct Ledger {
     key: CursorKey,
@@ -90,6 +101,11 @@ impl Replay {
 }
 
 impl Groups {
+    /// See [`crate::Hub::replayed_letters`].
+    pub(crate) async fn replayed_letters(&self, letters: &TopicState) -> Result<ReplayedLetters, GroupError> {
+        Ok(ReplayedLetters(Ledger::read(&*self.hub.log, letters).await?.offsets))
+    }
+
     /// See [`crate::Hub::replay`].
     pub(crate) async fn replay(
         self: &Arc<Self>,
@@ -101,7 +117,12 @@ impl Groups {
         let task = tokio::spawn(async move {
             let _one_at_a_time = groups.replaying.lock().await;
             let Some(name) = topic.dead_letters() else { return Ok(Replayed::default()) };
-            let Some(letters) = groups.hub.log.topic(&name).await? else { return Ok(Replayed::default()) };
+            let Some(letters) = groups.hub.log.topic(&name).await? else {
+                return match groups.hub.log.topic(&topic).await? {
+                    Some(_) => Ok(Replayed::default()),
+                    None => Err(ReadError::TopicNotFound(topic).into()),
+                };
+            };
             let ledger = Ledger::read(&*groups.hub.log, &letters).await?;
             let answer = Replayed::default();
             Replaying { groups: &groups, projections, topic, replay, ledger, answer }.run(letters).await

@@ -181,7 +181,7 @@ impl Group {
             .collect();
         GroupStatus {
             options: state.options.clone(),
-            bad_filter: self.filter.as_ref().err().cloned(),
+            bad_filter: state.filter.as_ref().as_ref().err().cloned(),
             filter_errors: self.counters.filter_errors.get(),
             members,
             lanes,

@@ -1,4 +1,4 @@
-//! Collections: list, show, make and change.
+//! Collections: list, show, make, change and delete.
 
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
@@ -10,7 +10,7 @@ use crate::path::PathNames;
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{Index, IndexState, Progress};
 use prombus_core::{CollectionState, FieldPath, TopicName};
 use prombus_engine::collections::CollectionSettings;
@@ -94,6 +94,17 @@ pub(crate) async fn put(
     let (state, made) = app.hub()?.collections().put(name, settings).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &shown(&state)))
+}
+
+/// `DELETE /v1/collections/{collection}`.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    app.hub()?.collections().delete(names.collection()?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 fn settings(request: CollectionRequest) -> Result<CollectionSettings, ApiError> {

@@ -15,9 +15,13 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use prombus_core::{Offset, TopicName};
+use prombus_engine::groups::ReplayedLetters;
 use prombus_engine::{
     Filter, Follower, From, Hub, MAX_PAGE_BYTES, MAX_SCANNED, Query, Reader, Resume, Token,
 };
+use prombus_wire::spelling::is_other_spelling;
+use serde_json::{Map, Value};
+use uuid::Uuid;
 
 /// How many events a page has where nothing is said.
 const DEFAULT_PAGE: usize = 1_000;
@@ -83,11 +87,11 @@ async fn follow(
     Ok(app.hub()?.follow(topic, query, resume).await?)
 }
 
-/// A page of a topic of the hub's own: a caller says where it starts, and `filter` what it is about. A topic that
-/// is not there is an empty one, unless a cursor says that it was there.
-pub(crate) async fn page_of(
+/// A page of the dead letters of a topic: a caller says where it starts, and `filter` what it is about. It says beside
+/// its letters which of them were replayed. A topic that has none yet has an empty one, unless a cursor says otherwise.
+pub(crate) async fn letters_of(
     (app, caller): (&App, Caller),
-    topic: &TopicName,
+    (of, topic): (&TopicName, &TopicName),
     mut params: Params,
     filter: Option<String>,
 ) -> Result<Response, ApiError> {
@@ -96,7 +100,7 @@ pub(crate) async fn page_of(
         _ => return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}"))),
     };
     let cursor = params.one("cursor")?;
-    params.done("group, filter, limit, cursor")?;
+    params.done("group, projection, filter, limit, cursor")?;
     let start = match (cursor, filter) {
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request(
@@ -114,15 +118,21 @@ pub(crate) async fn page_of(
     };
     let hub = app.hub()?;
     if matches!(start, Start::Query(_)) && hub.topic(topic).await?.is_none() {
-        let empty = format!("{{\"topic\":\"{topic}\",\"count\":0,\"events\":[],\"next\":null}}");
+        if hub.topic(of).await?.is_none() {
+            return Err(ApiError::not_found(format!("topic {of} does not exist")));
+        }
+        let empty =
+            format!("{{\"topic\":\"{topic}\",\"count\":0,\"events\":[],\"next\":null,\"replayed\":{{}}}}");
         return Ok(answers::json(StatusCode::OK, empty.into_bytes()));
     }
-    page(CountedReader::new(start.reader(hub, topic).await?, app.clone()), limit, (app, caller)).await
+    let reader = start.reader(hub, topic).await?;
+    let replayed = Some((hub.replayed_letters(reader.topic()).await?, Vec::new()));
+    let page = Page { replayed, ..Page::new(CountedReader::new(reader, app.clone()), limit) };
+    pieces::answer(page, JSON, (app, caller)).await
 }
 
 async fn page(reader: CountedReader, limit: usize, by: (&Shared, Caller)) -> Result<Response, ApiError> {
-    let page = Page { reader, limit, count: 0, bytes: 0, scanned: 0, begun: false };
-    pieces::answer(page, JSON, by).await
+    pieces::answer(Page::new(reader, limit), JSON, by).await
 }
 
 /// A page of at most so many events, and of as many bytes and as much work as one page may be.
@@ -133,6 +143,14 @@ struct Page {
     bytes: usize,
     scanned: usize,
     begun: bool,
+    /// Of dead letters: which were replayed, and the ids of those among them that the page has.
+    replayed: Option<(ReplayedLetters, Vec<Uuid>)>,
+}
+
+impl Page {
+    fn new(reader: CountedReader, limit: usize) -> Self {
+        Self { reader, limit, count: 0, bytes: 0, scanned: 0, begun: false, replayed: None }
+    }
 }
 
 impl Pieces for Page {
@@ -151,6 +169,11 @@ impl Pieces for Page {
             event.write_json(out);
             self.count += 1;
             self.bytes += event.payload.len();
+            if let Some((letters, ids)) = &mut self.replayed
+                && letters.contains(event.offset)
+            {
+                ids.push(event.id);
+            }
         }
         self.scanned += piece.scanned;
         let full = self.count == self.limit || self.bytes >= MAX_PAGE_BYTES || self.scanned >= MAX_SCANNED;
@@ -166,6 +189,10 @@ impl Pieces for Page {
                 let token = Token::encode(reader.topic(), reader.query(), place);
                 prombus_core::json::write_string(out, &token);
             }
+        }
+        if let Some((_, ids)) = &self.replayed {
+            let ids: Map<String, Value> = ids.iter().map(|id| (id.to_string(), true.into())).collect();
+            out.extend_from_slice(format!(",\"replayed\":{}", Value::Object(ids)).as_bytes());
         }
         out.push(b'}');
         Ok(false)
@@ -210,10 +237,15 @@ impl ReadCall {
     }
 }
 
+/// The kind of a start: one of them is named after a field, which has two spellings.
+pub(super) fn kind_of(from: &str) -> &str {
+    if is_other_spelling(from, "afterId") { "afterId" } else { from }
+}
+
 fn parse_from(params: &mut Params) -> Result<From, ApiError> {
     let from = params.one("from")?;
     let (ts, id, offset) = (params.number("ts")?, params.id("afterId")?, params.number("offset")?);
-    let kind = from.as_deref().unwrap_or("earliest");
+    let kind = kind_of(from.as_deref().unwrap_or("earliest"));
     for (name, given) in [("ts", ts.is_some()), ("afterId", id.is_some()), ("offset", offset.is_some())] {
         if given && name != kind {
             return Err(ApiError::bad_request(format!("{name} goes with from={name}")));

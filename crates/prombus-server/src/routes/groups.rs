@@ -1,5 +1,6 @@
-//! Consumer groups: made, shown and deleted; pulled from, acked, moved.
+//! Consumer groups: made, shown, changed and deleted; pulled from, acked, moved.
 
+use super::events::kind_of;
 use crate::answers::{self, json_of};
 use crate::auth::{Action, Ask, Caller, TOKEN_EXPIRED};
 use crate::body::{json_body, parse_optional};
@@ -18,11 +19,12 @@ use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, LeaseToken, Mode,
-    OptionsPatch, Ordering, Pull, Settle, SettleCall,
+    OptionsChange, OptionsPatch, Ordering, Preview, PreviewPartition, Pull, Settle, SettleCall,
 };
 use prombus_wire::{
-    AckRequest, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupOptionsRequest,
-    GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting, parse_object,
+    AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, GroupAnswer, GroupChangeRequest,
+    GroupOptionsRequest, GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting,
+    parse_object,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,6 +145,28 @@ pub(crate) async fn put(
     Ok(json_of(status, &shown(&group, &group.status().await?)))
 }
 
+/// `PATCH /v1/topics/{topic}/groups/{group}`.
+pub(crate) async fn alter(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = json_body(&app, request).await?;
+    let request: GroupChangeRequest = parse_optional(&body)?;
+    let group = existing(&app, &names).await?;
+    let change = OptionsChange {
+        ack_timeout_ms: request.ack_timeout_ms,
+        max_attempts: request.max_attempts,
+        backoff_ms: request.backoff_ms,
+        filter: request.filter,
+        normalize: request.normalize,
+        ack_window: request.ack_window,
+        member_ttl_ms: request.member_ttl_ms,
+    };
+    group.alter(change).await?;
+    Ok(json_of(StatusCode::OK, &shown(&group, &group.status().await?)))
+}
+
 /// As much of a reason as is kept with a dead letter.
 pub(crate) fn short_reason(reason: &str) -> String {
     let end = (0..=reason.len().min(MAX_REASON_BYTES)).rev().find(|end| reason.is_char_boundary(*end));
@@ -214,18 +238,43 @@ pub(crate) async fn cursor(
     cursor_of(&existing(&app, &names).await?).await
 }
 
-/// `PUT /v1/topics/{topic}/groups/{group}/cursor`.
+/// `PUT /v1/topics/{topic}/groups/{group}/cursor`, and `POST` to the same.
 pub(crate) async fn set_cursor(
     State(app): State<App>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
-    let CursorRequest { from, ts, after_id, offset, partition } = parse_object(&body)?;
+    let CursorRequest { from, ts, after_id, offset, partition, dry_run } = parse_object(&body)?;
     let from = start(&Start { from: Some(from), ts, after_id, offset, with_offset: true })?;
     let group = existing(&app, &names).await?;
-    group.set_cursor(from, partition.map(Partition)).await?;
+    let partition = partition.map(Partition);
+    if dry_run.unwrap_or(false) {
+        return Ok(json_of(
+            StatusCode::OK,
+            &previewed(&group, &group.preview_cursor(from, partition).await?),
+        ));
+    }
+    group.set_cursor(from, partition).await?;
     cursor_of(&group).await
+}
+
+/// What a reset would do, as it is answered.
+fn previewed(group: &Group, preview: &Preview) -> CursorAnswer {
+    let position = |partition: &PreviewPartition| CursorPosition {
+        partition: partition.partition.0,
+        next: partition.next,
+        last_id: partition.last.map(|(id, _)| id.to_string()),
+        last_ts: partition.last.map(|(_, ts)| ts),
+        events: Some(partition.events),
+    };
+    let events = preview.partitions.iter().map(|partition| partition.events).sum();
+    CursorAnswer {
+        topic: group.topic().name.to_string(),
+        group: group.name().to_string(),
+        partitions: preview.partitions.iter().map(position).collect(),
+        dry_run: Some(DryRun { dry_run: true, events, exact: preview.exact }),
+    }
 }
 
 /// `POST /v1/topics/{topic}/groups/{group}/skip`.
@@ -253,7 +302,7 @@ struct Start {
 
 fn start(start: &Start) -> Result<From, ApiError> {
     let Start { from, ts, after_id, offset, with_offset } = start;
-    let kind = from.as_deref().unwrap_or("latest");
+    let kind = kind_of(from.as_deref().unwrap_or("latest"));
     for (name, given) in [("ts", ts.is_some()), ("afterId", after_id.is_some()), ("offset", offset.is_some())]
     {
         if given && name != kind {
@@ -352,11 +401,13 @@ async fn cursor_of(group: &Arc<Group>) -> Result<Response, ApiError> {
         next: lane.next,
         last_id: lane.last.map(|(id, _)| id.to_string()),
         last_ts: lane.last.map(|(_, ts)| ts),
+        events: None,
     };
     let answer = CursorAnswer {
         topic: group.topic().name.to_string(),
         group: group.name().to_string(),
         partitions: (0..).zip(&status.lanes).map(position).collect(),
+        dry_run: None,
     };
     Ok(json_of(StatusCode::OK, &answer))
 }

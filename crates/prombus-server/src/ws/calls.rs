@@ -308,8 +308,8 @@ impl Calls {
                 Err(_) => {
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
-                    match hub.group(&key.topic, &key.group, &call).await {
-                        Ok((group, _)) => Done::Again { key, pull, group },
+                    match hub.groups().again(&key.topic, &key.group, &call).await {
+                        Ok(group) => Done::Again { key, pull, group },
                         Err(error) => Done::Lost { key, error: error.into() },
                     }
                 }

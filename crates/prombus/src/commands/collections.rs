@@ -1,8 +1,9 @@
-//! `prombus collections`: lists and shows collections, and sets up those that commits write.
+//! `prombus collections`: lists and shows collections, and sets up and deletes those that commits write.
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
+use crate::say;
 use clap::{Args, Subcommand};
 use prombus_client::{
     Client, CollectionAnswer, CollectionIndex, CollectionOwner, CollectionSettings, IndexAnswer, IndexState,
@@ -38,6 +39,12 @@ enum CollectionsCommand {
         collection: String,
         #[command(flatten)]
         change: Change,
+    },
+    /// Delete a collection that commits write, with all its documents; a projection's goes with the projection
+    #[command(after_help = "Example:\n  prombus collections delete orders")]
+    Delete {
+        /// Collection to delete
+        collection: String,
     },
 }
 
@@ -107,6 +114,11 @@ pub fn run(hub: &HubArgs, args: CollectionsArgs) -> Result<(), Failure> {
                 None => Err(Failure::Failed(format!("collection {collection} does not exist (not_found)"))),
             },
             CollectionsCommand::Set { collection, change } => set(&client, &collection, change).await,
+            CollectionsCommand::Delete { collection } => {
+                client.delete_collection(&collection).await?;
+                say!("collection {collection} deleted");
+                Ok(())
+            }
         }
     })
 }

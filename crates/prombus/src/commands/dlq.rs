@@ -5,8 +5,10 @@ use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
 use crate::say;
 use clap::{Args, Subcommand};
-use prombus_client::{Client, DeadLetterQuery, EventRecord, ReplayAnswer, ReplayRequest, SkippedLetter};
-use serde::Deserialize;
+use prombus_client::{
+    Client, DeadLetterQuery, DeadLettersPage, EventRecord, ReplayAnswer, ReplayRequest, SkippedLetter,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -27,7 +29,7 @@ pub struct DlqArgs {
 
 #[derive(Debug, Subcommand)]
 enum DlqCommand {
-    /// List the dead letters of a topic
+    /// List the dead letters of a topic, and which of them were replayed
     #[command(
         after_help = "Example:\n  prombus dlq list process.state --group audit --filter 'event.payload.attempts > 3'"
     )]
@@ -127,7 +129,7 @@ async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), 
             Some(next) => client.dead_letters_next(topic, next, limit).await?,
         };
         if !page.events.is_empty() {
-            write_letters(&page.events)?;
+            write_letters(&page)?;
         }
         listed += page.events.len() as u64;
         left = left.saturating_sub(page.events.len());
@@ -168,10 +170,22 @@ impl Letter {
     }
 }
 
-const COLUMNS: [&str; 8] = ["id", "ts", "group", "projection", "attempts", "original", "key", "err"];
+const COLUMNS: [&str; 9] =
+    ["id", "ts", "group", "projection", "attempts", "replayed", "original", "key", "err"];
 
-fn write_letters(events: &[EventRecord]) -> Result<(), Failure> {
+/// A dead letter as a line of a list.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    event: &'a EventRecord,
+    /// Only where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<bool>,
+}
+
+fn write_letters(page: &DeadLettersPage) -> Result<(), Failure> {
     let record = |event: &EventRecord| {
+        let replayed = page.replayed.get(&event.id).copied().filter(|replayed| *replayed);
         let letter = Letter::of(event);
         let of = |what: fn(&Letter) -> Option<String>| letter.as_ref().and_then(what).unwrap_or_default();
         let cells = vec![
@@ -180,13 +194,14 @@ fn write_letters(events: &[EventRecord]) -> Result<(), Failure> {
             of(|letter| letter.group.clone()),
             of(|letter| letter.projection.clone()),
             of(|letter| letter.attempts.map(|attempts| attempts.to_string())),
+            replayed.map(|_| "yes".to_owned()).unwrap_or_default(),
             of(|letter| letter.original.as_ref().map(|original| original.id.clone())),
             of(|letter| letter.original.as_ref().and_then(|original| original.key.clone())),
             of(|letter| Some(letter.reason())),
         ];
-        Record::of(event, cells)
+        Record::of(&Listed { event, replayed }, cells)
     };
-    output::write_records(&COLUMNS, &events.iter().map(record).collect::<Result<Vec<_>, _>>()?)
+    output::write_records(&COLUMNS, &page.events.iter().map(record).collect::<Result<Vec<_>, _>>()?)
 }
 
 async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {

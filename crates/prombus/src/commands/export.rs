@@ -1,10 +1,12 @@
 //! `prombus export`: writes a topic to stdout as NDJSON, at constant memory.
 
+use super::start::{self, Start, Values, Word};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
 use crate::progress;
 use crate::say;
+use crate::time::{self, Moment};
 use clap::Args;
 use futures::TryStreamExt;
 use prombus_client::{Client, ReadFrom, ReadQuery};
@@ -14,7 +16,7 @@ use std::pin::pin;
 const EXAMPLES: &str = "\
 Examples:
   prombus export process.state > events.ndjson
-  prombus export process.state --key web1 --from-ts 1754683200000 --filter 'event.payload.cpu_pct > 80'";
+  prombus export process.state --key web1 --from -2d --to -1d --filter 'event.payload.cpu_pct > 80'";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -24,11 +26,17 @@ pub struct ExportArgs {
     /// Only this partition
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
-    /// Start at the first event whose time is at or after this, in epoch milliseconds
-    #[arg(long, value_name = "MS")]
+    /// Where to start; TIME is epoch milliseconds, RFC 3339, or back from now (-15m, -2d) [default: earliest]
+    #[arg(long, value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
+    from: Option<Word>,
+    /// Only events whose time is at or before this; latest is the end [default: latest]
+    #[arg(long, value_name = "TIME|latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
+    to: Option<Moment>,
+    /// The same as --from TIME
+    #[arg(long, value_name = "TIME", value_parser = time::parse_time, allow_hyphen_values = true, conflicts_with = "from")]
     from_ts: Option<u64>,
-    /// Only events whose time is at or before this, in epoch milliseconds
-    #[arg(long, value_name = "MS")]
+    /// The same as --to TIME
+    #[arg(long, value_name = "TIME", value_parser = time::parse_time, allow_hyphen_values = true, conflicts_with = "to")]
     to_ts: Option<u64>,
     /// Only events of this key
     #[arg(long, value_name = "KEY")]
@@ -40,8 +48,25 @@ pub struct ExportArgs {
 
 pub fn run(hub: &HubArgs, args: ExportArgs) -> Result<(), Failure> {
     let client = hub.client()?;
-    let ExportArgs { topic, partition, from_ts, to_ts, key, filter } = args;
-    let from = from_ts.map_or(ReadFrom::Earliest, ReadFrom::Ts);
+    let ExportArgs { topic, partition, from, to, from_ts, to_ts, key, filter } = args;
+    let values = Values { ts: from_ts, ..Values::default() };
+    let from = match values.choose(("--from", from), None)? {
+        None | Some(Start::Earliest) => ReadFrom::Earliest,
+        Some(Start::Latest) => ReadFrom::Latest,
+        Some(Start::Ts(ts)) => ReadFrom::Ts(ts),
+        Some(Start::AfterId(id)) => ReadFrom::AfterId(id),
+        Some(Start::Offset(offset)) => ReadFrom::Offset(offset),
+    };
+    let to_ts = match to {
+        None => to_ts,
+        Some(Moment::Latest) => None,
+        Some(Moment::At(ts)) => Some(ts),
+        Some(Moment::Earliest) => {
+            return Err(Failure::Usage(
+                "--to earliest leaves nothing to export; write latest or a time".into(),
+            ));
+        }
+    };
     let query = ReadQuery { from, partition, key, to_ts, filter };
     hub::block_on(export(&client, &topic, &query))
 }

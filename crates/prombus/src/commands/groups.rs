@@ -1,6 +1,6 @@
-//! `prombus groups`: lists, shows, moves and deletes consumer groups, and settles what is stuck in one.
+//! `prombus groups`: lists, shows, changes, moves and deletes consumer groups, and settles what is stuck in one.
 
-use super::start::{self, Start};
+use super::start::{self, Start, Values, Word};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
@@ -8,7 +8,8 @@ use crate::say;
 use clap::{Args, Subcommand};
 use futures::{StreamExt, TryStreamExt};
 use prombus_client::{
-    Client, CursorAnswer, CursorPosition, CursorRequest, GroupAnswer, GroupPartition, SkipRequest, Skipped,
+    Client, CursorAnswer, CursorPosition, CursorRequest, DryRun, GroupAnswer, GroupChangeRequest,
+    GroupPartition, SkipRequest, Skipped,
 };
 
 /// How many topics are asked for their groups at once.
@@ -18,7 +19,8 @@ const EXAMPLES: &str = "\
 Examples:
   prombus groups list
   prombus groups show process.state audit
-  prombus groups reset process.state audit --to earliest";
+  prombus groups alter process.state audit --max-attempts 10
+  prombus groups reset process.state audit --to -2d --dry-run";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -41,6 +43,14 @@ enum GroupsCommand {
         #[command(flatten)]
         which: Which,
     },
+    /// Change options of a group, for what it delivers from then on; the others stay as they are
+    #[command(after_help = ALTER_EXAMPLES)]
+    Alter {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Move a group to another place; its open leases are void
     #[command(after_help = RESET_EXAMPLES)]
     Reset {
@@ -48,6 +58,9 @@ enum GroupsCommand {
         which: Which,
         #[command(flatten)]
         place: Place,
+        /// Change nothing; only tell how many events the group would get
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Settle one event that is stuck, so that the group goes on without it
     #[command(after_help = "Example:\n  prombus groups skip process.state audit --partition 0 --offset 1042")]
@@ -71,9 +84,16 @@ enum GroupsCommand {
 
 const RESET_EXAMPLES: &str = "\
 Examples:
-  prombus groups reset process.state audit --to earliest
-  prombus groups reset process.state audit --to ts --ts 1754683200000
-  prombus groups reset process.state audit --to offset --offset 1042 --partition 0";
+  prombus groups reset process.state audit --to earliest --dry-run
+  prombus groups reset process.state audit --to 2026-01-31T08:00:00Z
+  prombus groups reset process.state audit --to -15m
+  prombus groups reset process.state audit --to offset:1042 --partition 0";
+
+const ALTER_EXAMPLES: &str = "\
+Examples:
+  prombus groups alter process.state audit --max-attempts 10 --backoff-ms 500
+  prombus groups alter process.state audit --filter 'event.payload.cpu_pct > 80'
+  prombus groups alter process.state audit --no-filter";
 
 /// Names a group.
 #[derive(Debug, Args)]
@@ -84,19 +104,59 @@ struct Which {
     group: String,
 }
 
+/// What is to be another way.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Change {
+    /// How long a lease holds
+    #[arg(long, value_name = "MS")]
+    ack_timeout_ms: Option<u64>,
+    /// After how many attempts an event is a dead letter
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// Pause before the third attempt; it doubles with each one after
+    #[arg(long, value_name = "MS")]
+    backoff_ms: Option<u64>,
+    /// Only events for which this CEL expression over `event` holds
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
+    /// All events
+    #[arg(long, conflicts_with = "filter")]
+    no_filter: bool,
+    /// Whether events are raised to the latest version of their schema
+    #[arg(long, value_name = "true|false", hide_possible_values = true)]
+    normalize: Option<bool>,
+    /// How many offsets the group may be ahead of its oldest unsettled event
+    #[arg(long, value_name = "N")]
+    ack_window: Option<u64>,
+    /// How long a member of a partitioned group may be silent
+    #[arg(long, value_name = "MS")]
+    member_ttl_ms: Option<u64>,
+}
+
+impl Change {
+    fn request(self) -> GroupChangeRequest {
+        GroupChangeRequest {
+            ack_timeout_ms: self.ack_timeout_ms,
+            max_attempts: self.max_attempts,
+            backoff_ms: self.backoff_ms,
+            filter: if self.no_filter { Some(None) } else { self.filter.map(Some) },
+            normalize: self.normalize,
+            ack_window: self.ack_window,
+            member_ttl_ms: self.member_ttl_ms,
+        }
+    }
+}
+
 /// Where a group is to go.
 #[derive(Debug, Args)]
 struct Place {
-    /// Where the group goes
-    #[arg(long, value_name = "earliest|latest|ts|after-id|offset", hide_possible_values = true)]
-    to: Start,
-    /// Event time to go to, in epoch milliseconds
-    #[arg(long, value_name = "MS")]
-    ts: Option<u64>,
-    /// Id of the event to go behind
-    #[arg(long, value_name = "UUID")]
-    after_id: Option<String>,
-    /// Offset to go to
+    /// Where the group goes; TIME is epoch milliseconds, RFC 3339, or back from now (-15m, -2d)
+    #[arg(long, visible_alias = "from", value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
+    to: Word,
+    #[command(flatten)]
+    values: Values,
+    /// Offset to go to, with --to offset
     #[arg(long, value_name = "O")]
     offset: Option<u64>,
     /// Only this partition; all where absent
@@ -105,20 +165,27 @@ struct Place {
 }
 
 impl Place {
-    fn request(self) -> Result<CursorRequest, Failure> {
-        let values = start::given(&[
-            (Start::Ts, self.ts.is_some()),
-            (Start::AfterId, self.after_id.is_some()),
-            (Start::Offset, self.offset.is_some()),
-        ]);
-        start::choose("--to", Some(self.to), &values)?;
-        Ok(CursorRequest {
-            from: self.to.wire_name().to_owned(),
-            ts: self.ts,
-            after_id: self.after_id,
-            offset: self.offset,
-            partition: self.partition,
-        })
+    fn request(self, dry_run: bool) -> Result<CursorRequest, Failure> {
+        let place = self.values.choose(("--to", Some(self.to)), self.offset)?;
+        let (mut ts, mut after_id, mut offset) = (None, None, None);
+        let from = match place.unwrap_or(Start::Earliest) {
+            Start::Earliest => "earliest",
+            Start::Latest => "latest",
+            Start::Ts(at) => {
+                ts = Some(at);
+                "ts"
+            }
+            Start::AfterId(id) => {
+                after_id = Some(id);
+                "afterId"
+            }
+            Start::Offset(at) => {
+                offset = Some(at);
+                "offset"
+            }
+        };
+        let (from, partition, dry_run) = (from.to_owned(), self.partition, dry_run.then_some(true));
+        Ok(CursorRequest { from, ts, after_id, offset, partition, dry_run })
     }
 }
 
@@ -129,8 +196,11 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
             GroupsCommand::List { topic: Some(topic) } => write(&client.groups(&topic).await?),
             GroupsCommand::List { topic: None } => write(&of_all_topics(&client).await?),
             GroupsCommand::Show { which } => show(&client, &which).await,
-            GroupsCommand::Reset { which: Which { topic, group }, place } => {
-                write_cursor(&client.set_cursor(&topic, &group, &place.request()?).await?)
+            GroupsCommand::Alter { which: Which { topic, group }, change } => {
+                write(&[client.alter_group(&topic, &group, &change.request()).await?])
+            }
+            GroupsCommand::Reset { which: Which { topic, group }, place, dry_run } => {
+                write_cursor(&client.set_cursor(&topic, &group, &place.request(dry_run)?).await?)
             }
             GroupsCommand::Skip { which, partition, offset } => {
                 skip(&client, &which, &SkipRequest { partition, offset }).await
@@ -236,7 +306,7 @@ fn partition_cells(partition: &GroupPartition) -> Vec<String> {
     ]
 }
 
-const CURSOR_COLUMNS: [&str; 4] = ["partition", "next", "last_id", "last_ts"];
+const CURSOR_COLUMNS: [&str; 5] = ["partition", "next", "last_id", "last_ts", "events"];
 
 fn write_cursor(cursor: &CursorAnswer) -> Result<(), Failure> {
     let cells = |position: &CursorPosition| {
@@ -245,8 +315,13 @@ fn write_cursor(cursor: &CursorAnswer) -> Result<(), Failure> {
             position.next.to_string(),
             or_empty(position.last_id.as_ref()),
             or_empty(position.last_ts),
+            or_empty(position.events),
         ])
     };
+    if let Some(DryRun { events, exact, .. }) = cursor.dry_run {
+        let most = if exact { "" } else { "at most " };
+        say!("nothing is changed: the group would get {most}{}", output::counted(events, "event"));
+    }
     let records = match output::is_terminal() {
         true => cursor.partitions.iter().map(cells).collect(),
         false => vec![Record::of(cursor, Vec::new())?],

@@ -1,106 +1,180 @@
-//! Where a group is to start, as it is said on the command line: by a name, and by a value where that needs one.
+//! A place in a topic, as it is said on the command line: the same words for every `--from` and `--to`.
 
 use crate::failure::Failure;
-use clap::ValueEnum;
+use crate::time::{self, Moment};
+use clap::Args;
+use uuid::Uuid;
+
+/// The words, as help texts show them.
+pub const WORDS: &str = "earliest|latest|TIME|offset:N|after:ID";
 
 /// A place in a topic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// The first kept event
-    #[value(name = "earliest")]
+    /// The first kept event.
     Earliest,
-    /// After the last event
-    #[value(name = "latest")]
+    /// After the last event.
     Latest,
-    /// The first event whose time is at or after --ts
-    #[value(name = "ts")]
+    /// The first event whose time is at or after this, in epoch milliseconds.
+    Ts(u64),
+    /// After the event with this id.
+    AfterId(String),
+    /// This offset.
+    Offset(u64),
+}
+
+/// What `--from` or `--to` says: a place, or the name of the option that has the rest of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// A place.
+    Place(Start),
+    /// That of `--ts`.
     Ts,
-    /// After the event that --after-id names
-    #[value(name = "after-id", alias = "afterId")]
+    /// That of `--after-id`.
     AfterId,
-    /// The event that --offset names
-    #[value(name = "offset")]
+    /// That of `--offset`.
     Offset,
 }
 
-impl Start {
-    /// Its name in a request.
-    pub fn wire_name(self) -> &'static str {
+impl Word {
+    fn name(&self) -> &'static str {
         match self {
-            Self::Earliest => "earliest",
-            Self::Latest => "latest",
+            Self::Place(Start::Earliest) => "earliest",
+            Self::Place(Start::Latest) => "latest",
+            Self::Place(Start::Ts(_)) => "TIME",
+            Self::Place(Start::AfterId(_)) => "after:ID",
+            Self::Place(Start::Offset(_)) => "offset:N",
             Self::Ts => "ts",
-            Self::AfterId => "afterId",
+            Self::AfterId => "after-id",
             Self::Offset => "offset",
         }
     }
-
-    /// Its name on the command line.
-    fn word(self) -> &'static str {
-        match self {
-            Self::AfterId => "after-id",
-            other => other.wire_name(),
-        }
-    }
-
-    fn needs_value(self) -> bool {
-        matches!(self, Self::Ts | Self::AfterId | Self::Offset)
-    }
 }
 
-/// The start that `flag` has named, or else the one that the given value stands for. `values` are the starts
-/// whose values were given.
-pub fn choose(flag: &str, named: Option<Start>, values: &[Start]) -> Result<Option<Start>, Failure> {
-    match (named, values) {
-        (None, []) => Ok(None),
-        (None, [start]) => Ok(Some(*start)),
-        (Some(start), []) if !start.needs_value() => Ok(Some(start)),
-        (Some(start), [given]) if start == *given => Ok(Some(start)),
-        (Some(start), []) => {
-            Err(Failure::Usage(format!("{flag} {word} needs --{word}", word = start.word())))
-        }
-        (Some(start), [given]) => Err(Failure::Usage(format!(
-            "--{given} goes with {flag} {given}, not with {flag} {start}",
-            given = given.word(),
-            start = start.word()
-        ))),
-        (_, [first, second, ..]) => Err(Failure::Usage(format!(
-            "--{} and --{} name two places; give one of them",
-            first.word(),
-            second.word()
-        ))),
+/// A word, as clap reads one. What is back from now starts with a hyphen, so its option needs `allow_hyphen_values`.
+pub fn parse(text: &str) -> Result<Word, String> {
+    match text {
+        "ts" => return Ok(Word::Ts),
+        "after-id" | "afterId" | "after_id" => return Ok(Word::AfterId),
+        "offset" => return Ok(Word::Offset),
+        _ => {}
     }
+    let place = if let Some(offset) = text.strip_prefix("offset:") {
+        Start::Offset(offset.parse().map_err(|_| format!("{offset:?} is not an offset: write offset:1042"))?)
+    } else if let Some(id) = text.strip_prefix("after:") {
+        let uuid =
+            Uuid::try_parse(id).map_err(|_| format!("{id:?} is not an id: write after: and a UUID"))?;
+        Start::AfterId(uuid.to_string())
+    } else {
+        match time::parse_moment(text) {
+            Ok(Moment::Earliest) => Start::Earliest,
+            Ok(Moment::Latest) => Start::Latest,
+            Ok(Moment::At(ts)) => Start::Ts(ts),
+            Err(_) => {
+                let words = "earliest, latest, offset:N, after:ID";
+                return Err(format!(
+                    "{text:?} is no place in a topic: write {words}, or a time: {}",
+                    time::WORDS
+                ));
+            }
+        }
+    };
+    Ok(Word::Place(place))
 }
 
-/// The starts whose values were given.
-pub fn given(values: &[(Start, bool)]) -> Vec<Start> {
-    values.iter().filter(|(_, is_given)| *is_given).map(|(start, _)| *start).collect()
+/// The older way to name a place: the kind of it in one option, the value in another.
+#[derive(Debug, Default, Args)]
+pub struct Values {
+    /// Event time of the place: epoch milliseconds, RFC 3339, or back from now
+    #[arg(long, value_name = "TIME", value_parser = time::parse_time, allow_hyphen_values = true)]
+    pub ts: Option<u64>,
+    /// Id of the event that the place is behind
+    #[arg(long, value_name = "UUID")]
+    pub after_id: Option<String>,
+}
+
+impl Values {
+    /// The place that `flag` and these values name. `offset` is that of an option of its own, where there is one.
+    pub fn choose(
+        self,
+        (flag, word): (&str, Option<Word>),
+        offset: Option<u64>,
+    ) -> Result<Option<Start>, Failure> {
+        let mut given = Vec::new();
+        given.extend(self.ts.map(|ts| (Word::Ts, Start::Ts(ts))));
+        given.extend(self.after_id.map(|id| (Word::AfterId, Start::AfterId(id))));
+        given.extend(offset.map(|offset| (Word::Offset, Start::Offset(offset))));
+        if let [(first, _), (second, _), ..] = &given[..] {
+            let (first, second) = (first.name(), second.name());
+            return Err(Failure::Usage(format!(
+                "--{first} and --{second} name two places; give one of them"
+            )));
+        }
+        match (word, given.pop()) {
+            (None, given) => Ok(given.map(|(_, place)| place)),
+            (Some(Word::Place(place)), None) => Ok(Some(place)),
+            (Some(word), Some((kind, place))) if word == kind => Ok(Some(place)),
+            (Some(word), None) => {
+                Err(Failure::Usage(format!("{flag} {word} needs --{word}", word = word.name())))
+            }
+            (Some(word), Some((kind, _))) => {
+                let (word, kind) = (word.name(), kind.name());
+                Err(Failure::Usage(format!("--{kind} goes with {flag} {kind}, not with {flag} {word}")))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ID: &str = "0198c0de-0000-7000-8000-000000000001";
+
+    fn ts(ts: u64) -> Values {
+        Values { ts: Some(ts), ..Values::default() }
+    }
+
     #[test]
-    fn a_value_says_enough_and_a_name_without_its_value_too_little() {
-        assert_eq!(choose("--from", None, &[]).unwrap(), None);
-        assert_eq!(choose("--from", None, &[Start::Ts]).unwrap(), Some(Start::Ts));
-        assert_eq!(choose("--from", Some(Start::Earliest), &[]).unwrap(), Some(Start::Earliest));
-        assert_eq!(choose("--from", Some(Start::AfterId), &[Start::AfterId]).unwrap(), Some(Start::AfterId));
-        for (named, values, hint) in [
-            (Some(Start::AfterId), &[][..], "--from after-id needs --after-id"),
-            (Some(Start::Latest), &[Start::Ts], "--ts goes with --from ts"),
-            (None, &[Start::Ts, Start::Offset], "--ts and --offset"),
+    fn a_word_says_it_all() {
+        let after = format!("after:{ID}");
+        for (text, place) in [
+            ("earliest", Start::Earliest),
+            ("latest", Start::Latest),
+            ("1754683200123", Start::Ts(1_754_683_200_123)),
+            ("2025-08-08T20:00:00.123Z", Start::Ts(1_754_683_200_123)),
+            ("offset:1042", Start::Offset(1_042)),
+            (&after, Start::AfterId(ID.into())),
         ] {
-            let message = choose("--from", named, values).unwrap_err().to_string();
-            assert!(message.contains(hint), "{message}");
+            assert_eq!(parse(text), Ok(Word::Place(place)), "{text}");
+        }
+        assert!(matches!(parse("-15m"), Ok(Word::Place(Start::Ts(_)))));
+        for bad in ["", "early", "offset:", "offset:-1", "after:", "after:x", "-15", "tomorrow"] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn both_spellings_of_after_id_are_understood() {
-        for word in ["after-id", "afterId"] {
-            assert_eq!(Start::from_str(word, false), Ok(Start::AfterId));
+    fn a_value_says_enough_and_a_name_without_its_value_too_little() {
+        let choose = |word: Option<&str>, values: Values, offset| {
+            values.choose(("--from", word.map(|word| parse(word).unwrap())), offset)
+        };
+        assert_eq!(choose(None, Values::default(), None).unwrap(), None);
+        assert_eq!(choose(None, ts(5), None).unwrap(), Some(Start::Ts(5)));
+        assert_eq!(choose(Some("ts"), ts(5), None).unwrap(), Some(Start::Ts(5)));
+        assert_eq!(choose(Some("offset"), Values::default(), Some(7)).unwrap(), Some(Start::Offset(7)));
+        for word in ["after-id", "afterId", "after_id"] {
+            let values = Values { after_id: Some("x".into()), ..Values::default() };
+            assert_eq!(choose(Some(word), values, None).unwrap(), Some(Start::AfterId("x".into())));
+        }
+        for (word, values, offset, hint) in [
+            (Some("after-id"), Values::default(), None, "--from after-id needs --after-id"),
+            (Some("latest"), ts(5), None, "--ts goes with --from ts"),
+            (Some("offset:3"), ts(5), None, "--ts goes with --from ts"),
+            (None, ts(5), Some(1), "--ts and --offset"),
+        ] {
+            let message = choose(word, values, offset).unwrap_err().to_string();
+            assert!(message.contains(hint), "{message}");
         }
     }
 }

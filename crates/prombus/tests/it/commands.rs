@@ -155,6 +155,9 @@ fn exports_can_be_narrowed() {
     assert_eq!(payloads(&[]), (0..10).collect::<Vec<_>>());
     assert_eq!(payloads(&["--key", "k1"]), [1, 3, 5, 7, 9]);
     assert_eq!(payloads(&["--from-ts", "103", "--to-ts", "105"]), [3, 4, 5]);
+    assert_eq!(payloads(&["--from", "103", "--to", "1970-01-01T00:00:00.105Z"]), [3, 4, 5]);
+    assert_eq!(payloads(&["--from", "offset:0", "--partition", "0"]), payloads(&["--partition", "0"]));
+    assert_eq!(payloads(&["--from", "latest"]), [0; 0]);
     assert_eq!(payloads(&["--filter", "event.payload > 7"]), [8, 9]);
     let split = payloads(&["--partition", "0"]).len() + payloads(&["--partition", "1"]).len();
     assert_eq!(split, 10);

@@ -157,6 +157,10 @@ fn groups_from_their_making_to_their_end() {
         (&["--to", "latest"][..], 4),
         (&["--to", "offset", "--offset", "2", "--partition", "0"], 2),
         (&["--to", "ts", "--ts", "0"], 0),
+        (&["--to", "offset:3"], 3),
+        (&["--from", "latest"], 4),
+        (&["--to", "-1h"], 0),
+        (&["--to", "2100-01-01T00:00:00Z"], 4),
         (&["--to", "earliest"], 0),
     ] {
         let cursor = json(&hub.run(&[&["groups", "reset", "a", "g"], args].concat()).ok());
@@ -178,6 +182,24 @@ fn groups_from_their_making_to_their_end() {
         let stderr = hub.run(args).fails_with(1);
         assert!(stderr.contains("(not_found)"), "{args:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_group_is_changed_and_a_reset_is_tried_first() {
+    let hub = hub_with_numbers(4);
+    hub.run(&["sub", "a", "--group", "g", "--from", "-1d", "--max", "4"]).ok();
+    let alter = |args: &[&str]| hub.run(&[&["groups", "alter", "a", "g"], args].concat());
+    let options =
+        json(&alter(&["--max-attempts", "9", "--filter", "event.payload > 1"]).ok())["options"].clone();
+    assert_eq!((&options["maxAttempts"], &options["filter"]), (&9.into(), &"event.payload > 1".into()));
+    let said = hub.run(&["groups", "reset", "a", "g", "--to", "earliest", "--dry-run"]);
+    assert!(said.stderr.contains("the group would get 2 events"), "{}", said.stderr);
+    let answer = json(&said.ok());
+    assert_eq!((&answer["events"], &answer["partitions"][0]["events"]), (&2.into(), &2.into()));
+    assert_eq!(partition(&hub)["next"], 4, "nothing has moved");
+    assert_eq!(json(&alter(&["--no-filter"]).ok())["options"]["filter"], Value::Null);
+    assert!(alter(&[]).fails_with(2).contains("--max-attempts"), "a change says what changes");
+    assert!(alter(&["--filter", "event."]).fails_with(1).contains("(bad_filter)"));
 }
 
 /// Makes a dead letter of the first event of topic `a` that group `g` gets.
@@ -259,7 +281,11 @@ async fn dead_letters_are_seen_and_replayed_once() {
         (answer["matched"].clone(), answer["replayed"].clone())
     };
     assert_eq!(replay(&["--dry-run"]), (1.into(), 1.into()));
+    assert_eq!(json_lines(&hub.run(&["dlq", "list", "a"]).ok()), letters, "a dry run replays nothing");
     assert_eq!(replay(&["--id", letter["id"].as_str().unwrap()]), (1.into(), 1.into()));
+    assert_eq!(json(&hub.run(&["dlq", "list", "a"]).ok())["replayed"], true);
+    let stderr = hub.run(&["dlq", "list", "nowhere"]).fails_with(1);
+    assert!(stderr.contains("nowhere") && stderr.contains("(not_found)"), "{stderr}");
     assert_eq!(payloads(&hub.run(&["sub", "a", "--group", "g", "--max", "1"]).ok()), [0]);
     assert_eq!(replay(&[]), (1.into(), 0.into()));
 }

@@ -137,6 +137,11 @@ fn collections_are_listed_shown_and_set() {
     assert_eq!((set.get("changefeed"), set["indexes"].as_array().unwrap().len()), (None, 1));
     let stderr = hub.run(&["collections", "set", "processes", "--index", "cpu"]).fails_with(1);
     assert!(stderr.contains("not_owner"), "{stderr}");
+    let stderr = hub.run(&["collections", "delete", "processes"]).fails_with(1);
+    assert!(stderr.contains("(not_owner)"), "{stderr}");
+    hub.run(&["collections", "delete", "shop.orders"]).ok();
+    let stderr = hub.run(&["collections", "delete", "shop.orders"]).fails_with(1);
+    assert!(stderr.contains("(not_found)"), "{stderr}");
     let stderr = hub.run(&["collections", "show", "nothing"]).fails_with(1);
     assert!(stderr.contains("collection nothing does not exist (not_found)"), "{stderr}");
 }

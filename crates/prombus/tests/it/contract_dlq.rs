@@ -206,11 +206,42 @@ fn the_list_has_all_dead_letters() {
     let expected: BTreeSet<String> = letters(&site, "t").iter().map(|one| one["id"].to_string()).collect();
     let found: BTreeSet<String> = all.iter().map(|one| one["id"].to_string()).collect();
     assert_eq!((all.len(), found), (3, expected));
-    // Nothing is there for a topic that never failed; that may also be called not found.
+    // Nothing is there for a topic that never failed.
     publish(&site.api, "calm", 0..1);
-    let calm = site.api.get("/v1/dlq/calm");
-    assert!(matches!(calm.status, 200 | 404), "{calm:?}");
-    assert!(!calm.text().contains("original"), "{calm:?}");
+    let calm = site.api.get("/v1/dlq/calm").is(200);
+    assert_eq!((&calm["count"], &calm["events"], &calm["next"]), (&json!(0), &json!([]), &Value::Null));
+}
+
+#[test]
+fn an_unknown_topic_is_called_so() {
+    let site = Site::start();
+    for answer in [site.api.get("/v1/dlq/nowhere"), site.api.post("/v1/dlq/nowhere/replay", "{}")] {
+        let error = answer.fails(404, "not_found");
+        assert!(error["message"].as_str().unwrap().contains("nowhere"), "{error}");
+    }
+    // The letters of a topic outlive it.
+    let (site, _group) = with_letters(1);
+    assert_eq!(site.api.delete("/v1/topics/t").status, 204);
+    assert_eq!(listed(&site, "").len(), 1);
+}
+
+#[test]
+fn the_list_says_what_was_replayed() {
+    let (mut site, _group) = with_letters(3);
+    let page = |site: &Site, query: &str| site.api.get(&format!("/v1/dlq/t{query}")).is(200);
+    assert_eq!(page(&site, "")["replayed"], json!({}));
+    let second = letters(&site, "t")[1]["id"].as_str().unwrap().to_owned();
+    replay(&site, &json!({"ids": [second], "dry_run": true}));
+    assert_eq!(page(&site, "")["replayed"], json!({}), "a dry run replays nothing");
+    replay(&site, &json!({"ids": [second]}));
+    assert_eq!(page(&site, "")["replayed"], json!({second.as_str(): true}));
+    site.crash();
+    let first = page(&site, "?limit=1");
+    assert_eq!(first["replayed"], json!({}), "it is about the letters of the page");
+    let next = encoded(first["next"].as_str().unwrap());
+    assert_eq!(page(&site, &format!("?limit=1&cursor={next}"))["replayed"], json!({second.as_str(): true}));
+    let plain = site.api.page("dlq.t", "").is(200);
+    assert!(plain.get("replayed").is_none() && plain["events"] == page(&site, "")["events"], "{plain}");
 }
 
 #[test]

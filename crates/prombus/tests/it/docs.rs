@@ -94,7 +94,7 @@ type Check = fn(&[String]);
 
 const CHECKS: &[(&str, &str, Check)] = &[
     ("README.md", "A tour in five minutes", |said| tour(&said[0], &said[1])),
-    ("docs/guide.md", "Consumer groups", |said| groups(&said[0], &said[said.len() - 1])),
+    ("docs/guide.md", "Consumer groups", |said| groups(&said[0], &said[1], &said[2])),
     ("docs/guide.md", "Dead letters", |said| letters(&said[0])),
     ("docs/guide.md", "Live state: a tour", |said| live_state(&said[0], &said[1])),
     ("docs/guide.md", "Commits", |said| commit(&said[0])),
@@ -133,10 +133,13 @@ fn tour(before: &str, after: &str) {
     assert!(after.contains(r#""group":"alerts""#), "so is the group: {after}");
 }
 
-fn groups(consume: &str, look_after: &str) {
+fn groups(consume: &str, change: &str, look_after: &str) {
     assert_eq!(consume.matches(r#""ok":true"#).count(), 3, "an ack, a nack and an extend: {consume}");
     let waits = consume.contains(r#""lag":2"#) && consume.contains(r#""why":"retry""#);
     assert!(waits, "one is done, one waits: {consume}");
+    let changed = change.contains(r#""maxAttempts":10"#) && change.contains(r#""backoffMs":500"#);
+    assert!(changed, "its options are other ones: {change}");
+    assert!(look_after.contains(r#""exact":true"#), "what a reset would deliver is counted: {look_after}");
     assert!(look_after.contains(r#""skipped":true"#), "one is skipped: {look_after}");
     let come = look_after.contains(r#"{"job":1}"#) && look_after.contains(r#"{"job":3}"#);
     assert!(come, "the others come: {look_after}");

@@ -20,6 +20,7 @@ use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
 use super::progress::Progress;
 use super::pull::MAX_BATCH_BYTES;
+use crate::filter::{BadFilter, Filter};
 use commits::{Kind, Outcome};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
 use std::cmp::Reverse;
@@ -124,10 +125,20 @@ pub struct LaneWant {
     pub want: Want,
 }
 
+/// What is delivered. A filter that an earlier build took may not compile any more: then nothing is delivered, and
+/// nothing settled, until the group is given another.
+pub type GroupFilter = Result<Option<Filter>, BadFilter>;
+
+fn compiled(options: &GroupOptions) -> GroupFilter {
+    options.filter.as_deref().map(Filter::compile).transpose()
+}
+
 /// The state of a group.
 pub struct State {
     /// Its options.
     pub options: Arc<GroupOptions>,
+    /// What is delivered.
+    pub filter: Arc<GroupFilter>,
     /// Its partitions.
     pub lanes: Vec<Lane>,
     /// Its open leases.
@@ -157,6 +168,7 @@ impl State {
     pub fn new(options: Arc<GroupOptions>, lanes: Vec<Lane>, metrics: GroupMetrics) -> Self {
         Self {
             members: Members::new(options.member_ttl()),
+            filter: Arc::new(compiled(&options)),
             options,
             gates: vec![Vec::new(); lanes.len()],
             lanes,

@@ -1,9 +1,11 @@
-//! What changes who gets what: members that come and go, and hands that set a cursor, skip or reopen an event.
+//! What changes who gets what: members that come and go, and hands that set a cursor, change options, skip or reopen an
+//! event.
 
-use super::State;
 use super::commits::Kind;
+use super::{State, compiled};
 use crate::groups::chunk::Record;
-use crate::groups::options::Mode;
+use crate::groups::lane::Lane;
+use crate::groups::options::{GroupOptions, Mode};
 use prombus_core::TopicState;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -80,6 +82,19 @@ impl State {
             lane.barrier = self.version;
         }
         self.restart(&targets.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.stirred = true;
+    }
+
+    /// Goes by other options from now on. Leases that are open end as they were given; what was read ahead is read again,
+    /// so that the filter judges all that is delivered after this.
+    pub fn alter(&mut self, options: GroupOptions) {
+        if options.filter != self.options.filter || self.filter.is_err() {
+            self.filter = Arc::new(compiled(&options));
+            self.lanes.iter_mut().for_each(Lane::forget_bodies);
+        }
+        self.members.set_ttl(options.member_ttl());
+        self.options = Arc::new(options);
+        // A wider window, or another filter, may have more for those who wait.
         self.stirred = true;
     }
 

@@ -68,7 +68,7 @@ pub async fn a_filter_that_costs_too_much_does_not_match(s: Stage) {
 }
 
 /// Puts something else in the place of the stored options of a group.
-async fn store_options(s: &Stage, topic: &TopicName, group: &str, change: impl Fn(&[u8]) -> Vec<u8>) {
+pub async fn store_options(s: &Stage, topic: &TopicName, group: &str, change: impl Fn(&[u8]) -> Vec<u8>) {
     let key =
         CursorKey { topic: topic.clone(), reader: format!("group-options:{group}"), partition: Partition(0) };
     let cursor = s.log.cursor(&key).await.unwrap().expect("the group is there");

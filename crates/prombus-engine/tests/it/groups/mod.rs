@@ -1,5 +1,6 @@
 //! What consumer groups promise, one test a promise, on the memory store and on a disk.
 
+mod altering;
 mod consumers;
 mod cursors;
 mod deaths;
@@ -86,6 +87,17 @@ behaviours! {
         a_filter_that_costs_too_much_does_not_match
         a_filter_that_compiles_no_more_delivers_nothing_and_loses_nothing
         a_group_that_cannot_be_read_can_be_deleted;
+    altering:
+        changed_options_hold_and_survive_a_restart
+        a_change_that_makes_no_sense_changes_nothing
+        what_was_read_ahead_is_judged_by_the_new_filter
+        what_waits_for_its_key_is_judged_by_the_new_filter
+        a_retry_is_judged_by_the_new_filter
+        a_wider_filter_does_not_bring_back_what_was_passed_over
+        those_who_wait_go_on_by_the_new_options
+        fewer_attempts_count_from_the_next_failure_on
+        a_filter_that_compiles_no_more_can_be_replaced
+        a_preview_tells_what_a_reset_would_deliver;
     deaths:
         after_its_last_attempt_an_event_is_a_dead_letter
         a_group_goes_on_after_a_dead_letter

@@ -3,12 +3,11 @@
 mod consume;
 mod retry;
 
-use super::start::{self, Start};
+use super::start::{self, Start, Values, Word};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::serve::signals::Signals;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use consume::Subscription;
 use prombus_client::PullRequest;
 
@@ -34,15 +33,11 @@ pub struct SubArgs {
     /// Group to consume for; it is made where it does not exist
     #[arg(long, value_name = "GROUP")]
     group: String,
-    /// Where a new group starts [default: latest]
-    #[arg(long, value_name = "earliest|latest|ts|afterId", value_parser = start_parser(), hide_possible_values = true)]
-    from: Option<Start>,
-    /// Event time at which a new group starts, in epoch milliseconds
-    #[arg(long, value_name = "MS")]
-    ts: Option<u64>,
-    /// Id of the event after which a new group starts
-    #[arg(long, value_name = "UUID")]
-    after_id: Option<String>,
+    /// Where a new group starts; TIME is epoch milliseconds, RFC 3339, or back from now (-15m, -2d) [default: latest]
+    #[arg(long, value_name = "earliest|latest|TIME|after:ID", value_parser = start::parse, allow_hyphen_values = true)]
+    from: Option<Word>,
+    #[command(flatten)]
+    values: Values,
     /// Only events for which this CEL expression over `event` holds; the group passes over the others
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
@@ -76,23 +71,32 @@ pub struct SubArgs {
     with_ctx: bool,
 }
 
-/// A group can be moved to an offset, but does not start at one.
-fn start_parser() -> impl TypedValueParser<Value = Start> {
-    use clap::ValueEnum;
-    let names = ["earliest", "latest", "ts", "afterId", "after-id"];
-    PossibleValuesParser::new(names).try_map(|name| Start::from_str(&name, false))
-}
-
 impl SubArgs {
     fn request(self) -> Result<PullRequest, Failure> {
-        let values =
-            start::given(&[(Start::Ts, self.ts.is_some()), (Start::AfterId, self.after_id.is_some())]);
-        let from = start::choose("--from", self.from, &values)?;
+        if matches!(self.from, Some(Word::Offset | Word::Place(Start::Offset(_)))) {
+            let message =
+                "--from: a new group does not start at an offset; make it, then move it with groups reset";
+            return Err(Failure::Usage(message.into()));
+        }
+        let (mut ts, mut after_id) = (None, None);
+        let from = self.values.choose(("--from", self.from), None)?.and_then(|place| match place {
+            Start::Earliest => Some("earliest"),
+            Start::Latest => Some("latest"),
+            Start::Ts(at) => {
+                ts = Some(at);
+                Some("ts")
+            }
+            Start::AfterId(id) => {
+                after_id = Some(id);
+                Some("afterId")
+            }
+            Start::Offset(_) => None,
+        });
         Ok(PullRequest {
             member: self.member,
-            from: from.map(|start| start.wire_name().to_owned()),
-            ts: self.ts,
-            after_id: self.after_id,
+            from: from.map(str::to_owned),
+            ts,
+            after_id,
             mode: self.mode,
             ordering: self.ordering,
             ack_timeout_ms: self.ack_timeout_ms,
