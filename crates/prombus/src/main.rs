@@ -15,6 +15,7 @@ mod progress;
 mod serve;
 mod snapshots;
 mod store;
+mod time;
 mod visible;
 
 use clap::Parser;
