@@ -30,6 +30,7 @@ mod pass_on;
 mod projections;
 mod publish;
 mod read;
+mod tail;
 mod tls;
 mod topics;
 mod typed;
@@ -57,6 +58,7 @@ pub use prombus_wire::{
     Text, TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
+pub use tail::{Tail, TailEvent, TailQuery};
 #[doc(hidden)]
 pub use serde_json;
 pub use typed::{

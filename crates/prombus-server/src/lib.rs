@@ -17,6 +17,7 @@ mod metrics;
 mod outgoing;
 mod params;
 mod path;
+mod pattern;
 mod patient;
 mod pieces;
 mod rate;
