@@ -58,9 +58,9 @@ pub use prombus_wire::{
     Text, TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
-pub use tail::{Tail, TailEvent, TailQuery};
 #[doc(hidden)]
 pub use serde_json;
+pub use tail::{Tail, TailEvent, TailQuery};
 pub use typed::{
     Durability, HandlerError, SchemaMode, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription,
     TypedTopic,

@@ -10,8 +10,8 @@ use crate::groups::{
 };
 use crate::layers::{AutoCreate, Checks, Partitioning};
 use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
-use crate::topics::{self, TopicNumbers, TopicsWatch};
 use crate::query::{Place, Query, QueryError, Reader, Token};
+use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
     NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, TopicConfig, TopicName,
@@ -145,7 +145,8 @@ impl Hub {
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);
-        let commits = Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock.clone()));
+        let commits =
+            Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock.clone()));
         let topics = Arc::new(TopicsWatch::new(store.log.clone()));
         Self { bus, store, limits, groups, collections, projections, commits, clock, makes_topics, topics }
     }

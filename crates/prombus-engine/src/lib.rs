@@ -19,8 +19,8 @@ pub use bus::{Bus, BusError, Layer};
 pub use filter::{BadFilter, Filter};
 pub use follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
-pub use topics::TopicNumbers;
 pub use query::{From, MAX_PAGE_BYTES, MAX_SCANNED, Place, Query, QueryError, QueryPage, Reader, Token};
+pub use topics::TopicNumbers;
 
 /// The examples of the library's guide are tests.
 #[cfg(doctest)]

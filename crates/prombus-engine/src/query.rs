@@ -94,7 +94,9 @@ pub enum QueryError {
     #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
     BadToken,
     /// One stream cannot follow so many.
-    #[error("the topics that match have more than {limit} partitions, as many as one stream follows: name fewer topics")]
+    #[error(
+        "the topics that match have more than {limit} partitions, as many as one stream follows: name fewer topics"
+    )]
     TooManyTopics {
         /// The most.
         limit: usize,

@@ -72,7 +72,8 @@ async fn tell(
         // A store that cannot be read now is asked again with the next change.
         if let Ok(now) = numbers(&*log).await {
             sender.send_if_modified(|before| {
-                let is_new = before.last().map(|(_, number)| *number) != now.last().map(|(_, number)| *number);
+                let is_new =
+                    before.last().map(|(_, number)| *number) != now.last().map(|(_, number)| *number);
                 if is_new {
                     *before = now;
                 }

@@ -99,7 +99,9 @@ pub(crate) fn require_live(headers: &HeaderMap) -> Result<(), ApiError> {
     if ranges().all(str::is_empty) || ranges().any(takes_it) {
         return Ok(());
     }
-    Err(ApiError::not_acceptable(format!("accept {EVENT_STREAM} to follow topics; there is nothing else here")))
+    Err(ApiError::not_acceptable(format!(
+        "accept {EVENT_STREAM} to follow topics; there is nothing else here"
+    )))
 }
 
 fn media_range(text: &str) -> (String, f32) {

@@ -142,11 +142,18 @@ mod tests {
 
     #[test]
     fn topics_of_the_hub_are_meant_only_by_their_prefix() {
-        let include = |text: &str, name: &str| Topics::parse(text).unwrap().include(&TopicName::parse(name).unwrap());
+        let include =
+            |text: &str, name: &str| Topics::parse(text).unwrap().include(&TopicName::parse(name).unwrap());
         assert!(include("orders", "orders") && !include("orders", "orders.eu"));
         assert!(include("**", "orders.eu") && include("*.eu", "orders.eu"));
-        assert!(!include("**", "dlq.orders") && !include("*.orders", "dlq.orders") && !include("**", "system.x"));
-        assert!(include("dlq.**", "dlq.orders") && include("dlq.*", "dlq.orders") && include("dlq.orders", "dlq.orders"));
+        assert!(
+            !include("**", "dlq.orders") && !include("*.orders", "dlq.orders") && !include("**", "system.x")
+        );
+        assert!(
+            include("dlq.**", "dlq.orders")
+                && include("dlq.*", "dlq.orders")
+                && include("dlq.orders", "dlq.orders")
+        );
         for bad in ["", "a*", "***", "A.*", "a..*", "a b.*", "*.", &"x.".repeat(200)] {
             assert!(Topics::parse(bad).is_err(), "{bad}");
         }

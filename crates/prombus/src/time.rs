@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_told_what_is_one() {
-        for bad in ["", "-", "-5", "-m", "-5x", "-5m3", "15m", "+5", "yesterday", "2025-08-08", "1e3", "-5 m", "-٣m"] {
+        for bad in
+            ["", "-", "-5", "-m", "-5x", "-5m3", "15m", "+5", "yesterday", "2025-08-08", "1e3", "-5 m", "-٣m"]
+        {
             assert_eq!(time_at(bad, NOW), None, "{bad}");
         }
         assert_eq!(time_at("99999999999999999999", NOW), None);

@@ -9,8 +9,8 @@ use super::token::{self, Kind};
 use crate::filter::Filter;
 use crate::query::{From, QueryError};
 use prombus_core::{
-    Clock, Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicName, TopicNumber,
-    TopicState, TsRequest,
+    Clock, Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicName,
+    TopicNumber, TopicState, TsRequest,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -369,12 +369,7 @@ impl TopicsFollower {
     }
 
     /// Where a partition starts that was there before the stream, or that it goes on with.
-    async fn start(
-        &self,
-        topic: &TopicState,
-        partition: Partition,
-        end: Offset,
-    ) -> Result<u64, QueryError> {
+    async fn start(&self, topic: &TopicState, partition: Partition, end: Offset) -> Result<u64, QueryError> {
         let RoundsResume { since, until, at } = self.round;
         let place = (topic.number.0, partition.0);
         if self.under_way && place == (at.topic, at.partition) {

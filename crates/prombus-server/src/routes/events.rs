@@ -113,7 +113,8 @@ pub(crate) async fn follow_many(
 /// What to follow. A topic that is named must be allowed; of those that a pattern stands for, others are left out.
 fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiError> {
     let texts = params.one("topics")?.unwrap_or_default();
-    let topics: Vec<Topics> = texts.split(',').map(|text| Topics::parse(text.trim())).collect::<Result<_, _>>()?;
+    let topics: Vec<Topics> =
+        texts.split(',').map(|text| Topics::parse(text.trim())).collect::<Result<_, _>>()?;
     if topics.len() > MAX_PATTERNS {
         return Err(ApiError::bad_request(format!("topics takes {MAX_PATTERNS} names and patterns")));
     }
@@ -134,11 +135,8 @@ fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiE
     params.done("topics, from, ts, key, filter")?;
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
-        topics.iter().any(|some| some.include(topic)) && caller.may(Ask {
-            action: Action::Subscribe,
-            topic: topic.as_str(),
-            group: None,
-        })
+        topics.iter().any(|some| some.include(topic))
+            && caller.may(Ask { action: Action::Subscribe, topic: topic.as_str(), group: None })
     };
     Ok(TopicsQuery { matches: Box::new(matches), from, key, filter })
 }

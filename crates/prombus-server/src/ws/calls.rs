@@ -13,10 +13,10 @@ use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use prombus_core::{Partition, TopicNumber};
-use prombus_engine::{Hub, TopicNumbers};
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall,
 };
+use prombus_engine::{Hub, TopicNumbers};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -296,8 +296,12 @@ impl Calls {
         let work = async move {
             let mut topics = hub.watch_topics();
             loop {
-                let new: Vec<Topic> =
-                    topics.borrow_and_update().iter().filter(|(_, number)| *number > known).cloned().collect();
+                let new: Vec<Topic> = topics
+                    .borrow_and_update()
+                    .iter()
+                    .filter(|(_, number)| *number > known)
+                    .cloned()
+                    .collect();
                 if !new.is_empty() {
                     return Done::Appeared(new);
                 }

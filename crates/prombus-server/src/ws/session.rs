@@ -14,6 +14,8 @@ use crate::pattern::Topics;
 use crate::routes::groups::{group_call, short_reason};
 use crate::routes::publish::parse_array;
 use bytes::Bytes;
+use patterns::{ByPattern, PatternOptions, PatternSubscription};
+pub(crate) use patterns::{PatternKey, Topic};
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
 use prombus_engine::commits::LeaseOf;
@@ -24,8 +26,6 @@ use prombus_wire::{
     AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame,
     SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
-use patterns::{ByPattern, PatternOptions, PatternSubscription};
-pub(crate) use patterns::{PatternKey, Topic};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,7 +292,10 @@ impl Session {
         let (batch, pull) = (opts.batch.unwrap_or(false), self.pull_of(&opts));
         pull.check()?;
         let call = group_call(opts.into_options())?;
-        self.add_patterns(&wanted.patterns, PatternOptions { batch, pull: pull.clone(), call: call.clone() })?;
+        self.add_patterns(
+            &wanted.patterns,
+            PatternOptions { batch, pull: pull.clone(), call: call.clone() },
+        )?;
         for key in &wanted.keys {
             self.subscriptions.insert(key.clone(), Subscription::new(batch, pull.clone()));
         }

@@ -133,7 +133,8 @@ mod tests {
     fn a_person_reads_when_where_and_what() {
         let json = r#"{"id":"0198c0de-0000-7000-8000-000000000001","ts":1754683200123,"topic":"a.b","key":"k\n","partition":3,"offset":7,"payload":{"n":1.10}}"#;
         assert_eq!(readable(json).unwrap(), "2025-08-08T20:00:00.123Z  a.b 3:7  k\\u000a  {\"n\":1.10}");
-        let json = r#"{"id":"x","ts":18446744073709551615,"topic":"t","partition":0,"offset":0,"payload":null}"#;
+        let json =
+            r#"{"id":"x","ts":18446744073709551615,"topic":"t","partition":0,"offset":0,"payload":null}"#;
         assert_eq!(readable(json).unwrap(), "18446744073709551615  t 0:0  -  null");
     }
 }

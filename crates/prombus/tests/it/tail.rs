@@ -1,7 +1,7 @@
 //! `prombus tail`: topics as they come, through restarts of the hub.
 
-use crate::common::{PATIENCE, binary, run};
 use crate::client_support::Spot;
+use crate::common::{PATIENCE, binary, run};
 use crate::contract_support::Api;
 use crate::groups_support::{publish, publish_keys};
 use rustix::process::{Pid, Signal, kill_process};

@@ -65,7 +65,9 @@ impl Session {
         options: PatternOptions,
     ) -> Result<(), ApiError> {
         if self.patterns.len() + keys.len() > MAX_PATTERNS {
-            return Err(ApiError::too_large(format!("a connection may subscribe to {MAX_PATTERNS} patterns")));
+            return Err(ApiError::too_large(format!(
+                "a connection may subscribe to {MAX_PATTERNS} patterns"
+            )));
         }
         for key in keys {
             let topics = Topics::parse(&key.text)?;
@@ -131,7 +133,11 @@ impl Session {
     }
 
     /// The subscription of a topic that a pattern stands for, and that was not subscribed to yet.
-    fn subscribe_by(&mut self, pattern: &PatternKey, (topic, number): &Topic) -> Result<Option<Key>, ApiError> {
+    fn subscribe_by(
+        &mut self,
+        pattern: &PatternKey,
+        (topic, number): &Topic,
+    ) -> Result<Option<Key>, ApiError> {
         let Some(PatternSubscription { topics, options, paused }) = self.patterns.get(pattern) else {
             return Ok(None);
         };

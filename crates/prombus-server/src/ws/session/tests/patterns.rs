@@ -20,7 +20,9 @@ fn subscribe(session: &mut Session, topic: &str, topics: &[Topic]) -> Vec<Value>
     let mut out = Vec::new();
     session.frame(&Bytes::from(on("SUBSCRIBE", topic).to_string()), &mut out);
     match out.pop() {
-        Some(Effect::List { corr, wanted, call }) => session.listed((corr, wanted, call), Ok(topics), &mut out),
+        Some(Effect::List { corr, wanted, call }) => {
+            session.listed((corr, wanted, call), Ok(topics), &mut out)
+        }
         other => panic!("{other:?}"),
     }
     match out.pop() {
@@ -86,7 +88,10 @@ fn a_successor_takes_the_place_of_a_topic_that_is_gone() {
     let mut out = Vec::new();
     session.lost(&key_of("a.x"), &ApiError::not_found("gone"), &mut out);
     let said = said(out);
-    assert_eq!((&said[0], &said[1]["code"], &said[2]), (&json!("leave a.x with 0"), &json!("not_found"), &json!("subscribe 1")));
+    assert_eq!(
+        (&said[0], &said[1]["code"], &said[2]),
+        (&json!("leave a.x with 0"), &json!("not_found"), &json!("subscribe 1"))
+    );
     // A group that is deleted does not come back by itself.
     let mut out = Vec::new();
     session.lost(&key_of("a.x"), &ApiError::not_found("gone"), &mut out);
