@@ -31,6 +31,7 @@ mod pass_on;
 mod projections;
 mod publish;
 mod read;
+mod tail;
 mod tls;
 mod topics;
 mod typed;
@@ -60,6 +61,7 @@ pub use prombus_wire::{
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
 pub use serde_json;
+pub use tail::{Tail, TailEvent, TailQuery};
 pub use typed::{
     Durability, HandlerError, SchemaMode, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription,
     TypedTopic,

@@ -39,26 +39,22 @@ pub struct ReadQuery {
     pub filter: Option<String>,
 }
 
+impl ReadFrom {
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Earliest => vec![("from", "earliest".into())],
+            Self::Latest => vec![("from", "latest".into())],
+            Self::Ts(ts) => vec![("from", "ts".into()), ("ts", ts.to_string())],
+            Self::AfterId(id) => vec![("from", "afterId".into()), ("afterId", id.clone())],
+            Self::Offset(offset) => vec![("from", "offset".into()), ("offset", offset.to_string())],
+        }
+    }
+}
+
 impl ReadQuery {
     fn parameters(&self) -> Vec<(&'static str, String)> {
-        let mut parameters = Vec::new();
+        let mut parameters = self.from.parameters();
         let mut add = |name, value: Option<String>| parameters.extend(value.map(|value| (name, value)));
-        match &self.from {
-            ReadFrom::Earliest => add("from", Some("earliest".into())),
-            ReadFrom::Latest => add("from", Some("latest".into())),
-            ReadFrom::Ts(ts) => {
-                add("from", Some("ts".into()));
-                add("ts", Some(ts.to_string()));
-            }
-            ReadFrom::AfterId(id) => {
-                add("from", Some("afterId".into()));
-                add("afterId", Some(id.clone()));
-            }
-            ReadFrom::Offset(offset) => {
-                add("from", Some("offset".into()));
-                add("offset", Some(offset.to_string()));
-            }
-        }
         add("partition", self.partition.map(|partition| partition.to_string()));
         add("key", self.key.clone());
         add("toTs", self.to_ts.map(|ts| ts.to_string()));

@@ -41,5 +41,6 @@ pub use ports::{
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use receipt::KeptReceipt;
 pub use topic::{
-    Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState,
+    Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
+    TopicState,
 };

@@ -1,12 +1,16 @@
-//! Following a topic: catch up, then live, over all partitions, with a token to go on from after any event.
+//! Following a topic: catch up, then live, over all partitions, with a token to go on from after any event. Several
+//! topics at once are followed in rounds (`rounds.rs`).
+
+mod rounds;
+mod token;
+
+pub use rounds::{RoundsResume, TopicsFollower, TopicsQuery};
 
 use crate::filter::Filter;
 use crate::query::{Query, QueryError, Reader};
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState};
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_64;
+use token::Kind;
 
 /// How many events are read at once.
 const READ_EVENTS: usize = 1_024;
@@ -24,56 +28,16 @@ pub struct Resume {
 impl Resume {
     /// The text of it.
     fn encode(&self) -> String {
-        let mut bytes = Vec::with_capacity(8 + 4 * self.next.len());
-        write_number(&mut bytes, self.topic.into());
-        self.next.iter().for_each(|next| write_number(&mut bytes, *next));
-        bytes.extend_from_slice(&checksum(&bytes));
-        BASE64.encode(bytes)
+        let topic = std::iter::once(u64::from(self.topic));
+        token::encode(Kind::Topic, topic.chain(self.next.iter().copied()))
     }
 
     /// What a text says.
     pub fn decode(text: &str) -> Result<Self, QueryError> {
-        let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
-        // Almost any text is base64, and almost any bytes are numbers.
-        let (numbers, sum) = bytes.split_last_chunk().ok_or(QueryError::BadToken)?;
-        if checksum(numbers) != *sum {
-            return Err(QueryError::BadToken);
-        }
-        let mut rest = numbers;
-        let mut numbers = Vec::new();
-        while !rest.is_empty() {
-            numbers.push(read_number(&mut rest).ok_or(QueryError::BadToken)?);
-        }
+        let numbers = token::decode(Kind::Topic, text)?;
         let (topic, next) = numbers.split_first().ok_or(QueryError::BadToken)?;
         Ok(Self { topic: u32::try_from(*topic).map_err(|_| QueryError::BadToken)?, next: next.to_vec() })
     }
-}
-
-/// What tells a token from other texts.
-fn checksum(bytes: &[u8]) -> [u8; 4] {
-    (xxh3_64(bytes) as u32).to_le_bytes()
-}
-
-/// Seven bits a byte, the lowest first.
-fn write_number(out: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn read_number(rest: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, tail) = rest.split_first()?;
-        *rest = tail;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// The topic that was followed is no more.

@@ -3,7 +3,7 @@
 use crate::bus::{Bus, BusError, Layer, LogBus};
 use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf};
-use crate::follow::{Follower, Resume};
+use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
     Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
@@ -11,6 +11,7 @@ use crate::groups::{
 use crate::layers::{AutoCreate, Checks, Partitioning};
 use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
+use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
     NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock, TopicConfig,
@@ -19,6 +20,7 @@ use prombus_core::{
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -119,13 +121,16 @@ pub struct Hub {
     collections: Arc<Collections>,
     projections: Arc<Projections>,
     commits: Arc<Commits>,
+    clock: Arc<dyn Clock>,
+    makes_topics: bool,
+    topics: Arc<TopicsWatch>,
 }
 
 impl Hub {
     /// Puts the stack together. A commit goes through the layers from the last line to the first.
     pub fn assemble(store: Store, options: HubOptions) -> Self {
-        let HubOptions { limits, auto_create, topics, clock } = options;
-        let auto_create = auto_create.then_some(AutoCreate { configs: topics, max_topics: limits.topics });
+        let HubOptions { limits, auto_create: makes_topics, topics, clock } = options;
+        let auto_create = makes_topics.then_some(AutoCreate { configs: topics, max_topics: limits.topics });
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
         let most = CommitLimits { event_bytes: limits.event_bytes, collections: limits.collections };
         let bus =
@@ -151,8 +156,10 @@ impl Hub {
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);
-        let commits = Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock));
-        Self { bus, store, limits, groups, collections, projections, commits }
+        let commits =
+            Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock.clone()));
+        let topics = Arc::new(TopicsWatch::new(store.log.clone()));
+        Self { bus, store, limits, groups, collections, projections, commits, clock, makes_topics, topics }
     }
 
     /// How large things may be.
@@ -174,6 +181,16 @@ impl Hub {
     /// All topics, by name.
     pub async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
         self.store.log.topics().await
+    }
+
+    /// All topics, in the order in which they were made.
+    pub async fn topic_numbers(&self) -> Result<TopicNumbers, ReadError> {
+        topics::numbers(&*self.store.log).await
+    }
+
+    /// Tells when there are new topics. What it tells at first may be old.
+    pub fn watch_topics(&self) -> watch::Receiver<TopicNumbers> {
+        self.topics.subscribe()
     }
 
     /// What each partition of a topic holds.
@@ -337,6 +354,20 @@ impl Hub {
     ) -> Result<Follower, QueryError> {
         let state = self.existing(topic).await?;
         Follower::new(self.store.log.clone(), state, query, resume).await
+    }
+
+    /// Follows all topics that match from where `query` starts, or where `resume` says.
+    pub async fn follow_topics(
+        &self,
+        query: TopicsQuery,
+        resume: Option<RoundsResume>,
+    ) -> Result<TopicsFollower, QueryError> {
+        TopicsFollower::new((self.store.log.clone(), self.clock.clone()), query, resume).await
+    }
+
+    /// Whether topics come into being by their first publish.
+    pub fn makes_topics(&self) -> bool {
+        self.makes_topics
     }
 
     async fn existing(&self, topic: &TopicName) -> Result<TopicState, ReadError> {

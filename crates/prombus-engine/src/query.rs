@@ -93,6 +93,14 @@ pub enum QueryError {
     /// The token is not one of this hub's.
     #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
     BadToken,
+    /// One stream cannot follow so many.
+    #[error(
+        "the topics that match have more than {limit} partitions, as many as one stream follows: name fewer topics"
+    )]
+    TooManyTopics {
+        /// The most.
+        limit: usize,
+    },
 }
 
 /// A query and a place in its answer, as an opaque text that a client can hold.

@@ -347,6 +347,7 @@ impl From<QueryError> for ApiError {
             QueryError::Read(error) => error.into(),
             QueryError::PartitionNeeded { .. } | QueryError::BadToken => Self::bad_request(message),
             QueryError::UnknownId(_) => Self::not_found(message),
+            QueryError::TooManyTopics { .. } => Self::too_large(message),
         }
     }
 }

@@ -229,6 +229,8 @@ const ROUTES: &[Route] = &[
         || get(events::read).post(publish::events),
         &[(Method::GET, Need::ReadOrFollow), (Method::POST, PUBLISH)],
     ),
+    // The route itself asks for each topic.
+    route("/v1/events", || get(events::follow_many), &[(Method::GET, Need::Token)]),
     route("/v1/topics/{topic}/events/{id}", || get(events::by_id), &[(Method::GET, READ)]),
     route("/v1/topics/{topic}/keys", || post(keys::latest_of_many), &[(Method::POST, READ)]),
     // The empty string is a key too, and a path segment cannot be empty.

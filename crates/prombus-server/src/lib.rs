@@ -18,6 +18,7 @@ mod outgoing;
 mod params;
 mod path;
 mod patient;
+mod pattern;
 mod pieces;
 mod rate;
 mod routes;

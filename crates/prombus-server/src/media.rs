@@ -86,6 +86,24 @@ pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
     }
 }
 
+/// Refuses clients that do not take a stream, where there is nothing else.
+pub(crate) fn require_live(headers: &HeaderMap) -> Result<(), ApiError> {
+    let ranges = || {
+        let values = headers.get_all(header::ACCEPT).iter();
+        values.flat_map(|value| value.to_str().unwrap_or("?").split(',')).map(str::trim)
+    };
+    let takes_it = |range: &str| {
+        let (kind, quality) = media_range(range);
+        quality > 0.0 && matches!(kind.as_str(), EVENT_STREAM | "text/*" | "*/*")
+    };
+    if ranges().all(str::is_empty) || ranges().any(takes_it) {
+        return Ok(());
+    }
+    Err(ApiError::not_acceptable(format!(
+        "accept {EVENT_STREAM} to follow topics; there is nothing else here"
+    )))
+}
+
 fn media_range(text: &str) -> (String, f32) {
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default().to_ascii_lowercase();

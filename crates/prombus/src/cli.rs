@@ -19,6 +19,7 @@ Examples:
   prombus serve --data ./data
   prombus pub process.state '{\"status\":\"alive\"}' --key web1
   prombus sub process.state --group audit --from earliest
+  prombus tail 'process.*'
   prombus get processes web1:stt:4242
   prombus export process.state > events.ndjson";
 
@@ -32,6 +33,8 @@ pub enum Command {
     Pub(commands::publish::PubArgs),
     /// Consume a topic for a group: each event is a line on stdout
     Sub(commands::sub::SubArgs),
+    /// Follow topics as they come, without a group: each event is a line on stdout
+    Tail(commands::tail::TailArgs),
     /// List, show, create, alter and delete topics
     Topics(commands::topics::TopicsArgs),
     /// List, show, alter, reset and delete consumer groups, and skip what is stuck

@@ -41,6 +41,7 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Dev(args) => serve::dev::run(&args),
         Command::Pub(args) => commands::publish::run(&hub, args),
         Command::Sub(args) => commands::sub::run(&hub, args),
+        Command::Tail(args) => commands::tail::run(&hub, args),
         Command::Topics(args) => commands::topics::run(&hub, args),
         Command::Groups(args) => commands::groups::run(&hub, args),
         Command::Get(args) => commands::get::run(&hub, args),

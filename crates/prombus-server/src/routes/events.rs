@@ -1,14 +1,15 @@
 //! Reading a topic: pages, the whole range, and single events.
 
 use super::export::{self, CountedReader};
-use super::live;
+use super::live::{self, Awaited, Source};
 use crate::answers;
-use crate::auth::Caller;
+use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
 use crate::media::{self, AnswerType, JSON};
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
+use crate::pattern::Topics;
 use crate::pieces::{self, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -17,7 +18,7 @@ use axum::response::Response;
 use prombus_core::{Offset, TopicName};
 use prombus_engine::groups::ReplayedLetters;
 use prombus_engine::{
-    Filter, Follower, From, Hub, MAX_PAGE_BYTES, MAX_SCANNED, Query, Reader, Resume, Token,
+    Filter, From, Hub, MAX_PAGE_BYTES, MAX_SCANNED, Query, Reader, Resume, RoundsResume, Token, TopicsQuery,
 };
 use prombus_wire::spelling::is_other_spelling;
 use serde_json::{Map, Value};
@@ -27,6 +28,8 @@ use uuid::Uuid;
 const DEFAULT_PAGE: usize = 1_000;
 /// The most events that a page may have.
 const MAX_PAGE: usize = 10_000;
+/// The most names and patterns of one stream.
+const MAX_PATTERNS: usize = 100;
 
 /// What a reader asks for.
 struct ReadCall {
@@ -52,8 +55,8 @@ pub(crate) async fn read(
     let answer = media::answer_type(&headers)?;
     let call = ReadCall::parse(Params::parse(query.as_deref())?)?;
     if answer == AnswerType::Live {
-        let follower = follow(&app, &topic, call, &headers).await?;
-        return Ok(live::stream(follower, app, caller));
+        let source = follow(&app, topic, call, &headers).await?;
+        return Ok(live::stream(source, app, caller));
     }
     let reader = call.start.reader(app.hub()?, &topic).await?;
     match answer {
@@ -73,18 +76,73 @@ pub(crate) async fn read(
 
 async fn follow(
     app: &App,
-    topic: &TopicName,
+    topic: TopicName,
     call: ReadCall,
     headers: &HeaderMap,
-) -> Result<Follower, ApiError> {
+) -> Result<Source, ApiError> {
     let (Start::Query(query), None) = (call.start, call.limit) else {
         return Err(ApiError::bad_request(
             "a stream has no limit and no cursor; it goes on by Last-Event-ID",
         ));
     };
-    let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default());
-    let resume = last.filter(|last| !last.is_empty()).map(Resume::decode).transpose()?;
-    Ok(app.hub()?.follow(topic, query, resume).await?)
+    let (hub, resume) = (app.hub()?, last_event_id(headers).map(Resume::decode).transpose()?);
+    let is_place = matches!(query.from, From::AfterId(_) | From::Offset(_));
+    // A browser does not ask again for what it was told is not there.
+    if hub.makes_topics() && resume.is_none() && !is_place && hub.topic(&topic).await?.is_none() {
+        return Ok(Source::Awaited(Box::new(Awaited::new(hub.clone(), topic, query))));
+    }
+    Ok(Source::Topic(Box::new(hub.follow(&topic, query, resume).await?)))
+}
+
+/// After which event a stream goes on.
+fn last_event_id(headers: &HeaderMap) -> Option<&str> {
+    let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or("?"));
+    last.filter(|last| !last.is_empty())
+}
+
+/// `GET /v1/events`: follows all topics that match.
+pub(crate) async fn follow_many(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    media::require_live(&headers)?;
+    let query = topics_query(Params::parse(query.as_deref())?, &caller)?;
+    let resume = last_event_id(&headers).map(RoundsResume::decode).transpose()?;
+    let follower = app.hub()?.follow_topics(query, resume).await?;
+    Ok(live::stream(Source::Topics(Box::new(follower)), app, caller))
+}
+
+/// What to follow. A topic that is named must be allowed; of those that a pattern stands for, others are left out.
+fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiError> {
+    let texts = params.one("topics")?.unwrap_or_default();
+    let topics: Vec<Topics> =
+        texts.split(',').map(|text| Topics::parse(text.trim())).collect::<Result<_, _>>()?;
+    if topics.len() > MAX_PATTERNS {
+        return Err(ApiError::bad_request(format!("topics takes {MAX_PATTERNS} names and patterns")));
+    }
+    let ask = |topic| Ask { action: Action::Subscribe, topic, group: None };
+    for named in &topics {
+        match named {
+            Topics::Named(topic) => caller.check(ask(topic.as_str()))?,
+            Topics::Matching(_) => caller.check_somewhere(Action::Subscribe)?,
+        }
+    }
+    let from = parse_from(&mut params)?;
+    if matches!(from, From::AfterId(_) | From::Offset(_)) {
+        let message = "several topics are followed from earliest, latest or ts; offsets and ids are places in one topic";
+        return Err(ApiError::bad_request(message));
+    }
+    let key = params.one("key")?;
+    let filter = params.one("filter")?.map(|source| Filter::compile(&source)).transpose()?;
+    params.done("topics, from, ts, key, filter")?;
+    let caller = caller.clone();
+    let matches = move |topic: &TopicName| {
+        topics.iter().any(|some| some.include(topic))
+            && caller.may(Ask { action: Action::Subscribe, topic: topic.as_str(), group: None })
+    };
+    Ok(TopicsQuery { matches: Box::new(matches), from, key, filter })
 }
 
 /// A page of the dead letters of a topic: a caller says where it starts, and `filter` what it is about. It says beside

@@ -1,4 +1,6 @@
-//! Following a topic as a stream of server-sent events: catch up, then live.
+//! Following topics as a stream of server-sent events: catch up, then live.
+
+mod source;
 
 use crate::auth::{Caller, TOKEN_EXPIRED};
 use crate::error::ApiError;
@@ -10,7 +12,8 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use prombus_core::Event;
-use prombus_engine::{Follower, QueryError};
+use prombus_engine::QueryError;
+pub(crate) use source::{Awaited, Source};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -25,12 +28,12 @@ const EVENT_BYTES: usize = 448;
 /// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
 const HELLO: &str = "retry: 1000\n\n";
 
-/// The events that `follower` finds, for as long as somebody listens.
-pub(crate) fn stream(follower: Follower, app: App, caller: Caller) -> Response {
+/// The events that `source` has, for as long as somebody listens.
+pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Response {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(PIECES_AHEAD);
     tokio::spawn(async move {
         if sender.send(Bytes::from_static(HELLO.as_bytes())).await.is_ok() {
-            follow(follower, (&app, &caller), &sender).await;
+            follow(source, (&app, &caller), &sender).await;
         }
     });
     let body = Body::from_stream(futures::stream::poll_fn(move |cx| {
@@ -45,11 +48,11 @@ pub(crate) fn stream(follower: Follower, app: App, caller: Caller) -> Response {
     (head, body).into_response()
 }
 
-async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: &mpsc::Sender<Bytes>) {
+async fn follow(mut source: Source, (app, caller): (&App, &Caller), sender: &mpsc::Sender<Bytes>) {
     let mut counted = 0;
     loop {
         let piece = tokio::select! {
-            piece = next_piece(&mut follower, &app.memory) => match piece {
+            piece = next_piece(&mut source, &app.memory) => match piece {
                 Ok(piece) => piece,
                 Err(error) => return end(sender, &error.into()).await,
             },
@@ -61,7 +64,7 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
             () = sender.closed() => return,
             () = app.closing() => return,
         };
-        if let Some(filter) = follower.filter() {
+        if let Some(filter) = source.filter() {
             let failures = filter.failures();
             app.metrics.count_filter_errors(failures - counted);
             counted = failures;
@@ -78,28 +81,28 @@ async fn follow(mut follower: Follower, (app, caller): (&App, &Caller), sender: 
 }
 
 /// The next events, as they are sent. Nothing is lost if it is given up.
-async fn next_piece(follower: &mut Follower, memory: &Memory) -> Result<Bytes, QueryError> {
+async fn next_piece(source: &mut Source, memory: &Memory) -> Result<Bytes, QueryError> {
     loop {
         // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
         let room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
-        match follower.next_events().await? {
-            Some(events) if !events.is_empty() => return Ok(room.hold(written(&events, follower))),
+        match source.next_events().await? {
+            Some(events) if !events.is_empty() => return Ok(room.hold(written(&events, source))),
             // Others want to be served too, whatever a filter costs.
             Some(_) => tokio::task::yield_now().await,
             None => {
                 drop(room);
-                follower.changed().await?;
+                source.changed().await?;
             }
         }
     }
 }
 
-fn written(events: &[Event], follower: &Follower) -> Vec<u8> {
+fn written(events: &[Event], source: &Source) -> Vec<u8> {
     let payloads: usize = events.iter().map(|event| event.payload.len()).sum();
     let mut out = Vec::with_capacity(payloads + EVENT_BYTES * events.len());
     for event in events {
         out.extend_from_slice(b"id: ");
-        out.extend_from_slice(follower.token_after(event).as_bytes());
+        out.extend_from_slice(source.token_after(event).as_bytes());
         // Events are compact JSON, so they have no line breaks.
         out.extend_from_slice(b"\ndata: ");
         event.write_json(&mut out);

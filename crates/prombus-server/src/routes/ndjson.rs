@@ -9,15 +9,19 @@ use crate::answers::json_of;
 use crate::auth::{Caller, TOKEN_EXPIRED};
 use crate::body::Intake;
 use crate::error::ApiError;
+use crate::gateway::Shared;
 use axum::http::StatusCode;
 use axum::response::Response;
 use prombus_engine::Outgoing;
 use prombus_wire::Counted;
+use std::time::Duration;
 
 /// The most lines in one commit.
 const MAX_COMMIT_LINES: usize = 1_000;
 /// The most bytes in one commit.
 const MAX_COMMIT_BYTES: usize = 8 << 20;
+/// How long the rest of a body is still read when the hub closes, so that the client gets to see the answer.
+const CLOSING_DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// Publishes every line of the body.
 pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
@@ -31,10 +35,20 @@ pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) ->
     match import.run(&mut intake, caller).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &Counted { count: import.count })),
         Err(error) => {
-            intake.discard().await;
+            tokio::select! {
+                () = intake.discard() => {}
+                // The answer must leave before the connection is given up.
+                () = closed_for(way.app, CLOSING_DISCARD_TIME) => {}
+            }
             Err(error)
         }
     }
+}
+
+/// Waits until the hub has been closing for so long.
+async fn closed_for(app: &Shared, time: Duration) {
+    app.closing().await;
+    tokio::time::sleep(time).await;
 }
 
 /// An import under way.
@@ -60,7 +74,13 @@ impl<'a> Import<'a> {
     async fn run(&mut self, intake: &mut Intake, caller: &Caller) -> Result<(), ApiError> {
         let mut lines = Lines::new(self.way.app.options.max_body_bytes);
         loop {
-            let part = match intake.next().await {
+            let part = tokio::select! {
+                part = intake.next() => part,
+                // What is in is answered, and what has come since is left out.
+                () = self.way.app.closing() => Err(ApiError::unavailable("the hub is closing; go on with this line later")),
+            };
+            let first_left_out = self.lines.first().copied();
+            let part = match part {
                 // A stream may go on for longer than its caller's token.
                 Ok(Some(_)) if caller.is_expired() => {
                     let error = ApiError::unauthorized(TOKEN_EXPIRED);
@@ -68,7 +88,10 @@ impl<'a> Import<'a> {
                 }
                 Ok(Some(part)) => part,
                 Ok(None) => break,
-                Err(error) => return Err(error.after_lines(self.count, lines.number() + 1)),
+                Err(error) => {
+                    let line = first_left_out.unwrap_or(lines.number() + 1);
+                    return Err(error.after_lines(self.count, line));
+                }
             };
             lines.feed(&part);
             loop {

@@ -2,7 +2,7 @@
 
 use super::frames::Corr;
 use super::publishing::{Publish, Published, Publishing};
-use super::session::{Effect, Key, Session};
+use super::session::{Effect, Key, Session, Topic, Wanted};
 use crate::answers;
 use crate::auth::Caller;
 use crate::commit::{Asked, By, Committed};
@@ -12,11 +12,11 @@ use crate::rate::ConnectionRate;
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
-use prombus_core::Partition;
-use prombus_engine::Hub;
+use prombus_core::{Partition, TopicNumber};
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall,
 };
+use prombus_engine::{Hub, TopicNumbers};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +29,16 @@ pub(super) enum Done {
     Published(Vec<Published>),
     Subscribed {
         corr: Corr,
-        keys: Vec<Key>,
+        wanted: Wanted,
         result: Result<Vec<Arc<Group>>, ApiError>,
     },
+    /// Which topics there are, for a subscription to patterns.
+    Listed {
+        asked: Box<(Corr, Wanted, GroupCall)>,
+        result: Result<TopicNumbers, ApiError>,
+    },
+    /// Topics were made.
+    Appeared(Vec<Topic>),
     Settled {
         corr: Corr,
         result: Result<Vec<bool>, ApiError>,
@@ -109,6 +116,10 @@ pub(super) struct Calls {
     unanswered: usize,
     /// About how many bytes of publishes and commits are not.
     unanswered_bytes: usize,
+    /// Whether events are still delivered.
+    delivers: bool,
+    /// Ends the watch for new topics.
+    topics_watch: Option<AbortHandle>,
 }
 
 impl Calls {
@@ -126,6 +137,8 @@ impl Calls {
             groups: HashMap::new(),
             unanswered: 0,
             unanswered_bytes: 0,
+            delivers: true,
+            topics_watch: None,
         }
     }
 
@@ -148,8 +161,10 @@ impl Calls {
         self.publishing.submit();
     }
 
-    /// Delivers no more.
+    /// Delivers no more, for good.
     pub fn stop_pulls(&mut self) {
+        self.delivers = false;
+        self.topics_watch.take().iter().for_each(AbortHandle::abort);
         for live in self.live.values_mut() {
             [live.pull.take(), live.watch.take()].into_iter().flatten().for_each(|handle| handle.abort());
         }
@@ -172,21 +187,33 @@ impl Calls {
                 self.unanswered_bytes -= bytes;
                 1
             }
-            Done::Subscribed { .. } | Done::Settled { .. } => 1,
+            Done::Subscribed { .. } | Done::Listed { .. } | Done::Settled { .. } => 1,
             _ => 0,
         };
         Some(match done {
-            Done::Subscribed { corr, keys, result } => {
+            Done::Subscribed { corr, wanted, result } => {
                 if let Ok(groups) = &result {
-                    for (key, group) in keys.iter().zip(groups) {
+                    for (key, group) in wanted.keys.iter().zip(groups) {
                         self.enter(key.clone(), group.clone());
                     }
                 }
-                Done::Subscribed { corr, keys, result }
+                Done::Subscribed { corr, wanted, result }
+            }
+            Done::Listed { asked, result } => {
+                if let (Ok(topics), None) = (&result, &self.topics_watch) {
+                    self.watch_topics(topics.last().map_or(TopicNumber(0), |(_, number)| *number));
+                }
+                Done::Listed { asked, result }
+            }
+            Done::Appeared(topics) => {
+                if let Some((_, last)) = topics.last() {
+                    self.watch_topics(*last);
+                }
+                Done::Appeared(topics)
             }
             Done::Again { key, pull, group } => {
                 // A subscription that was ended meanwhile is not taken up again.
-                if let Some(live) = self.live.get_mut(&key) {
+                if let Some(live) = self.live.get_mut(&key).filter(|_| self.delivers) {
                     live.take_up(group);
                     self.start(Effect::Pull(key, pull));
                 }
@@ -216,7 +243,8 @@ impl Calls {
                 self.unanswered_bytes += bytes;
                 self.publishing.add(topic, Publish { corr, events, array, bytes });
             }
-            Effect::Subscribe { corr, keys, call } => self.subscribe(corr, keys, call),
+            Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, call),
+            Effect::List { corr, wanted, call } => self.list((corr, wanted, call)),
             Effect::Settle { corr, key, call } => self.settle(corr, &key, call),
             Effect::Commit { corr, caller, asked } => self.commit(corr, caller, *asked),
             Effect::Pull(key, pull) => self.pull(key, pull),
@@ -229,23 +257,61 @@ impl Calls {
         }
     }
 
-    fn subscribe(&mut self, corr: Corr, keys: Vec<Key>, call: GroupCall) {
+    fn subscribe(&mut self, corr: Corr, wanted: Wanted, call: GroupCall) {
         let call = Arc::new(call);
-        for key in &keys {
+        for key in &wanted.keys {
             self.groups.insert(key.clone(), call.clone());
         }
         let hub = self.hub.clone();
         let make = async move {
-            let mut groups = Vec::with_capacity(keys.len());
-            for key in &keys {
+            let mut groups = Vec::with_capacity(wanted.keys.len());
+            for key in &wanted.keys {
                 match hub.group(&key.topic, &key.group, &call).await {
                     Ok((group, _)) => groups.push(group),
-                    Err(error) => return Done::Subscribed { corr, keys, result: Err(error.into()) },
+                    Err(error) => return Done::Subscribed { corr, wanted, result: Err(error.into()) },
                 }
             }
-            Done::Subscribed { corr, keys, result: Ok(groups) }
+            Done::Subscribed { corr, wanted, result: Ok(groups) }
         };
         self.running.push(make.boxed());
+    }
+
+    fn list(&mut self, asked: (Corr, Wanted, GroupCall)) {
+        let hub = self.hub.clone();
+        let list = async move {
+            let result = hub.topic_numbers().await.map_err(ApiError::from);
+            Done::Listed { asked: Box::new(asked), result }
+        };
+        self.running.push(list.boxed());
+    }
+
+    /// Waits for topics that are made after the one with the number `known`.
+    fn watch_topics(&mut self, known: TopicNumber) {
+        if !self.delivers {
+            return;
+        }
+        let (handle, registration) = AbortHandle::new_pair();
+        self.topics_watch = Some(handle);
+        let hub = self.hub.clone();
+        let work = async move {
+            let mut topics = hub.watch_topics();
+            loop {
+                let new: Vec<Topic> = topics
+                    .borrow_and_update()
+                    .iter()
+                    .filter(|(_, number)| *number > known)
+                    .cloned()
+                    .collect();
+                if !new.is_empty() {
+                    return Done::Appeared(new);
+                }
+                if topics.changed().await.is_err() {
+                    topics = hub.watch_topics();
+                }
+            }
+        };
+        self.running
+            .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
     }
 
     fn settle(&mut self, corr: Corr, key: &Key, call: SettleCall) {
@@ -367,9 +433,13 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
                 session.published(corr, array, result, out);
             }
         }
-        Some(Done::Subscribed { corr, keys, result }) => {
-            session.subscribed(corr, keys, result.map(drop), out)
+        Some(Done::Subscribed { corr, wanted, result }) => {
+            session.subscribed(corr, wanted, result.map(drop), out)
         }
+        Some(Done::Listed { asked, result }) => {
+            session.listed(*asked, result.as_deref().map(Vec::as_slice).map_err(Clone::clone), out);
+        }
+        Some(Done::Appeared(topics)) => session.appeared(&topics, out),
         Some(Done::Settled { corr, result }) => session.settled(corr, result, out),
         Some(Done::Committed { corr, result, .. }) => session.committed(corr, result, out),
         Some(Done::Delivered { key, deliveries, max_attempts }) => {

@@ -35,8 +35,9 @@ const MAX_AT_ONCE: usize = 1_024;
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(90);
-/// How long what was asked for may take once the connection has ended.
-const FINISH_TIME: Duration = Duration::from_secs(5);
+/// How long what was asked for may take once the connection is to end, and its answers to leave. Together with
+/// [`GOODBYE_TIME`] it is less than the hub waits for when it is told to end.
+const FINISH_TIME: Duration = Duration::from_secs(4);
 
 /// How long a client may take to say who it is.
 const AUTH_TIME: Duration = Duration::from_secs(30);
@@ -45,7 +46,7 @@ const AUTH_TIME: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a goodbye may take.
-const GOODBYE_TIME: Duration = Duration::from_secs(1);
+const GOODBYE_TIME: Duration = Duration::from_millis(1_500);
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -126,7 +127,9 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     let buffers = Buffers::new(&app.memory, received);
     let mut talk = Talk::new(&mut session, &mut calls, &mut sink, buffers);
     let end = converse(&app, &mut talk, &mut stream).await;
-    finish(&mut session, &mut calls).await;
+    if timeout(FINISH_TIME, talk.finish()).await.is_err() {
+        tracing::warn!("a connection ends before all of its answers have left: they took too long");
+    }
     calls.give_back(session.end());
     let close =
         Message::Close(Some(CloseFrame { code: end.code, reason: Utf8Bytes::from_static(end.reason) }));
@@ -139,22 +142,6 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     };
     // The client may be gone already.
     let _ = timeout(GOODBYE_TIME, goodbye).await;
-}
-
-/// Lets what was asked for before the end still happen.
-async fn finish(session: &mut Session, calls: &mut Calls) {
-    calls.stop_pulls();
-    let all_done = async {
-        let mut effects = Vec::new();
-        while let Some(done) = calls.next().await {
-            calls::report(Some(done), session, &mut effects);
-            // Nobody hears of it any more, and nothing new is started.
-            effects.clear();
-        }
-    };
-    if timeout(FINISH_TIME, all_done).await.is_err() {
-        tracing::warn!("calls of a connection that has ended took too long");
-    }
 }
 
 /// Until when it need not be asked whether the client is still welcome.

@@ -1,6 +1,8 @@
 //! The rules of a WebSocket connection as a state machine: frames and results in, effects out. It never waits and
 //! knows no socket, so that every rule can be tested by itself.
 
+mod patterns;
+
 use super::frames::{self, Corr};
 use super::held::Held;
 use crate::auth::{Action, Ask, Auth, Caller};
@@ -8,9 +10,12 @@ use crate::commit::{Asked, Committed};
 use crate::error::{ApiError, not_a_lease};
 use crate::outgoing;
 use crate::params::parse_id;
+use crate::pattern::Topics;
 use crate::routes::groups::{group_call, short_reason};
 use crate::routes::publish::parse_array;
 use bytes::Bytes;
+use patterns::{ByPattern, PatternOptions, PatternSubscription};
+pub(crate) use patterns::{PatternKey, Topic};
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
 use prombus_engine::commits::LeaseOf;
@@ -19,7 +24,7 @@ use prombus_engine::groups::{
 };
 use prombus_wire::{
     AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame,
-    SubscribeOptions, SubscriptionFrame, parse_object,
+    SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,6 +45,9 @@ const PUBLISH_BYTES: usize = PUBLISH.len();
 /// How long one pull waits; the next one follows.
 const PULL_WAIT: Duration = Duration::from_secs(30);
 
+/// What those are told whose requests were not begun.
+const ENDING: &str = "the connection ends, and this was not done; send it again on another connection";
+
 /// A group of a topic, as a connection names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -55,7 +63,10 @@ pub(crate) enum Effect {
     /// Publish events, and say so with [`Session::published`].
     Publish { corr: Corr, topic: TopicName, events: Vec<Outgoing>, array: bool },
     /// Find or make groups, and say so with [`Session::subscribed`].
-    Subscribe { corr: Corr, keys: Vec<Key>, call: GroupCall },
+    Subscribe { corr: Corr, wanted: Wanted, call: GroupCall },
+    /// Find out which topics there are, and say so with [`Session::listed`]; from then on, tell of new ones with
+    /// [`Session::appeared`].
+    List { corr: Corr, wanted: Wanted, call: GroupCall },
     /// Deliver events of a group, and say so with [`Session::delivered`].
     Pull(Key, Pull),
     /// Deliver no more.
@@ -78,10 +89,32 @@ impl Effect {
             _ => 0,
         }
     }
+
+    /// What becomes of it where the connection ends: a request that was not begun is refused, and nothing is delivered.
+    pub fn at_the_end(self) -> Self {
+        match self {
+            Self::Publish { corr, .. }
+            | Self::Subscribe { corr, .. }
+            | Self::List { corr, .. }
+            | Self::Settle { corr, .. }
+            | Self::Commit { corr, .. } => Self::Send(frames::err(&corr, &ApiError::unavailable(ENDING))),
+            Self::Pull(key, _) => Self::Stop(key),
+            other => other,
+        }
+    }
+}
+
+/// What one frame subscribes to.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub keys: Vec<Key>,
+    pub patterns: Vec<PatternKey>,
 }
 
 #[derive(Debug)]
 struct Subscription {
+    /// The pattern that it comes from, if it comes from one.
+    by: Option<ByPattern>,
     /// Whether the group is there.
     made: bool,
     batch: bool,
@@ -89,6 +122,23 @@ struct Subscription {
     pull: Pull,
     held: Held,
     owned: Option<Vec<Partition>>,
+}
+
+impl Subscription {
+    fn new(batch: bool, pull: Pull) -> Self {
+        Self { by: None, made: false, batch, paused: false, pull, held: Held::default(), owned: None }
+    }
+
+    /// Pauses it or goes on with it: what is to be done.
+    fn pause(&mut self, key: Key, pause: bool) -> Option<Effect> {
+        if std::mem::replace(&mut self.paused, pause) == pause {
+            None
+        } else if pause {
+            Some(Effect::Stop(key))
+        } else {
+            self.made.then(|| Effect::Pull(key, self.pull.clone()))
+        }
+    }
 }
 
 /// Who is at the other end, and how one who has not said so yet is known.
@@ -106,12 +156,14 @@ pub(crate) struct Session {
     name: String,
     max_bytes: usize,
     subscriptions: HashMap<Key, Subscription>,
+    patterns: HashMap<PatternKey, PatternSubscription>,
 }
 
 impl Session {
     /// A connection that is called `name`, and may publish so many bytes at once.
     pub fn new(name: String, guest: Guest, max_bytes: usize) -> Self {
-        Self { guest, new_caller: false, name, max_bytes, subscriptions: HashMap::new() }
+        let (subscriptions, patterns) = Default::default();
+        Self { guest, new_caller: false, name, max_bytes, subscriptions, patterns }
     }
 
     /// Who is at the other end, once that is known.
@@ -234,37 +286,61 @@ impl Session {
             _ => return Err(ApiError::bad_request("SUBSCRIBE has either a topic, or topics")),
         };
         let group = GroupName::parse(&frame.group)?;
-        if self.subscriptions.len() + names.len() > MAX_SUBSCRIPTIONS {
-            let message = format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions");
-            return Err(ApiError::too_large(message));
-        }
-        let (mut keys, mut seen) = (Vec::with_capacity(names.len()), HashSet::new());
-        for name in names {
-            let key = Key { topic: TopicName::parse(&name)?, group: group.clone() };
-            self.check(Action::Subscribe, (&key.topic, Some(&key.group)))?;
-            if self.subscriptions.contains_key(&key) || !seen.insert(key.topic.clone()) {
-                let message = format!("this connection has subscribed to {} as {group} already", key.topic);
-                return Err(ApiError::with_code(ErrorCode::AlreadySubscribed, message));
-            }
-            keys.push(key);
-        }
+        let wanted = self.wanted(&names, &group)?;
+        self.check_room(names.len())?;
         let opts = frame.opts.map(|opts| opts.0).unwrap_or_default();
         let (batch, pull) = (opts.batch.unwrap_or(false), self.pull_of(&opts));
         pull.check()?;
         let call = group_call(opts.into_options())?;
-        for key in &keys {
-            let subscription = Subscription {
-                made: false,
-                batch,
-                paused: false,
-                pull: pull.clone(),
-                held: Held::default(),
-                owned: None,
-            };
-            self.subscriptions.insert(key.clone(), subscription);
+        self.add_patterns(
+            &wanted.patterns,
+            PatternOptions { batch, pull: pull.clone(), call: call.clone() },
+        )?;
+        for key in &wanted.keys {
+            self.subscriptions.insert(key.clone(), Subscription::new(batch, pull.clone()));
         }
-        out.push(Effect::Subscribe { corr: corr.clone(), keys, call });
+        let corr = corr.clone();
+        out.push(match wanted.patterns.is_empty() {
+            true => Effect::Subscribe { corr, wanted, call },
+            false => Effect::List { corr, wanted, call },
+        });
         Ok(())
+    }
+
+    /// What the names of a frame stand for, where all of it may be subscribed to.
+    fn wanted(&self, names: &[Text<'_>], group: &GroupName) -> Result<Wanted, ApiError> {
+        let (mut wanted, mut seen) = (Wanted::default(), HashSet::new());
+        for name in names {
+            let is_new = match Topics::parse(name)? {
+                Topics::Named(topic) => {
+                    let key = Key { topic, group: group.clone() };
+                    self.check(Action::Subscribe, (&key.topic, Some(&key.group)))?;
+                    let is_new = !self.subscriptions.contains_key(&key);
+                    wanted.keys.push(key);
+                    is_new
+                }
+                Topics::Matching(_) => {
+                    let key = PatternKey { text: name.to_string(), group: group.clone() };
+                    self.check_pattern()?;
+                    let is_new = !self.patterns.contains_key(&key);
+                    wanted.patterns.push(key);
+                    is_new
+                }
+            };
+            if !is_new || !seen.insert(&**name) {
+                let message = format!("this connection has subscribed to {} as {group} already", &**name);
+                return Err(ApiError::with_code(ErrorCode::AlreadySubscribed, message));
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Refuses more subscriptions than a connection may have.
+    fn check_room(&self, more: usize) -> Result<(), ApiError> {
+        if self.subscriptions.len() + more <= MAX_SUBSCRIPTIONS {
+            return Ok(());
+        }
+        Err(ApiError::too_large(format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions")))
     }
 
     fn pull_of(&self, opts: &SubscribeOptions) -> Pull {
@@ -281,19 +357,15 @@ impl Session {
     pub fn subscribed(
         &mut self,
         corr: Corr,
-        keys: Vec<Key>,
+        wanted: Wanted,
         result: Result<(), ApiError>,
         out: &mut Vec<Effect>,
     ) {
         if let Err(error) = result {
-            for key in keys {
-                let held = self.subscriptions.remove(&key).map(|subscription| subscription.held.leases());
-                out.push(Effect::Leave(key, held.unwrap_or_default()));
-            }
-            return refuse(corr, &error, out);
+            return self.refuse_subscription(corr, wanted, error, out);
         }
         accept(&corr, out);
-        for key in keys {
+        for key in wanted.keys {
             if let Some(subscription) = self.subscriptions.get_mut(&key) {
                 subscription.made = true;
                 if !subscription.paused {
@@ -319,25 +391,26 @@ impl Session {
 
     fn unsubscribe(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: SubscriptionFrame<'_> = parse_object(text)?;
-        let (key, subscription) = self.known(&frame.topic, &frame.group)?;
-        let leases = subscription.held.leases();
-        self.subscriptions.remove(&key);
-        out.push(Effect::Leave(key, leases));
+        if frame.topic.contains('*') {
+            self.unsubscribe_pattern(&frame, out)?;
+        } else {
+            let (key, subscription) = self.known(&frame.topic, &frame.group)?;
+            let leases = subscription.held.leases();
+            self.subscriptions.remove(&key);
+            out.push(Effect::Leave(key, leases));
+        }
         accept(corr, out);
         Ok(())
     }
 
     fn pause(&mut self, op: &str, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: SubscriptionFrame<'_> = parse_object(text)?;
-        let (key, subscription) = self.known(&frame.topic, &frame.group)?;
         let pause = op == "PAUSE";
-        if subscription.paused != pause {
-            subscription.paused = pause;
-            if pause {
-                out.push(Effect::Stop(key));
-            } else if subscription.made {
-                out.push(Effect::Pull(key, subscription.pull.clone()));
-            }
+        if frame.topic.contains('*') {
+            self.pause_pattern(&frame, pause, out)?;
+        } else {
+            let (key, subscription) = self.known(&frame.topic, &frame.group)?;
+            out.extend(subscription.pause(key, pause));
         }
         accept(corr, out);
         Ok(())
@@ -471,8 +544,8 @@ impl Session {
     pub fn lost(&mut self, key: &Key, error: &ApiError, out: &mut Vec<Effect>) {
         if let Some(subscription) = self.subscriptions.remove(key) {
             out.push(Effect::Leave(key.clone(), subscription.held.leases()));
-            let error = error.clone().with("topic", key.topic.as_str()).with("group", key.group.as_str());
-            refuse(None, &error, out);
+            refuse(None, &of_key(error.clone(), key), out);
+            self.succeed(key, subscription.by, out);
         }
     }
 
@@ -496,6 +569,11 @@ fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
         }
         None => text.parse().map_err(|_| expired()),
     }
+}
+
+/// An error with the subscription that it is about.
+fn of_key(error: ApiError, key: &Key) -> ApiError {
+    error.with("topic", key.topic.as_str()).with("group", key.group.as_str())
 }
 
 fn expired() -> ApiError {

@@ -66,11 +66,13 @@ pub(super) struct Talk<'a> {
     /// About how much memory waits in it.
     waiting: usize,
     buffers: Buffers,
+    /// Whether the connection ends, and nothing new is begun.
+    ending: bool,
 }
 
 impl<'a> Talk<'a> {
     pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink, buffers: Buffers) -> Self {
-        Self { session, calls, sink, effects: Vec::new(), waiting: 0, buffers }
+        Self { session, calls, sink, effects: Vec::new(), waiting: 0, buffers, ending: false }
     }
 
     /// Whether there is room for more requests.
@@ -152,12 +154,50 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
+    /// Lets what was begun come to its end, and answers it. What was not begun is refused, so that the client knows that
+    /// it did not happen. Where the socket is broken, calls still end.
+    pub async fn finish(&mut self) {
+        self.ending = true;
+        self.calls.stop_pulls();
+        let mut listens = true;
+        loop {
+            // As many as are done leave together.
+            while let Some(done) = self.calls.next().now_or_never().flatten() {
+                self.report_last(done);
+                if self.waiting > MAX_UNSENT_BYTES {
+                    break;
+                }
+            }
+            listens &= self.perform().await.is_ok();
+            if listens && self.effects.is_empty() {
+                listens = self.until(|sink, cx| sink.poll_flush_unpin(cx)).await.is_ok();
+                self.buffers.unsent = 0;
+            }
+            if self.effects.is_empty() {
+                let Some(done) = self.calls.next().await else { return };
+                self.report_last(done);
+            }
+        }
+    }
+
+    /// Tells the session what came of a call at the end, when nothing is delivered any more.
+    fn report_last(&mut self, done: Done) {
+        let before = self.effects.len();
+        let delivered = matches!(done, Done::Delivered { .. } | Done::Assigned { .. } | Done::Appeared(_));
+        calls::report(Some(done), self.session, &mut self.effects);
+        if delivered {
+            self.effects.truncate(before);
+        }
+        self.weigh_from(before, 0);
+    }
+
     /// Does what the session asks for. Frames are only put together; they leave in one piece. Where the socket is
     /// broken, everything else still happens.
     async fn perform(&mut self) -> Result<(), End> {
         let mut sent = Ok(());
         let (mut effects, waiting) = (std::mem::take(&mut self.effects), self.waiting);
         for effect in effects.drain(..) {
+            let effect = if self.ending { effect.at_the_end() } else { effect };
             match effect {
                 Effect::Send(frame) if sent.is_ok() => {
                     // Frames are made of JSON, which is UTF-8.
@@ -191,7 +231,7 @@ impl<'a> Talk<'a> {
         &mut self,
         mut poll: impl FnMut(&mut Sink, &mut Context<'_>) -> Poll<Result<(), axum::Error>>,
     ) -> Result<(), End> {
-        let Self { session, calls, sink, effects, waiting, buffers } = self;
+        let Self { session, calls, sink, effects, waiting, buffers, .. } = self;
         if let Some(ready) = poll_fn(|cx| poll(sink, cx)).now_or_never() {
             return ready.map_err(|_| End::BROKEN);
         }

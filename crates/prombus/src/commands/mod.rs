@@ -15,6 +15,8 @@ mod input;
 pub mod list;
 pub mod projections;
 pub mod publish;
+mod retry;
 mod start;
 pub mod sub;
+pub mod tail;
 pub mod topics;

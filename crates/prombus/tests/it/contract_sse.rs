@@ -281,7 +281,6 @@ fn a_partition_that_is_added_comes_too() {
 fn bad_requests_are_refused_before_a_stream_begins() {
     let site = Site::start();
     publish(&site.api, "t", 0..1);
-    Stream::refused(&site.api, "none", "", None).fails(404, "not_found");
     Stream::refused(&site.api, "t", "filter=event.", None).fails(400, "bad_filter");
     for query in ["from=nowhere", "from=offset", "offset=x", "foo=1", "partition=7", "partition=x", "from=ts"]
     {

@@ -1,5 +1,7 @@
 //! The rules of a connection, one by one.
 
+mod patterns;
+
 use super::*;
 use crate::auth::{AuthOptions, Rules, Secret, StaticToken};
 use prombus_core::{Event, Json, Offset};
@@ -18,7 +20,8 @@ fn said(effects: Vec<Effect>) -> Vec<Value> {
     let name = |effect| match effect {
         Effect::Send(frame) => serde_json::from_slice(&frame).unwrap(),
         Effect::Publish { topic, events, .. } => json!(format!("publish {} to {topic}", events.len())),
-        Effect::Subscribe { keys, .. } => json!(format!("subscribe {}", keys.len())),
+        Effect::Subscribe { wanted, .. } => json!(format!("subscribe {}", wanted.keys.len())),
+        Effect::List { .. } => json!("list"),
         Effect::Pull(key, pull) => json!(format!("pull {} as {}", key.topic, pull.member.unwrap())),
         Effect::Stop(key) => json!(format!("stop {}", key.topic)),
         Effect::Leave(key, leases) => json!(format!("leave {} with {}", key.topic, leases.len())),
@@ -45,6 +48,10 @@ fn key() -> Key {
     Key { topic: TopicName::parse("t").unwrap(), group: GroupName::parse("g").unwrap() }
 }
 
+fn wanted(keys: Vec<Key>) -> Wanted {
+    Wanted { keys, patterns: Vec::new() }
+}
+
 fn delivery(lease: u64) -> Delivery {
     let event = Event {
         id: ID,
@@ -69,7 +76,7 @@ fn consuming() -> Session {
     let mut session = session();
     assert_eq!(frame(&mut session, json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"})), ["subscribe 1"]);
     let mut out = Vec::new();
-    session.subscribed(None, vec![key()], Ok(()), &mut out);
+    session.subscribed(None, wanted(vec![key()]), Ok(()), &mut out);
     assert_eq!(said(std::mem::take(&mut out)), ["pull t as ws-1"]);
     session.delivered(key(), vec![delivery(1)], 5, &mut out);
     let said = said(out);
@@ -142,7 +149,7 @@ fn a_failed_subscription_leaves_nothing() {
     let keys = vec![key(), Key { topic: TopicName::parse("u").unwrap(), ..key() }];
     let mut out = Vec::new();
     let error = ApiError::with_code(ErrorCode::GroupOptions, "no");
-    session.subscribed(Some("1".into()), keys, Err(error), &mut out);
+    session.subscribed(Some("1".into()), wanted(keys), Err(error), &mut out);
     assert_eq!(said(out).last().unwrap()["code"], "group_options");
     assert_eq!(frame(&mut session, subscribe), ["subscribe 2"]);
     let twice = json!({"op": "SUBSCRIBE", "topics": ["v", "v"], "group": "g"});

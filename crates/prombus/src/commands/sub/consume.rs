@@ -1,7 +1,7 @@
 //! The loop of a consumer: pull, write, flush, ack. Nothing is acked that was not written, so whatever ends
 //! the loop, what was not written is delivered again.
 
-use super::retry::Retry;
+use crate::commands::retry::Retry;
 use crate::failure::Failure;
 use crate::output;
 use crate::say;

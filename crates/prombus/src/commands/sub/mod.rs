@@ -1,7 +1,6 @@
 //! `prombus sub`: consumes a topic on behalf of a group, and writes each event to stdout as one line.
 
 mod consume;
-mod retry;
 
 use super::start::{self, Start, Values, Word};
 use crate::failure::Failure;

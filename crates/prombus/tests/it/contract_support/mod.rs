@@ -382,6 +382,12 @@ impl Site {
         self.relaunch();
     }
 
+    /// Waits for the end of a hub that was told to end, and starts it again.
+    pub fn restart_after_the_end(&mut self) {
+        assert_eq!(self.hub.take().unwrap().wait().code(), Some(0));
+        self.relaunch();
+    }
+
     /// Ends the hub the hard way, and starts it again.
     pub fn crash(&mut self) {
         let mut hub = self.hub.take().unwrap();

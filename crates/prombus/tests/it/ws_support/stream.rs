@@ -75,13 +75,32 @@ impl Stream {
         }
     }
 
+    /// Opens one on all topics that match.
+    #[track_caller]
+    pub fn of_topics(api: &Api, query: &str, token: Option<&str>) -> Self {
+        Self::try_topics(api, query, token).unwrap_or_else(|answer| panic!("{answer:?}"))
+    }
+
+    pub fn try_topics(api: &Api, query: &str, token: Option<&str>) -> Result<Self, Answer> {
+        Self::ask_for(api, &format!("/v1/events?{query}"), token.map(|token| ("last-event-id", token)))
+    }
+
+    /// Opens one with a token of access.
+    pub fn as_caller(api: &Api, target: &str, token: &str) -> Result<Self, Answer> {
+        Self::ask_for(api, target, Some(("authorization", &format!("Bearer {token}"))))
+    }
+
     fn ask(api: &Api, topic: &str, query: &str, token: Option<&str>) -> Result<Self, Answer> {
+        let target = format!("/v1/topics/{topic}/events?{query}");
+        Self::ask_for(api, &target, token.map(|token| ("last-event-id", token)))
+    }
+
+    fn ask_for(api: &Api, target: &str, header: Option<(&str, &str)>) -> Result<Self, Answer> {
         let mut line = api.connect();
-        let mut request = format!(
-            "GET /v1/topics/{topic}/events?{query} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n"
-        );
-        if let Some(token) = token {
-            request += &format!("last-event-id: {token}\r\n");
+        let mut request =
+            format!("GET {target} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n");
+        if let Some((name, value)) = header {
+            request += &format!("{name}: {value}\r\n");
         }
         line.write_all(format!("{request}\r\n").as_bytes()).unwrap();
         let mut reader = BufReader::new(line);

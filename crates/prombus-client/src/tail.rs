@@ -1,0 +1,170 @@
+//! Following topics without a group: catch up, then live, as a stream of server-sent events.
+
+use crate::error::{self, HubError};
+use crate::{Client, ClientError, ReadFrom};
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use reqwest::Method;
+use reqwest::header::ACCEPT;
+use std::collections::VecDeque;
+
+/// The status that a stream began with.
+const STREAM_STATUS: u16 = 200;
+/// The code of what may work later, and the status that such an answer has.
+const UNAVAILABLE: &str = "unavailable";
+const UNAVAILABLE_STATUS: u16 = 503;
+
+/// What to follow.
+#[derive(Debug, Clone, Default)]
+pub struct TailQuery {
+    /// Names of topics and patterns (`process.*`, `orders.**`), separated by commas. Topics made later are followed too.
+    pub topics: String,
+    /// Where to start: `Earliest`, `Latest` or `Ts`.
+    pub from: ReadFrom,
+    /// Only events of this key.
+    pub key: Option<String>,
+    /// Only events for which this CEL expression holds.
+    pub filter: Option<String>,
+}
+
+/// An event of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TailEvent {
+    /// With this the stream goes on after the event, as `after` of [`Client::tail`].
+    pub resume: String,
+    /// The event, as the JSON that the hub sent.
+    pub json: String,
+}
+
+/// A stream that is open. It ends with its connection; to go on, open another one after the last event.
+pub struct Tail {
+    pieces: BoxStream<'static, Result<Bytes, ClientError>>,
+    reader: Reader,
+}
+
+impl Client {
+    /// Follows topics from where `query` says, or after the event whose `resume` is `after`.
+    pub async fn tail(&self, query: &TailQuery, after: Option<&str>) -> Result<Tail, ClientError> {
+        let mut parameters = vec![("topics", query.topics.clone())];
+        parameters.extend(query.from.parameters());
+        parameters.extend(query.key.clone().map(|key| ("key", key)));
+        parameters.extend(query.filter.clone().map(|filter| ("filter", filter)));
+        let mut request = self.request(Method::GET, &["v1", "events"]).query(&parameters);
+        request = request.header(ACCEPT, "text/event-stream");
+        if let Some(after) = after {
+            request = request.header("last-event-id", after);
+        }
+        let pieces = self.stream(request).await?.bytes_stream();
+        let pieces = pieces.map(|piece| piece.map_err(ClientError::Transport)).boxed();
+        Ok(Tail { pieces, reader: Reader::default() })
+    }
+}
+
+impl Tail {
+    /// The next events, as many as have come together; `None` at the end of the connection. None of them in a while is
+    /// an empty list: the hub says now and then that it is there.
+    pub async fn next(&mut self) -> Result<Option<Vec<TailEvent>>, ClientError> {
+        let Some(piece) = self.pieces.next().await.transpose()? else { return Ok(None) };
+        self.reader.feed(&piece);
+        let mut events = Vec::new();
+        while let Some(message) = self.reader.next() {
+            match message.kind.as_str() {
+                "" => events.push(TailEvent { resume: message.id, json: message.data }),
+                // What was read before it is still handed out; it comes again with the next call.
+                "error" if !events.is_empty() => {
+                    self.reader.messages.push_front(message);
+                    break;
+                }
+                "error" => return Err(refusal(&message.data)),
+                _ => {}
+            }
+        }
+        Ok(Some(events))
+    }
+}
+
+/// An error that ends a stream says what it is by its code; the stream itself was answered with a good status.
+fn refusal(data: &str) -> ClientError {
+    let HubError { code, message, details, .. } = error::parse(STREAM_STATUS, data.as_bytes());
+    let status = if code == UNAVAILABLE { UNAVAILABLE_STATUS } else { STREAM_STATUS };
+    ClientError::Hub(Box::new(HubError { status, code, message, details }))
+}
+
+/// One message of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Message {
+    id: String,
+    kind: String,
+    data: String,
+}
+
+/// Puts messages together from pieces that end anywhere.
+#[derive(Debug, Default)]
+struct Reader {
+    rest: Vec<u8>,
+    message: Message,
+    has_data: bool,
+    messages: VecDeque<Message>,
+}
+
+impl Reader {
+    fn feed(&mut self, piece: &[u8]) {
+        self.rest.extend_from_slice(piece);
+        let rest = std::mem::take(&mut self.rest);
+        let mut lines = rest.split(|byte| *byte == b'\n');
+        // What follows the last line end is no line yet.
+        self.rest = lines.next_back().unwrap_or_default().to_vec();
+        for line in lines {
+            self.line(&String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)));
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        if line.is_empty() {
+            let message = std::mem::take(&mut self.message);
+            if std::mem::take(&mut self.has_data) {
+                self.messages.push_back(message);
+            }
+            return;
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => value.clone_into(&mut self.message.id),
+            "event" => value.clone_into(&mut self.message.kind),
+            "data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.message.data.push('\n');
+                }
+                self.message.data.push_str(value);
+            }
+            // A comment, or nothing that matters here.
+            _ => {}
+        }
+    }
+
+    fn next(&mut self) -> Option<Message> {
+        self.messages.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_end_anywhere_are_as_good_as_the_whole() {
+        let text = "retry: 1000\n\n: keep-alive\n\nid: a\ndata: {\"ö\":1}\n\nid: b\r\ndata: x\r\ndata:y\r\n\r\nevent: error\ndata: {}\n\nid: c\n";
+        let message = |id: &str, kind: &str, data: &str| Message {
+            id: id.into(),
+            kind: kind.into(),
+            data: data.into(),
+        };
+        let expected = [message("a", "", "{\"ö\":1}"), message("b", "", "x\ny"), message("", "error", "{}")];
+        for size in 1..=text.len() {
+            let mut reader = Reader::default();
+            text.as_bytes().chunks(size).for_each(|piece| reader.feed(piece));
+            assert_eq!(Vec::from(reader.messages), expected, "{size}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Subscriptions to all topics that match a pattern: each topic is a subscription of its own, of the same group.
+//!
+//! A topic that is subscribed to already, by its name or by another pattern, stays as it is. Topics that are made later
+//! are subscribed to from their beginning, wherever the group starts in those that were there: the event that made a
+//! topic must not be missed.
+
+use super::{Effect, Key, Session, Subscription, Wanted, accept, of_key, refuse};
+use crate::auth::{Action, Ask};
+use crate::error::ApiError;
+use crate::pattern::Topics;
+use crate::ws::frames::Corr;
+use prombus_core::{TopicName, TopicNumber};
+use prombus_engine::From;
+use prombus_engine::groups::{GroupCall, GroupName, Pull};
+use prombus_wire::{ErrorCode, SubscriptionFrame};
+
+/// The most patterns of a connection.
+const MAX_PATTERNS: usize = 100;
+
+/// A topic, and which one of those that had its name.
+pub(crate) type Topic = (TopicName, TopicNumber);
+
+/// A group of all topics that match, as a connection names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PatternKey {
+    pub text: String,
+    pub group: GroupName,
+}
+
+/// What a connection has asked for.
+#[derive(Debug, Clone)]
+pub(super) struct PatternOptions {
+    pub batch: bool,
+    pub pull: Pull,
+    pub call: GroupCall,
+}
+
+/// A pattern that is subscribed to.
+#[derive(Debug)]
+pub(super) struct PatternSubscription {
+    topics: Topics,
+    options: PatternOptions,
+    paused: bool,
+}
+
+/// Where a subscription comes from.
+#[derive(Debug, Clone)]
+pub(super) struct ByPattern {
+    pattern: PatternKey,
+    number: TopicNumber,
+    /// A topic that was made under the same name since. It is subscribed to once this one is known to be gone.
+    successor: Option<TopicNumber>,
+}
+
+impl Session {
+    /// Refuses patterns of those who may subscribe to nothing.
+    pub(super) fn check_pattern(&self) -> Result<(), ApiError> {
+        let caller = self.guest.caller.as_ref().ok_or_else(super::nobody)?;
+        caller.check_somewhere(Action::Subscribe)
+    }
+
+    pub(super) fn add_patterns(
+        &mut self,
+        keys: &[PatternKey],
+        options: PatternOptions,
+    ) -> Result<(), ApiError> {
+        if self.patterns.len() + keys.len() > MAX_PATTERNS {
+            return Err(ApiError::too_large(format!(
+                "a connection may subscribe to {MAX_PATTERNS} patterns"
+            )));
+        }
+        for key in keys {
+            let topics = Topics::parse(&key.text)?;
+            let subscription = PatternSubscription { topics, options: options.clone(), paused: false };
+            self.patterns.insert(key.clone(), subscription);
+        }
+        Ok(())
+    }
+
+    /// Which topics there are: those that the patterns of a frame stand for are subscribed to with the rest of it.
+    pub fn listed(
+        &mut self,
+        (corr, mut wanted, call): (Corr, Wanted, GroupCall),
+        topics: Result<&[Topic], ApiError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let topics = match topics {
+            Ok(topics) => topics,
+            Err(error) => return self.refuse_subscription(corr, wanted, error, out),
+        };
+        for pattern in &wanted.patterns {
+            for topic in topics {
+                match self.subscribe_by(pattern, topic) {
+                    Ok(key) => wanted.keys.extend(key),
+                    Err(error) => return self.refuse_subscription(corr, wanted, error, out),
+                }
+            }
+        }
+        if wanted.keys.is_empty() {
+            return accept(&corr, out);
+        }
+        out.push(Effect::Subscribe { corr, wanted, call });
+    }
+
+    /// Topics were made.
+    pub fn appeared(&mut self, topics: &[Topic], out: &mut Vec<Effect>) {
+        let patterns: Vec<PatternKey> = self.patterns.keys().cloned().collect();
+        for topic in topics {
+            for pattern in &patterns {
+                self.take_up(pattern, topic, out);
+            }
+        }
+    }
+
+    /// Subscribes to a new topic from its beginning, where a pattern stands for it.
+    fn take_up(&mut self, pattern: &PatternKey, topic: &Topic, out: &mut Vec<Effect>) {
+        let key = Key { topic: topic.0.clone(), group: pattern.group.clone() };
+        match self.subscribe_by(pattern, topic) {
+            Ok(None) => {
+                let by = self.subscriptions.get_mut(&key).and_then(|one| one.by.as_mut());
+                if let Some(by) = by.filter(|by| by.pattern == *pattern && by.number < topic.1) {
+                    by.successor = Some(topic.1);
+                }
+            }
+            Ok(Some(key)) => {
+                let Some(subscription) = self.patterns.get(pattern) else { return };
+                let call = GroupCall { from: From::Earliest, ..subscription.options.call.clone() };
+                let wanted = Wanted { keys: vec![key], patterns: Vec::new() };
+                out.push(Effect::Subscribe { corr: None, wanted, call });
+            }
+            Err(error) => refuse(None, &of_key(error, &key), out),
+        }
+    }
+
+    /// The subscription of a topic that a pattern stands for, and that was not subscribed to yet.
+    fn subscribe_by(
+        &mut self,
+        pattern: &PatternKey,
+        (topic, number): &Topic,
+    ) -> Result<Option<Key>, ApiError> {
+        let Some(PatternSubscription { topics, options, paused }) = self.patterns.get(pattern) else {
+            return Ok(None);
+        };
+        let key = Key { topic: topic.clone(), group: pattern.group.clone() };
+        let ask =
+            Ask { action: Action::Subscribe, topic: topic.as_str(), group: Some(pattern.group.as_str()) };
+        let is_allowed = self.guest.caller.as_ref().is_some_and(|caller| caller.may(ask));
+        if !topics.include(topic) || !is_allowed || self.subscriptions.contains_key(&key) {
+            return Ok(None);
+        }
+        self.check_room(1)?;
+        let by = ByPattern { pattern: pattern.clone(), number: *number, successor: None };
+        let subscription = Subscription {
+            by: Some(by),
+            paused: *paused,
+            ..Subscription::new(options.batch, options.pull.clone())
+        };
+        self.subscriptions.insert(key.clone(), subscription);
+        Ok(Some(key))
+    }
+
+    /// A subscription is gone; a topic that was made under the same name takes its place.
+    pub(super) fn succeed(&mut self, key: &Key, by: Option<ByPattern>, out: &mut Vec<Effect>) {
+        if let Some(ByPattern { pattern, successor: Some(number), .. }) = by {
+            self.take_up(&pattern, &(key.topic.clone(), number), out);
+        }
+    }
+
+    /// Nothing of what a frame has asked for is subscribed to.
+    pub(super) fn refuse_subscription(
+        &mut self,
+        corr: Corr,
+        wanted: Wanted,
+        error: ApiError,
+        out: &mut Vec<Effect>,
+    ) {
+        // Nobody has asked for a topic that was made later, so the client is told which one it is.
+        let error = match (&corr, &wanted.keys[..]) {
+            (None, [key]) => of_key(error, key),
+            _ => error,
+        };
+        for pattern in &wanted.patterns {
+            self.patterns.remove(pattern);
+        }
+        for key in wanted.keys {
+            let held = self.subscriptions.remove(&key).map(|subscription| subscription.held.leases());
+            out.push(Effect::Leave(key, held.unwrap_or_default()));
+        }
+        refuse(corr, &error, out);
+    }
+
+    fn known_pattern(&self, frame: &SubscriptionFrame<'_>) -> Result<PatternKey, ApiError> {
+        let key = PatternKey { text: frame.topic.to_string(), group: GroupName::parse(&frame.group)? };
+        if self.patterns.contains_key(&key) {
+            return Ok(key);
+        }
+        let message = format!("this connection has not subscribed to {} as {}", &*frame.topic, &*frame.group);
+        Err(ApiError::with_code(ErrorCode::NotSubscribed, message))
+    }
+
+    /// The subscriptions that come from a pattern.
+    fn of_pattern(&self, pattern: &PatternKey) -> Vec<Key> {
+        let is_of = |one: &Subscription| one.by.as_ref().is_some_and(|by| by.pattern == *pattern);
+        self.subscriptions.iter().filter(|(_, one)| is_of(one)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Gives up a pattern and its topics, but for those that another pattern of the group stands for as well.
+    pub(super) fn unsubscribe_pattern(
+        &mut self,
+        frame: &SubscriptionFrame<'_>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ApiError> {
+        let pattern = self.known_pattern(frame)?;
+        self.patterns.remove(&pattern);
+        for key in self.of_pattern(&pattern) {
+            let includes = |(other, one): &(&PatternKey, &PatternSubscription)| {
+                other.group == key.group && one.topics.include(&key.topic)
+            };
+            let other = self.patterns.iter().find(includes).map(|(other, _)| other.clone());
+            match (other, self.subscriptions.get_mut(&key)) {
+                (Some(pattern), Some(Subscription { by: Some(by), .. })) => by.pattern = pattern,
+                _ => {
+                    let leases = self.subscriptions.remove(&key).map(|one| one.held.leases());
+                    out.push(Effect::Leave(key, leases.unwrap_or_default()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pauses a pattern, or goes on with it: its topics, and those that come later.
+    pub(super) fn pause_pattern(
+        &mut self,
+        frame: &SubscriptionFrame<'_>,
+        pause: bool,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), ApiError> {
+        let pattern = self.known_pattern(frame)?;
+        if let Some(subscription) = self.patterns.get_mut(&pattern) {
+            subscription.paused = pause;
+        }
+        for key in self.of_pattern(&pattern) {
+            if let Some(subscription) = self.subscriptions.get_mut(&key) {
+                out.extend(subscription.pause(key, pause));
+            }
+        }
+        Ok(())
+    }
+}

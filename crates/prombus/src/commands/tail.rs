@@ -1,0 +1,140 @@
+//! `prombus tail`: follows topics, and writes each event to stdout as one line. It belongs to no group and settles
+//! nothing; where the hub goes away, it goes on after the last event that it has written.
+
+use super::retry::Retry;
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::output;
+use crate::say;
+use crate::serve::signals::Signals;
+use crate::time::{self, Moment};
+use crate::visible;
+use chrono::{DateTime, SecondsFormat};
+use clap::Args;
+use prombus_client::{Client, ClientError, EventRecord, ReadFrom, Tail, TailEvent, TailQuery};
+use std::time::Duration;
+
+/// A hub says that it is there every 15 s; one that is silent for so long is gone.
+const SILENT: Duration = Duration::from_secs(45);
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus tail orders
+  prombus tail 'process.*' --from -10m --filter 'event.payload.cpu_pct > 80'
+  prombus tail 'orders.**,payments' --key web1 | ./alarm
+  prombus tail 'dlq.**' --from earliest
+
+* stands for one segment of a name, ** for any number; put patterns in quotes. Topics that are made later are followed
+from their first event. The hub's own topics (dlq., system.) are followed only where the prefix is written out.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TailArgs {
+    /// Topics to follow: names or patterns
+    #[arg(value_name = "TOPIC|PATTERN", value_delimiter = ',', required = true)]
+    topics: Vec<String>,
+    /// Where to start: earliest, latest, epoch ms, RFC 3339, or back from now (-15m, -2d)
+    #[arg(long, value_name = "TIME", default_value = "latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
+    from: Moment,
+    /// Only events for which this CEL expression over `event` holds
+    #[arg(long, value_name = "CEL")]
+    filter: Option<String>,
+    /// Only events of this key
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    let from = match args.from {
+        Moment::Earliest => ReadFrom::Earliest,
+        Moment::Latest => ReadFrom::Latest,
+        Moment::At(ts) => ReadFrom::Ts(ts),
+    };
+    let query = TailQuery { topics: args.topics.join(","), from, key: args.key, filter: args.filter };
+    hub::block_on(async {
+        let mut signals = Signals::take()?;
+        tokio::select! {
+            // Only a failure ends it by itself.
+            failure = follow(&client, &query) => Err(failure),
+            _ = signals.next() => Ok(()),
+        }
+    })
+}
+
+/// Writes what comes, through any number of connections, until something is wrong that waiting does not mend.
+async fn follow(client: &Client, query: &TailQuery) -> Failure {
+    let mut retry = Retry::new();
+    let mut after: Option<String> = None;
+    loop {
+        let open = async || client.tail(query, after.as_deref()).await;
+        let tail = match retry.until_answered(open).await {
+            Ok(tail) => tail,
+            Err(failure) => return failure,
+        };
+        if let Err(failure) = write(tail, &mut after).await {
+            return failure;
+        }
+    }
+}
+
+/// Writes what one connection brings, and notes how far that is. A connection that ends or breaks is no failure.
+async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<(), Failure> {
+    loop {
+        let events = match tokio::time::timeout(SILENT, tail.next()).await {
+            Ok(Ok(Some(events))) => events,
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(error)) if error.is_temporary() => return Ok(()),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => {
+                say!("the hub is silent; connecting anew");
+                return Ok(());
+            }
+        };
+        let Some(last) = events.last() else { continue };
+        let resume = last.resume.clone();
+        let lines = lines(&events)?;
+        // A reader may be slow, and a signal must be heard all the same.
+        let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
+        written.map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))??;
+        *after = Some(resume);
+    }
+}
+
+fn lines(events: &[TailEvent]) -> Result<Vec<u8>, Failure> {
+    let for_a_person = output::is_terminal();
+    let mut out = Vec::new();
+    for event in events {
+        match for_a_person {
+            true => out.extend_from_slice(readable(&event.json)?.as_bytes()),
+            false => out.extend_from_slice(event.json.as_bytes()),
+        }
+        out.push(b'\n');
+    }
+    Ok(out)
+}
+
+/// An event as a person reads it: when, where, which key, and what.
+fn readable(json: &str) -> Result<String, Failure> {
+    let event: EventRecord =
+        serde_json::from_str(json).map_err(|error| ClientError::BadAnswer(error.to_string()))?;
+    let EventRecord { ts, topic, partition, offset, key, payload, .. } = event;
+    let when = i64::try_from(ts).ok().and_then(DateTime::from_timestamp_millis);
+    let when = when.map_or_else(|| ts.to_string(), |when| when.to_rfc3339_opts(SecondsFormat::Millis, true));
+    let key = key.map_or_else(|| "-".to_owned(), |key| visible::in_line(&key).into_owned());
+    Ok(format!("{when}  {topic} {partition}:{offset}  {key}  {payload}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_reads_when_where_and_what() {
+        let json = r#"{"id":"0198c0de-0000-7000-8000-000000000001","ts":1754683200123,"topic":"a.b","key":"k\n","partition":3,"offset":7,"payload":{"n":1.10}}"#;
+        assert_eq!(readable(json).unwrap(), "2025-08-08T20:00:00.123Z  a.b 3:7  k\\u000a  {\"n\":1.10}");
+        let json =
+            r#"{"id":"x","ts":18446744073709551615,"topic":"t","partition":0,"offset":0,"payload":null}"#;
+        assert_eq!(readable(json).unwrap(), "18446744073709551615  t 0:0  -  null");
+    }
+}
