@@ -88,7 +88,7 @@ fn has_tests(block: &Block) -> bool {
 fn module(block: &Block, name: &str, before: &[String]) -> String {
     let text = block.text.replace(ADDRESS.0, ADDRESS.1);
     let body = if is_program(block) {
-        let program = "#[test]\n#[ignore = \"a test starts it as a process\"]\nfn program() -> impl std::process::Termination { main() }";
+        let program = "#[test]\nfn program() { crate::programs::in_a_process_of_its_own(main) }";
         format!("{text}\n{program}")
     } else if has_tests(block) {
         text

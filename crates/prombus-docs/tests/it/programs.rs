@@ -5,7 +5,7 @@ use prombus_client::{Client, NewEvent, ReadQuery};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio, Termination};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -17,7 +17,14 @@ const ADDRESS: &str = "PROMBUS_DOCS_ADDRESS";
 
 /// Where the program of this process listens.
 pub fn address() -> String {
-    std::env::var(ADDRESS).unwrap_or_else(|_| "127.0.0.1:0".to_owned())
+    std::env::var(ADDRESS).unwrap_or_default()
+}
+
+/// Runs a program where this process was started for it. Otherwise some test below starts one.
+pub fn in_a_process_of_its_own<T: Termination>(main: fn() -> T) {
+    if std::env::var_os(ADDRESS).is_some() {
+        assert!(main().report() == ExitCode::SUCCESS, "it fails");
+    }
 }
 
 /// A program that is running. It is killed when it is dropped.
@@ -28,9 +35,9 @@ struct Running {
 
 impl Running {
     fn start(program: &Program, folder: &Path, address: &str) -> Self {
-        // A program is a test that is left out of the usual run: the same binary starts it.
+        // Each program is in this binary, as a test that does nothing unless it is told where to listen.
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([&format!("{}::program", program.name), "--exact", "--ignored", "--nocapture"]);
+        command.args([&format!("{}::program", program.name), "--exact", "--nocapture"]);
         command.current_dir(folder).env(ADDRESS, address).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
