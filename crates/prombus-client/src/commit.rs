@@ -2,7 +2,7 @@
 
 use crate::live::settle::Lease;
 use crate::{
-    Client, ClientError, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent, RawDelivery,
+    Client, ClientError, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent, RawDelivery, Topic,
 };
 use prombus_wire::ErrorCode;
 use reqwest::Method;
@@ -183,6 +183,17 @@ impl Commit {
         self
     }
 
+    /// An event of a typed topic with this payload is published, with its key.
+    pub fn publish_to<T: Serialize>(mut self, topic: &Topic<T>, payload: &T) -> Self {
+        match topic.event(payload) {
+            Ok(event) => self.publish(topic.name(), event),
+            Err(error) => {
+                self.blame(&format!("{}: {error}", topic.name()));
+                self
+            }
+        }
+    }
+
     fn write_json<D: Serialize + ?Sized>(
         mut self,
         op: fn(Box<RawValue>) -> WriteOp,
@@ -320,9 +331,16 @@ impl Client {
     /// Lets acks, writes and publishes happen together, or not at all. To repeat it where the answer was lost, give it
     /// an id.
     pub async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {
-        let committed = self.post_commit(commit.to_json(None)?).await?;
-        commit.held().for_each(|lease| lease.token.settle());
-        Ok(committed)
+        let body = commit.to_json(None)?;
+        commit.held().for_each(|lease| lease.token.bind());
+        let result: Result<Committed, CommitError> = self.post_commit(body).await.map_err(CommitError::from);
+        match &result {
+            Ok(_) => commit.held().for_each(|lease| lease.token.settle()),
+            Err(CommitError::LeaseExpired(_)) => commit.held().for_each(|lease| lease.token.refuse()),
+            // What was done may hang on it; where the lease holds, it can still be settled.
+            Err(_) => {}
+        }
+        result
     }
 
     /// The same as [`Client::commit`] with a commit that is JSON already, and the answer as the hub wrote it.
@@ -369,6 +387,16 @@ mod tests {
         assert_eq!(sent(&Commit::new()), json!({}));
         assert_eq!(Commit::new().to_json(Some("x")).unwrap(), r#"{"commit_id":"x"}"#);
         assert_eq!(commit.to_json(Some("x")).unwrap(), commit.to_json(None).unwrap());
+    }
+
+    #[test]
+    fn typed_topics_give_their_events_a_key() {
+        const NUMBERS: Topic<u64> = Topic::new("numbers").keyed_by(|number| format!("k{number}"));
+        let expected = json!({"publish": [{"topic": "numbers", "key": "k7", "payload": 7}]});
+        assert_eq!(sent(&Commit::new().publish_to(&NUMBERS, &7)), expected);
+        const ODD: Topic<BTreeMap<(u8, u8), u8>> = Topic::new("odd");
+        let odd = Commit::new().publish_to(&ODD, &[((1, 2), 3)].into());
+        assert!(matches!(odd.to_json(None), Err(ClientError::BadInput(_))));
     }
 
     #[test]

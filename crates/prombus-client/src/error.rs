@@ -48,6 +48,9 @@ pub enum ClientError {
     /// The connection broke before the hub had answered. What was asked for may have happened.
     #[error("the connection to the hub broke before this was answered: {0}")]
     ConnectionLost(String),
+    /// Events that a publisher was to publish failed.
+    #[error(transparent)]
+    NotPublished(Box<FlushError>),
     /// The connection was closed, or given up.
     #[error("the connection to the hub has ended: {0}")]
     Ended(String),
@@ -63,6 +66,49 @@ pub enum ClientError {
     /// A document has a key that cannot be part of an address.
     #[error("no address can end with the key {0:?}; list the collection with _key={0} instead")]
     BadKey(String),
+}
+
+/// Events that a publisher was to publish and could not.
+#[derive(Debug, thiserror::Error)]
+#[error("{} not published; the first: {}", how_many(self), first_of(self))]
+pub struct FlushError {
+    /// What failed, in the order in which it did: the first 1,000 events.
+    pub failed: Vec<FailedEvent>,
+    /// How many more failed.
+    pub more: u64,
+}
+
+/// An event that could not be published.
+#[derive(Debug)]
+pub struct FailedEvent {
+    /// Its id. Publishing it again with that id doubles nothing.
+    pub id: String,
+    /// Why it failed.
+    pub error: ClientError,
+}
+
+impl FlushError {
+    /// How many events failed.
+    pub fn count(&self) -> u64 {
+        self.failed.len() as u64 + self.more
+    }
+}
+
+impl From<FlushError> for ClientError {
+    fn from(error: FlushError) -> Self {
+        Self::NotPublished(Box::new(error))
+    }
+}
+
+fn how_many(error: &FlushError) -> String {
+    match error.count() {
+        1 => "1 event was".to_owned(),
+        count => format!("{count} events were"),
+    }
+}
+
+fn first_of(error: &FlushError) -> String {
+    error.failed.first().map_or_else(String::new, |FailedEvent { id, error }| format!("{id}: {error}"))
 }
 
 /// An error that the hub answered with.
@@ -98,6 +144,11 @@ impl HubError {
         self.details.get("outcome").is_some_and(|outcome| outcome == "unknown")
     }
 
+    /// Whether a lease has expired, was settled already, or passed on.
+    pub(crate) fn is_lease_expired(&self) -> bool {
+        self.code == ErrorCode::LeaseExpired.as_str()
+    }
+
     /// Whether the same call may work later.
     pub fn is_temporary(&self) -> bool {
         self.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&self.status)
@@ -105,10 +156,11 @@ impl HubError {
 }
 
 impl ClientError {
-    /// The hub's error, where it was the hub that refused.
+    /// The hub's error, where it was the hub that refused; of several events, that of the first.
     pub fn hub(&self) -> Option<&HubError> {
         match self {
             Self::Hub(error) => Some(error),
+            Self::NotPublished(error) => error.failed.first()?.error.hub(),
             _ => None,
         }
     }
@@ -120,6 +172,7 @@ impl ClientError {
             // What cannot even be sent (a token with a line end, say) does not get better.
             Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
             Self::Hub(error) => error.is_temporary(),
+            Self::NotPublished(error) => error.failed.iter().all(|failed| failed.error.is_temporary()),
             Self::BadUrl { .. }
             | Self::BadAnswer(_)
             | Self::BadInput(_)
@@ -135,6 +188,7 @@ impl ClientError {
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Hub(error) => error.is_outcome_unknown(),
+            Self::NotPublished(error) => error.failed.iter().any(|failed| failed.error.is_outcome_unknown()),
             Self::ConnectionLost(_) | Self::Ended(_) | Self::BadAnswer(_) => true,
             // What was never sent has not happened.
             Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
@@ -227,6 +281,18 @@ mod tests {
         ] {
             assert_eq!(error.is_outcome_unknown(), expected, "{error}");
         }
+    }
+
+    #[test]
+    fn a_flush_says_how_many_failed_and_why_the_first_did() {
+        let refused = || ClientError::Hub(Box::new(HubError::of_code(ErrorCode::DiskFull, "no room")));
+        let one = FlushError { failed: vec![FailedEvent { id: "a".into(), error: refused() }], more: 0 };
+        assert_eq!(one.to_string(), "1 event was not published; the first: a: no room (disk_full)");
+        let many = FlushError { more: 6, ..one };
+        let error = ClientError::from(many);
+        assert!(error.to_string().starts_with("7 events were not published"), "{error}");
+        assert!(error.is_temporary() && !error.is_outcome_unknown());
+        assert_eq!(error.hub().unwrap().code, "disk_full");
     }
 
     #[test]

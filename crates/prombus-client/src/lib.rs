@@ -40,13 +40,13 @@ pub use collections::CollectionSettings;
 pub use commit::{Ack, Commit, CommitError, Committed, CommittedEvent};
 pub use dlq::DeadLetterQuery;
 pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
-pub use error::{ClientError, HubError};
+pub use error::{ClientError, FailedEvent, FlushError, HubError};
 pub use event::{Expect, NewEvent};
 pub use groups::RawDelivery;
 pub use list::{List, ListPage, ListPages};
 pub use live::{
     ConsumeOptions, Consumer, Delivery, Live, LiveOptions, LiveState, Publisher, PublisherOptions, Receipt,
-    SubscribeOptions, Subscription,
+    Settled, SubscribeOptions, Subscription,
 };
 pub use options::{ClientOptions, Token};
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};

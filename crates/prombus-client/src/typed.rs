@@ -1,7 +1,7 @@
 //! Typed topics: name, payload type, key and settings of a topic in one place.
 
 use crate::live::{ConsumeOptions, Consumer, Delivery, Live, Publisher, PublisherOptions, Receipt};
-use crate::{Client, ClientError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer};
+use crate::{Client, ClientError, FlushError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
@@ -279,7 +279,7 @@ impl<T: Serialize> TypedPublisher<T> {
     }
 
     /// See [`Publisher::flush`].
-    pub async fn flush(&self) -> Result<(), ClientError> {
+    pub async fn flush(&self) -> Result<(), FlushError> {
         self.publisher.flush().await
     }
 }

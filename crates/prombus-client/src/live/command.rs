@@ -3,6 +3,7 @@
 use super::event_text::EventText;
 use super::failure::Failure;
 use super::feed::Feed;
+use super::session::Patience;
 use super::settle::{Lease, Settle};
 use crate::Committed;
 use parking_lot::Mutex;
@@ -15,6 +16,8 @@ use uuid::Uuid;
 
 /// What an event of a frame has beside its own text.
 const EXTRA_BYTES: usize = 16;
+/// So many failures are kept for a flush; further ones are counted.
+const MAX_TOLD: usize = 1_000;
 
 /// Where an event is.
 #[derive(Debug, Clone)]
@@ -34,35 +37,37 @@ pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
 #[derive(Debug)]
 pub(crate) struct Window {
     pub room: Semaphore,
-    /// The first failure that nobody was told of by a flush.
-    pub failed: Mutex<Option<Failure>>,
+    /// What failed, and nobody was told of by a flush.
+    pub failed: Mutex<Failed>,
+}
+
+/// Events that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Failed {
+    /// The first of them, with their ids.
+    pub first: Vec<(String, Failure)>,
+    /// How many more there are.
+    pub more: u64,
 }
 
 /// A place in a window, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    window: Arc<Window>,
-    /// Whether it is known what came of the event.
-    answered: bool,
-}
+pub(crate) struct Place(pub Arc<Window>);
 
 impl Place {
-    pub fn new(window: Arc<Window>) -> Self {
-        Self { window, answered: false }
-    }
-
-    fn fail(&self, failure: &Failure) {
-        self.window.failed.lock().get_or_insert_with(|| failure.clone());
+    fn fail(&self, event: &EventText, failure: &Failure) {
+        let mut failed = self.0.failed.lock();
+        if failed.first.len() < MAX_TOLD {
+            failed.first.push((event.id(), failure.clone()));
+        } else {
+            failed.more += 1;
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.answered {
-            // A flush must not take an event for done that was lost on its way.
-            self.fail(&Failure::ended("it ended before this was answered"));
-        }
-        self.window.room.add_permits(1);
+        self.0.room.add_permits(1);
     }
 }
 
@@ -70,11 +75,32 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub event: EventText,
-    pub done: oneshot::Sender<Result<Appended, Failure>>,
-    pub place: Option<Place>,
+    /// `None` once it is known what came of it.
+    done: Option<oneshot::Sender<Result<Appended, Failure>>>,
+    place: Option<Place>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.done.is_some()
+            && let Some(place) = &self.place
+        {
+            // A flush must not take an event for done that was lost on its way.
+            place.fail(&self.event, &Failure::ended("it ended before this was answered"));
+        }
+    }
 }
 
 impl Entry {
+    /// An event, who wants to know what comes of it, and the place that it takes in a window.
+    pub fn new(
+        event: EventText,
+        done: oneshot::Sender<Result<Appended, Failure>>,
+        place: Option<Place>,
+    ) -> Self {
+        Self { event, done: Some(done), place }
+    }
+
     /// About how many bytes it has in a frame of several.
     pub fn bytes(&self) -> usize {
         self.event.len() + EXTRA_BYTES
@@ -82,15 +108,14 @@ impl Entry {
 
     /// Tells what came of it, and gives back its place, which is free when that is dropped.
     pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<Place> {
-        if let Some(place) = &mut self.place {
-            place.answered = true;
-            if let Err(failure) = &result {
-                place.fail(failure);
-            }
+        if let (Some(place), Err(failure)) = (&self.place, &result) {
+            place.fail(&self.event, failure);
         }
-        // Nobody may be waiting any more.
-        let _ = self.done.send(result);
-        self.place
+        if let Some(done) = self.done.take() {
+            // Nobody may be waiting any more.
+            let _ = done.send(result);
+        }
+        self.place.take()
     }
 }
 
@@ -103,7 +128,7 @@ pub(crate) struct Producer {
     pub batch: usize,
     /// How long a frame waits to get full.
     pub linger: Duration,
-    /// Whether a frame of several events is waited for before the next one is sent.
+    /// Whether a frame is waited for before the next one is sent.
     pub ordered: bool,
     /// How many wait for everything to be answered; then no frame waits to get full.
     pub flushing: AtomicUsize,
@@ -116,14 +141,20 @@ pub(crate) struct Committing {
     pub body: String,
     /// The leases that it settles and this process holds.
     pub leases: Vec<Lease>,
+    pub patience: Patience,
     pub done: oneshot::Sender<Result<Committed, Failure>>,
 }
 
 impl Committing {
     /// Tells what came of it.
     pub fn answer(self, result: Result<Committed, Failure>) {
-        if result.is_ok() {
-            self.leases.iter().for_each(|lease| lease.token.settle());
+        let is_refused = matches!(&result, Err(Failure::Hub(error)) if error.is_lease_expired());
+        for lease in &self.leases {
+            if result.is_ok() {
+                lease.token.settle();
+            } else if is_refused {
+                lease.token.refuse();
+            }
         }
         // Nobody may be waiting any more.
         let _ = self.done.send(result);

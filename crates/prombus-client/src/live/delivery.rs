@@ -3,10 +3,11 @@
 use super::command::Command;
 use super::failure::Failure;
 use super::later::later;
-use super::settle::{Lease, Settle, Verb};
+use super::settle::{Lease, Settle, Settled, Verb};
 use crate::{ClientError, EventRecord, HubError};
 use prombus_wire::ErrorCode;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ const COMMITTED: &str = "a commit has settled this delivery already";
 #[derive(Debug)]
 pub struct Delivery {
     /// The event.
-    pub event: EventRecord,
+    pub event: Arc<EventRecord>,
     /// Counts deliveries of this event, from 1.
     pub attempt: u32,
     /// After how many the event is a dead letter.
@@ -40,29 +41,62 @@ impl Delivery {
         self.lease.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The event is done. Once this has succeeded, it never comes again.
+    /// The event is done. Once this is [`Settled::Confirmed`], it never comes again.
     ///
-    /// If the connection breaks before the hub has answered, the error is [`ClientError::ConnectionLost`]; should the
-    /// event then come again to this subscription, it is acked without being given out.
-    pub async fn ack(self) -> Result<(), ClientError> {
-        let Self { event, lease, .. } = self;
-        settle(lease, event.id, Verb::Ack).await
+    /// A connection that breaks before the hub has answered is no error: this is [`Settled::Unconfirmed`] then, and the
+    /// client remembers that the event is done. Should it come again to this subscription, it is acked without being
+    /// given out; only another member may get it, if it was not heard. Where a [commit](crate::Commit) was to ack this
+    /// delivery and was refused because a lease has expired, nothing is acked, and the event comes again.
+    pub async fn ack(self) -> Result<Settled, ClientError> {
+        if self.lease.token.is_refused() && !self.lease.token.is_settled() {
+            return Ok(Settled::Unconfirmed);
+        }
+        self.settle(Verb::Ack).await
     }
 
     /// The event failed: it comes again, after `delay` or a growing pause, and is a dead letter after too many
-    /// attempts. The reason, or its first 1,000 characters, is kept with it.
-    pub async fn nack(self, reason: &str, delay: Option<Duration>) -> Result<(), ClientError> {
-        let Self { event, lease, .. } = self;
-        settle(lease, event.id, nack(reason, delay)).await
+    /// attempts. The reason, or its first 1,000 characters, is kept with it. If the connection breaks before the hub
+    /// has answered, this is [`Settled::Unconfirmed`], and the event comes again in any case.
+    pub async fn nack(self, reason: &str, delay: Option<Duration>) -> Result<Settled, ClientError> {
+        self.settle(nack(reason, delay)).await
     }
 
-    /// The lease is to hold for so long from now on.
-    pub async fn extend(&mut self, time: Duration) -> Result<(), ClientError> {
-        let lease = self.lease.clone();
+    /// The lease is to hold for so long from now on. If its connection broke, this is [`Settled::Unconfirmed`]: the
+    /// event comes again, unless it is acked, which is remembered.
+    pub async fn extend(&mut self, time: Duration) -> Result<Settled, ClientError> {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        settle(lease, self.event.id.clone(), Verb::Extend { ms }).await?;
-        self.lease.deadline = later(Instant::now(), time);
-        Ok(())
+        let settled = self.settle(Verb::Extend { ms }).await?;
+        if settled == Settled::Confirmed {
+            self.lease.deadline = later(Instant::now(), time);
+        }
+        Ok(settled)
+    }
+
+    /// The same delivery once more, for those who see to it that it is settled once.
+    pub(super) fn copy(&self) -> Self {
+        let Self { event, attempt, max_attempts, lease } = self;
+        Self {
+            event: event.clone(),
+            attempt: *attempt,
+            max_attempts: *max_attempts,
+            lease: lease.clone(),
+        }
+    }
+
+    async fn settle(&self, verb: Verb) -> Result<Settled, ClientError> {
+        let Lease { token, made, feed, .. } = &self.lease;
+        if token.is_settled() {
+            return match verb {
+                Verb::Ack => Ok(Settled::Confirmed),
+                _ => Err(Failure::from(HubError::of_code(ErrorCode::LeaseExpired, COMMITTED)).into()),
+            };
+        }
+        let (done, answered) = oneshot::channel();
+        let (token, event) = (token.clone(), self.event.id.clone());
+        let settle = Settle { verb, token, made: *made, event, done: Some(done) };
+        feed.tell(Command::Settle { feed: feed.number, settle }).await?;
+        let answer = answered.await.unwrap_or_else(|_| Err(Failure::ended("it was closed")));
+        Ok(answer?)
     }
 }
 
@@ -72,26 +106,10 @@ pub(crate) fn nack(reason: &str, delay: Option<Duration>) -> Verb {
     Verb::Nack { reason: Some(reason.chars().take(MAX_REASON_CHARS).collect()), delay_ms }
 }
 
-async fn settle(lease: Lease, event: String, verb: Verb) -> Result<(), ClientError> {
-    if lease.token.is_settled() {
-        return match verb {
-            Verb::Ack => Ok(()),
-            _ => Err(Failure::from(HubError::of_code(ErrorCode::LeaseExpired, COMMITTED)).into()),
-        };
-    }
-    let (done, answered) = oneshot::channel();
-    let Lease { token, line, feed, .. } = lease;
-    let settle = Settle { verb, token, line, event, done: Some(done) };
-    feed.tell(Command::Settle { feed: feed.number, settle }).await?;
-    let answer = answered.await.unwrap_or_else(|_| Err(Failure::ended("it was closed")));
-    Ok(answer?)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::live::feed::Feed;
-    use std::sync::Arc;
 
     pub(crate) fn delivery(feed: &Arc<Feed>, offset: u64, deadline: Instant) -> Delivery {
         let event = format!(
@@ -99,8 +117,8 @@ pub(crate) mod tests {
         );
         let (since, time) = (Instant::now(), Duration::from_secs(30));
         let lease =
-            Lease { token: format!("l-{offset}").into(), line: 1, deadline, since, time, feed: feed.clone() };
-        let event = serde_json::from_str(&event).unwrap();
+            Lease { token: format!("l-{offset}").into(), made: 1, deadline, since, time, feed: feed.clone() };
+        let event = Arc::new(serde_json::from_str(&event).unwrap());
         Delivery { event, attempt: 1, max_attempts: 5, lease }
     }
 

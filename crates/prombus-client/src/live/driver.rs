@@ -8,7 +8,7 @@ use super::dial::{DialError, Line, dial};
 use super::failure::Failure;
 use super::inbox::Inbox;
 use super::options::{Backoff, LiveOptions};
-use super::session::Session;
+use super::session::{Rules, Session};
 use super::state::LiveState;
 use crate::Client;
 use futures::{FutureExt, SinkExt, StreamExt};
@@ -72,7 +72,10 @@ impl LineEnd {
 impl Driver {
     /// Keeps the connection up until nobody needs it, or it cannot be. Whatever the end is, everybody is told.
     pub async fn run(mut self, line: Line) {
-        let mut session = Session::new(self.client.token.may_change());
+        let mut session = Session::new(Rules {
+            renews_token: self.client.token.may_change(),
+            give_up_after: self.options.give_up_after,
+        });
         let driven = AssertUnwindSafe(self.drive(line, &mut session)).catch_unwind().await;
         let (end, line) = driven.unwrap_or_else(|_| (Failure::ended(BROKEN), None));
         // Nothing new is taken, and what was taken is answered.
@@ -85,7 +88,7 @@ impl Driver {
         }
         let reason = match &end {
             Failure::Hub(error) => error.to_string(),
-            Failure::Lost(why) | Failure::Ended(why) => (**why).to_owned(),
+            Failure::Ended(why) => (**why).to_owned(),
         };
         self.set_state(LiveState::Ended { reason });
         // Who had a place in the queue when it was closed may still send.
@@ -110,7 +113,7 @@ impl Driver {
             if too_large {
                 session.too_large(Instant::now());
             }
-            session.lost(&why, Instant::now());
+            session.lost(Instant::now());
             if since.elapsed() > GOOD_LINE {
                 backoff.reset();
             }

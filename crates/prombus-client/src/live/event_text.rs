@@ -65,6 +65,17 @@ impl EventText {
         self.text.len()
     }
 
+    /// The id, which is looked for only where something went wrong.
+    pub fn id(&self) -> String {
+        #[derive(serde::Deserialize)]
+        struct Id {
+            id: String,
+        }
+        // It was written here, so it can be read.
+        let fields: Result<Id, _> = serde_json::from_str(&format!("{{{}}}", self.fields()));
+        fields.map(|fields| fields.id).unwrap_or_default()
+    }
+
     /// The payload.
     pub fn payload(&self) -> &str {
         &self.text[..self.payload]

@@ -8,8 +8,6 @@ use std::sync::Arc;
 pub(crate) enum Failure {
     /// The hub refused.
     Hub(Arc<HubError>),
-    /// The line broke before there was an answer.
-    Lost(Arc<str>),
     /// The connection is closed, or given up.
     Ended(Arc<str>),
 }
@@ -30,7 +28,6 @@ impl From<Failure> for ClientError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Hub(error) => Self::Hub(Box::new(Arc::unwrap_or_clone(error))),
-            Failure::Lost(why) => Self::ConnectionLost((*why).to_owned()),
             Failure::Ended(why) => Self::Ended((*why).to_owned()),
         }
     }

@@ -39,8 +39,8 @@ pub(crate) struct Feed {
     /// For what is no publish. Weak, because the connection keeps the feed, and must end when all of its users are
     /// gone.
     pub commands: mpsc::WeakSender<Command>,
-    /// The line that leases are good for.
-    pub line: AtomicU64,
+    /// The making of the subscription that leases are good for; 0 while there is none.
+    pub made: AtomicU64,
     /// The user is gone.
     pub gone: AtomicBool,
     pub assigned: watch::Sender<Vec<u32>>,
@@ -69,7 +69,7 @@ impl Feed {
             opts: new.opts,
             max_in_flight: new.max_in_flight,
             commands: new.commands,
-            line: AtomicU64::new(0),
+            made: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             assigned: watch::Sender::new(Vec::new()),
             lease_ms: AtomicU64::new(0),
@@ -96,9 +96,9 @@ impl Feed {
         self.changed.notify_waiters();
     }
 
-    /// The line broke: nothing that waits can be settled any more.
-    pub fn clear(&self, line: u64) {
-        self.line.store(line, Ordering::SeqCst);
+    /// The subscription is gone, or made again: nothing that waits can be settled any more.
+    pub fn clear(&self, made: u64) {
+        self.made.store(made, Ordering::SeqCst);
         self.buffer.lock().deliveries.clear();
         self.assigned.send_if_modified(|partitions| !std::mem::take(partitions).is_empty());
     }

@@ -26,6 +26,8 @@ mod driver;
 mod event_text;
 mod failure;
 mod feed;
+mod group_options;
+mod handling;
 mod inbox;
 mod later;
 mod options;
@@ -39,6 +41,7 @@ pub use consume::{ConsumeOptions, Consumer};
 pub use delivery::Delivery;
 pub use options::LiveOptions;
 pub use publisher::{Publisher, PublisherOptions, Receipt};
+pub use settle::Settled;
 pub use state::LiveState;
 pub use subscription::{SubscribeOptions, Subscription};
 
@@ -142,17 +145,18 @@ impl Live {
         self.shared.state.clone()
     }
 
-    /// Publishes one event. An event without an id gets one, so that it can be sent again if the line breaks, and still
-    /// is there once; `duplicate` then says that it had arrived the first time.
+    /// Publishes one event. An event without an id gets one, so that it can be sent again if the line breaks, or the hub
+    /// has too much to do (`rate_limited`, `unavailable`), and still is there once; `duplicate` then says that it had
+    /// arrived the first time. That goes on for as long as [`LiveOptions::give_up_after`] says.
     pub async fn publish(&self, topic: &str, event: &NewEvent) -> Result<Published, ClientError> {
         let (done, answered) = oneshot::channel();
-        let entry = Entry { event: EventText::new(event)?, done, place: None };
+        let entry = Entry::new(EventText::new(event)?, done, None);
         let topic: Arc<str> = topic.into();
         self.send(Command::Publish { topic: topic.clone(), entry }).await?;
         Receipt::new(topic, answered).await
     }
 
-    /// Publishes several events, all or none.
+    /// Publishes several events, all or none. It is sent again as [`Live::publish`] is.
     pub async fn publish_batch(
         &self,
         topic: &str,
@@ -162,7 +166,7 @@ impl Live {
         let (mut entries, mut receipts) = (Vec::new(), Vec::new());
         for event in events {
             let (done, answered) = oneshot::channel();
-            entries.push(Entry { event: EventText::new(event)?, done, place: None });
+            entries.push(Entry::new(EventText::new(event)?, done, None));
             receipts.push(Receipt::new(topic.clone(), answered));
         }
         if !entries.is_empty() {

@@ -14,7 +14,8 @@ pub struct LiveOptions {
     /// How long [`Client::connect`](crate::Client::connect) keeps trying where no hub answers. By default it tries
     /// once, so that a wrong address shows at once.
     pub wait_for_hub: Duration,
-    /// How long a connection that broke is tried anew before it is given up; by default for ever.
+    /// How long a connection that broke is tried anew before it is given up; by default for ever. For so long publishes
+    /// and commits are also sent again that the hub refuses with `rate_limited` or `unavailable`.
     pub give_up_after: Option<Duration>,
     /// The first pause before a new try (100 ms). It doubles with each one after, and varies by half, so that many
     /// clients do not come back at the same moment.

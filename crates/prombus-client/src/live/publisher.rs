@@ -1,10 +1,10 @@
 //! Publishing many events: the next is sent before the last one is answered, within a window.
 
-use super::command::{Appended, Command, Entry, Place, Producer, Window};
+use super::command::{Appended, Command, Entry, Failed, Place, Producer, Window};
 use super::event_text::EventText;
 use super::failure::Failure;
 use super::{Live, Shared};
-use crate::{ClientError, NewEvent, Published};
+use crate::{ClientError, FailedEvent, FlushError, NewEvent, Published};
 use parking_lot::Mutex;
 use std::borrow::Borrow;
 use std::future::Future;
@@ -29,13 +29,13 @@ pub struct PublisherOptions {
     /// At most so many events are under way (1,000); then [`Publisher::send`] waits.
     pub window: u32,
     /// At most so many events go in one frame (500). A frame takes what has gathered; it does not wait to get full
-    /// unless `linger` says so. With 1, every event has a frame of its own.
+    /// unless `linger` says so. With 1, every event has a frame of its own; that is slow together with `ordered`.
     pub batch: usize,
     /// How long a frame waits to get full; by default not at all. A flush, and closing the connection, send at once.
     pub linger: Duration,
-    /// Whether events are taken in the order in which they were sent even if one is refused (the default). A frame of
-    /// several events is then answered before the next one is sent. Without it, frames follow each other at once, and
-    /// where one event of a frame is refused, the others of its frame may come after later ones.
+    /// Whether events are taken in the order in which they were sent even if some are refused, for good or for now (the
+    /// default). A frame is then answered before the next one is sent. Without it, frames follow each other at once, and
+    /// what is sent again may come after later ones.
     pub ordered: bool,
 }
 
@@ -46,6 +46,10 @@ impl Default for PublisherOptions {
 }
 
 /// Publishes a stream of events to a topic. Clones share the window.
+///
+/// Where the hub has too much to do (`rate_limited`, `unavailable`), events are sent again, with the same ids and in the
+/// same order, for as long as [`LiveOptions::give_up_after`](crate::LiveOptions::give_up_after) says; meanwhile the window
+/// gets full, and [`Publisher::send`] waits.
 ///
 /// ```no_run
 /// # async fn example(live: prombus_client::Live) -> Result<(), prombus_client::ClientError> {
@@ -110,7 +114,7 @@ impl Live {
         Publisher {
             live: self.clone(),
             producer: Arc::new(producer),
-            window: Arc::new(Window { room: Semaphore::new(size as usize), failed: Mutex::new(None) }),
+            window: Arc::new(Window { room: Semaphore::new(size as usize), failed: Mutex::default() }),
             size,
             _leave: Arc::new(Leave(self.shared.clone())),
         }
@@ -126,24 +130,25 @@ impl Publisher {
         let room = self.window.room.acquire().await.map_err(|_| self.live.ended())?;
         let permit = self.live.commands.reserve().await.map_err(|_| self.live.ended())?;
         room.forget();
-        let place = Some(Place::new(self.window.clone()));
+        let place = Some(Place(self.window.clone()));
         let (done, answered) = oneshot::channel();
-        permit.send(Command::Stream { producer: self.producer.clone(), entry: Entry { event, done, place } });
+        permit.send(Command::Stream { producer: self.producer.clone(), entry: Entry::new(event, done, place) });
         Ok(Receipt::new(self.producer.topic.clone(), answered))
     }
 
-    /// Waits until everything that was sent is answered. If something failed since the last flush, the error is that
-    /// of the first. Frames do not wait to get full meanwhile.
-    pub async fn flush(&self) -> Result<(), ClientError> {
+    /// Waits until everything that was sent is answered. The error tells what failed since the last flush, each event
+    /// with its id. Frames do not wait to get full meanwhile.
+    pub async fn flush(&self) -> Result<(), FlushError> {
         let _flushing = Flushing::new(&self.producer);
         self.live.shared.left.notify_one();
-        // Whoever has the whole window knows that nothing is under way.
-        let all = self.window.room.acquire_many(self.size).await;
-        drop(all.map_err(|_| self.live.ended())?);
-        match self.window.failed.lock().take() {
-            Some(failure) => Err(failure.into()),
-            None => Ok(()),
+        // Whoever has the whole window, which is never closed, knows that nothing is under way.
+        drop(self.window.room.acquire_many(self.size).await);
+        let Failed { first, more } = std::mem::take(&mut *self.window.failed.lock());
+        if first.is_empty() {
+            return Ok(());
         }
+        let told = |(id, failure): (String, Failure)| FailedEvent { id, error: failure.into() };
+        Err(FlushError { failed: first.into_iter().map(told).collect(), more })
     }
 }
 

@@ -16,7 +16,18 @@ pub(crate) enum Verb {
     Extend { ms: u64 },
 }
 
-/// What names a lease. Clones know of each other whether a commit has settled it.
+/// What an ack, a nack or an extension came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// The hub has answered: it is so, for good.
+    Confirmed,
+    /// The lease went with its connection before the hub had answered. An event that was acked is remembered as done:
+    /// should it come again to this subscription, it is acked without being given out. One that was nacked, or that a
+    /// commit was to ack and could not, comes again.
+    Unconfirmed,
+}
+
+/// What names a lease. Clones know of each other what commits have made of it.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseToken(Arc<TokenState>);
 
@@ -24,17 +35,24 @@ pub(crate) struct LeaseToken(Arc<TokenState>);
 struct TokenState {
     text: String,
     settled: AtomicBool,
+    bound: AtomicBool,
+    refused: AtomicBool,
 }
 
 impl From<String> for LeaseToken {
     fn from(text: String) -> Self {
-        Self(Arc::new(TokenState { text, settled: AtomicBool::new(false) }))
+        let no = || AtomicBool::new(false);
+        Self(Arc::new(TokenState { text, settled: no(), bound: no(), refused: no() }))
     }
 }
 
 impl LeaseToken {
     pub fn text(&self) -> &str {
         &self.0.text
+    }
+
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// A commit has settled it.
@@ -45,14 +63,33 @@ impl LeaseToken {
     pub fn is_settled(&self) -> bool {
         self.0.settled.load(Ordering::SeqCst)
     }
+
+    /// A commit is to settle it. From then on, what was done under this lease may hang on that commit, so it says
+    /// nothing about another delivery of the event.
+    pub fn bind(&self) {
+        self.0.bound.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_bound(&self) -> bool {
+        self.0.bound.load(Ordering::SeqCst)
+    }
+
+    /// A commit that was to settle it was refused, because it or another lease of that commit has expired.
+    pub fn refuse(&self) {
+        self.0.refused.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_refused(&self) -> bool {
+        self.0.refused.load(Ordering::SeqCst)
+    }
 }
 
-/// The right to settle a delivery. It is void when the line breaks over which it came.
+/// The right to settle a delivery. It is void when the line breaks over which it came, or the hub ends the subscription.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     pub token: LeaseToken,
-    /// The line over which it came.
-    pub line: u64,
+    /// Over which making of its subscription it came.
+    pub made: u64,
     pub deadline: Instant,
     /// When it came.
     pub since: Instant,
@@ -71,7 +108,7 @@ impl Lease {
         }
         self.deadline = later(now, self.time);
         let verb = Verb::Extend { ms: u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX) };
-        Some(Settle { verb, token: self.token.clone(), line: self.line, event: event.to_owned(), done: None })
+        Some(Settle { verb, token: self.token.clone(), made: self.made, event: event.to_owned(), done: None })
     }
 }
 
@@ -80,15 +117,16 @@ impl Lease {
 pub(crate) struct Settle {
     pub verb: Verb,
     pub token: LeaseToken,
-    pub line: u64,
+    /// See [`Lease::made`].
+    pub made: u64,
     /// The id of its event.
     pub event: String,
     /// Who wants to know what came of it.
-    pub done: Option<oneshot::Sender<Result<(), Failure>>>,
+    pub done: Option<oneshot::Sender<Result<Settled, Failure>>>,
 }
 
 impl Settle {
-    pub fn answer(self, result: Result<(), Failure>) {
+    pub fn answer(self, result: Result<Settled, Failure>) {
         if let Some(done) = self.done {
             // Nobody may be waiting any more.
             let _ = done.send(result);

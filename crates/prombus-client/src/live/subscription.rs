@@ -28,33 +28,6 @@ pub struct SubscribeOptions {
 }
 
 impl SubscribeOptions {
-    /// A new group starts at the first event that is kept.
-    pub fn earliest() -> Self {
-        let group = GroupOptionsRequest { from: Some("earliest".into()), ..GroupOptionsRequest::default() };
-        Self { group, ..Self::default() }
-    }
-
-    /// At most so many deliveries are held, and not settled yet.
-    #[must_use]
-    pub fn with_max_in_flight(mut self, max: usize) -> Self {
-        self.max_in_flight = Some(max);
-        self
-    }
-
-    /// Each partition has one member of the group at a time.
-    #[must_use]
-    pub fn partitioned(mut self) -> Self {
-        self.group.mode = Some("partitioned".into());
-        self
-    }
-
-    /// Only events for which this CEL expression holds.
-    #[must_use]
-    pub fn with_filter(mut self, filter: impl Into<String>) -> Self {
-        self.group.filter = Some(filter.into());
-        self
-    }
-
     /// As the hub wants them.
     fn to_json(&self) -> Result<String, serde_json::Error> {
         #[derive(Serialize)]

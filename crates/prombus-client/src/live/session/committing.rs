@@ -1,6 +1,6 @@
 //! Commits of a session: sent, and sent again, until they are answered.
 
-use super::{Request, Session, frames};
+use super::{Delayed, Request, Session, frames, passes};
 use crate::live::command::Committing;
 use crate::live::failure::Failure;
 use crate::live::settle::Lease;
@@ -34,6 +34,17 @@ impl Session {
         commit.leases.iter().for_each(|lease| lease.token.settle());
         let committed = serde_json::from_str::<Committed>(text).map_err(odd);
         self.committed(commit, committed);
+    }
+
+    /// The hub has refused it. It has an id, so it can be asked for again where the hub only cannot just now.
+    pub(super) fn commit_refused(&mut self, mut commit: Committing, error: HubError, now: Instant) {
+        if passes(&error)
+            && let Some(at) = commit.patience.refused(&error, now, self.rules.give_up_after)
+        {
+            self.delayed.push(Delayed { at, request: Request::Commit(commit) });
+            return;
+        }
+        self.committed(commit, Err(error.into()));
     }
 
     /// It is known what came of a commit.

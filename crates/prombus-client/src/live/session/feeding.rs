@@ -43,6 +43,8 @@ pub(super) struct Came {
 pub(super) struct Fed {
     pub feed: Arc<Feed>,
     phase: Phase,
+    /// Which making of it leases come from; each has a number of its own.
+    pub made: u64,
     paused: bool,
     /// Who waits for the first time that it is made.
     waiter: Option<Done>,
@@ -106,6 +108,7 @@ impl Session {
         let fed = Fed {
             feed,
             phase: Phase::Idle,
+            made: 0,
             paused: false,
             waiter: Some(done),
             acks: Vec::new(),
@@ -136,7 +139,9 @@ impl Session {
     fn ask_for(&mut self, number: u64, now: Instant) {
         let Some(fed) = self.feeds.get_mut(&number) else { return };
         fed.phase = Phase::Asked;
-        fed.feed.clear(self.line);
+        self.made += 1;
+        fed.made = self.made;
+        fed.feed.clear(fed.made);
         let (feed, paused) = (fed.feed.clone(), fed.paused);
         self.ask(Request::Subscribe(number), now, |corr| frames::subscribe(corr, &feed));
         if paused {
@@ -243,8 +248,7 @@ impl Session {
         // Its leases went with it.
         fed.feed.clear(0);
         let acks = std::mem::take(&mut fed.acks);
-        let lost = Failure::Lost("the hub has ended the subscription, and is asked for it again".into());
-        self.settles_lost(number, acks, &lost, now);
+        self.settles_lost(number, acks, now);
     }
 
     /// The hub has ended a subscription, and not said which: each is asked for a harmless thing.
@@ -258,7 +262,7 @@ impl Session {
         }
     }
 
-    pub(super) fn feeds_lost(&mut self, lost: &Failure, now: Instant) {
+    pub(super) fn feeds_lost(&mut self, now: Instant) {
         let numbers: Vec<u64> = self.feeds.keys().copied().collect();
         for number in numbers {
             let Some(fed) = self.feeds.get_mut(&number) else { continue };
@@ -266,7 +270,7 @@ impl Session {
             // No lease of the line that broke is good any more.
             fed.feed.clear(0);
             let acks = std::mem::take(&mut fed.acks);
-            self.settles_lost(number, acks, lost, now);
+            self.settles_lost(number, acks, now);
         }
         self.settling.clear();
     }
@@ -302,17 +306,17 @@ impl Session {
             // They belong to a subscription of the same name that has just ended.
             return;
         }
-        let (line, before) = (self.line, fed.acks.len());
+        let (made, before) = (fed.made, fed.acks.len());
         let Fed { feed, acks, done, .. } = fed;
         feed.add(came.readable.into_iter().filter_map(|DeliveryRecord { event, ctx }| {
             if done.take(&event.id, now) {
-                acks.push(silent_ack(ctx.lease, event.id, line));
+                acks.push(silent_ack(ctx.lease, event.id, made));
                 return None;
             }
             let time = Duration::from_millis(ctx.ack_deadline_ms);
             let (deadline, since) = (later(now, time), now);
-            let lease = Lease { token: ctx.lease.into(), line, deadline, since, time, feed: feed.clone() };
-            Some(Delivery { event, attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
+            let lease = Lease { token: ctx.lease.into(), made, deadline, since, time, feed: feed.clone() };
+            Some(Delivery { event: Arc::new(event), attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
         }));
         if acks.len() > before {
             fed.unanswered += fed.acks.len() - before;
@@ -323,7 +327,7 @@ impl Session {
             let verb = nack(&format!("the client cannot read this event: {why}"), None);
             self.settle(
                 number,
-                Settle { verb, token: token.into(), line, event: String::new(), done: None },
+                Settle { verb, token: token.into(), made, event: String::new(), done: None },
                 now,
             );
         }

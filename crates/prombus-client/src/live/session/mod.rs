@@ -2,8 +2,8 @@
 //! and knows no socket.
 //!
 //! What it keeps:
-//! - A publish is kept until it is answered, and sent again, in its order, over the next line. So is a commit, whose id
-//!   lets it happen once.
+//! - A publish is kept until it is answered, and sent again, in its order, over the next line, or after a pause where
+//!   the hub has too much to do. So is a commit, whose id lets it happen once.
 //! - Leases die with their line. An ack that was not answered by then is remembered, and said again if its event comes
 //!   again.
 //! - Subscriptions are made anew over every line, until the hub refuses for good or their users leave.
@@ -12,6 +12,7 @@ mod committing;
 mod feeding;
 mod frames;
 mod odd;
+mod patience;
 mod publishing;
 mod requests;
 mod settling;
@@ -22,9 +23,12 @@ mod tests;
 use super::command::{Command, Committing, Done, Place};
 use super::failure::Failure;
 use super::feed::FeedEnd;
-use super::settle::{Settle, Verb};
+use super::settle::{Settle, Settled, Verb};
 use crate::HubError;
 use feeding::Fed;
+use patience::{Delayed, passes};
+
+pub(crate) use patience::Patience;
 use prombus_wire::{ErrorCode, HubFrame};
 use publishing::{MAX_BATCH_BYTES, Publish, Stream, TooLarge};
 use requests::Requests;
@@ -68,12 +72,19 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct BadFrame(pub String);
 
+/// What a session goes by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rules {
+    /// Whether lines may come with new tokens: a token that is no longer taken is then a reason for a new line.
+    pub renews_token: bool,
+    /// For so long something is asked again that the hub cannot do just now; for ever where it is absent.
+    pub give_up_after: Option<Duration>,
+}
+
 /// The state of a connection over all of its lines.
 pub(crate) struct Session {
     /// Frames that are to be sent, with the numbers of their requests, which grow.
     pub outbox: VecDeque<(u64, Utf8Bytes)>,
-    /// Counts the lines; 0 before the first.
-    line: u64,
     /// Whether there is a line now.
     connected: bool,
     requests: Requests<Request>,
@@ -84,12 +95,15 @@ pub(crate) struct Session {
     ready: Vec<u64>,
     /// How many events wait in streams.
     queued: usize,
+    /// Requests that the hub could not do just now, in the order in which it said so.
+    delayed: Vec<Delayed>,
     feeds: HashMap<u64, Fed>,
     names: HashMap<String, HashMap<String, u64>>,
+    /// How often subscriptions were asked for.
+    made: u64,
     /// Feeds that have acks to send.
     settling: Vec<u64>,
-    /// Whether a new line may come with a better token.
-    renews_token: bool,
+    rules: Rules,
     /// Places in windows that are free again. They are given back together: whoever waits for one is then woken once
     /// for many.
     freed: Vec<Place>,
@@ -100,22 +114,22 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session before its first line. Where lines may come with new tokens, a token that is no longer taken is a
-    /// reason for a new line.
-    pub fn new(renews_token: bool) -> Self {
+    /// A session before its first line.
+    pub fn new(rules: Rules) -> Self {
         Self {
             outbox: VecDeque::new(),
-            line: 0,
             connected: false,
             requests: Requests::default(),
             answered: None,
             streams: HashMap::new(),
             ready: Vec::new(),
             queued: 0,
+            delayed: Vec::new(),
             feeds: HashMap::new(),
             names: HashMap::new(),
+            made: 0,
             settling: Vec::new(),
-            renews_token,
+            rules,
             freed: Vec::new(),
             batch_bytes: MAX_BATCH_BYTES,
             closing: false,
@@ -124,12 +138,13 @@ impl Session {
 
     /// Whether another publish may be taken.
     pub fn has_room(&self) -> bool {
-        self.requests.span() + self.queued < MAX_WAITING
+        self.requests.span() + self.queued + self.delayed.len() < MAX_WAITING
     }
 
     /// Whether everything that was asked for is answered.
     pub fn is_idle(&self) -> bool {
-        self.requests.is_empty() && self.queued == 0 && self.settling.is_empty()
+        let waits = self.queued > 0 || !self.delayed.is_empty() || !self.settling.is_empty();
+        self.requests.is_empty() && !waits
     }
 
     /// Whether the hub has been asked for something, and has not answered anything for too long.
@@ -159,6 +174,7 @@ impl Session {
         if !self.connected {
             return;
         }
+        self.ask_delayed(now);
         self.gather_streams(now);
         self.gather_acks(now);
         self.retry_subscriptions(now);
@@ -171,7 +187,8 @@ impl Session {
         }
         let lingering = self.ready.iter().filter_map(|number| self.streams.get(number)?.deadline());
         let retries = self.feeds.values().filter_map(Fed::retry_at);
-        lingering.chain(retries).min()
+        let delayed = self.delayed.iter().map(|delayed| delayed.at);
+        lingering.chain(retries).chain(delayed).min()
     }
 
     /// Users may have left.
@@ -182,16 +199,11 @@ impl Session {
 
     /// There is a new line: everything that is not answered is asked again.
     pub fn connected(&mut self, now: Instant) {
-        self.line += 1;
         self.connected = true;
         self.requests.renew(now);
         for (number, request) in self.requests.iter() {
-            match request {
-                Request::Publish(publish) => self.outbox.push_back((number, publish.frame(number))),
-                Request::Commit(commit) => {
-                    self.outbox.push_back((number, frames::commit(number, &commit.body)));
-                }
-                _ => {}
+            if let Some(frame) = self.kept_frame(number, request) {
+                self.outbox.push_back((number, frame));
             }
         }
         self.ready = self.streams.keys().copied().collect();
@@ -199,22 +211,21 @@ impl Session {
     }
 
     /// The line broke.
-    pub fn lost(&mut self, why: &str, now: Instant) {
+    pub fn lost(&mut self, now: Instant) {
         self.connected = false;
         self.freed.clear();
         self.outbox.clear();
-        let lost = Failure::Lost(why.into());
         let others = self.requests.iter().filter(|(_, request)| !request.is_kept());
         let numbers: Vec<u64> = others.map(|(number, _)| number).collect();
         for number in numbers {
             match self.requests.take(number) {
-                Some(Request::Settle { feed, settles }) => self.settles_lost(feed, settles, &lost, now),
+                Some(Request::Settle { feed, settles }) => self.settles_lost(feed, settles, now),
                 // The subscription is gone with the line, or paused when it is made again: as was asked.
                 Some(Request::Simple(Some(done))) => drop(done.send(Ok(()))),
                 _ => {}
             }
         }
-        self.feeds_lost(&lost, now);
+        self.feeds_lost(now);
     }
 
     /// Nobody will ask for anything more: what waits is sent, and subscriptions give back what they hold.
@@ -245,11 +256,21 @@ impl Session {
         }
     }
 
+    /// The frame of a request that outlives its line.
+    fn kept_frame(&self, number: u64, request: &Request) -> Option<Utf8Bytes> {
+        match request {
+            Request::Publish(publish) => Some(publish.frame(number)),
+            Request::Commit(commit) => Some(frames::commit(number, &commit.body)),
+            _ => None,
+        }
+    }
+
     /// How long the frame of a request is.
     fn frame_bytes(&self, number: u64, request: &Request) -> usize {
         match request {
-            Request::Publish(publish) => publish.frame(number).len(),
-            Request::Commit(commit) => frames::commit(number, &commit.body).len(),
+            Request::Publish(_) | Request::Commit(_) => {
+                self.kept_frame(number, request).map_or(0, |frame| frame.len())
+            }
             Request::Subscribe(feed) => {
                 self.feeds.get(feed).map_or(0, |fed| frames::subscribe(number, &fed.feed).len())
             }
@@ -267,14 +288,17 @@ impl Session {
         self.connected = false;
         self.freed.clear();
         let numbers: Vec<u64> = self.requests.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            match self.requests.take(number) {
-                Some(Request::Publish(publish)) => publish.fail(why),
-                Some(Request::Commit(commit)) => commit.answer(Err(why.clone())),
-                Some(Request::Settle { settles, .. }) => {
+        let mut open: Vec<Request> =
+            numbers.into_iter().filter_map(|number| self.requests.take(number)).collect();
+        open.extend(self.delayed.drain(..).map(|delayed| delayed.request));
+        for request in open {
+            match request {
+                Request::Publish(publish) => publish.fail(why),
+                Request::Commit(commit) => commit.answer(Err(why.clone())),
+                Request::Settle { settles, .. } => {
                     settles.into_iter().for_each(|settle| settle.answer(Err(why.clone())));
                 }
-                Some(Request::Simple(Some(done))) => drop(done.send(Ok(()))),
+                Request::Simple(Some(done)) => drop(done.send(Ok(()))),
                 _ => {}
             }
         }
@@ -323,7 +347,7 @@ impl Session {
             Some(Request::Subscribe(feed)) => self.subscribed(feed, now),
             Some(Request::Settle { feed, settles }) => {
                 self.settled(feed, settles.len());
-                settles.into_iter().for_each(|settle| settle.answer(Ok(())));
+                settles.into_iter().for_each(|settle| settle.answer(Ok(Settled::Confirmed)));
                 self.drained(feed);
             }
             Some(Request::Simple(Some(done))) => drop(done.send(Ok(()))),
@@ -345,7 +369,7 @@ impl Session {
         let corr = take("corr");
         let code = take("code").unwrap_or_else(|| ErrorCode::Internal.as_str().to_owned());
         let message = take("msg").unwrap_or_default();
-        if self.renews_token && code == ErrorCode::Unauthorized.as_str() {
+        if self.rules.renews_token && code == ErrorCode::Unauthorized.as_str() {
             // The request stays, and is made again with the next token.
             return Err(BadFrame(format!("the token is no longer good: {message}")));
         }
@@ -353,7 +377,7 @@ impl Session {
         let error = HubError { status, code, message, details };
         match self.request_of(corr.as_deref(), now) {
             Some(Request::Publish(publish)) => self.publish_refused(publish, error, now),
-            Some(Request::Commit(commit)) => self.committed(commit, Err(error.into())),
+            Some(Request::Commit(commit)) => self.commit_refused(commit, error, now),
             Some(Request::Subscribe(feed)) => self.subscription_refused(feed, error, now),
             Some(Request::Settle { feed, settles }) => self.settles_refused(feed, settles, error, now),
             Some(Request::Simple(Some(done))) => drop(done.send(Err(error.into()))),
@@ -384,6 +408,6 @@ impl Drop for Session {
 }
 
 /// An ack that is said without anybody waiting for it.
-fn silent_ack(token: String, event: String, line: u64) -> Settle {
-    Settle { verb: Verb::Ack, token: token.into(), line, event, done: None }
+fn silent_ack(token: String, event: String, made: u64) -> Settle {
+    Settle { verb: Verb::Ack, token: token.into(), made, event, done: None }
 }

@@ -1,6 +1,6 @@
 //! Publishes of a session: single events, and streams of them that are sent as they gather.
 
-use super::{Request, Session, frames};
+use super::{Delayed, Patience, Request, Session, frames, passes};
 use crate::HubError;
 use crate::live::command::{Appended, Entry, Producer};
 use crate::live::failure::Failure;
@@ -34,9 +34,15 @@ pub(super) struct Publish {
     atomic: bool,
     /// The stream that waits for it.
     stream: Option<u64>,
+    patience: Patience,
 }
 
 impl Publish {
+    /// An event that nothing waits for.
+    fn single(topic: Arc<str>, entry: Entry) -> Self {
+        Self { topic, entries: vec![entry], atomic: false, stream: None, patience: Patience::default() }
+    }
+
     pub fn frame(&self, number: u64) -> Utf8Bytes {
         match &self.entries[..] {
             [one] if !self.atomic => frames::publish(number, &self.topic, &one.event),
@@ -70,30 +76,43 @@ pub(super) struct Stream {
     bytes: usize,
     /// When the oldest event of the queue came.
     since: Instant,
-    /// A frame of several events is under way, and the next must not be sent before it is answered: were it refused,
-    /// its events would be sent again, and come after later ones.
+    /// A frame is under way, and the next must not be sent before it is answered: were it refused, its events would be
+    /// sent again, and come after later ones.
     waiting: bool,
+    /// So many of the first events of the queue were sent before, and refused.
+    again: usize,
+    /// At most so many events go in the next frame, where one of those that were refused is to be found.
+    limit: usize,
+    /// The hub wants no frame before then.
+    pause: Option<Instant>,
+    patience: Patience,
 }
 
 impl Stream {
     /// When what has gathered is sent even if it is not much.
     pub fn deadline(&self) -> Option<Instant> {
-        (!self.waiting && !self.queue.is_empty()).then(|| later(self.since, self.producer.linger))
+        let due = || self.pause.unwrap_or_else(|| later(self.since, self.producer.linger));
+        (!self.waiting && !self.queue.is_empty()).then(due)
+    }
+
+    /// Whether the next frame must wait, whatever has gathered.
+    fn is_held_back(&self, now: Instant) -> bool {
+        self.waiting || self.pause.is_some_and(|until| until > now)
     }
 
     /// Whether a frame is to be sent now; one that would have more bytes than these is full.
     fn is_due(&self, now: Instant, batch_bytes: usize) -> bool {
         let Producer { linger, batch, flushing, .. } = &*self.producer;
-        let full = self.queue.len() >= *batch || self.bytes >= batch_bytes;
+        let full = self.again > 0 || self.queue.len() >= *batch || self.bytes >= batch_bytes;
         // The session itself holds one: where that is the only one, no more events will come.
         let hurry = || flushing.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.producer) == 1;
-        !self.waiting && (linger.is_zero() || full || later(self.since, *linger) <= now || hurry())
+        !self.is_held_back(now) && (linger.is_zero() || full || later(self.since, *linger) <= now || hurry())
     }
 
     /// The events of the next frame.
     fn take(&mut self, batch_bytes: usize) -> Vec<Entry> {
         let mut bytes = 0;
-        let fitting = self.queue.iter().take(self.producer.batch).take_while(|entry| {
+        let fitting = self.queue.iter().take(self.producer.batch.min(self.limit)).take_while(|entry| {
             let fits = bytes == 0 || bytes + entry.bytes() <= batch_bytes;
             bytes += entry.bytes();
             fits
@@ -101,7 +120,22 @@ impl Stream {
         let count = fitting.count().max(1).min(self.queue.len());
         let entries: Vec<Entry> = self.queue.drain(..count).collect();
         self.bytes -= entries.iter().map(Entry::bytes).sum::<usize>();
+        self.again = self.again.saturating_sub(count);
+        self.pause = None;
         entries
+    }
+
+    /// Takes back what was refused. It goes out before all that is later.
+    fn put_back(&mut self, entries: Vec<Entry>) {
+        self.again += entries.len();
+        self.bytes += entries.iter().map(Entry::bytes).sum::<usize>();
+        entries.into_iter().rev().for_each(|entry| self.queue.push_front(entry));
+    }
+
+    /// It is known what became of a frame; the next may be larger.
+    fn answered(&mut self) {
+        self.limit = if self.again == 0 { usize::MAX } else { self.limit.saturating_mul(2) };
+        self.patience = Patience::default();
     }
 
     pub fn fail(self, why: &Failure) {
@@ -111,7 +145,8 @@ impl Stream {
 
 impl Session {
     pub(super) fn publish(&mut self, topic: Arc<str>, entries: Vec<Entry>, atomic: bool, now: Instant) {
-        self.send(Publish { topic, entries, atomic, stream: None }, now);
+        let patience = Patience::default();
+        self.send(Publish { topic, entries, atomic, stream: None, patience }, now);
     }
 
     fn send(&mut self, publish: Publish, now: Instant) {
@@ -132,6 +167,10 @@ impl Session {
             bytes: 0,
             since: now,
             waiting: false,
+            again: 0,
+            limit: usize::MAX,
+            pause: None,
+            patience: Patience::default(),
         });
         if stream.queue.is_empty() {
             stream.since = now;
@@ -151,16 +190,17 @@ impl Session {
         ready.retain(|number| {
             while let Some(stream) = self.streams.get_mut(number)
                 && !stream.queue.is_empty()
-                && (stream.is_due(now, self.batch_bytes) || hurry && !stream.waiting)
+                && (stream.is_due(now, self.batch_bytes) || hurry && !stream.is_held_back(now))
             {
                 let entries = stream.take(self.batch_bytes);
                 stream.since = now;
-                let ordered = stream.producer.ordered && entries.len() > 1;
+                let ordered = stream.producer.ordered;
                 stream.waiting = ordered;
                 self.queued -= entries.len();
                 let topic = stream.producer.topic.clone();
                 let stream = ordered.then_some(*number);
-                self.send(Publish { topic, entries, atomic: false, stream }, now);
+                let patience = Patience::default();
+                self.send(Publish { topic, entries, atomic: false, stream, patience }, now);
             }
             // A stream that waits for an answer is ready again when that has come.
             self.streams.get(number).is_some_and(|stream| !stream.queue.is_empty() && !stream.waiting)
@@ -178,6 +218,9 @@ impl Session {
     }
 
     pub(super) fn published(&mut self, publish: Publish, frame: &HubFrame<'_>) {
+        if let Some(stream) = publish.stream.and_then(|number| self.streams.get_mut(&number)) {
+            stream.answered();
+        }
         self.go_on(publish.stream);
         let durability = match frame.durability.as_deref() {
             None | Some("sync") => Cow::Borrowed("sync"),
@@ -202,19 +245,65 @@ impl Session {
         }
     }
 
-    /// Where one event of several is to blame, they are sent one by one, so that only that one fails.
+    /// What passes is waited for. Where one event of several is to blame, they are sent in smaller frames, so that only
+    /// that one fails.
     pub(super) fn publish_refused(&mut self, publish: Publish, error: HubError, now: Instant) {
-        let stream = publish.stream;
+        let number = publish.stream;
         let of_one = ErrorCode::parse(&error.code).is_some_and(|code| OF_ONE_EVENT.contains(&code));
-        if of_one && publish.is_divisible() {
-            for entry in publish.entries {
-                let topic = publish.topic.clone();
-                self.send(Publish { topic, entries: vec![entry], atomic: false, stream: None }, now);
+        if passes(&error) {
+            self.publish_later(publish, error, now);
+        } else if of_one && publish.is_divisible() {
+            let half = publish.entries.len() / 2;
+            match self.stream_of(&publish) {
+                Some(stream) => {
+                    stream.limit = half;
+                    self.put_back(publish);
+                }
+                None => {
+                    for entry in publish.entries {
+                        self.send(Publish::single(publish.topic.clone(), entry), now);
+                    }
+                }
             }
         } else {
+            if let Some(stream) = self.stream_of(&publish) {
+                stream.answered();
+            }
             publish.fail(&error.into());
         }
-        self.go_on(stream);
+        self.go_on(number);
+    }
+
+    /// The stream that waits for a frame, unless its publisher has left.
+    fn stream_of(&mut self, publish: &Publish) -> Option<&mut Stream> {
+        self.streams.get_mut(&publish.stream?)
+    }
+
+    /// Puts the events of a frame back where they came from.
+    fn put_back(&mut self, publish: Publish) {
+        let count = publish.entries.len();
+        if let Some(stream) = publish.stream.and_then(|number| self.streams.get_mut(&number)) {
+            stream.put_back(publish.entries);
+            self.queued += count;
+        }
+    }
+
+    /// Sends it again after a pause, unless that has gone on for too long. Its events have ids, so nothing is doubled
+    /// where the hub does not know what came of the first time.
+    fn publish_later(&mut self, mut publish: Publish, error: HubError, now: Instant) {
+        let limit = self.rules.give_up_after;
+        let at = match self.stream_of(&publish) {
+            Some(stream) => {
+                stream.pause = stream.patience.refused(&error, now, limit);
+                stream.pause
+            }
+            None => publish.patience.refused(&error, now, limit),
+        };
+        match at {
+            None => publish.fail(&error.into()),
+            Some(_) if self.stream_of(&publish).is_some() => self.put_back(publish),
+            Some(at) => self.delayed.push(Delayed { at, request: Request::Publish(publish) }),
+        }
     }
 
     /// The hub takes no frame that large. One event fails; of several, none may be too large by itself, so later frames
@@ -237,12 +326,16 @@ impl Session {
                 self.requests.add(Request::Publish(publish), now);
                 continue;
             }
-            self.go_on(publish.stream);
-            for entry in publish.entries {
-                let topic = publish.topic.clone();
-                let single = Publish { topic, entries: vec![entry], atomic: false, stream: None };
-                self.requests.add(Request::Publish(single), now);
+            let stream = publish.stream;
+            if self.stream_of(&publish).is_some() {
+                self.put_back(publish);
+            } else {
+                for entry in publish.entries {
+                    let single = Publish::single(publish.topic.clone(), entry);
+                    self.requests.add(Request::Publish(single), now);
+                }
             }
+            self.go_on(stream);
         }
     }
 

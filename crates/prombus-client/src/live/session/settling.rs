@@ -4,8 +4,7 @@ use super::{Request, Session, frames};
 use crate::HubError;
 use crate::live::command::Done;
 use crate::live::failure::Failure;
-use crate::live::settle::{Settle, Verb};
-use prombus_wire::ErrorCode;
+use crate::live::settle::{Settle, Settled, Verb};
 use tokio::time::Instant;
 
 /// The most acks of one frame.
@@ -17,9 +16,8 @@ impl Session {
             return settle.answer(Err(Failure::ended("the subscription was closed")));
         };
         fed.unanswered += 1;
-        if settle.line != self.line || !self.connected || !fed.is_active() {
-            let lost = Failure::Lost("the event was delivered over a connection that is gone".into());
-            return self.settles_lost(number, vec![settle], &lost, now);
+        if settle.made != fed.made || !self.connected || !fed.is_active() {
+            return self.settles_lost(number, vec![settle], now);
         }
         if settle.verb == Verb::Ack {
             fed.acks.push(settle);
@@ -33,10 +31,9 @@ impl Session {
 
     /// Lets leases hold longer, all of them in one frame.
     pub(super) fn extend(&mut self, number: u64, mut extensions: Vec<Settle>, now: Instant) {
-        let line = self.line;
-        // Those of a line that is gone are void anyway.
-        extensions.retain(|extension| extension.line == line);
         let Some(fed) = self.feeds.get_mut(&number).filter(|fed| fed.is_active()) else { return };
+        // Those of a line that is gone are void anyway.
+        extensions.retain(|extension| extension.made == fed.made);
         if !extensions.is_empty() {
             fed.unanswered += extensions.len();
             self.send_settles(number, extensions, now);
@@ -94,16 +91,18 @@ impl Session {
         }
     }
 
-    /// Nobody knows whether the hub has heard of them.
-    pub(super) fn settles_lost(&mut self, number: u64, settles: Vec<Settle>, lost: &Failure, now: Instant) {
+    /// Nobody knows whether the hub has heard of them. An event whose ack a commit was to be is not remembered as done:
+    /// what was done hangs on that commit.
+    pub(super) fn settles_lost(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
         self.settled(number, settles.len());
         for mut settle in settles {
             if settle.verb == Verb::Ack
+                && !settle.token.is_bound()
                 && let Some(fed) = self.feeds.get_mut(&number)
             {
                 fed.done.remember(std::mem::take(&mut settle.event), now);
             }
-            settle.answer(Err(lost.clone()));
+            settle.answer(Ok(Settled::Unconfirmed));
         }
         self.drained(number);
     }
@@ -117,7 +116,7 @@ impl Session {
         error: HubError,
         now: Instant,
     ) {
-        let some_expired = error.code == ErrorCode::LeaseExpired.as_str() && settles.len() > 1;
+        let some_expired = error.is_lease_expired() && settles.len() > 1;
         if some_expired && self.feeds.contains_key(&number) {
             for settle in settles {
                 self.send_settles(number, vec![settle], now);

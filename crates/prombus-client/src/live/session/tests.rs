@@ -25,7 +25,7 @@ type Answer<T> = Receiver<Result<T, Failure>>;
 impl Hand {
     fn connected() -> Self {
         let now = Instant::now();
-        let mut session = Session::new(false);
+        let mut session = Session::new(Rules::default());
         session.connected(now);
         Self { session, now }
     }
@@ -60,7 +60,7 @@ impl Hand {
     }
 
     fn break_line(&mut self) {
-        self.session.lost("cut", self.now);
+        self.session.lost(self.now);
         assert!(self.sent().is_empty());
     }
 
@@ -104,11 +104,11 @@ impl Hand {
         );
     }
 
-    fn settle(&mut self, feed: &Feed, verb: Verb) -> Answer<()> {
+    fn settle(&mut self, feed: &Feed, verb: Verb) -> Answer<Settled> {
         let delivery = feed.try_next().unwrap().unwrap();
         let (done, answer) = oneshot::channel();
-        let (token, line) = (delivery.lease.token, delivery.lease.line);
-        let settle = Settle { verb, token, line, event: delivery.event.id, done: Some(done) };
+        let (token, made) = (delivery.lease.token, delivery.lease.made);
+        let settle = Settle { verb, token, made, event: delivery.event.id.clone(), done: Some(done) };
         self.session.command(Command::Settle { feed: feed.number, settle }, self.now);
         answer
     }
@@ -122,7 +122,7 @@ fn entry(n: u64) -> (Entry, Answer<Appended>) {
     let (done, answer) = oneshot::channel();
     let id = format!("0198c0de-5d00-7a3c-9c1e-{n:012}");
     let event = EventText::new(&NewEvent::of(&n).unwrap().with_id(id)).unwrap();
-    (Entry { event, done, place: None }, answer)
+    (Entry::new(event, done, None), answer)
 }
 
 fn producer(batch: usize, linger_ms: u64, ordered: bool) -> Arc<Producer> {
@@ -158,7 +158,7 @@ fn what_is_not_answered_is_sent_again_in_order() {
 }
 
 #[test]
-fn an_ordered_stream_waits_for_frames_of_several_events() {
+fn an_ordered_stream_waits_for_each_frame() {
     let mut hand = Hand::connected();
     let producer = producer(3, 0, true);
     let _answers: Vec<_> = (0..7).map(|n| hand.stream(&producer, n)).collect();
@@ -170,8 +170,10 @@ fn an_ordered_stream_waits_for_frames_of_several_events() {
     hand.ok(&second[0]);
     let third = hand.sent();
     assert_eq!(third.iter().map(payloads).collect::<Vec<_>>(), [[6]]);
-    // A single event holds nobody up.
+    // It may have to be sent again, so it is waited for as well.
     let _more = hand.stream(&producer, 7);
+    assert!(hand.sent().is_empty());
+    hand.ok(&third[0]);
     assert_eq!(hand.sent().len(), 1);
 }
 
@@ -201,19 +203,106 @@ fn a_frame_lingers_until_it_is_full_or_late() {
 }
 
 #[test]
-fn the_events_of_a_refused_frame_are_sent_one_by_one_before_later_ones() {
+fn the_bad_one_of_a_refused_frame_is_found_and_the_others_keep_their_order() {
+    const BAD: u64 = 5;
+    for ordered in [true, false] {
+        let mut hand = Hand::connected();
+        let producer = producer(8, 0, ordered);
+        let mut answers: Vec<_> = (0..20).map(|n| hand.stream(&producer, n)).collect();
+        let (mut taken, mut frames) = (Vec::new(), 0);
+        loop {
+            let sent = hand.sent();
+            if sent.is_empty() {
+                break;
+            }
+            for frame in sent {
+                frames += 1;
+                if payloads(&frame).contains(&BAD) {
+                    hand.err(&frame, "schema_violation");
+                } else {
+                    taken.extend(payloads(&frame));
+                    hand.ok(&frame);
+                }
+            }
+        }
+        let good = (0..20).filter(|n| *n != BAD).collect::<Vec<_>>();
+        assert!(taken == good || !ordered, "{taken:?}");
+        taken.sort_unstable();
+        assert_eq!(taken, good);
+        assert!(frames < 12, "it took {frames} frames");
+        let failed = answers.iter_mut().position(|answer| answer.try_recv().unwrap().is_err());
+        assert_eq!(failed, Some(BAD as usize));
+        assert!(hand.session.is_idle());
+    }
+}
+
+#[test]
+fn what_the_hub_cannot_take_now_is_sent_again_as_it_was_and_before_later_events() {
+    for code in ["rate_limited", "unavailable"] {
+        let mut hand = Hand::connected();
+        let producer = producer(2, 60_000, true);
+        let mut answers: Vec<_> = (0..4).map(|n| hand.stream(&producer, n)).collect();
+        let first = hand.sent();
+        hand.hear(json!({"op": "ERR", "corr": first[0]["corr"], "code": code, "msg": "m", "retry_after_ms": 50}));
+        assert!(hand.sent().is_empty() && !hand.session.is_idle());
+        assert_eq!(hand.session.deadline(), Some(hand.now + Duration::from_millis(50)));
+        hand.break_line();
+        hand.reconnect();
+        assert!(hand.sent().is_empty(), "the hub wants to be left alone");
+        hand.now += Duration::from_millis(50);
+        let again = hand.sent();
+        assert_eq!((again.len(), &again[0]["events"]), (1, &first[0]["events"]));
+        hand.ok(&again[0]);
+        let rest = hand.sent();
+        assert_eq!(payloads(&rest[0]), [2, 3]);
+        hand.ok(&rest[0]);
+        assert!(answers.iter_mut().all(|answer| answer.try_recv().unwrap().is_ok()));
+        assert!(hand.session.is_idle());
+    }
+}
+
+#[test]
+fn single_publishes_and_those_without_order_are_sent_again_as_well() {
     let mut hand = Hand::connected();
-    let producer = producer(3, 0, true);
-    let mut answers: Vec<_> = (0..6).map(|n| hand.stream(&producer, n)).collect();
+    let producer = producer(2, 0, false);
+    let mut answers = vec![hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
+    for frame in hand.sent() {
+        hand.err(&frame, "unavailable");
+    }
+    assert!(hand.sent().is_empty() && !hand.session.is_idle());
+    hand.now = hand.session.deadline().unwrap() + Duration::from_secs(1);
+    let again = hand.sent();
+    assert_eq!(again.iter().flat_map(payloads).collect::<Vec<_>>(), [0, 1, 2]);
+    again.iter().for_each(|frame| hand.ok(frame));
+    assert!(answers.iter_mut().all(|answer| answer.try_recv().unwrap().is_ok()));
+}
+
+#[test]
+fn what_the_hub_cannot_take_for_too_long_fails_with_what_it_said() {
+    let mut hand = Hand::connected();
+    hand.session = Session::new(Rules { give_up_after: Some(Duration::from_secs(1)), ..Rules::default() });
+    hand.reconnect();
+    let producer = producer(1, 0, true);
+    let mut answers = vec![hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
+    while !hand.session.is_idle() {
+        for frame in hand.sent() {
+            hand.err(&frame, "rate_limited");
+        }
+        hand.now = hand.session.deadline().unwrap_or(hand.now);
+    }
+    for answer in &mut answers {
+        assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 429));
+    }
+}
+
+#[test]
+fn what_waits_for_the_hub_is_told_when_the_connection_ends() {
+    let mut hand = Hand::connected();
+    let mut answer = hand.publish(0);
     let frames = hand.sent();
-    hand.err(&frames[0], "schema_violation");
-    let frames = hand.sent();
-    assert_eq!(frames.iter().flat_map(payloads).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(frames.len(), 4);
-    hand.err(&frames[1], "schema_violation");
-    [0, 2, 3].into_iter().for_each(|n| hand.ok(&frames[n]));
-    let failed: Vec<bool> = answers.iter_mut().map(|answer| answer.try_recv().unwrap().is_err()).collect();
-    assert_eq!(failed, [false, true, false, false, false, false]);
+    hand.err(&frames[0], "unavailable");
+    hand.session.end(&Failure::ended("closed"));
+    assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Ended(_))));
 }
 
 #[test]
@@ -334,9 +423,9 @@ fn an_ack_that_was_not_answered_is_said_again_when_its_event_comes_again() {
     assert_eq!(hand.sent().len(), 1);
     let held = feed.try_next().unwrap().unwrap();
     hand.break_line();
-    assert!(matches!(sent.try_recv().unwrap(), Err(Failure::Lost(_))));
+    assert!(matches!(sent.try_recv().unwrap(), Ok(Settled::Unconfirmed)));
     // One that is acked when its lease is void already counts as well.
-    let settle = silent_ack(held.lease.token.text().to_owned(), held.event.id, held.lease.line);
+    let settle = silent_ack(held.lease.token.text().to_owned(), held.event.id.clone(), held.lease.made);
     hand.session.command(Command::Settle { feed: feed.number, settle }, hand.now);
     hand.reconnect();
     let frames = hand.sent();

@@ -16,7 +16,7 @@ fn held(hand: &mut Hand) -> (Arc<Feed>, Delivery) {
 fn commit(hand: &mut Hand, commit: &Commit) -> Answer<Committed> {
     let (done, answer) = oneshot::channel();
     let (body, leases) = (commit.to_json(Some("id")).unwrap(), commit.held().cloned().collect());
-    hand.session.command(Command::Commit(Committing { body, leases, done }), hand.now);
+    hand.session.command(Command::Commit(Committing { body, leases, patience: Patience::default(), done }), hand.now);
     answer
 }
 
@@ -64,6 +64,45 @@ fn a_refused_commit_leaves_its_deliveries_as_they_were() {
     assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 409));
     assert!(!delivery.lease.token.is_settled());
     assert!(drain(&mut hand, &feed).try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn a_commit_that_comes_too_late_marks_its_deliveries_and_an_ack_is_not_remembered() {
+    let mut hand = Hand::connected();
+    let (feed, delivery) = held(&mut hand);
+    delivery.lease.token.bind();
+    let mut answer = commit(&mut hand, &Commit::new().ack(&delivery));
+    hand.break_line();
+    let (done, mut acked) = oneshot::channel();
+    let (token, made, event) = (delivery.lease.token.clone(), delivery.lease.made, "a".to_owned());
+    let settle = Settle { verb: Verb::Ack, token, made, event, done: Some(done) };
+    hand.session.command(Command::Settle { feed: feed.number, settle }, hand.now);
+    assert!(matches!(acked.try_recv().unwrap(), Ok(Settled::Unconfirmed)));
+    hand.reconnect();
+    let frames = hand.sent();
+    hand.err(&frames[0], "lease_expired");
+    assert!(answer.try_recv().unwrap().is_err() && delivery.lease.token.is_refused());
+    hand.ok(&frames[1]);
+    hand.deliver("a", "l-new");
+    assert!(feed.try_next().unwrap().is_some(), "it is given out again");
+}
+
+#[test]
+fn a_commit_that_the_hub_cannot_do_now_is_sent_again_as_it_was() {
+    let mut hand = Hand::connected();
+    let (feed, delivery) = held(&mut hand);
+    let mut answer = commit(&mut hand, &Commit::new().ack(&delivery));
+    let mut first = hand.sent();
+    hand.err(&first[0], "unavailable");
+    let mut drained = drain(&mut hand, &feed);
+    assert!(hand.sent().is_empty() && drained.try_recv().is_err());
+    hand.now = hand.session.deadline().unwrap();
+    let again = hand.sent();
+    first[0]["corr"] = again[0]["corr"].clone();
+    assert_eq!(again, first);
+    done(&mut hand, &again[0]);
+    assert!(answer.try_recv().unwrap().is_ok() && delivery.lease.token.is_settled());
+    assert!(drained.try_recv().unwrap().is_ok());
 }
 
 #[test]

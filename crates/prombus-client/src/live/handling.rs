@@ -1,0 +1,240 @@
+//! The workers of a handler: what it returns decides what becomes of its event, unless a commit was to.
+//!
+//! Where the line broke, an event may come again while its handler still runs, or when it has finished and nobody could
+//! be told. Its handler is then not called twice, and what it returned counts for the newer delivery. The exception are
+//! handlers that commit: what they did hangs on a lease. Where such a commit has failed and the lease is gone, the result
+//! says nothing about the newer delivery, and the event is handled again.
+
+use super::command::Command;
+use super::delivery::{Delivery, nack};
+use super::done_events::DoneEvents;
+use super::feed::Feed;
+use super::options::{Backoff, LiveOptions};
+use super::settle::{Lease, Settle, Settled, Verb};
+use futures::FutureExt;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How often leases are looked at while one holds.
+const LOOKS_PER_LEASE: u32 = 8;
+/// They are looked at no more often than this.
+const MIN_LOOK: Duration = Duration::from_millis(10);
+/// And no less often.
+const MAX_LOOK: Duration = Duration::from_secs(5);
+
+/// What the workers of a handler share.
+pub(super) struct Desk {
+    feed: Arc<Feed>,
+    stop: watch::Receiver<bool>,
+    handled: Mutex<Handled>,
+}
+
+#[derive(Debug, Default)]
+struct Handled {
+    /// Events in a handler, each with the last delivery of it that came.
+    running: HashMap<String, Delivery>,
+    /// Events whose handler had finished when their lease was void.
+    done: DoneEvents,
+}
+
+/// What to do with an event that has come.
+#[derive(Debug, PartialEq, Eq)]
+enum Begin {
+    Handle,
+    /// Another worker has it, and sees to it that this delivery is settled.
+    Elsewhere,
+    /// It needs only to be acked.
+    Done,
+}
+
+/// What to do with an event whose handler has returned.
+enum Finish {
+    /// Settle it with this lease.
+    Settle(Lease),
+    /// Nothing: a commit has settled it.
+    Settled,
+    /// A commit that was to settle it has not happened.
+    Again,
+}
+
+impl Handled {
+    fn begin(&mut self, delivery: &Delivery) -> Begin {
+        let id = &delivery.event.id;
+        if let Some(newer) = self.running.get_mut(id) {
+            *newer = delivery.copy();
+            return Begin::Elsewhere;
+        }
+        if self.done.take(id, Instant::now()) {
+            return Begin::Done;
+        }
+        self.running.insert(id.clone(), delivery.copy());
+        Begin::Handle
+    }
+
+    /// The handler has finished with the event that it was `given` under a lease. One that is to run again stays among
+    /// those that run.
+    fn finish(&mut self, id: &str, verb: &Verb, given: &Lease) -> Finish {
+        let newest = self.running.get(id).map_or_else(|| given.clone(), |newest| newest.lease.clone());
+        let is_void = newest.made != newest.feed.made.load(Ordering::SeqCst);
+        let is_replaced = !newest.token.is(&given.token);
+        let is_settled = given.token.is_settled();
+        if !is_settled && given.token.is_bound() && (given.token.is_refused() || is_replaced || is_void) {
+            return Finish::Again;
+        }
+        self.running.remove(id);
+        if is_settled {
+            return Finish::Settled;
+        }
+        if *verb == Verb::Ack && is_void {
+            self.done.remember(id.to_owned(), Instant::now());
+        }
+        Finish::Settle(newest)
+    }
+
+    /// Gives up on an event, unless another delivery than `last` has come for it.
+    fn leave(&mut self, last: &Delivery) -> bool {
+        let id = &last.event.id;
+        let is_last = self.running.get(id).is_some_and(|newest| newest.lease.token.is(&last.lease.token));
+        if is_last {
+            self.running.remove(id);
+        }
+        is_last
+    }
+}
+
+impl Desk {
+    pub fn new(feed: Arc<Feed>, stop: watch::Receiver<bool>) -> Self {
+        Self { feed, stop, handled: Mutex::default() }
+    }
+
+    /// The next delivery; `None` when there will be none, or no more are wanted.
+    async fn next(&self) -> Option<Delivery> {
+        tokio::select! {
+            biased;
+            () = self.stopped() => None,
+            delivery = self.feed.next() => delivery,
+        }
+    }
+
+    async fn stopped(&self) {
+        // Where the consumer is gone, its workers are as well.
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    }
+
+    /// The event once more whose handler could not commit, where a lease on it holds. Otherwise the hub gives it out
+    /// again; that is also how one is given back when the consumer stops.
+    async fn again(&self, id: &str, given: &Lease, pauses: &mut Backoff) -> Option<Delivery> {
+        loop {
+            let newest = self.handled.lock().running.get(id)?.copy();
+            if newest.lease.token.is(&given.token) {
+                // It failed under a lease that may hold, so it may well fail once more.
+                // The pause is cut short where nobody wants it to run again.
+                let _ = tokio::time::timeout(pauses.next(fastrand::f64()), self.stopped()).await;
+            }
+            let wanted = !*self.stop.borrow();
+            if wanted && holds(&newest).await {
+                return Some(newest);
+            }
+            if self.handled.lock().leave(&newest) || !wanted {
+                return None;
+            }
+        }
+    }
+}
+
+/// Whether the hub says that the lease of a delivery holds. It then does for its full time.
+async fn holds(delivery: &Delivery) -> bool {
+    let time = delivery.lease.time;
+    matches!(delivery.copy().extend(time).await, Ok(Settled::Confirmed))
+}
+
+/// Extends leases of events that wait for the handler or are in it.
+pub(super) async fn keep(desk: Arc<Desk>, up_to: Duration) {
+    let feed = &desk.feed;
+    loop {
+        let pause = feed.lease_time().await / LOOKS_PER_LEASE;
+        // Leases run out by the clock, and that is what is waited for.
+        tokio::time::sleep(pause.clamp(MIN_LOOK, MAX_LOOK)).await;
+        let now = Instant::now();
+        let mut extensions = feed.extensions(up_to, now);
+        let due = |(id, delivery): (&String, &mut Delivery)| delivery.lease.extension(id, up_to, now);
+        extensions.extend(desk.handled.lock().running.iter_mut().filter_map(due));
+        if extensions.is_empty() {
+            continue;
+        }
+        if feed.tell(Command::Extend { feed: feed.number, extensions }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Handles one event after the other.
+pub(super) async fn work<H, F, E>(desk: Arc<Desk>, handler: Arc<H>)
+where
+    H: Fn(Delivery) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Display,
+{
+    while let Some(delivery) = desk.next().await {
+        let event = delivery.event.id.clone();
+        let begin = desk.handled.lock().begin(&delivery);
+        let settle = match begin {
+            Begin::Elsewhere => None,
+            Begin::Done => Some((Verb::Ack, delivery.lease)),
+            Begin::Handle => run(&desk, &*handler, delivery).await,
+        };
+        let Some((verb, Lease { token, made, .. })) = settle else { continue };
+        let settle = Settle { verb, token, made, event, done: None };
+        if desk.feed.tell(Command::Settle { feed: desk.feed.number, settle }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Calls the handler with an event, again where its commit came too late; says how to settle it then, if that is left
+/// to do.
+async fn run<H, F, E>(desk: &Desk, handler: &H, mut delivery: Delivery) -> Option<(Verb, Lease)>
+where
+    H: Fn(Delivery) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Display,
+{
+    let mut pauses = Backoff::new(&LiveOptions::default());
+    loop {
+        let (id, given) = (delivery.event.id.clone(), delivery.lease.clone());
+        let verb = handle(handler, delivery).await;
+        let finish = desk.handled.lock().finish(&id, &verb, &given);
+        delivery = match finish {
+            Finish::Settle(lease) => return Some((verb, lease)),
+            Finish::Settled => return None,
+            Finish::Again => desk.again(&id, &given, &mut pauses).await?,
+        };
+    }
+}
+
+/// What the handler makes of a delivery.
+async fn handle<H, F, E>(handler: &H, delivery: Delivery) -> Verb
+where
+    H: Fn(Delivery) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: Display,
+{
+    let work = AssertUnwindSafe(async { handler(delivery).await });
+    match work.catch_unwind().await {
+        Ok(Ok(())) => Verb::Ack,
+        Ok(Err(error)) => nack(&error.to_string(), None),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            nack(&format!("the handler panicked: {text}"), None)
+        }
+    }
+}
