@@ -110,6 +110,7 @@ mod tests {
             insecure,
             hosts: Vec::new(),
             log_format: None,
+            log_level: None,
         };
         assert_eq!(whole_address(&args(":8091", false)), "127.0.0.1:8091");
         assert_eq!(whole_address(&args(":8091", true)), ":8091");
