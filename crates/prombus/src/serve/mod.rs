@@ -10,7 +10,7 @@ pub mod signals;
 use crate::failure::Failure;
 use clap::Args;
 pub use logging::{LogFormat, LogLevel};
-pub use settings::StoreChoice;
+pub use settings::{LOG_VARIABLE, StoreChoice};
 use settings::{Settings, Surroundings};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -9,7 +9,7 @@ mod passing;
 use crate::failure::Failure;
 use crate::hub::HubArgs;
 use crate::serve::signals::Signals;
-use crate::serve::{LogFormat, address, logging};
+use crate::serve::{LOG_VARIABLE, LogFormat, LogLevel, address, logging};
 use clap::Args;
 use passing::Passing;
 use prombus_server::Hosts;
@@ -44,6 +44,9 @@ pub struct SnapshotsArgs {
     /// How lines of the log look [default: text]
     #[arg(long, value_name = "json|text", value_parser = LogFormat::parse)]
     log_format: Option<LogFormat>,
+    /// How much is logged: error, warn, info, debug or trace [default: info]
+    #[arg(long, env = LOG_VARIABLE, value_name = "LEVEL", value_parser = LogLevel::parse)]
+    log_level: Option<LogLevel>,
 }
 
 fn parse_collection(text: &str) -> Result<String, String> {
@@ -61,7 +64,7 @@ fn parse_host(text: &str) -> Result<String, String> {
 pub fn run(hub: &HubArgs, args: &SnapshotsArgs) -> Result<(), Failure> {
     let hosts = Hosts::new(&args.hosts, "--host");
     let passing = Passing { client: hub.client()?, collection: args.collection.clone(), hosts };
-    logging::start(args.log_format.unwrap_or_default());
+    logging::start(args.log_format.unwrap_or_default(), &args.log_level.clone().unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -107,6 +110,7 @@ mod tests {
             insecure,
             hosts: Vec::new(),
             log_format: None,
+            log_level: None,
         };
         assert_eq!(whole_address(&args(":8091", false)), "127.0.0.1:8091");
         assert_eq!(whole_address(&args(":8091", true)), ":8091");
