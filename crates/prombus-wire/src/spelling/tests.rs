@@ -1,3 +1,5 @@
+//! Every field of every request has both spellings.
+
 use super::*;
 use crate::object::parse_object;
 use crate::*;
