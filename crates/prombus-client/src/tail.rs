@@ -40,6 +40,7 @@ pub struct TailEvent {
 pub struct Tail {
     pieces: BoxStream<'static, Result<Bytes, ClientError>>,
     reader: Reader,
+    resume: Option<String>,
 }
 
 impl Client {
@@ -56,11 +57,16 @@ impl Client {
         }
         let pieces = self.stream(request).await?.bytes_stream();
         let pieces = pieces.map(|piece| piece.map_err(ClientError::Transport)).boxed();
-        Ok(Tail { pieces, reader: Reader::default() })
+        Ok(Tail { pieces, reader: Reader::default(), resume: after.map(str::to_owned) })
     }
 }
 
 impl Tail {
+    /// With this a stream goes on after what was handed out last, also where that is nothing yet.
+    pub fn resume(&self) -> Option<&str> {
+        self.resume.as_deref()
+    }
+
     /// The next events, as many as have come together; `None` at the end of the connection. None of them in a while is
     /// an empty list: the hub says now and then that it is there.
     pub async fn next(&mut self) -> Result<Option<Vec<TailEvent>>, ClientError> {
@@ -69,7 +75,13 @@ impl Tail {
         let mut events = Vec::new();
         while let Some(message) = self.reader.next() {
             match message.kind.as_str() {
-                "" => events.push(TailEvent { resume: message.id, json: message.data }),
+                "" => {
+                    self.resume = Some(message.id.clone());
+                    // Without an event, it says where the stream begins.
+                    if !message.data.is_empty() {
+                        events.push(TailEvent { resume: message.id, json: message.data });
+                    }
+                }
                 // What was read before it is still handed out; it comes again with the next call.
                 "error" if !events.is_empty() => {
                     self.reader.messages.push_front(message);
@@ -122,7 +134,7 @@ impl Reader {
     fn line(&mut self, line: &str) {
         if line.is_empty() {
             let message = std::mem::take(&mut self.message);
-            if std::mem::take(&mut self.has_data) {
+            if std::mem::take(&mut self.has_data) || !message.id.is_empty() {
                 self.messages.push_back(message);
             }
             return;
@@ -154,13 +166,18 @@ mod tests {
 
     #[test]
     fn pieces_that_end_anywhere_are_as_good_as_the_whole() {
-        let text = "retry: 1000\n\n: keep-alive\n\nid: a\ndata: {\"ö\":1}\n\nid: b\r\ndata: x\r\ndata:y\r\n\r\nevent: error\ndata: {}\n\nid: c\n";
+        let text = "retry: 1000\nid: 0\n\n: keep-alive\n\nid: a\ndata: {\"ö\":1}\n\nid: b\r\ndata: x\r\ndata:y\r\n\r\nevent: error\ndata: {}\n\nid: c\n";
         let message = |id: &str, kind: &str, data: &str| Message {
             id: id.into(),
             kind: kind.into(),
             data: data.into(),
         };
-        let expected = [message("a", "", "{\"ö\":1}"), message("b", "", "x\ny"), message("", "error", "{}")];
+        let expected = [
+            message("0", "", ""),
+            message("a", "", "{\"ö\":1}"),
+            message("b", "", "x\ny"),
+            message("", "error", "{}"),
+        ];
         for size in 1..=text.len() {
             let mut reader = Reader::default();
             text.as_bytes().chunks(size).for_each(|piece| reader.feed(piece));

@@ -199,6 +199,11 @@ impl TopicsFollower {
         RoundsResume { at, ..self.round }.encode()
     }
 
+    /// The token with which one goes on here, before the first event was handed out.
+    pub fn token(&self) -> String {
+        self.round.encode()
+    }
+
     /// Begins a round, where there is something for it.
     async fn begin(&mut self) -> Result<bool, QueryError> {
         self.look(Opening::Done).await?;

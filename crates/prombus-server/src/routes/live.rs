@@ -26,13 +26,15 @@ const MAX_PIECE_BYTES: usize = 4 << 20;
 /// What an event takes beside its payload, about.
 const EVENT_BYTES: usize = 448;
 /// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
-const HELLO: &str = "retry: 1000\n\n";
+const HELLO: &str = "retry: 1000\n";
 
 /// The events that `source` has, for as long as somebody listens.
 pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Response {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(PIECES_AHEAD);
+    let id = source.token().map(|token| format!("id: {token}\n")).unwrap_or_default();
+    let hello = Bytes::from(format!("{HELLO}{id}\n"));
     tokio::spawn(async move {
-        if sender.send(Bytes::from_static(HELLO.as_bytes())).await.is_ok() {
+        if sender.send(hello).await.is_ok() {
             follow(source, (&app, &caller), &sender).await;
         }
     });

@@ -91,13 +91,13 @@ async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<(), Failure
                 return Ok(());
             }
         };
-        let Some(last) = events.last() else { continue };
-        let resume = last.resume.clone();
-        let lines = lines(&events)?;
-        // A reader may be slow, and a signal must be heard all the same.
-        let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
-        written.map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))??;
-        *after = Some(resume);
+        if !events.is_empty() {
+            let lines = lines(&events)?;
+            // A reader may be slow, and a signal must be heard all the same.
+            let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
+            written.map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))??;
+        }
+        *after = tail.resume().map(str::to_owned);
     }
 }
 

@@ -86,6 +86,20 @@ fn a_stream_is_taken_up_after_any_event_also_after_a_restart() {
 }
 
 #[test]
+fn a_stream_that_breaks_off_in_silence_misses_nothing() {
+    let mut site = Site::start();
+    publish(&site.api, "a.x", 0..2);
+    let mut stream = Stream::of_topics(&site.api, "topics=a.*&from=latest", None);
+    stream.is_quiet();
+    site.restart();
+    publish(&site.api, "a.x", 2..3);
+    publish(&site.api, "a.new", 0..1);
+    let mut again = Stream::of_topics(&site.api, "topics=a.*&from=latest", Some(&stream.begin));
+    assert_eq!(seen(&again.take(2)), [("a.new".into(), 0), ("a.x".into(), 2)].into());
+    again.is_quiet();
+}
+
+#[test]
 fn a_stream_starts_at_a_time_and_goes_by_key_and_filter() {
     let site = Site::start();
     for (topic, base) in [("a.x", 1_000_u64), ("a.y", 5_000)] {

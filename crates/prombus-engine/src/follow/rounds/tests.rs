@@ -108,6 +108,27 @@ async fn latest_leaves_out_what_is_there_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn who_has_seen_nothing_yet_goes_on_there_too() {
+    let mut stage = Stage::new();
+    let nothing = stage.follow(From::Latest, None).await.token();
+    stage.publish("a.x").await;
+    let latest = stage.follow(From::Latest, None).await.token();
+    let earliest = stage.follow(From::Earliest, None).await.token();
+    for topic in ["a.x", "a.new"] {
+        stage.publish(topic).await;
+    }
+    for (from, token, wanted) in [
+        (From::Latest, nothing, &[0, 1, 2][..]),
+        (From::Latest, latest, &[1, 2]),
+        (From::Earliest, earliest, &[0, 1, 2]),
+    ] {
+        let mut follower = stage.follow(from, Some(&token)).await;
+        assert_eq!(follower.token(), token);
+        assert_eq!(numbers(&all(&mut follower).await), wanted);
+    }
+}
+
+#[tokio::test]
 async fn a_topic_that_is_deleted_is_passed_over_and_its_successor_is_new() {
     let mut stage = Stage::new();
     for topic in ["a.x", "a.y", "a.z"] {

@@ -75,6 +75,15 @@ impl Source {
         }
     }
 
+    /// The token with which one goes on before the first event, where there is one: who starts at the latest event and
+    /// breaks off in silence would miss what comes until the next connection.
+    pub fn token(&self) -> Option<String> {
+        match self {
+            Self::Topics(follower) => Some(follower.token()),
+            Self::Topic(_) | Self::Awaited(_) => None,
+        }
+    }
+
     /// The token with which one goes on after `event`, which must be of what was handed out last.
     pub fn token_after(&self, event: &Event) -> String {
         match self {

@@ -44,6 +44,8 @@ pub struct Stream {
     pub head: Answer,
     partial: Vec<u8>,
     message: Sent,
+    /// The token of where it begins, where the hub says so.
+    pub begin: String,
 }
 
 impl Stream {
@@ -112,7 +114,13 @@ impl Stream {
         if answer.status == 200 {
             assert_eq!(answer.header("transfer-encoding"), Some("chunked"), "{answer:?}");
             let body = BufReader::new(Chunked { line: reader, left: 0 });
-            return Ok(Self { body, head: answer, partial: Vec::new(), message: Sent::default() });
+            return Ok(Self {
+                body,
+                head: answer,
+                partial: Vec::new(),
+                message: Sent::default(),
+                begin: String::new(),
+            });
         }
         let length = answer.header("length").unwrap().parse().unwrap();
         answer.body = vec![0; length];
@@ -139,6 +147,10 @@ impl Stream {
                 return Line::Comment(comment.to_owned());
             }
             if line.is_empty() {
+                if self.message.data.is_empty() && !self.message.id.is_empty() {
+                    self.begin = std::mem::take(&mut self.message).id;
+                    continue;
+                }
                 if self.message != Sent::default() {
                     return Line::Sent(std::mem::take(&mut self.message));
                 }
