@@ -45,6 +45,9 @@ pub enum ClientError {
         /// What is in the way.
         why: String,
     },
+    /// The token source has none yet.
+    #[error("there is no token yet: {0}")]
+    NoToken(String),
     /// The connection broke before the hub had answered. What was asked for may have happened.
     #[error("the connection to the hub broke before this was answered: {0}")]
     ConnectionLost(String),
@@ -168,7 +171,10 @@ impl ClientError {
     /// Whether the same call may work later: the hub is away, is starting, or has too much to do.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::NoConnection { .. } | Self::ConnectionLost(_) => true,
+            Self::Unreachable { .. }
+            | Self::NoConnection { .. }
+            | Self::NoToken(_)
+            | Self::ConnectionLost(_) => true,
             // What cannot even be sent (a token with a line end, say) does not get better.
             Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
             Self::Hub(error) => error.is_temporary(),
@@ -194,6 +200,7 @@ impl ClientError {
             Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
             Self::Unreachable { .. }
             | Self::NoConnection { .. }
+            | Self::NoToken(_)
             | Self::BadUrl { .. }
             | Self::BadInput(_)
             | Self::BadPayload(_)

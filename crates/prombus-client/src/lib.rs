@@ -19,6 +19,7 @@ mod collections;
 mod commit;
 mod dlq;
 mod document;
+mod drained;
 mod error;
 mod event;
 mod groups;
@@ -27,6 +28,7 @@ mod list;
 pub mod live;
 mod macros;
 mod options;
+mod parse;
 mod pass_on;
 mod projections;
 mod publish;
@@ -40,6 +42,7 @@ pub use collections::CollectionSettings;
 pub use commit::{Ack, Commit, CommitError, Committed, CommittedEvent};
 pub use dlq::DeadLetterQuery;
 pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
+pub use drained::DrainError;
 pub use error::{ClientError, FailedEvent, FlushError, HubError};
 pub use event::{Expect, NewEvent};
 pub use groups::RawDelivery;
@@ -49,6 +52,7 @@ pub use live::{
     Settled, SubscribeOptions, Subscription,
 };
 pub use options::{ClientOptions, Token};
+pub use parse::ParseJson;
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
     AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
@@ -155,11 +159,15 @@ impl Client {
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
-        let request = self.http.request(method, url);
-        match self.token.now() {
+        self.http.request(method, url)
+    }
+
+    /// The request with the token as it is now.
+    async fn with_token(&self, request: RequestBuilder) -> Result<RequestBuilder, ClientError> {
+        Ok(match self.token.now().await? {
             Some(token) => request.bearer_auth(token),
             None => request,
-        }
+        })
     }
 
     /// The request with `body` as JSON.
@@ -177,6 +185,7 @@ impl Client {
 
     /// Sends a call that may take as long as its stream.
     async fn stream(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let request = self.with_token(request).await?;
         let response = request.send().await.map_err(|error| self.transport(error))?;
         if response.status().is_success() { Ok(response) } else { Err(error::from_response(response).await) }
     }

@@ -1,7 +1,15 @@
 //! How a client gets to its hub: the token that it shows, and the certificates that it trusts.
 
+use crate::ClientError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a source that waits has for an answer.
+const SOURCE_TIME: Duration = Duration::from_secs(10);
 
 /// What a client shows to its hub. A token is never printed.
 #[derive(Clone, Default)]
@@ -13,6 +21,8 @@ pub enum Token {
     Fixed(Arc<str>),
     /// What the function gives, which is asked at every call and every connect.
     Source(Arc<dyn Fn() -> String + Send + Sync>),
+    /// What the function gives in the end, if it has one.
+    AsyncSource(Arc<dyn Fn() -> BoxFuture<'static, Option<String>> + Send + Sync>),
 }
 
 impl Token {
@@ -27,18 +37,45 @@ impl Token {
         Self::Source(Arc::new(source))
     }
 
-    /// The token as it is now.
-    pub(crate) fn now(&self) -> Option<String> {
+    /// The one that `source` gives, which may wait for it, and may have none yet: then a call fails with
+    /// [`ClientError::NoToken`], and a connection asks again after each pause. It is asked at every call and every
+    /// connect, and has 10 s each time.
+    ///
+    /// ```
+    /// use prombus_client::Token;
+    ///
+    /// let (renewed, current) = tokio::sync::watch::channel(None::<String>);
+    /// let token = Token::async_source(move || {
+    ///     let mut current = current.clone();
+    ///     async move { current.wait_for(Option::is_some).await.ok()?.clone() }
+    /// });
+    /// # drop((renewed, token));
+    /// ```
+    pub fn async_source<F>(source: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<String>> + Send + 'static,
+    {
+        Self::AsyncSource(Arc::new(move || source().boxed()))
+    }
+
+    /// The token as it is now; `None` where none is shown.
+    pub(crate) async fn now(&self) -> Result<Option<String>, ClientError> {
+        let none = |why: &str| ClientError::NoToken(why.to_owned());
         match self {
-            Self::None => None,
-            Self::Fixed(token) => Some((**token).to_owned()),
-            Self::Source(source) => Some(source()),
+            Self::None => Ok(None),
+            Self::Fixed(token) => Ok(Some((**token).to_owned())),
+            Self::Source(source) => Ok(Some(source())),
+            Self::AsyncSource(source) => match tokio::time::timeout(SOURCE_TIME, source()).await {
+                Ok(Some(token)) => Ok(Some(token)),
+                Ok(None) => Err(none("the source has none; the call may work once it has")),
+                Err(_) => Err(none("the source gave no answer within 10 s")),
+            },
         }
     }
 
     /// Whether the next one may be another.
     pub(crate) fn may_change(&self) -> bool {
-        matches!(self, Self::Source(_))
+        matches!(self, Self::Source(_) | Self::AsyncSource(_))
     }
 }
 
@@ -48,6 +85,7 @@ impl fmt::Debug for Token {
             Self::None => "None",
             Self::Fixed(_) => "Fixed(<hidden>)",
             Self::Source(_) => "Source(<hidden>)",
+            Self::AsyncSource(_) => "AsyncSource(<hidden>)",
         })
     }
 }
@@ -81,14 +119,21 @@ impl ClientOptions {
 mod tests {
     use super::*;
 
-    #[test]
-    fn tokens_are_never_printed() {
+    #[tokio::test]
+    async fn tokens_are_never_printed() {
         let secret = "very-secret";
-        for token in [Token::fixed(secret), Token::source(|| secret.to_owned())] {
-            assert_eq!(token.now().as_deref(), Some(secret));
+        let patient = Token::async_source(move || async move { Some(secret.to_owned()) });
+        for token in [Token::fixed(secret), Token::source(|| secret.to_owned()), patient] {
+            assert_eq!(token.now().await.unwrap().as_deref(), Some(secret));
             let options = ClientOptions::default().with_token(token);
             let client = crate::Client::with_options("http://hub", options.clone()).unwrap();
             assert!(!format!("{options:?} {client:?}").contains(secret));
         }
+    }
+
+    #[tokio::test]
+    async fn a_source_may_have_none_yet() {
+        let none = Token::async_source(|| async { None }).now().await.unwrap_err();
+        assert!(none.is_temporary() && !none.is_outcome_unknown(), "{none}");
     }
 }

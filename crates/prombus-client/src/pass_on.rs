@@ -56,7 +56,8 @@ impl Client {
             PassedPath::Document(key) => self.snapshot(method, read.collection, key)?,
             PassedPath::List => self.request(method, &["v1", "collections", read.collection, "list"]),
         };
-        let mut request = request.headers(headers(&read.headers)).build().map_err(ClientError::Transport)?;
+        let request = self.with_token(request).await?.headers(headers(&read.headers));
+        let mut request = request.build().map_err(ClientError::Transport)?;
         request.url_mut().set_query(read.query);
         let begun = tokio::time::timeout(BEGIN_TIMEOUT, self.http.execute(request)).await;
         let late = || ClientError::ConnectionLost(format!("no answer within {BEGIN_TIMEOUT:?}"));

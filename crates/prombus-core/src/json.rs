@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::fmt;
 
@@ -90,6 +91,19 @@ impl Json {
             None => Ok(Self(valid)),
             Some(at) => Ok(Self(Bytes::from(without_white_space(&valid, at)))),
         }
+    }
+}
+
+/// JSON that is carried as its text, as payloads of events are, and is read as a value where it is needed:
+/// `let order: Order = event.payload.parse()?;`
+pub trait ParseJson {
+    /// The text as a value.
+    fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error>;
+}
+
+impl ParseJson for Json {
+    fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
     }
 }
 
@@ -204,6 +218,13 @@ mod tests {
         let double = "1.9425545817716919e295";
         let value = Json::parse(Bytes::from_static(double.as_bytes())).unwrap().to_value().unwrap();
         assert_eq!(value.to_string().replace("e+", "e"), double);
+    }
+
+    #[test]
+    fn a_text_is_read_as_what_is_asked_for() {
+        let json = Json::parse(Bytes::from_static(b"[1, 2]")).unwrap();
+        assert_eq!(json.parse::<Vec<u8>>().unwrap(), [1, 2]);
+        assert!(json.parse::<String>().is_err());
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};
 pub use histogram::Histogram;
 pub use id::IdMaker;
-pub use json::{Json, JsonError};
+pub use json::{Json, JsonError, ParseJson};
 pub use ports::{
     Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus,
     TsRequest,

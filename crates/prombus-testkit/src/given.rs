@@ -2,7 +2,7 @@
 
 use prombus_core::document::apply;
 use prombus_core::{Event, Json, Offset, Partition, TopicName, WriteOp};
-use prombus_engine::projections::{Definition, Plan};
+use prombus_engine::projections::{Definition, Plan, Project, Trial};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -23,10 +23,17 @@ use uuid::Uuid;
 /// .when_fails("p3", json!({"no": "host"}));
 /// ```
 pub struct Given {
-    plan: Plan,
+    projection: Projection,
     topic: TopicName,
     events: u64,
-    documents: BTreeMap<(String, String), Json>,
+}
+
+/// What is on trial.
+enum Projection {
+    /// A definition, and what it has written.
+    Plan { plan: Plan, documents: Bodies },
+    /// A projection in Rust.
+    Code(Trial),
 }
 
 impl Given {
@@ -42,7 +49,41 @@ impl Given {
             Ok(plan) => plan,
             Err(error) => panic!("this projection makes no sense: {error}"),
         };
-        Self { plan, topic: definition.topic, events: 0, documents: BTreeMap::new() }
+        let projection = Projection::Plan { plan, documents: BTreeMap::new() };
+        Self { projection, topic: definition.topic, events: 0 }
+    }
+
+    /// A projection in Rust of a topic into these collections, and nothing has happened yet. Panics where the topic's
+    /// name is none.
+    ///
+    /// ```
+    /// use prombus_testkit::Given;
+    /// use serde_json::json;
+    ///
+    /// prombus_engine::projection! {
+    ///     /// Adds up what each customer owes.
+    ///     pub struct Debts;
+    ///     async fn apply(event, tx) {
+    ///         let order: serde_json::Value = event.payload.parse()?;
+    ///         let Some(cents) = order["cents"].as_u64() else { return Err("an order without a price".into()) };
+    ///         tx.inc("debts", event.key.as_deref().unwrap_or_default(), "cents", cents).await
+    ///     }
+    /// }
+    ///
+    /// Given::code("orders", &["debts"], Debts)
+    ///     .event("c-7", json!({"cents": 1990}))
+    ///     .event("c-7", json!({"cents": 10}))
+    ///     .then("debts", "c-7", json!({"cents": 2000}))
+    ///     .when_fails("c-7", json!({"cents": "many"}));
+    /// ```
+    #[track_caller]
+    #[allow(clippy::panic, reason = "a test that cannot go on should say why")]
+    pub fn code(topic: &str, collections: &[&str], project: impl Project) -> Self {
+        let topic = match TopicName::parse(topic) {
+            Ok(topic) => topic,
+            Err(error) => panic!("{error}"),
+        };
+        Self { projection: Projection::Code(Trial::new(project, collections)), topic, events: 0 }
     }
 
     fn apply(&mut self, key: &str, payload: &Value) -> Result<(), String> {
@@ -61,18 +102,23 @@ impl Given {
             tags: None,
         };
         self.events += 1;
-        let mut documents = self.documents.clone();
-        for write in self.plan.apply(&event)? {
-            let place = (write.collection.to_string(), write.key);
-            let before = documents.get(&place);
-            match apply(before, &write.op).map_err(|error| error.to_string())? {
-                Some(body) => documents.insert(place, body),
-                None => documents.remove(&place),
-            };
-            debug_assert!(!matches!(write.op, WriteOp::Receipt(_)), "only commits write receipts");
+        match &mut self.projection {
+            Projection::Plan { plan, documents } => {
+                *documents = after(plan, documents.clone(), &event)?;
+                Ok(())
+            }
+            // It depends on nothing but the event and what it reads, all of which is here.
+            Projection::Code(trial) => {
+                futures::executor::block_on(trial.apply(&event)).map_err(|failure| failure.to_string())
+            }
         }
-        self.documents = documents;
-        Ok(())
+    }
+
+    fn document(&self, collection: &str, key: &str) -> Option<&Json> {
+        match &self.projection {
+            Projection::Plan { documents, .. } => documents.get(&(collection.to_owned(), key.to_owned())),
+            Projection::Code(trial) => trial.document(collection, key),
+        }
     }
 
     /// An event comes, with its key and payload. Panics where it fails.
@@ -98,8 +144,7 @@ impl Given {
     #[track_caller]
     #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
     pub fn then(self, collection: &str, key: &str, document: Value) -> Self {
-        let found = self.documents.get(&(collection.to_owned(), key.to_owned()));
-        let found = found.and_then(|body| body.to_value().ok());
+        let found = self.document(collection, key).and_then(|body| body.to_value().ok());
         assert_eq!(found, Some(document), "{collection}/{key}");
         self
     }
@@ -108,8 +153,24 @@ impl Given {
     #[track_caller]
     #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
     pub fn then_none(self, collection: &str, key: &str) -> Self {
-        let found = self.documents.get(&(collection.to_owned(), key.to_owned()));
+        let found = self.document(collection, key);
         assert_eq!(found, None, "{collection}/{key}");
         self
     }
+}
+
+type Bodies = BTreeMap<(String, String), Json>;
+
+/// The documents after an event.
+fn after(plan: &Plan, mut documents: Bodies, event: &Event) -> Result<Bodies, String> {
+    for write in plan.apply(event)? {
+        let place = (write.collection.to_string(), write.key);
+        let before = documents.get(&place);
+        match apply(before, &write.op).map_err(|error| error.to_string())? {
+            Some(body) => documents.insert(place, body),
+            None => documents.remove(&place),
+        };
+        debug_assert!(!matches!(write.op, WriteOp::Receipt(_)), "only commits write receipts");
+    }
+    Ok(documents)
 }

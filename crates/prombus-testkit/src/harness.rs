@@ -1,5 +1,6 @@
 //! A whole hub in the process of a test: in memory, with its gateway on a free port, and the process example on it.
 
+use crate::missing::{DocumentError, missing};
 use prombus_client::{Client, ClientError};
 use prombus_core::memory::MemoryStore;
 use prombus_core::{Clock, SystemClock};
@@ -9,9 +10,13 @@ use prombus_server::{Gateway, GatewayOptions};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+/// How long a document is waited for.
+const DOCUMENT_TIME: Duration = Duration::from_secs(5);
 
 /// Why a harness cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -100,14 +105,21 @@ impl Harness {
         async move { drop(stop.wait_for(|stop| *stop).await) }
     }
 
-    /// Waits until a document is there, and gives it.
-    pub async fn document(&self, collection: &str, key: &str) -> Result<serde_json::Value, ClientError> {
-        let mut seen = prombus_core::Sequence(0);
-        loop {
-            if let Some(document) = self.client.get(collection, key).await? {
-                return document.parse();
+    /// Waits until a document is there, and gives it. After 5 s the error says what is there instead: the keys of the
+    /// collection, or the collections, and how the projections are doing.
+    pub async fn document(&self, collection: &str, key: &str) -> Result<serde_json::Value, DocumentError> {
+        let waiting = async {
+            let mut seen = prombus_core::Sequence(0);
+            loop {
+                if let Some(document) = self.client.get(collection, key).await? {
+                    return document.parse();
+                }
+                seen = self.hub.changed(seen).await;
             }
-            seen = self.hub.changed(seen).await;
+        };
+        match tokio::time::timeout(DOCUMENT_TIME, waiting).await {
+            Ok(document) => Ok(document?),
+            Err(_) => Err(missing(&self.client, collection, key).await?),
         }
     }
 

@@ -3,7 +3,8 @@
 use crate::error::{self, HubError};
 use crate::{CONNECT_TIMEOUT, Client, ClientError, tls};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use futures::FutureExt;
+use std::panic::AssertUnwindSafe;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -58,13 +59,17 @@ impl std::fmt::Display for DialError {
 
 /// Makes a line. The token is asked for anew each time.
 pub(crate) async fn dial(client: &Client) -> Result<Line, DialError> {
-    match timeout(CONNECT_TIMEOUT, open(client)).await {
+    // A source is code of the user's, and its panic must not end the connection.
+    let token = AssertUnwindSafe(client.token.now()).catch_unwind().await;
+    let token = token.map_err(|_| DialError::Away("the token source panicked".into()))?;
+    let token = token.map_err(|error| DialError::Away(error.to_string()))?;
+    match timeout(CONNECT_TIMEOUT, open(client, token)).await {
         Ok(line) => line,
         Err(_) => Err(DialError::Away(format!("nobody answers within {CONNECT_TIMEOUT:?}"))),
     }
 }
 
-async fn open(client: &Client) -> Result<Line, DialError> {
+async fn open(client: &Client, token: Option<String>) -> Result<Line, DialError> {
     let (scheme, connector) = match &client.tls {
         Some(config) => ("wss", Connector::Rustls(config.clone())),
         None => ("ws", Connector::Plain),
@@ -72,9 +77,6 @@ async fn open(client: &Client) -> Result<Line, DialError> {
     let address = format!("{scheme}://{}{}/ws", client.host_and_port(), client.base_path());
     let wrong = |error: &dyn std::fmt::Display| DialError::Wrong(error.to_string());
     let mut request = address.into_client_request().map_err(|error| wrong(&error))?;
-    // A source is code of the user's, and its panic must not end the connection.
-    let token = catch_unwind(AssertUnwindSafe(|| client.token.now()))
-        .map_err(|_| DialError::Away("the token source panicked".into()))?;
     if let Some(token) = token {
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
             DialError::Wrong("the token cannot be sent: it has characters that none has".into())

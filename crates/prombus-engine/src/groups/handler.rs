@@ -31,6 +31,24 @@ impl HandlerError {
     }
 }
 
+impl From<&str> for HandlerError {
+    fn from(reason: &str) -> Self {
+        Self::new(reason)
+    }
+}
+
+impl From<String> for HandlerError {
+    fn from(reason: String) -> Self {
+        Self::new(reason)
+    }
+}
+
+impl From<serde_json::Error> for HandlerError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
 /// Does something with events. A function that takes a [`Received`] and answers in the future is one.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {

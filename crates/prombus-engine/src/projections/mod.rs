@@ -11,6 +11,7 @@ mod registry;
 mod replay;
 mod runner;
 mod stored;
+mod trial;
 mod tx;
 
 pub use definition::{
@@ -21,11 +22,12 @@ pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
 pub(crate) use replay::Again;
 pub(crate) use runner::Surroundings;
+pub use trial::Trial;
 pub use tx::{Project, ProjectFailure, Tx};
 
 /// What the macro [`projection!`](crate::projection) needs to name.
 #[doc(hidden)]
-pub use {async_trait::async_trait, prombus_core::Event};
+pub use {async_trait::async_trait, prombus_core::Event, prombus_core::ParseJson};
 
 use crate::bus::BusError;
 use crate::filter::BadFilter;

@@ -35,6 +35,18 @@ impl ProjectFailure {
     }
 }
 
+impl From<&str> for ProjectFailure {
+    fn from(reason: &str) -> Self {
+        Self::new(reason)
+    }
+}
+
+impl From<String> for ProjectFailure {
+    fn from(reason: String) -> Self {
+        Self::new(reason)
+    }
+}
+
 impl From<serde_json::Error> for ProjectFailure {
     fn from(error: serde_json::Error) -> Self {
         Self(error.to_string())
@@ -92,6 +104,11 @@ impl Pending {
     /// Keeps what the last event did.
     pub fn keep(&mut self) {
         self.undo.clear();
+    }
+
+    /// A document as it would be, where something was written to it.
+    pub fn document(&self, collection: &str, key: &str) -> Option<&Json> {
+        self.seen.get(&(Arc::from(collection), key.to_owned()))?.as_ref()
     }
 }
 
@@ -213,6 +230,24 @@ impl Tx<'_> {
 ///         tx.inc("counts", key, "n", 1).await
 ///     }
 /// }
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order {
+///     customer: String,
+///     cents: u64,
+/// }
+///
+/// prombus_engine::projection! {
+///     /// Adds up what each customer owes.
+///     pub struct Debts;
+///     async fn apply(event, tx) {
+///         let order: Order = event.payload.parse()?;
+///         if order.customer.is_empty() {
+///             return Err("an order of nobody".into());
+///         }
+///         tx.inc("debts", &order.customer, "cents", order.cents).await
+///     }
+/// }
 /// ```
 #[macro_export]
 macro_rules! projection {
@@ -230,7 +265,12 @@ macro_rules! projection {
                 &self,
                 $event: &$crate::projections::Event,
                 $tx: &mut $crate::projections::Tx<'_>,
-            ) -> Result<(), $crate::projections::ProjectFailure> $body
+            ) -> Result<(), $crate::projections::ProjectFailure> {
+                // For `event.payload.parse()?`.
+                #[allow(unused_imports, reason = "not every projection looks into its events")]
+                use $crate::projections::ParseJson as _;
+                $body
+            }
         }
     };
 }

@@ -98,3 +98,53 @@ fn the_projections_of_the_example_do_what_they_say() {
         .then("proc_live", KEY, state(2.0))
         .then("host_stats", "web1", json!({"seen": 2, "last_ts": 1}));
 }
+
+#[tokio::test]
+async fn a_document_that_does_not_come_is_an_error_that_says_what_is_there() {
+    let harness = Harness::start().await.unwrap();
+    beat(&harness).await;
+    harness.document("processes", KEY).await.unwrap();
+    let (other, nowhere) =
+        tokio::join!(harness.document("processes", "web1"), harness.document("proceses", KEY));
+    let error = other.unwrap_err().to_string();
+    assert!(error.contains(KEY) && error.contains("0 events behind"), "{error}");
+    let error = nowhere.unwrap_err().to_string();
+    assert!(error.contains("no such collection") && error.contains("processes"), "{error}");
+    harness.stop().await;
+}
+
+prombus_engine::projection! {
+    /// Keeps the longest pause between two beats.
+    struct LongestPause;
+    async fn apply(event, tx) {
+        let beat: Value = event.payload.parse()?;
+        let Some(at) = beat["at"].as_u64() else { return Err("a beat without a time".into()) };
+        let key = event.key.as_deref().unwrap_or_default();
+        let before: Value = tx.get("pauses", key).await?.unwrap_or_default();
+        let pause = before["last"].as_u64().map_or(0, |last| at.saturating_sub(last));
+        let longest = pause.max(before["longest"].as_u64().unwrap_or(0));
+        tx.put("pauses", key, &json!({"last": at, "longest": longest})).await?;
+        if pause > 100 { tx.delete("pauses", key).await } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_projection_in_rust_is_tried_without_a_hub() {
+    Given::code("beats", &["pauses"], LongestPause)
+        .event("web1", json!({"at": 10}))
+        .event("web1", json!({"at": 40}))
+        .event("web1", json!({"at": 50}))
+        .event("web2", json!({"at": 7}))
+        .then("pauses", "web1", json!({"last": 50, "longest": 30}))
+        .then("pauses", "web2", json!({"last": 7, "longest": 0}))
+        .when_fails("web1", json!({"no": "time"}))
+        .then("pauses", "web1", json!({"last": 50, "longest": 30}))
+        .event("web1", json!({"at": 500}))
+        .then_none("pauses", "web1");
+}
+
+#[test]
+#[should_panic(expected = "is none of this projection's")]
+fn a_projection_in_rust_writes_only_its_own_collections() {
+    drop(Given::code("beats", &["others"], LongestPause).event("web1", json!({"at": 10})));
+}

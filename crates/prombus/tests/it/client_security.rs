@@ -1,9 +1,10 @@
 //! The Rust client with a hub that wants tokens, and one that speaks TLS.
 
 use crate::client_support::{Spot, numbered, numbers_of, quick, reaches, soon};
+use crate::common::PATIENCE;
 use jsonwebtoken::{EncodingKey, Header, encode};
 use prombus_client::{
-    Client, ClientError, ClientOptions, LiveState, PublisherOptions, SubscribeOptions, Token,
+    Client, ClientError, ClientOptions, LiveOptions, LiveState, PublisherOptions, SubscribeOptions, Token,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -145,4 +146,25 @@ async fn tls_hubs_are_reached_by_http_and_websocket_if_their_certificate_is_trus
     let delivery = soon("it comes", events.next()).await.unwrap();
     delivery.ack().await.unwrap();
     assert_eq!(numbers_of(&client, "t").await, [0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_has_no_token_yet_is_waited_for() {
+    let spot = guarded();
+    let (renewed, current) = tokio::sync::watch::channel(None::<String>);
+    let source = Token::async_source(move || std::future::ready(current.borrow().clone()));
+    let options = ClientOptions::default().with_token(source);
+    let client = Client::with_options(&spot.url(), options).unwrap();
+    let error = client.topics().await.unwrap_err();
+    assert!(matches!(&error, ClientError::NoToken(_)) && error.is_temporary(), "{error}");
+    assert!(client.connect().await.unwrap_err().to_string().contains("no token yet"));
+    let patient = LiveOptions { wait_for_hub: PATIENCE, ..quick() };
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.connect_with(patient).await }
+    });
+    renewed.send_replace(Some(token(3600)));
+    let live = soon("it is connected", waiting).await.unwrap().unwrap();
+    live.publish("t", &numbered(0)).await.unwrap();
+    assert_eq!(client.topics().await.unwrap().len(), 1);
 }

@@ -1,7 +1,7 @@
 //! The Rust client over WebSocket, against a real hub.
 
-use crate::client_support::{numbered, numbers_of, quick, soon};
-use crate::common::Hub;
+use crate::client_support::{Spot, numbered, numbers_of, quick, soon};
+use crate::common::{Hub, PATIENCE};
 use prombus_client::{
     Client, ClientError, Delivery, Live, LiveState, NewEvent, PublisherOptions, SubscribeOptions,
 };
@@ -18,6 +18,11 @@ async fn connect(hub: &Hub) -> (Client, Live) {
 #[track_caller]
 fn code<T: std::fmt::Debug>(result: Result<T, ClientError>) -> String {
     result.unwrap_err().hub().unwrap().code.clone()
+}
+
+/// An id of the producer's own.
+fn own_id(n: u64) -> String {
+    format!("0198c0de-5d00-4a3c-9c1e-{n:012}")
 }
 
 async fn delivered(subscription: &mut prombus_client::Subscription) -> Delivery {
@@ -143,13 +148,17 @@ async fn of_many_events_only_the_bad_one_fails_and_order_stays() {
     let publisher = live.publisher("t", options);
     let mut receipts = Vec::new();
     for n in 0..300 {
-        let mut event = numbered(n);
+        let mut event = numbered(n).with_id(own_id(n));
         if n == 42 || n == 199 {
             event.ts = Some(u64::MAX);
         }
         receipts.push(publisher.send(event).await.unwrap());
     }
-    assert_eq!(code(publisher.flush().await), "bad_request");
+    let told = publisher.flush().await.unwrap_err();
+    assert_eq!((told.failed.len(), told.count()), (2, 2), "{told}");
+    let ids: Vec<String> = [42, 199].map(own_id).to_vec();
+    assert_eq!(told.failed.iter().map(|failed| failed.id.clone()).collect::<Vec<_>>(), ids);
+    assert!(told.failed.iter().all(|failed| failed.error.hub().unwrap().code == "bad_request"));
     publisher.flush().await.unwrap();
     for (receipt, n) in receipts.into_iter().zip(0..) {
         match n {
@@ -376,4 +385,48 @@ async fn a_hub_that_is_not_there_is_told_at_once_or_waited_for() {
     assert!(matches!(error, ClientError::NoConnection { .. }) && error.is_temporary(), "{error}");
     let client = Client::new("http://127.0.0.1:1", Some("a\nb")).unwrap();
     assert!(!client.connect().await.unwrap_err().to_string().contains("a\nb"));
+}
+
+#[tokio::test]
+async fn a_hub_that_limits_the_rate_holds_publishers_back_and_loses_nothing() {
+    const EVENTS: u64 = 600;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("prombus.toml"), "[limits]\ntopic_events_per_s = 200\n").unwrap();
+    let spot = Spot::with(folder, &["--config", "prombus.toml"]);
+    let client = spot.client();
+    let live = client.connect_with(quick()).await.unwrap();
+    let options = PublisherOptions { window: 50, batch: 20, ..PublisherOptions::default() };
+    let publisher = live.publisher("t", options);
+    for n in 0..EVENTS {
+        soon("there is room", publisher.send(numbered(n))).await.unwrap();
+    }
+    soon("all is answered", publisher.flush()).await.unwrap();
+    // Those of single calls wait for their turn as well.
+    let (a, b) = (live.publish("t", &numbered(EVENTS)), live.publish_batch("u", &[numbered(0), numbered(1)]));
+    soon("it is published", async { tokio::try_join!(a, b) }).await.unwrap();
+    assert_eq!(numbers_of(&client, "t").await, (0..=EVENTS).collect::<Vec<_>>(), "each once, and in order");
+}
+
+#[tokio::test]
+async fn a_group_that_has_drained_is_told_and_one_that_has_not_says_what_it_waits_for() {
+    let hub = Hub::start();
+    let (client, live) = connect(&hub).await;
+    let short = Duration::from_millis(50);
+    let error = client.drained("t", "g", short).await.unwrap_err();
+    assert!(error.to_string().contains("has no group g"), "{error}");
+    let mut events = live.subscribe("t", "g", SubscribeOptions::earliest()).await.unwrap();
+    live.publish_batch("t", &[numbered(0), numbered(1)]).await.unwrap();
+    let (first, second) = (delivered(&mut events).await, delivered(&mut events).await);
+    first.ack().await.unwrap();
+    let error = client.drained("t", "g", short).await.unwrap_err().to_string();
+    assert!(error.contains("1 unsettled events from offset 1 on, 1 in flight"), "{error}");
+    let draining = client.clone();
+    let drained = tokio::spawn(async move { draining.drained("t", "g", PATIENCE).await });
+    second.ack().await.unwrap();
+    soon("it has drained", drained).await.unwrap().unwrap();
+    drop(events);
+    live.close().await;
+    client.publish("t", &numbered(2)).await.unwrap();
+    let error = client.drained("t", "g", short).await.unwrap_err().to_string();
+    assert!(error.contains("it has no members, so nobody consumes"), "{error}");
 }

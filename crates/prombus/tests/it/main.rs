@@ -16,6 +16,7 @@ mod ws_support;
 
 mod client;
 mod client_conformance;
+mod client_documented;
 mod client_examples;
 mod client_handler;
 mod client_recovery;
