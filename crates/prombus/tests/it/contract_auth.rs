@@ -74,6 +74,8 @@ const ROUTES: &[Route] = &[
     get("/v1/topics/{t}/groups/g", &["subscribe"]),
     get("/v1/topics/{t}/groups/g/cursor", &["subscribe"]),
     send("PUT", "/v1/topics/{t}/groups/g/cursor", r#"{"from":"earliest"}"#),
+    send("POST", "/v1/topics/{t}/groups/g/cursor", r#"{"from":"earliest","dry_run":true}"#),
+    send("PATCH", "/v1/topics/{t}/groups/g", r#"{"maxAttempts":7}"#),
     send("DELETE", "/v1/topics/{t}/groups/g", ""),
     get("/v1/dlq/{t}", &["read"]),
     may(&["admin"], send("POST", "/v1/dlq/{t}/replay", "{}")),

@@ -20,7 +20,7 @@ fn unknown_fields_are_refused() {
     for (rest, body) in [
         ("/pull", json!({"foo": 1})),
         ("/pull", json!({"maxinflight": 1})),
-        ("/pull", json!({"wait_ms": 1})),
+        ("/pull", json!({"wait_Ms": 1})),
         ("/pull", json!({"lease": "x"})),
         ("/ack", json!({"acks": []})),
         ("/ack", json!({"ack": [token], "x": 1})),
@@ -34,7 +34,7 @@ fn unknown_fields_are_refused() {
         site.api.put(&group.path(""), &body.to_string()).fails(400, "bad_request");
     }
     group.set_cursor(&json!({"from": "earliest", "x": 1})).fails(400, "bad_request");
-    site.api.post("/v1/dlq/t/replay", r#"{"dryRun":true}"#).fails(400, "bad_request");
+    site.api.post("/v1/dlq/t/replay", r#"{"dryrun":true}"#).fails(400, "bad_request");
     // Nothing of all that was done.
     group.ack(&held);
 }
@@ -333,10 +333,10 @@ fn wrong_methods_are_405() {
     let (site, _group, _held) = group();
     let routes: &[(&str, &[&str])] = &[
         ("/v1/topics/t/groups", &["GET", "HEAD"]),
-        ("/v1/topics/t/groups/g", &["GET", "HEAD", "PUT", "DELETE"]),
+        ("/v1/topics/t/groups/g", &["GET", "HEAD", "PUT", "PATCH", "DELETE"]),
         ("/v1/topics/t/groups/g/pull", &["POST"]),
         ("/v1/topics/t/groups/g/ack", &["POST"]),
-        ("/v1/topics/t/groups/g/cursor", &["GET", "HEAD", "PUT"]),
+        ("/v1/topics/t/groups/g/cursor", &["GET", "HEAD", "PUT", "POST"]),
         ("/v1/topics/t/groups/g/skip", &["POST"]),
         ("/v1/dlq/t", &["GET", "HEAD"]),
         ("/v1/dlq/t/replay", &["POST"]),

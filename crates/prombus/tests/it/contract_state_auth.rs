@@ -371,6 +371,17 @@ fn what_moves_data_needs_to_read_it_here_and_to_write_it_there() {
 }
 
 #[test]
+fn collections_are_deleted_by_admins() {
+    let (hub, master) = hub();
+    for lacking in [&["read:open", "publish:open"][..], &["admin:other"], &["subscribe:open"]] {
+        hub.caller(&token(lacking)).delete("/v1/collections/open").fails(403, "forbidden");
+    }
+    hub.caller(&master).get(&snap("open", "k")).is(200);
+    assert_eq!(hub.caller(&token(&["admin:open"])).delete("/v1/collections/open").status, 204);
+    hub.caller(&master).get(&snap("open", "k")).fails(404, "not_found");
+}
+
+#[test]
 fn a_refusal_comes_before_a_look_at_the_state() {
     let (hub, _) = hub();
     let token = token(&["publish:open"]);

@@ -497,7 +497,7 @@ fn unknown_fields_and_wrong_types_are_refused() {
         json!({"op": "ACK", "topic": "t", "group": "g", "id": ID, "foo": 1}),
         json!({"op": "NACK", "topic": "t", "group": "g", "id": ID, "delay_ms": "1"}),
         json!({"op": "NACK", "topic": "t", "group": "g", "id": ID, "delay_ms": -1}),
-        json!({"op": "NACK", "topic": "t", "group": "g", "id": ID, "delayMs": 1}),
+        json!({"op": "NACK", "topic": "t", "group": "g", "id": ID, "delay_ms": 1, "delayMs": 1}),
         json!({"op": "NACK", "topic": "t", "group": "g", "id": ID, "reason": 1}),
         json!({"op": "MODACK", "topic": "t", "group": "g", "id": ID, "extend_ms": "1"}),
     ] {
