@@ -11,8 +11,11 @@ use crate::examples_support::{Running, project, shell};
 use serde_json::Value;
 use std::path::Path;
 
-/// The blocks that have a name, and what each is put through.
-pub const PROGRAMS: &[(&str, fn(&Block))] = &[
+/// What a block is put through.
+pub type Trial = fn(&Block);
+
+/// The blocks that have a name, and the trial of each.
+pub const PROGRAMS: &[(&str, Trial)] = &[
     ("python", |block| outlives_the_hub(&PYTHON, &block.text)),
     ("python-tls", |block| talks_tls(&PYTHON, block)),
     ("node", |block| outlives_the_hub(&NODE, &block.text)),

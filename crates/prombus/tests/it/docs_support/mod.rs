@@ -98,9 +98,10 @@ impl Desk {
             script = format!("{before}{}{rest}", examples()[name]);
         }
         let mut command = shell(&script, self.folder.path(), &self.hub.url());
-        let [curl, binary] = ["bin", "target/release"].map(|folder| self.folder.path().join(folder));
+        let ours = ["bin", "target/release", "examples/python/.venv/bin"];
+        let ours = ours.map(|folder| self.folder.path().join(folder).display().to_string()).join(":");
         let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{}:{path}", curl.display(), binary.display()));
+        command.env("PATH", format!("{ours}:{path}"));
         command.env("HEADS", self.heads.path()).envs(self.tokens.iter().cloned());
         command
     }
