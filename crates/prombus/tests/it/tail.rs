@@ -21,9 +21,8 @@ impl Tail {
     fn start(spot: &Spot, args: &[&str]) -> Self {
         let mut command = command(spot, args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = lines(child.stdout.take().unwrap());
-        let said = lines(child.stderr.take().unwrap());
-        Self { child, lines, said }
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        Self { child, lines: lines(stdout), said: lines(stderr) }
     }
 
     /// Topic and number of the next line.
