@@ -58,7 +58,10 @@ fn explain_certificate(why: &CertificateError) -> String {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("its certificate is for another name: reach it by a name that it is for ({why})")
         }
-        other => format!("its certificate cannot be trusted: {other}"),
+        other => format!(
+            "its certificate cannot be trusted: {other}; if its authority is one of your own, pass that one's certificate \
+             with --ca-cert, or in Rust with ClientOptions::with_extra_ca"
+        ),
     }
 }
 

@@ -101,7 +101,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
         ("[log]\nfromat = \"json\"", 2, "log.fromat", "log.format"),
         ("[logs]", 1, "logs", "log"),
         ("partitions = 8", 1, "partitions", "topics.\"NAME\".partitions"),
-        ("[store]\nretention_ms = 8", 2, "store.retention_ms", "topics.\"NAME\".retention_ms"),
+        ("[store]\ncompaction = true", 2, "store.compaction", "topics.\"NAME\".compaction"),
         ("[auth]\ntombstone = \"x\"", 2, "auth.tombstone", "projection.tombstone"),
         ("[topics]\nauto_crate = true", 2, "topics.auto_crate", "topics.auto_create"),
         ("[topics.\"a.b\"]\npartition = 1", 2, "topics.\"a.b\".partition", "topics.\"a.b\".partitions"),

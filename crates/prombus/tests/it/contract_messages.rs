@@ -178,7 +178,7 @@ fn a_document_is_as_its_tag_says_and_events_that_are_lines_stay_lines() {
     for name in ["etag", "content-length"] {
         assert_eq!(got.header(name), head.header(name), "{name}");
     }
-    site.api.publish("/publish/t", "1").is(201);
+    site.api.publish("t", "1").is(201);
     let lines = site.api.export("t", "");
     assert!(lines.text().ends_with("}\n") && !lines.text().ends_with("\n\n"), "{lines:?}");
 }
