@@ -377,7 +377,8 @@ impl TopicsFollower {
     async fn start(&self, topic: &TopicState, partition: Partition, end: Offset) -> Result<u64, QueryError> {
         let RoundsResume { since, until, at } = self.round;
         let place = (topic.number.0, partition.0);
-        if self.under_way && place == (at.topic, at.partition) {
+        // After an event, the next offset is never the first one; a place before the first event names no partition.
+        if self.under_way && place == (at.topic, at.partition) && at.next > 0 {
             return Ok(at.next);
         }
         match if self.under_way && place < (at.topic, at.partition) { until } else { since } {
