@@ -109,7 +109,9 @@ impl Clients {
         }
         self.hub = self.site.start(plan.part_bytes).await?;
         publishing.await.map_err(told)??;
-        self.judge(plan.round).await.map_err(|why| format!("{why}\nlog of the hub:\n{}", self.hub.log().text()))?;
+        self.judge(plan.round)
+            .await
+            .map_err(|why| format!("{why}\nlog of the hub:\n{}", self.hub.log().text()))?;
         self.orders += ORDERS_A_ROUND;
         Ok(self)
     }
@@ -126,7 +128,9 @@ impl Clients {
                 wrong.extend(documents.into_iter().filter(|document| document["times"] != 1));
             }
             if booked != ORDERS_A_ROUND || !wrong.is_empty() {
-                return Err(format!("{group}: {booked} of {ORDERS_A_ROUND} orders are booked, wrongly: {wrong:?}"));
+                return Err(format!(
+                    "{group}: {booked} of {ORDERS_A_ROUND} orders are booked, wrongly: {wrong:?}"
+                ));
             }
         }
         let letters = self.client.dead_letters(ORDERS, &Default::default(), 1).await.map_err(told)?;

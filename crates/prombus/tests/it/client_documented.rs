@@ -197,7 +197,8 @@ async fn commits_too_late(returns: Returns) {
     wire.cut();
     soon("the line breaks", state.changed()).await.unwrap();
     soon("the event comes again", async {
-        let in_flight = || async { direct.group("orders", "booking").await.unwrap().unwrap().partitions[0].in_flight };
+        let in_flight =
+            || async { direct.group("orders", "booking").await.unwrap().unwrap().partitions[0].in_flight };
         while !live.state().is_connected() || in_flight().await == 0 {
             tokio::task::yield_now().await;
         }
