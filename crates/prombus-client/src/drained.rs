@@ -60,7 +60,10 @@ struct Behind<'a>(&'a GroupPartition);
 impl fmt::Display for Behind<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GroupPartition { partition, lag, in_flight, next, waiting, .. } = self.0;
-        write!(f, "partition {partition} has {lag} unsettled events from offset {next} on, {in_flight} in flight")?;
+        write!(
+            f,
+            "partition {partition} has {lag} unsettled events from offset {next} on, {in_flight} in flight"
+        )?;
         match waiting {
             Some(waiting) => write!(f, ", held back by {} at offset {}", waiting.why, waiting.offset),
             None => Ok(()),

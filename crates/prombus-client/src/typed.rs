@@ -1,7 +1,9 @@
 //! Typed topics: name, payload type, key and settings of a topic in one place.
 
 use crate::live::{ConsumeOptions, Consumer, Delivery, Live, Publisher, PublisherOptions, Receipt};
-use crate::{Client, ClientError, FlushError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer};
+use crate::{
+    Client, ClientError, FlushError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;

@@ -1,5 +1,6 @@
 //! Tests of projections without a hub: given these events, when this one comes, then these documents are there.
 
+use futures::FutureExt;
 use prombus_core::document::apply;
 use prombus_core::{Event, Json, Offset, Partition, TopicName, WriteOp};
 use prombus_engine::projections::{Definition, Plan, Project, Trial};
@@ -108,9 +109,10 @@ impl Given {
                 Ok(())
             }
             // It depends on nothing but the event and what it reads, all of which is here.
-            Projection::Code(trial) => {
-                futures::executor::block_on(trial.apply(&event)).map_err(|failure| failure.to_string())
-            }
+            Projection::Code(trial) => match trial.apply(&event).now_or_never() {
+                Some(applied) => applied.map_err(|failure| failure.to_string()),
+                None => Err("it waits for something else than its documents".to_owned()),
+            },
         }
     }
 

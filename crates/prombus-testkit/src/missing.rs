@@ -42,12 +42,7 @@ pub(crate) async fn missing(
     };
     let projections = client.projections().await?;
     let projections = format!("projections: {}", named(projections.iter().map(told)));
-    Ok(DocumentError::Missing {
-        collection: collection.to_owned(),
-        key: key.to_owned(),
-        found,
-        projections,
-    })
+    Ok(DocumentError::Missing { collection: collection.to_owned(), key: key.to_owned(), found, projections })
 }
 
 async fn keys(client: &Client, collection: &str) -> Result<String, ClientError> {

@@ -30,6 +30,8 @@ pub struct Site {
     pub binary: PathBuf,
     /// The folder that holds the data folder and the configuration.
     pub folder: PathBuf,
+    /// Where it listens; a new port each time where that is 0.
+    pub listen: String,
 }
 
 impl Site {
@@ -63,7 +65,7 @@ impl Site {
             .map_err(|error| format!("{} cannot be written: {error}", config.display()))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--config").arg(&config).arg("--data").arg(self.data());
-        command.args(["--listen", "127.0.0.1:0"]).current_dir(&self.folder);
+        command.args(["--listen", &self.listen]).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let binary = self.binary.display();
         let mut child = command.spawn().map_err(|error| format!("{binary} cannot be started: {error}"))?;

@@ -1,14 +1,15 @@
 //! `cargo xtask chaos`: a real hub is killed under load again and again, always on the same folder, and what
 //! it answered is held against what is there.
 //!
-//! Each round does so three times: with publishes and reads, with consumer groups, and with collections, each on a
-//! folder of its own.
+//! Each round does so four times: with publishes and reads, with consumer groups, with collections, and through the Rust
+//! client, each on a folder of its own.
 //!
 //! Nothing of the hub's own code is used to judge it: requests and answers are recorded here, and events are
-//! read back over HTTP.
+//! read back over HTTP. Only the last part is about the client, and uses it.
 
 mod api;
 mod check;
+mod clients;
 mod draft;
 mod evidence;
 mod groups;
@@ -23,6 +24,7 @@ mod state;
 mod verdict;
 
 use crate::repo;
+use clients::Clients;
 use groups::Groups;
 use hub::Site;
 use plan::{Plan, Setting};
@@ -68,6 +70,8 @@ pub enum Part {
     Groups,
     /// Collections, projections and commits
     State,
+    /// Handlers of the Rust client
+    Clients,
 }
 
 /// Runs all rounds.
@@ -88,7 +92,7 @@ pub fn run(args: Args) -> Result<(), String> {
         .build()
         .map_err(|error| error.to_string())?;
     eprintln!("chaos: {} rounds, {} connections, seed {seed}", args.rounds, setting.connections);
-    let site = Site { binary, folder: folder.path().to_owned() };
+    let site = Site { binary, folder: folder.path().to_owned(), listen: "127.0.0.1:0".to_owned() };
     runtime.block_on(rounds(&args, setting, site)).inspect_err(|_| {
         eprintln!("the data folder is kept in {}", folder.keep().display());
     })
@@ -99,12 +103,15 @@ async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String>
     let part_bytes = Plan::new(setting, 0).part_bytes;
     let groups_site = Site { folder: site.folder.join("groups"), ..site.clone() };
     let state_site = Site { folder: site.folder.join("state"), ..site.clone() };
+    let clients_site = Site { folder: site.folder.join("clients"), ..site.clone() };
     let wanted = |part| args.only.is_none_or(|only| only == part);
     let mut log = if wanted(Part::Log) { Some(Chaos::begin(site, part_bytes).await?) } else { None };
     let mut groups =
         if wanted(Part::Groups) { Some(Groups::begin(groups_site, part_bytes).await?) } else { None };
     let mut state =
         if wanted(Part::State) { Some(State::begin(state_site, part_bytes).await?) } else { None };
+    let mut clients =
+        if wanted(Part::Clients) { Some(Clients::begin(clients_site, part_bytes).await?) } else { None };
     for round in 1..=args.rounds {
         let plan = Plan::new(setting, round);
         let is_last = round == args.rounds;
@@ -125,11 +132,15 @@ async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String>
         if let Some(so_far) = state.take() {
             state = Some(so_far.round(&plan, is_last).await.map_err(|why| failed("state", why))?);
         }
+        if let Some(so_far) = clients.take() {
+            clients = Some(so_far.round(&plan).await.map_err(|why| failed("clients", why))?);
+        }
         if round.is_multiple_of(PROGRESS_EVERY) || is_last {
             let took = start.elapsed();
             log.iter().for_each(|log| eprintln!("{}", log.summary(round, took)));
             groups.iter().for_each(|groups| eprintln!("{}", groups.summary(round, took)));
             state.iter().for_each(|state| eprintln!("{}", state.summary(round, took)));
+            clients.iter().for_each(|clients| eprintln!("{}", clients.summary(round, took)));
         }
     }
     Ok(())

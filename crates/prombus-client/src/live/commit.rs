@@ -19,7 +19,9 @@ impl Live {
         let (done, answered) = oneshot::channel();
         let leases = commit.held().cloned().collect();
         commit.held().for_each(|lease| lease.token.bind());
-        self.send(Command::Commit(Committing { body, leases, patience: Patience::default(), done })).await.map_err(ClientError::from)?;
+        self.send(Command::Commit(Committing { body, leases, patience: Patience::default(), done }))
+            .await
+            .map_err(ClientError::from)?;
         let answer = answered.await.unwrap_or_else(|_| Err(self.ended()));
         Ok(answer.map_err(ClientError::from)?)
     }

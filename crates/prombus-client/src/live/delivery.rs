@@ -75,12 +75,7 @@ impl Delivery {
     /// The same delivery once more, for those who see to it that it is settled once.
     pub(super) fn copy(&self) -> Self {
         let Self { event, attempt, max_attempts, lease } = self;
-        Self {
-            event: event.clone(),
-            attempt: *attempt,
-            max_attempts: *max_attempts,
-            lease: lease.clone(),
-        }
+        Self { event: event.clone(), attempt: *attempt, max_attempts: *max_attempts, lease: lease.clone() }
     }
 
     async fn settle(&self, verb: Verb) -> Result<Settled, ClientError> {

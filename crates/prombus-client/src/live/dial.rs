@@ -2,8 +2,8 @@
 
 use crate::error::{self, HubError};
 use crate::{CONNECT_TIMEOUT, Client, ClientError, tls};
-use reqwest::header::{AUTHORIZATION, HeaderValue};
 use futures::FutureExt;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use std::panic::AssertUnwindSafe;
 use tokio::net::TcpStream;
 use tokio::time::timeout;

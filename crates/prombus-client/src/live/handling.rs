@@ -238,3 +238,83 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::delivery::tests::delivery;
+
+    /// A feed whose first making is current.
+    fn feed() -> Arc<Feed> {
+        let feed = Arc::new(Feed::for_tests("t", "g"));
+        feed.clear(1);
+        feed
+    }
+
+    fn given(feed: &Arc<Feed>) -> Delivery {
+        delivery(feed, 7, Instant::now() + Duration::from_secs(60))
+    }
+
+    /// The same event over the next line.
+    fn again(feed: &Arc<Feed>) -> Delivery {
+        feed.clear(2);
+        let mut again = given(feed);
+        again.lease.made = 2;
+        again
+    }
+
+    #[test]
+    fn what_a_handler_without_a_commit_returns_settles_the_newer_delivery() {
+        let (feed, mut handled) = (feed(), Handled::default());
+        let first = given(&feed);
+        assert_eq!(handled.begin(&first), Begin::Handle);
+        let newer = again(&feed);
+        assert_eq!(handled.begin(&newer), Begin::Elsewhere);
+        let finish = handled.finish("id-7", &Verb::Ack, &first.lease);
+        assert!(matches!(finish, Finish::Settle(lease) if lease.token.is(&newer.lease.token)));
+        // Where the newer one comes later, it is only acked.
+        assert_eq!(handled.begin(&newer), Begin::Handle);
+        feed.clear(3);
+        assert!(matches!(handled.finish("id-7", &Verb::Ack, &newer.lease), Finish::Settle(_)));
+        assert_eq!(handled.begin(&given(&feed)), Begin::Done);
+    }
+
+    #[test]
+    fn what_a_handler_returns_whose_commit_failed_says_nothing_about_a_newer_delivery() {
+        for verb in [Verb::Ack, nack("no", None)] {
+            let (feed, mut handled) = (feed(), Handled::default());
+            let first = given(&feed);
+            handled.begin(&first);
+            first.lease.token.bind();
+            assert_eq!(handled.begin(&again(&feed)), Begin::Elsewhere);
+            assert!(matches!(handled.finish("id-7", &verb, &first.lease), Finish::Again));
+            // Nor where the newer one has not come yet.
+            handled.leave(&first);
+            let (feed, mut handled) = (self::feed(), Handled::default());
+            let first = given(&feed);
+            handled.begin(&first);
+            first.lease.token.bind();
+            feed.clear(0);
+            assert!(matches!(handled.finish("id-7", &verb, &first.lease), Finish::Again));
+            assert!(handled.leave(&first));
+            assert_eq!(handled.begin(&again(&feed)), Begin::Handle);
+        }
+    }
+
+    #[test]
+    fn a_commit_that_failed_leaves_the_say_to_the_handler_while_its_lease_holds() {
+        let (feed, mut handled) = (feed(), Handled::default());
+        let first = given(&feed);
+        handled.begin(&first);
+        first.lease.token.bind();
+        assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Settle(_)));
+        // Unless it was refused because a lease has expired.
+        handled.begin(&first);
+        first.lease.token.refuse();
+        assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Again));
+        // A later commit may have settled it.
+        first.lease.token.settle();
+        assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Settled));
+        assert!(handled.running.is_empty());
+    }
+}

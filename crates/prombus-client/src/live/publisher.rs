@@ -132,7 +132,8 @@ impl Publisher {
         room.forget();
         let place = Some(Place(self.window.clone()));
         let (done, answered) = oneshot::channel();
-        permit.send(Command::Stream { producer: self.producer.clone(), entry: Entry::new(event, done, place) });
+        permit
+            .send(Command::Stream { producer: self.producer.clone(), entry: Entry::new(event, done, place) });
         Ok(Receipt::new(self.producer.topic.clone(), answered))
     }
 

@@ -160,7 +160,9 @@ fn planned(plan: &Plan, event: &Event) -> Result<Vec<DocumentWrite>, String> {
 }
 
 /// What a projection in Rust comes to; a panic in it is a failure like others.
-pub(super) async fn caught(work: impl Future<Output = Result<(), ProjectFailure>>) -> Result<(), ProjectFailure> {
+pub(super) async fn caught(
+    work: impl Future<Output = Result<(), ProjectFailure>>,
+) -> Result<(), ProjectFailure> {
     let mut work = pin!(work);
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));

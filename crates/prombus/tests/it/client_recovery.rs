@@ -115,7 +115,8 @@ async fn a_hub_that_is_killed_under_load_is_no_loss_and_no_double() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn single_frames_survive_a_kill_as_well() {
-    under_load(PublisherOptions { batch: 1, ordered: false, ..PublisherOptions::default() }, Spot::kill).await;
+    under_load(PublisherOptions { batch: 1, ordered: false, ..PublisherOptions::default() }, Spot::kill)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

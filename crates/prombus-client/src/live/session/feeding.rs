@@ -316,7 +316,12 @@ impl Session {
             let time = Duration::from_millis(ctx.ack_deadline_ms);
             let (deadline, since) = (later(now, time), now);
             let lease = Lease { token: ctx.lease.into(), made, deadline, since, time, feed: feed.clone() };
-            Some(Delivery { event: Arc::new(event), attempt: ctx.attempt, max_attempts: ctx.max_attempts, lease })
+            Some(Delivery {
+                event: Arc::new(event),
+                attempt: ctx.attempt,
+                max_attempts: ctx.max_attempts,
+                lease,
+            })
         }));
         if acks.len() > before {
             fed.unanswered += fed.acks.len() - before;

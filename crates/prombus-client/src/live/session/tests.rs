@@ -474,7 +474,8 @@ fn a_session_that_is_dropped_leaves_nobody_waiting() {
     drop(hand);
     assert!(matches!(answer.try_recv().unwrap(), Err(Failure::Ended(_))));
     assert!(feed.ended().is_some());
-    let failed = || std::mem::take(&mut window.failed.lock().first).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    let failed =
+        || std::mem::take(&mut window.failed.lock().first).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
     assert_eq!((failed(), window.room.available_permits()), (vec![id_of(1)], 1));
     // An event that is lost on its way to the session is no success either.
     drop(placed(2, &window));

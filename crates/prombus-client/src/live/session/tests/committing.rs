@@ -16,7 +16,8 @@ fn held(hand: &mut Hand) -> (Arc<Feed>, Delivery) {
 fn commit(hand: &mut Hand, commit: &Commit) -> Answer<Committed> {
     let (done, answer) = oneshot::channel();
     let (body, leases) = (commit.to_json(Some("id")).unwrap(), commit.held().cloned().collect());
-    hand.session.command(Command::Commit(Committing { body, leases, patience: Patience::default(), done }), hand.now);
+    hand.session
+        .command(Command::Commit(Committing { body, leases, patience: Patience::default(), done }), hand.now);
     answer
 }
 

@@ -107,7 +107,9 @@ fn what_the_hub_cannot_take_now_is_sent_again_as_it_was_and_before_later_events(
         let producer = producer(2, 60_000, true);
         let mut answers: Vec<_> = (0..4).map(|n| hand.stream(&producer, n)).collect();
         let first = hand.sent();
-        hand.hear(json!({"op": "ERR", "corr": first[0]["corr"], "code": code, "msg": "m", "retry_after_ms": 50}));
+        hand.hear(
+            json!({"op": "ERR", "corr": first[0]["corr"], "code": code, "msg": "m", "retry_after_ms": 50}),
+        );
         assert!(hand.sent().is_empty() && !hand.session.is_idle());
         assert_eq!(hand.session.deadline(), Some(hand.now + Duration::from_millis(50)));
         hand.break_line();
