@@ -34,7 +34,7 @@ enum Projection {
     /// A definition, and what it has written.
     Plan { plan: Plan, documents: Bodies },
     /// A projection in Rust.
-    Code(Trial),
+    Code(Box<Trial>),
 }
 
 impl Given {
@@ -84,7 +84,7 @@ impl Given {
             Ok(topic) => topic,
             Err(error) => panic!("{error}"),
         };
-        Self { projection: Projection::Code(Trial::new(project, collections)), topic, events: 0 }
+        Self { projection: Projection::Code(Box::new(Trial::new(project, collections))), topic, events: 0 }
     }
 
     fn apply(&mut self, key: &str, payload: &Value) -> Result<(), String> {

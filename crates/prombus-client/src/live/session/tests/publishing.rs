@@ -131,7 +131,7 @@ fn what_the_hub_cannot_take_now_is_sent_again_as_it_was_and_before_later_events(
 fn single_publishes_and_those_without_order_are_sent_again_as_well() {
     let mut hand = Hand::connected();
     let producer = producer(2, 0, false);
-    let mut answers = vec![hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
+    let mut answers = [hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
     for frame in hand.sent() {
         hand.err(&frame, "unavailable");
     }
@@ -149,7 +149,7 @@ fn what_the_hub_cannot_take_for_too_long_fails_with_what_it_said() {
     hand.session = Session::new(Rules { give_up_after: Some(Duration::from_secs(1)), ..Rules::default() });
     hand.reconnect();
     let producer = producer(1, 0, true);
-    let mut answers = vec![hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
+    let mut answers = [hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
     while !hand.session.is_idle() {
         for frame in hand.sent() {
             hand.err(&frame, "rate_limited");
