@@ -2,7 +2,7 @@
 //! order must be booked once, with a single attempt each, and no dead letter.
 
 use super::hub::{Hub, Site};
-use super::plan::Plan;
+use super::plan::{End, Plan};
 use prombus_client::{
     Client, Commit, CommitError, ConsumeOptions, Consumer, Delivery, HandlerError, Live, LiveOptions,
     NewEvent, PublisherOptions,
@@ -99,8 +99,11 @@ impl Clients {
         let publishing = tokio::spawn(publish(self.live.clone(), plan.round));
         // The moment is the plan's; there is nothing to wait for.
         tokio::time::sleep(plan.end_after).await;
-        // Always, whatever the plan says: a hub that is stopped counts an attempt for the connection that it closes.
-        self.hub.kill().await?.no_panic()?;
+        match plan.end {
+            End::Kill => self.hub.kill().await?,
+            End::Terminate => self.hub.terminate().await?,
+        }
+        .no_panic()?;
         for pause in &plan.interrupted_starts {
             self.site.start_in_vain(plan.part_bytes, *pause).await?;
         }

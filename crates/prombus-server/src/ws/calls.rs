@@ -416,10 +416,10 @@ impl Calls {
         }
     }
 
-    /// The connection has ended, and holds nothing any more.
-    pub fn give_back(mut self, held: Vec<(Key, Vec<LeaseToken>)>) {
+    /// The connection has ended, and holds nothing any more. Where it was `lost`, that counts as an attempt.
+    pub fn give_back(mut self, held: Vec<(Key, Vec<LeaseToken>)>, lost: bool) {
         for (key, leases) in held {
-            self.leave(&key, &leases, true);
+            self.leave(&key, &leases, lost);
         }
     }
 }

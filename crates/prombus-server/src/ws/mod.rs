@@ -130,7 +130,8 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     if timeout(FINISH_TIME, talk.finish()).await.is_err() {
         tracing::warn!("a connection ends before all of its answers have left: they took too long");
     }
-    calls.give_back(session.end());
+    // That the hub ends says nothing about the events that its clients held.
+    calls.give_back(session.end(), end.code != End::CLOSING.code);
     let close =
         Message::Close(Some(CloseFrame { code: end.code, reason: Utf8Bytes::from_static(end.reason) }));
     let goodbye = async {
