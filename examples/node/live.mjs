@@ -92,7 +92,7 @@ async function follow({ hub, topic, from, max, after }) {
       const url = `${hub}/v1/topics/${encodeURIComponent(topic)}/events?from=${from}`;
       const response = await fetch(url, { headers: { ...headers, ...accept } });
       if (response.status >= 500) throw new Error(`the hub answers ${response.status}`); // it is starting, say
-      if (!response.ok) fail(`the hub answers ${response.status}: ${await response.text()}`);
+      if (!response.ok) fail(`the hub answers ${response.status}: ${(await response.text()).trim()}`);
       for await (const { id, data } of messages(response.body)) {
         console.log(data);
         [last, tries] = [id, 0];

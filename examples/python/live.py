@@ -111,7 +111,7 @@ def follow(args):
                         return
         except urllib.error.HTTPError as error:
             if error.code < 500:
-                raise Refused(f"{error}: {error.read().decode()}") from None
+                raise Refused(f"{error}: {error.read().decode().strip()}") from None
             print(f"{error}; connecting again", file=sys.stderr)  # a hub that is still starting, say
         except (OSError, http.client.HTTPException) as error:
             print(f"{error}; connecting again", file=sys.stderr)

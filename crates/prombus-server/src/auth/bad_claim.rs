@@ -27,6 +27,7 @@ pub(super) fn of_path(path: &str) -> Refusal {
         "iss" => "must be one string",
         "aud" => "must be a string or an array of strings",
         "scopes" => "must be an array of strings, like [\"publish:orders.*\"]",
+        "scope" => "must be one string of scopes, separated by spaces",
         "policy" => {
             "is not as it should be: a policy is {\"rules\":[{\"effect\":\"allow\" or \"deny\",\"action\":\"publish\", \
              \"subscribe\", \"read\", \"admin\" or \"*\",\"topics\":[...],\"groups\":[...]}]}, and groups may be left out"

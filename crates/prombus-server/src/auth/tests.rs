@@ -261,7 +261,8 @@ fn a_claim_that_cannot_be_read_is_named_with_what_it_should_be() {
         (json!({"nbf": "hush"}), "claim nbf ", "seconds since 1970"),
         (json!({"iss": ["hush"]}), "claim iss ", "one string"),
         (json!({"scopes": {"hush": 1}}), "claim scopes ", "array of strings"),
-        (json!({"scopes": ["read:a", 7]}), "claim scopes[1] ", "array of strings"),
+        (json!({"scopes": ["read:a", 7]}), "claim scopes ", "array of strings"),
+        (json!({"scope": 7}), "claim scope ", "separated by spaces"),
         (policy(json!({"effect": "hush", "action": "read", "topics": ["a"]})), "claim policy ", "\"deny\""),
         (
             policy(json!({"effect": "deny", "action": "read", "topics": ["a"], "hush": 1})),

@@ -161,6 +161,9 @@ async fn converse(app: &App, talk: &mut Talk<'_>, stream: &mut SplitStream<WebSo
     let auth_until = Instant::now() + AUTH_TIME;
     let mut welcome = pin!(sleep_until(welcome_until(talk.session, auth_until)));
     loop {
+        // Calls that are always done at once would otherwise keep the runtime's budget used up, and with it everything
+        // from being seen that goes by it: other frames, and that the hub is closing.
+        tokio::task::consume_budget().await;
         let (mut ask, mut end) = (false, None);
         tokio::select! {
             () = std::future::ready(()), if talk.has_more_to_do() => {}

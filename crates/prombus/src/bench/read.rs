@@ -89,7 +89,7 @@ fn parse_page(body: &[u8]) -> Result<Page<'_>, HttpError> {
         let digits = body[after_count..].split(|byte| !byte.is_ascii_digit()).next()?;
         let count = std::str::from_utf8(digits).ok()?.parse().ok()?;
         let after_next = memchr::memmem::rfind(body, b"\"next\":")? + b"\"next\":".len();
-        let next = std::str::from_utf8(&body[after_next..]).ok()?.strip_suffix('}')?;
+        let next = std::str::from_utf8(&body[after_next..]).ok()?.trim_end().strip_suffix('}')?;
         let next = if next == "null" { None } else { Some(next.strip_prefix('"')?.strip_suffix('"')?) };
         Some(Page { count, next })
     };
@@ -105,7 +105,7 @@ mod tests {
         let page =
             br#"{"topic":"t","count":2,"events":[{"payload":{"count":7,"next":"x"}},{}],"next":"abc-_"}"#;
         assert_eq!(parse_page(page).unwrap(), Page { count: 2, next: Some("abc-_") });
-        let page = br#"{"topic":"t","count":0,"events":[],"next":null}"#;
+        let page = b"{\"topic\":\"t\",\"count\":0,\"events\":[],\"next\":null}\n";
         assert_eq!(parse_page(page).unwrap(), Page { count: 0, next: None });
         for bad in [&b""[..], b"{}", br#"{"count":1}"#, br#"{"count":1,"next":1}"#] {
             assert!(parse_page(bad).is_err());

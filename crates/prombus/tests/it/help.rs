@@ -15,6 +15,7 @@ const COMMANDS: &[&[&str]] = &[
     &["dev"],
     &["pub"],
     &["sub"],
+    &["tail"],
     &["topics"],
     &["topics", "list"],
     &["topics", "show"],

@@ -147,7 +147,7 @@ fn what_cannot_be_followed_is_refused_at_once() {
     let hub = Hub::start();
     publish(&hub, "t", [1]);
     for (path, last, status) in [
-        ("/v1/topics/none/events", None, 404),
+        ("/v1/topics/none/events?from=offset&offset=0", None, 404),
         ("/v1/topics/t/events?limit=5", None, 400),
         ("/v1/topics/t/events?filter=event.", None, 400),
         ("/v1/topics/t/events", Some("nonsense!"), 400),
