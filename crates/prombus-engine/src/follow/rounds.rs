@@ -224,6 +224,7 @@ impl TopicsFollower {
     async fn complete(&self) -> Result<u64, QueryError> {
         let mut until = 0;
         for followed in self.topics.values() {
+            tokio::task::consume_budget().await;
             let name = &followed.state.name;
             let horizon = match until {
                 0 => match self.log.horizon(name, 0).await {
@@ -350,6 +351,8 @@ impl TopicsFollower {
         let known = self.topics.get(&state.number).map_or(0, |followed| followed.next.len());
         let (mut ends, mut starts) = (Vec::new(), Vec::new());
         for partition in (0..state.config.partitions).map(Partition) {
+            // Thousands of topics are looked at here, and a store may answer at once each time.
+            tokio::task::consume_budget().await;
             let end = self.log.bounds(&state.pinned(), partition).await?.next;
             ends.push(end.0);
             if partition.0 as usize >= known {
@@ -405,6 +408,7 @@ impl TopicsFollower {
         // Most topics stand still most of the time: their last event tells.
         let mut look_at = high.saturating_sub(1).max(low);
         while low < high {
+            tokio::task::consume_budget().await;
             let request = ReadRequest {
                 topic: topic.pinned(),
                 partition,

@@ -190,7 +190,12 @@ impl Group {
                 }
                 continue;
             }
-            if Instant::now() >= until || self.hub.closing.load(Ordering::Acquire) {
+            if self.hub.closing.load(Ordering::Acquire) {
+                // Whoever asks again at once must not keep others from their turn.
+                tokio::task::yield_now().await;
+                return Ok(Vec::new());
+            }
+            if Instant::now() >= until {
                 return Ok(Vec::new());
             }
             tokio::select! {

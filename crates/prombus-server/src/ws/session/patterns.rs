@@ -179,10 +179,13 @@ impl Session {
             (None, [key]) => of_key(error, key),
             _ => error,
         };
+        let mut keys = wanted.keys;
         for pattern in &wanted.patterns {
             self.patterns.remove(pattern);
+            // A topic may have been made meanwhile, and taken up.
+            keys.extend(self.of_pattern(pattern));
         }
-        for key in wanted.keys {
+        for key in keys {
             let held = self.subscriptions.remove(&key).map(|subscription| subscription.held.leases());
             out.push(Effect::Leave(key, held.unwrap_or_default()));
         }
