@@ -46,7 +46,7 @@ fn one_request_names_only_so_many_leases() {
     let token = lease(&held[0]);
     let extend = |count: usize| vec![json!({"lease": token, "extend_ms": 20_000}); count];
     for body in [
-        json!({"ack": vec![token.clone(); MOST + 1]}),
+        json!({"ack": vec![token; MOST + 1]}),
         json!({"nack": vec![json!({"lease": token, "delay_ms": 1_000}); MOST + 1]}),
         json!({"extend": extend(MOST + 1)}),
         json!({"ack": [token], "nack": [{"lease": token}], "extend": extend(MOST - 1)}),
