@@ -17,8 +17,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The most leases that one commit may settle: as many as a delivery may have.
-const MAX_ACKS: usize = MAX_BATCH;
+/// The most leases that one commit, request or frame may name: as many as a delivery may have.
+pub(crate) const MAX_SETTLED: usize = MAX_BATCH;
 /// The most documents that one commit may write.
 const MAX_WRITES: usize = 10_000;
 
@@ -49,9 +49,9 @@ impl Asked {
         if leases.is_empty() && writes.is_empty() && publish.is_empty() {
             return Err(ApiError::bad_request("a commit needs something in ack, writes or publish"));
         }
-        let most = [("ack", leases.len(), MAX_ACKS), ("writes", writes.len(), MAX_WRITES)];
+        let most = [("ack", leases.len(), MAX_SETTLED), ("writes", writes.len(), MAX_WRITES)];
         if let Some((name, _, limit)) = most.into_iter().find(|(_, count, limit)| count > limit) {
-            return Err(ApiError::too_large(format!("{name} takes {limit} at a time")).with("limit", limit));
+            return Err(ApiError::too_many(name, limit));
         }
         let mut size = Size { bytes: 0, limit: max_bytes };
         let publish = parse_events(publish, body, &mut size)?;

@@ -62,6 +62,11 @@ impl ApiError {
         Self::new(ErrorCode::TooLarge, message)
     }
 
+    /// `name` has more entries than a request may.
+    pub fn too_many(name: &str, limit: usize) -> Self {
+        Self::too_large(format!("{name} takes {limit} at a time")).with("limit", limit)
+    }
+
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Unavailable, message)
     }

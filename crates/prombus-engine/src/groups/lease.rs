@@ -3,7 +3,7 @@
 //! A token is good for one delivery only. It names the session of the group (a restart or a new cursor starts
 //! another one, which voids all tokens of the last) and counts the deliveries in it.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use roaring::RoaringTreemap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -143,10 +143,26 @@ impl Leases {
     fn ends(&mut self, ending: Ending) {
         self.endings.push(Reverse(ending));
         if self.endings.len() > 2 * self.open.len() + SPARE_DEADLINES {
-            let ends_then =
-                |e: &Ending, n| self.open.get(&n).is_some_and(|lease| lease.deadline == e.deadline);
-            self.endings.retain(|Reverse(e)| (e.first..=e.last).any(|number| ends_then(e, number)));
+            self.tidy();
         }
+    }
+
+    /// Keeps one entry for each open lease at most, and none that is about others. More than half of them go with that,
+    /// so what it costs is paid by those who have added them.
+    fn tidy(&mut self) {
+        let each =
+            self.endings.drain().flat_map(|Reverse(e)| (e.first..=e.last).map(move |n| (e.deadline, n)));
+        let is_true = |(at, n): &(Instant, u64)| self.open.get(n).is_some_and(|lease| lease.deadline == *at);
+        let mut ends: Vec<(Instant, u64)> = each.filter(is_true).collect();
+        ends.sort_unstable();
+        // A lease may have been extended to the same moment any number of times.
+        ends.dedup();
+        let together = |a: &(Instant, u64), b: &(Instant, u64)| a.0 == b.0 && a.1 + 1 == b.1;
+        let run = |run: &[(Instant, u64)]| {
+            let (&(deadline, first), &(_, last)) = (run.first()?, run.last()?);
+            Some(Reverse(Ending { deadline, first, last }))
+        };
+        self.endings = ends.chunk_by(together).filter_map(run).collect();
     }
 
     /// An open lease.
@@ -165,6 +181,15 @@ impl Leases {
     /// The number of the lease on an event, if one is open.
     pub fn on(&self, partition: usize, offset: u64) -> Option<u64> {
         self.iter().find(|(_, lease)| (lease.partition, lease.offset) == (partition, offset)).map(|(n, _)| n)
+    }
+
+    /// The numbers of the leases on any of these events, in one pass over all that are open.
+    pub fn on_any(&self, events: &HashSet<(usize, u64)>) -> Vec<u64> {
+        if events.is_empty() {
+            return Vec::new();
+        }
+        let on = self.iter().filter(|(_, lease)| events.contains(&(lease.partition, lease.offset)));
+        on.map(|(number, _)| number).collect()
     }
 
     /// Closes a lease that nobody settled.
@@ -224,6 +249,9 @@ impl Leases {
     /// Moves the end of an open lease.
     pub fn extend(&mut self, token: LeaseToken, deadline: Instant) -> bool {
         let Some(lease) = self.get_mut(token) else { return false };
+        if lease.deadline == deadline {
+            return true;
+        }
         lease.deadline = deadline;
         self.ends(Ending { deadline, first: token.number, last: token.number });
         true
@@ -321,6 +349,58 @@ mod tests {
             assert!(leases.extend(token, deadline + Duration::from_millis(ms)));
         }
         assert!(leases.endings.len() <= SPARE_DEADLINES + 3, "{}", leases.endings.len());
+    }
+
+    /// So many that a look at each of them for each of them would take hours.
+    const MANY: u64 = 1_000_000;
+    const FEWER: u64 = MANY / 10;
+
+    #[test]
+    fn extensions_to_the_same_moment_do_not_pile_up() {
+        let deadline = Instant::now();
+        let later = deadline + Duration::from_secs(1);
+        for to in [[later, later], [later, deadline]] {
+            let mut leases = Leases::new();
+            let token = leases.open(lease(0, deadline));
+            leases.opened(0, deadline);
+            for n in 0..MANY as usize {
+                assert!(leases.extend(token, to[n % 2]));
+            }
+            assert!(leases.endings.len() <= SPARE_DEADLINES + 3, "{}", leases.endings.len());
+            assert_eq!(offsets(&leases.ended(later)), [0]);
+        }
+    }
+
+    #[test]
+    fn many_leases_that_move_together_end_together() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut leases = Leases::new();
+        let tokens: Vec<LeaseToken> = (0..FEWER).map(|n| leases.open(lease(n, at(10)))).collect();
+        leases.opened(0, at(10));
+        for to in [20, 10, 20, 30, 20, 10, 10, 20, 30] {
+            tokens.iter().for_each(|token| assert!(leases.extend(*token, at(to))));
+        }
+        assert!(leases.endings.len() <= 2 * tokens.len() + SPARE_DEADLINES + 1);
+        assert!(leases.ended(at(29)).is_empty());
+        assert_eq!(offsets(&leases.ended(at(30))), (0..FEWER).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_lease_that_is_left_of_a_delivery_is_not_searched_for_again() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut leases = Leases::new();
+        let tokens: Vec<LeaseToken> = (0..FEWER).map(|n| leases.open(lease(n, at(10)))).collect();
+        leases.opened(0, at(10));
+        let (last, others) = tokens.split_last().unwrap();
+        others[1..].iter().for_each(|token| assert!(leases.settle(*token, Verb::Ack).is_some()));
+        for n in 0..FEWER {
+            assert!(leases.extend(tokens[0], at(20 + n % 2)));
+        }
+        assert_eq!(offsets(&leases.ended(at(10))), [FEWER - 1]);
+        assert!(!leases.extend(*last, at(20)));
+        assert_eq!(offsets(&leases.ended(at(21))), [0]);
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn leases_that_are_none_are_kept_for_later() {
 
 #[test]
 fn there_are_limits() {
-    let leases = vec![LEASE; MAX_ACKS + 1];
+    let leases = vec![LEASE; MAX_SETTLED + 1];
     assert_eq!(asked(&json!({ "ack": leases }).to_string()).unwrap_err().code().as_str(), "too_large");
     let write = json!({"collection": "c", "key": "k", "delete": true});
     let writes = vec![write; MAX_WRITES + 1];

@@ -4,6 +4,7 @@ use super::events::kind_of;
 use crate::answers::{self, json_of};
 use crate::auth::{Action, Ask, Caller, TOKEN_EXPIRED};
 use crate::body::{json_body, parse_optional};
+use crate::commit::MAX_SETTLED;
 use crate::error::{ApiError, not_a_lease};
 use crate::gateway::App;
 use crate::media::JSON;
@@ -97,6 +98,10 @@ pub(crate) async fn ack(
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
     let request: AckRequest<'_> = parse_optional(&body)?;
+    let named = request.ack.len() + request.nack.len() + request.extend.len();
+    if named > MAX_SETTLED {
+        return Err(ApiError::too_many("ack, nack and extend together", MAX_SETTLED));
+    }
     let group = existing(&app, &names).await?;
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
     let acks = request.ack.iter().map(|lease| (lease, lease.parse().ok().map(Settle::Ack)));

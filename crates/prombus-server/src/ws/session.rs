@@ -6,7 +6,7 @@ mod patterns;
 use super::frames::{self, Corr};
 use super::held::Held;
 use crate::auth::{Action, Ask, Auth, Caller};
-use crate::commit::{Asked, Committed};
+use crate::commit::{Asked, Committed, MAX_SETTLED};
 use crate::error::{ApiError, not_a_lease};
 use crate::outgoing;
 use crate::params::parse_id;
@@ -19,9 +19,7 @@ pub(crate) use patterns::{PatternKey, Topic};
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
 use prombus_engine::commits::LeaseOf;
-use prombus_engine::groups::{
-    Delivery, GroupCall, GroupName, LeaseToken, MAX_BATCH, Pull, Settle, SettleCall,
-};
+use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, Settle, SettleCall};
 use prombus_wire::{
     AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame,
     SubscribeOptions, SubscriptionFrame, Text, parse_object,
@@ -33,8 +31,6 @@ use tokio::time::Instant;
 
 /// The most subscriptions of a connection.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
-/// The most events that one frame may settle: as many as a delivery may have.
-const MAX_SETTLED: usize = MAX_BATCH;
 /// How many deliveries come at once where nothing is said.
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a subscription holds where nothing is said.
@@ -427,9 +423,11 @@ impl Session {
             let message = "reason and delay_ms go with NACK, extend_ms with MODACK";
             return Err(ApiError::bad_request(message));
         }
-        let named = frame.ids.as_ref().map_or(0, Vec::len) + frame.leases.as_ref().map_or(0, Vec::len);
+        let several = |given: &Option<Vec<_>>| given.as_ref().map_or(0, Vec::len);
+        let one = |given: &Option<_>| usize::from(given.is_some());
+        let named = several(&frame.ids) + several(&frame.leases) + one(&frame.id) + one(&frame.lease);
         if named > MAX_SETTLED {
-            return Err(ApiError::too_large(format!("{op} takes {MAX_SETTLED} events at a time")));
+            return Err(ApiError::too_many(op, MAX_SETTLED));
         }
         let (key, subscription) = self.known(&frame.topic, &frame.group)?;
         let mut leases = Vec::new();

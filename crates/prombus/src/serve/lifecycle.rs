@@ -2,7 +2,7 @@
 
 use super::address::{self, NO_AUTH, Reach};
 use super::settings::Settings;
-use super::signals::Signals;
+use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
 use crate::failure::Failure;
 use crate::store;
@@ -27,6 +27,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     beside: impl FnOnce(SocketAddr) -> F,
 ) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
+    survive_file_limits();
     raise_file_limit();
     take_memory_in_small_pages();
     let mut front = Front::open(&settings).await?;

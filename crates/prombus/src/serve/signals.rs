@@ -1,6 +1,7 @@
-//! The signals that end the hub.
+//! The signals that end the hub, and one that must not.
 
 use crate::failure::Failure;
+use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM and SIGINT.
@@ -23,5 +24,13 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
+    }
+}
+
+/// A file that would grow beyond a limit of the system (`ulimit -f`) ends a process that says nothing else. Once the signal
+/// is taken, for which nobody has to wait for it, the write fails instead, which is the same as a full disk.
+pub fn survive_file_limits() {
+    if let Err(error) = signal(SignalKind::from_raw(Number::XFSZ.as_raw())) {
+        tracing::warn!(%error, "a limit on the size of files would end the hub");
     }
 }

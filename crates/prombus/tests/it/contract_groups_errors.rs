@@ -40,6 +40,32 @@ fn unknown_fields_are_refused() {
 }
 
 #[test]
+fn one_request_names_only_so_many_leases() {
+    const MOST: usize = 10_000;
+    let (_site, group, held) = group();
+    let token = lease(&held[0]);
+    let extend = |count: usize| vec![json!({"lease": token, "extend_ms": 20_000}); count];
+    for body in [
+        json!({"ack": vec![token; MOST + 1]}),
+        json!({"nack": vec![json!({"lease": token, "delay_ms": 1_000}); MOST + 1]}),
+        json!({"extend": extend(MOST + 1)}),
+        json!({"ack": [token], "nack": [{"lease": token}], "extend": extend(MOST - 1)}),
+    ] {
+        let answer = group.post("/ack", &body).fails(413, "too_large");
+        assert_eq!(answer["limit"], MOST, "{answer}");
+    }
+    // Nothing of all that was done, and as many as there may be are: the same one over and over, too.
+    let body = json!({"extend": extend(MOST - 1), "ack": [token]});
+    let expected: Vec<bool> = (0..MOST).map(|n| n == 0).collect();
+    assert_eq!(group.accepted(&body), expected, "the ack comes first");
+    assert_eq!(
+        group.accepted(&json!({"extend": vec![json!({"lease": lease(&held[1])}); MOST]})),
+        [true; MOST]
+    );
+    group.ack(&held[1..]);
+}
+
+#[test]
 fn wrong_types_are_refused() {
     let (_site, group, held) = group();
     let token = lease(&held[0]);

@@ -1,11 +1,12 @@
 //! A file system that is really full: publishes are refused, everything else goes on, and nothing is lost.
 //!
-//! The file system is a small one in memory that the test mounts itself, so it needs root.
+//! The file system is a small one in memory that the test mounts itself, so it needs root. A limit on the size of files is
+//! the same to a hub, and needs none.
 
 use crate::common;
 use crate::common::Hub;
 use crate::durability_support::{Answered, Http, array, check};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -99,6 +100,11 @@ fn assert_only_publishes_are_refused(http: &mut Http, answered: &Answered) {
 /// Frees room, and publishes at once.
 fn assert_resumes(disk: &SmallDisk, http: &mut Http, answered: &mut Answered) {
     std::fs::remove_file(disk.ballast()).unwrap();
+    fill_a_little(http, answered);
+}
+
+/// Publishes while there is room.
+fn fill_a_little(http: &mut Http, answered: &mut Answered) {
     for number in 0..20 {
         let payloads: Vec<String> = (0..10).map(|index| format!("again {number} {index}")).collect();
         let (status, answer) = http.call("POST", "/v1/topics/a/events", &array(&payloads)).unwrap();
@@ -188,6 +194,47 @@ fn is_killed_and_starts(part_bytes: u64) {
     drop(http);
     assert_eq!(hub.stop().code(), Some(0));
     assert_sound_and_there(&disk, &answered);
+}
+
+/// Lets no file of a hub grow beyond so many bytes.
+fn limit_files(hub: &Hub, bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    prlimit(Some(hub.pid()), Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_a_full_disk() {
+    // Where a part would grow, and where a new one would be made.
+    for (part_bytes, limit) in [(ONE_PART, 12 << 20), (SMALL_PARTS, 1 << 20)] {
+        has_a_limit(part_bytes, limit);
+    }
+}
+
+fn has_a_limit(part_bytes: u64, limit: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = format!("[store]\npart_bytes = {part_bytes}\n[topics.a]\n");
+    let start = || Hub::with_file(&config, &["--data", data.to_str().unwrap()]);
+    let mut hub = start();
+    let (mut http, mut answered) = (Http::connect(&hub.url), Answered::default());
+    limit_files(&hub, Some(limit));
+    fill(&mut http, &mut answered, LARGE);
+    fill(&mut http, &mut answered, SMALL);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    hub.signal(Signal::KILL);
+    hub.wait();
+
+    let hub = start();
+    let mut http = Http::connect(&hub.url);
+    answered.assert_there(&http.export("a"));
+    limit_files(&hub, Some(limit));
+    fill(&mut http, &mut answered, LARGE);
+    assert_only_publishes_are_refused(&mut http, &answered);
+    limit_files(&hub, None);
+    fill_a_little(&mut http, &mut answered);
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
+    check(&data).ok();
 }
 
 #[test]

@@ -29,14 +29,14 @@ impl Session {
         }
     }
 
-    /// Lets leases hold longer, all of them in one frame.
+    /// Lets leases hold longer, many of them in one frame.
     pub(super) fn extend(&mut self, number: u64, mut extensions: Vec<Settle>, now: Instant) {
         let Some(fed) = self.feeds.get_mut(&number).filter(|fed| fed.is_active()) else { return };
         // Those of a line that is gone are void anyway.
         extensions.retain(|extension| extension.made == fed.made);
         if !extensions.is_empty() {
             fed.unanswered += extensions.len();
-            self.send_settles(number, extensions, now);
+            self.send_in_frames(number, extensions, now);
         }
     }
 
@@ -48,17 +48,22 @@ impl Session {
 
     pub(super) fn send_acks(&mut self, number: u64, now: Instant) {
         let Some(fed) = self.feeds.get_mut(&number) else { return };
-        let mut acks = std::mem::take(&mut fed.acks);
-        while acks.len() > MAX_ACKS {
-            let rest = acks.split_off(MAX_ACKS);
-            self.send_settles(number, std::mem::replace(&mut acks, rest), now);
+        let acks = std::mem::take(&mut fed.acks);
+        self.send_in_frames(number, acks, now);
+    }
+
+    /// Sends settles of one kind, as many a frame as it may have.
+    fn send_in_frames(&mut self, number: u64, mut settles: Vec<Settle>, now: Instant) {
+        while settles.len() > MAX_ACKS {
+            let rest = settles.split_off(MAX_ACKS);
+            self.send_settles(number, std::mem::replace(&mut settles, rest), now);
         }
-        if !acks.is_empty() {
-            self.send_settles(number, acks, now);
+        if !settles.is_empty() {
+            self.send_settles(number, settles, now);
         }
     }
 
-    /// Sends settles of one kind.
+    /// Sends settles of one kind in a frame.
     fn send_settles(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
         let (Some(fed), Some(first)) = (self.feeds.get(&number), settles.first()) else { return };
         let (feed, verb) = (fed.feed.clone(), first.verb.clone());

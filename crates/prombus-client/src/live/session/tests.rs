@@ -8,6 +8,7 @@ use crate::NewEvent;
 use crate::live::command::{Appended, Entry, Producer, Window};
 use crate::live::event_text::EventText;
 use crate::live::feed::{Feed, NewFeed};
+use crate::live::settle::Lease;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
@@ -165,6 +166,25 @@ fn acks_that_have_gathered_share_a_frame() {
     assert!(a.try_recv().is_err(), "nothing is answered yet");
     frames.iter().for_each(|frame| hand.ok(frame));
     assert!([&mut a, &mut b, &mut c].into_iter().all(|answer| answer.try_recv().unwrap().is_ok()));
+}
+
+#[test]
+fn no_frame_extends_more_than_a_hub_takes() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    hand.deliver("a", "a");
+    let Lease { token, made, .. } = feed.try_next().unwrap().unwrap().lease;
+    let extension =
+        || Settle { verb: Verb::Extend { ms: 1 }, token: token.clone(), made, event: "a".into(), done: None };
+    let extensions: Vec<Settle> = (0..10_001).map(|_| extension()).collect();
+    hand.session.command(Command::Extend { feed: feed.number, extensions }, hand.now);
+    let frames = hand.sent();
+    let leases: Vec<usize> = frames.iter().map(|frame| frame["leases"].as_array().unwrap().len()).collect();
+    assert!(
+        leases.iter().sum::<usize>() == 10_001 && leases.iter().all(|count| *count <= 10_000),
+        "{leases:?}"
+    );
+    frames.iter().for_each(|frame| hand.ok(frame));
 }
 
 #[test]

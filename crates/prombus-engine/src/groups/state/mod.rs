@@ -8,6 +8,8 @@
 mod commits;
 mod moves;
 mod pledges;
+#[cfg(test)]
+mod tests;
 
 pub use commits::{Batch, ChunkMove, LaneMove};
 pub use pledges::Pledge;

@@ -8,6 +8,7 @@ use crate::groups::lane::Lane;
 use crate::groups::options::{GroupOptions, Mode};
 use prombus_core::TopicState;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -55,7 +56,9 @@ impl State {
 
     /// Lanes start again at their cursors, and leases on their events are void.
     fn restart(&mut self, lanes: &[usize]) {
-        let open = self.leases.iter().filter(|(_, lease)| lanes.contains(&lease.partition));
+        let mut restarts = vec![false; self.lanes.len()];
+        lanes.iter().for_each(|lane| restarts[*lane] = true);
+        let open = self.leases.iter().filter(|(_, lease)| restarts[lease.partition]);
         let void: Vec<u64> = open.map(|(number, _)| number).collect();
         for number in void {
             if let Some(lease) = self.leases.close(number) {
@@ -72,7 +75,8 @@ impl State {
     pub fn reset(&mut self, targets: &[(usize, u64)], topic: &TopicState) {
         self.see_topic(topic);
         self.version += 1;
-        self.dying.retain(|dying| targets.iter().all(|(lane, _)| *lane != dying.lane));
+        let targeted: BTreeSet<usize> = targets.iter().map(|(lane, _)| *lane).collect();
+        self.dying.retain(|dying| !targeted.contains(&dying.lane));
         for (lane, next) in targets {
             let lane = &mut self.lanes[*lane];
             lane.progress.start_at(*next);

@@ -4,6 +4,7 @@
 use super::{LaneMove, State};
 use crate::groups::lane::Now;
 use crate::groups::lease::{Lease, LeaseToken};
+use hashbrown::HashSet;
 use std::collections::BTreeSet;
 
 /// Leases that a commit is to settle. They do not expire and nobody else can settle them.
@@ -58,6 +59,7 @@ impl State {
             // Where the cursor was set anew meanwhile, what was written is not so any more.
             lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
         }
+        let mut moved = HashSet::new();
         for Pledged { token, lease, generation, resets } in pledge.leases {
             self.leases.note_acked(token);
             self.members.took_back(&lease.member);
@@ -72,14 +74,16 @@ impl State {
                 let lane = &mut self.lanes[lease.partition];
                 lane.in_flight -= 1;
                 lane.release(lease.key);
-            } else if let Some(other) = self.leases.on(lease.partition, lease.offset) {
-                // The partition has moved and its new owner got the event again: it is done, whoever has it.
-                if let Some(other) = self.leases.close(other) {
-                    self.members.took_back(&other.member);
-                    self.lanes[other.partition].in_flight -= 1;
-                    self.lanes[other.partition].release(other.key);
-                }
+            } else {
+                moved.insert((lease.partition, lease.offset));
             }
+        }
+        // The partition has moved and its new owner got the event again: it is done, whoever has it.
+        for other in self.leases.on_any(&moved) {
+            let Some(other) = self.leases.close(other) else { continue };
+            self.members.took_back(&other.member);
+            self.lanes[other.partition].in_flight -= 1;
+            self.lanes[other.partition].release(other.key);
         }
         for LaneMove { lane, next, .. } in pledge.moves {
             let lane = &mut self.lanes[lane];

@@ -263,9 +263,14 @@ fn a_token_holds_from_its_frame_on() {
 #[test]
 fn no_frame_settles_or_subscribes_without_measure() {
     let mut session = consuming();
-    let leases = vec!["0000000000000001-1"; MAX_SETTLED + 1];
-    let nack = json!({"op": "NACK", "topic": "t", "group": "g", "leases": leases, "reason": "x"});
-    assert_eq!(code(&mut session, nack), "too_large");
+    for (op, field) in [("ACK", "ids"), ("NACK", "leases"), ("MODACK", "leases")] {
+        let mut settle = json!({"op": op, "topic": "t", "group": "g", "lease": "1-1", "corr": 1});
+        settle[field] = json!(vec!["1-1"; MAX_SETTLED]);
+        let said = frame(&mut session, settle);
+        let message = format!("{op} takes {MAX_SETTLED} at a time");
+        assert_eq!((&said[0]["code"], &said[0]["msg"]), (&json!("too_large"), &json!(message)));
+        assert_eq!(said[0]["limit"], MAX_SETTLED);
+    }
     let topics: Vec<String> = (0..=MAX_SUBSCRIPTIONS).map(|n| format!("t{n}")).collect();
     assert_eq!(code(&mut session, json!({"op": "SUBSCRIBE", "topics": topics, "group": "g"})), "too_large");
     let long = "ö".repeat(10_000);
