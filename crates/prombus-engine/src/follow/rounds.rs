@@ -186,8 +186,8 @@ impl TopicsFollower {
     /// Waits until there may be more events. It must be asked for them before.
     pub async fn changed(&mut self) -> Result<(), QueryError> {
         self.seen = self.log.changed(self.seen).await;
-        // Most commits may be about other topics, and there may be thousands of them to look at.
         if self.rest >= SHORTEST_REST {
+            // Most commits may be about other topics, and there may be thousands of them to look at.
             tokio::time::sleep(self.rest).await;
         }
         Ok(())
@@ -253,6 +253,7 @@ impl TopicsFollower {
             if self.clock.now_ms() > past {
                 return;
             }
+            // A clock tells nobody that it has moved on.
             tokio::time::sleep(CLOCK_WAIT).await;
         }
     }

@@ -48,6 +48,7 @@ pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) ->
 /// Waits until the hub has been closing for so long.
 async fn closed_for(app: &Shared, time: Duration) {
     app.closing().await;
+    // What is waited for is the time itself.
     tokio::time::sleep(time).await;
 }
 

@@ -201,7 +201,7 @@ fn a_stream_shows_only_what_its_caller_may_subscribe_to() {
     refused("nobody", "**").fails(401, "unauthorized");
     let filter = encoded("event.payload >= 1");
     let target = format!("/v1/events?topics=**&filter={filter}");
-    let mut stream = Stream::as_caller(&root.api, &target, "some").unwrap();
+    let mut stream = Stream::as_caller(root.api, &target, "some").unwrap();
     assert_eq!(topics(&mut stream, 1), ["a.x"]);
     for topic in ["a.y", "a.new", "c"] {
         root.publish(topic).is(201);

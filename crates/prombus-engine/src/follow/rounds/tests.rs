@@ -1,3 +1,5 @@
+//! What a stream of several topics hands out, from wherever it goes on.
+
 use super::*;
 use crate::{Hub, HubOptions, Limits, Outgoing, Store};
 use prombus_core::memory::MemoryStore;
