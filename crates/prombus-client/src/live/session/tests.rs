@@ -2,15 +2,15 @@
 
 mod committing;
 mod publishing;
+mod strays;
 
 use super::*;
 use crate::NewEvent;
 use crate::live::command::{Appended, Entry, Producer, Window};
 use crate::live::event_text::EventText;
-use crate::live::feed::{Feed, NewFeed};
+use crate::live::feed::NewFeed;
 use parking_lot::Mutex;
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 use tokio::sync::oneshot::{self, Receiver};
