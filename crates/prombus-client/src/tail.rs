@@ -121,14 +121,16 @@ struct Reader {
 
 impl Reader {
     fn feed(&mut self, piece: &[u8]) {
-        self.rest.extend_from_slice(piece);
-        let rest = std::mem::take(&mut self.rest);
-        let mut lines = rest.split(|byte| *byte == b'\n');
+        // Only the new bytes are searched: a long line comes in many pieces.
+        let mut ends = piece.split(|byte| *byte == b'\n');
         // What follows the last line end is no line yet.
-        self.rest = lines.next_back().unwrap_or_default().to_vec();
-        for line in lines {
-            self.line(&String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)));
+        let begun = ends.next_back().unwrap_or_default();
+        for end in ends {
+            let mut line = std::mem::take(&mut self.rest);
+            line.extend_from_slice(end);
+            self.line(&String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)));
         }
+        self.rest.extend_from_slice(begun);
     }
 
     fn line(&mut self, line: &str) {
@@ -183,5 +185,20 @@ mod tests {
             text.as_bytes().chunks(size).for_each(|piece| reader.feed(piece));
             assert_eq!(Vec::from(reader.messages), expected, "{size}");
         }
+    }
+
+    #[test]
+    fn what_has_come_of_a_long_line_is_not_copied_for_each_piece() {
+        let mut reader = Reader::default();
+        reader.feed(b"data: ");
+        let mut moves = 0;
+        for _ in 0..1_024 {
+            let before = reader.rest.capacity();
+            reader.feed(&[b'x'; 64]);
+            moves += u32::from(reader.rest.capacity() != before);
+        }
+        assert!(moves <= u16::BITS, "{moves}");
+        reader.feed(b"\n\n");
+        assert_eq!(reader.next().map(|message| message.data.len()), Some(65_536));
     }
 }

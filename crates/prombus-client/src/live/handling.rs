@@ -141,6 +141,8 @@ impl Desk {
             }
             let wanted = !*self.stop.borrow();
             if wanted && holds(&newest).await {
+                // Where the handler commits nothing this time, what it returns counts.
+                newest.lease.token.begin_anew();
                 return Some(newest);
             }
             if self.handled.lock().leave(&newest) || !wanted {
@@ -243,6 +245,9 @@ where
 mod tests {
     use super::*;
     use crate::live::delivery::tests::delivery;
+    use crate::live::feed::NewFeed;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::sync::mpsc;
 
     /// A feed whose first making is current.
     fn feed() -> Arc<Feed> {
@@ -316,5 +321,48 @@ mod tests {
         first.lease.token.settle();
         assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Settled));
         assert!(handled.running.is_empty());
+    }
+
+    /// A feed whose leases hold: every command is answered so.
+    fn held_feed(commands: &mpsc::Sender<Command>) -> Arc<Feed> {
+        let commands = commands.downgrade();
+        let (topic, group, opts) = ("t", "g", String::new());
+        let feed = Feed::new(NewFeed { number: 1, topic, group, opts, max_in_flight: 10, commands });
+        feed.clear(1);
+        Arc::new(feed)
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_is_called_again_and_commits_nothing_has_the_say() {
+        for failed in [None, Some("bad data")] {
+            let (commands, mut asked) = mpsc::channel(8);
+            tokio::spawn(async move {
+                while let Some(Command::Settle { settle, .. }) = asked.recv().await {
+                    settle.answer(Ok(Settled::Confirmed));
+                }
+            });
+            let feed = held_feed(&commands);
+            let (stopping, stop) = watch::channel(false);
+            let desk = Desk::new(feed.clone(), stop);
+            let first = given(&feed);
+            desk.handled.lock().begin(&first);
+            let calls = AtomicUsize::new(0);
+            let handler = async |delivery: Delivery| match calls.fetch_add(1, Ordering::SeqCst) {
+                0 => {
+                    delivery.lease.token.bind();
+                    delivery.lease.token.refuse();
+                    Err("the commit was refused")
+                }
+                1 => failed.map_or(Ok(()), Err),
+                _ => {
+                    stopping.send_replace(true);
+                    Ok(())
+                }
+            };
+            let settle = run(&desk, &handler, first).await;
+            assert_eq!(calls.load(Ordering::SeqCst), 2);
+            let expected = failed.map_or(Verb::Ack, |why| nack(why, None));
+            assert_eq!(settle.map(|(verb, _)| verb), Some(expected));
+        }
     }
 }

@@ -79,6 +79,12 @@ impl LeaseToken {
         self.0.refused.store(true, Ordering::SeqCst);
     }
 
+    /// What was done under it was in vain, and is done once more: what commits made of that does not count any more.
+    pub fn begin_anew(&self) {
+        self.0.bound.store(false, Ordering::SeqCst);
+        self.0.refused.store(false, Ordering::SeqCst);
+    }
+
     pub fn is_refused(&self) -> bool {
         self.0.refused.load(Ordering::SeqCst)
     }

@@ -5,7 +5,8 @@ use super::delivery::Delivery;
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd, NewFeed};
 use super::{Live, Shared};
-use crate::{ClientError, GroupOptionsRequest};
+use crate::{ClientError, GroupOptionsRequest, HubError};
+use prombus_wire::ErrorCode;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,8 @@ use tokio::sync::{oneshot, watch};
 
 /// How many deliveries a subscription holds where nothing is said.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// Why no pattern is subscribed to: its deliveries name topics that nobody here has asked for.
+const ONE_TOPIC: &str = "this client subscribes to one topic at a time; follow patterns with Client::tail";
 
 /// What a subscription asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,13 +80,17 @@ impl Drop for Leave {
 }
 
 impl Live {
-    /// Consumes a topic as a member of a group, and makes the group where it does not exist.
+    /// Consumes a topic as a member of a group, and makes the group where it does not exist. It is one topic: to follow
+    /// patterns, see [`Client::tail`](crate::Client::tail).
     pub async fn subscribe(
         &self,
         topic: &str,
         group: &str,
         options: SubscribeOptions,
     ) -> Result<Subscription, ClientError> {
+        if topic.contains('*') {
+            return Err(Failure::from(HubError::of_code(ErrorCode::BadRequest, ONE_TOPIC)).into());
+        }
         let feed = Arc::new(Feed::new(NewFeed {
             number: self.number(),
             topic,
@@ -164,7 +171,35 @@ impl Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LiveState;
+    use futures::FutureExt;
     use prombus_wire::SubscribeOptions as WireOptions;
+    use std::sync::atomic::AtomicU64;
+    use tokio::sync::{Notify, mpsc};
+
+    /// A connection, and what it would ask of its task.
+    fn live() -> (Live, mpsc::Receiver<Command>) {
+        let (control, asked) = mpsc::channel(8);
+        let shared = Shared {
+            state: watch::channel(LiveState::Connected).1,
+            closing: watch::channel(false).0,
+            left: Arc::new(Notify::new()),
+            numbers: AtomicU64::new(1),
+        };
+        (Live { commands: control.clone(), control, shared: Arc::new(shared) }, asked)
+    }
+
+    #[test]
+    fn a_pattern_is_refused_before_anything_is_sent() {
+        let (live, mut asked) = live();
+        for topic in ["orders.*", "orders.**", "*"] {
+            let subscribed = live.subscribe(topic, "g", SubscribeOptions::default()).now_or_never();
+            let error = subscribed.expect("nothing to wait for").unwrap_err();
+            assert_eq!(error.hub().unwrap().code, "bad_request");
+            assert!(error.to_string().contains("Client::tail"), "{error}");
+            assert!(asked.try_recv().is_err());
+        }
+    }
 
     #[test]
     fn options_are_what_the_hub_takes() {

@@ -8,18 +8,48 @@ use std::time::Duration;
 /// How long to wait before the first repetition.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time between two repetitions.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pauses that double.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pauses {
+    next: Duration,
+}
+
+impl Pauses {
+    /// The first one is short.
+    pub fn new() -> Self {
+        Self { next: FIRST_PAUSE }
+    }
+
+    /// Whether there was none yet, or none since it went well.
+    pub fn is_fresh(&self) -> bool {
+        self.next == FIRST_PAUSE
+    }
+
+    /// It went well.
+    pub fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Waits; the next time twice as long.
+    pub async fn pause(&mut self) {
+        // Many consumers lose their hub at the same moment, and must not come back in step.
+        tokio::time::sleep(self.next.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.next = LONGEST_PAUSE.min(self.next * 2);
+    }
+}
 
 /// Repeats calls until the hub answers them. It says once that the hub is away, and once that it is back.
 #[derive(Debug)]
 pub struct Retry {
-    pause: Duration,
+    pauses: Pauses,
 }
 
 impl Retry {
     /// The hub is taken to be there.
     pub fn new() -> Self {
-        Self { pause: FIRST_PAUSE }
+        Self { pauses: Pauses::new() }
     }
 
     /// What the hub answers in the end, or an error that waiting does not mend.
@@ -39,18 +69,16 @@ impl Retry {
     }
 
     async fn wait(&mut self, error: &ClientError) {
-        if self.pause == FIRST_PAUSE {
+        if self.pauses.is_fresh() {
             say!("{error}; trying again until it works");
         }
-        // Many consumers lose their hub at the same moment, and must not come back in step.
-        tokio::time::sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        self.pause = LONGEST_PAUSE.min(self.pause * 2);
+        self.pauses.pause().await;
     }
 
     fn answered(&mut self, went_well: bool) {
-        if went_well && self.pause > FIRST_PAUSE {
+        if went_well && !self.pauses.is_fresh() {
             say!("the hub answers again");
         }
-        self.pause = FIRST_PAUSE;
+        self.pauses.reset();
     }
 }

@@ -1,7 +1,7 @@
 //! `prombus tail`: follows topics, and writes each event to stdout as one line. It belongs to no group and settles
 //! nothing; where the hub goes away, it goes on after the last event that it has written.
 
-use super::retry::Retry;
+use super::retry::{LONGEST_PAUSE, Pauses, Retry};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
@@ -12,7 +12,7 @@ use crate::visible;
 use chrono::{DateTime, SecondsFormat};
 use clap::Args;
 use prombus_client::{Client, ClientError, EventRecord, ReadFrom, Tail, TailEvent, TailQuery};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A hub says that it is there every 15 s; one that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(45);
@@ -53,17 +53,18 @@ pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
     };
     let query = TailQuery { topics: args.topics.join(","), from, key: args.key, filter: args.filter };
     hub::block_on(async {
-        let mut signals = Signals::take()?;
+        let (mut signals, mut pauses) = (Signals::take()?, Pauses::new());
         tokio::select! {
             // Only a failure ends it by itself.
-            failure = follow(&client, &query) => Err(failure),
+            failure = follow(&client, &query, &mut pauses) => Err(failure),
             _ = signals.next() => Ok(()),
         }
     })
 }
 
-/// Writes what comes, through any number of connections, until something is wrong that waiting does not mend.
-async fn follow(client: &Client, query: &TailQuery) -> Failure {
+/// Writes what comes, through any number of connections, until something is wrong that waiting does not mend. There are
+/// `pauses` between connections that bring nothing.
+async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Failure {
     let mut retry = Retry::new();
     let mut after: Option<String> = None;
     loop {
@@ -72,26 +73,34 @@ async fn follow(client: &Client, query: &TailQuery) -> Failure {
             Ok(tail) => tail,
             Err(failure) => return failure,
         };
-        if let Err(failure) = write(tail, &mut after).await {
-            return failure;
+        let opened = Instant::now();
+        match write(tail, &mut after).await {
+            Err(failure) => return failure,
+            // One that has lasted is as good as a pause.
+            Ok(brought) if brought || opened.elapsed() >= LONGEST_PAUSE => pauses.reset(),
+            // Something between us and the hub may end every stream, or the hub has too much to do.
+            Ok(_) => pauses.pause().await,
         }
     }
 }
 
-/// Writes what one connection brings, and notes how far that is. A connection that ends or breaks is no failure.
-async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<(), Failure> {
+/// Writes what one connection brings, notes how far that is, and says whether there was anything. A connection that ends
+/// or breaks is no failure.
+async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<bool, Failure> {
+    let mut brought = false;
     loop {
         let events = match tokio::time::timeout(SILENT, tail.next()).await {
             Ok(Ok(Some(events))) => events,
-            Ok(Ok(None)) => return Ok(()),
-            Ok(Err(error)) if error.is_temporary() => return Ok(()),
+            Ok(Ok(None)) => return Ok(brought),
+            Ok(Err(error)) if error.is_temporary() => return Ok(brought),
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => {
                 say!("the hub is silent; connecting anew");
-                return Ok(());
+                return Ok(brought);
             }
         };
         if !events.is_empty() {
+            brought = true;
             let lines = lines(&events)?;
             // A reader may be slow, and a signal must be heard all the same.
             let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
@@ -128,6 +137,49 @@ fn readable(json: &str) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
+    const STREAM: &str = "200 OK\r\ncontent-type: text/event-stream";
+
+    /// Gives each connection one of the answers (status with headers, body), and ends it.
+    async fn answer(listener: TcpListener, answers: Vec<(&str, &str)>) {
+        for (head, body) in answers {
+            let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                stream.read_line(&mut line).await.unwrap();
+            }
+            let answer = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n{body}");
+            stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    /// What the pauses are when these answers came, and one at last that refuses.
+    async fn pauses_after(streams: &[&'static str]) -> Pauses {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let mut answers: Vec<_> = streams.iter().map(|body| (STREAM, *body)).collect();
+        answers.push(("400 Bad Request", r#"{"error":"bad_request","message":"no"}"#));
+        let (query, mut pauses) = (TailQuery::default(), Pauses::new());
+        tokio::join!(answer(listener, answers), follow(&client, &query, &mut pauses));
+        pauses
+    }
+
+    #[tokio::test]
+    async fn there_are_growing_pauses_while_streams_bring_nothing() {
+        let unavailable =
+            "id: 0\n\nevent: error\ndata: {\"error\":\"unavailable\",\"message\":\"later\"}\n\n";
+        let mut expected = Pauses::new();
+        for _ in 0..3 {
+            expected.pause().await;
+        }
+        assert_eq!(pauses_after(&["id: 0\n\n", unavailable, ""]).await, expected);
+        // One that brings an event is not paused after.
+        let event = "id: 1\ndata: {\"id\":\"x\",\"ts\":1,\"topic\":\"t\",\"partition\":0,\"offset\":0,\"payload\":null}\n\n";
+        assert_eq!(pauses_after(&["id: 0\n\n", event]).await, Pauses::new());
+    }
 
     #[test]
     fn a_person_reads_when_where_and_what() {

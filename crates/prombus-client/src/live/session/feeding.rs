@@ -184,7 +184,8 @@ impl Session {
         self.end_feed(number, FeedEnd::Closed);
         match asked {
             Some((feed, Phase::Asked | Phase::Active)) if self.connected => {
-                self.ask(Request::Simple(done), now, |corr| frames::about("UNSUBSCRIBE", corr, &feed));
+                let request = Request::Unsubscribe { feed: feed.clone(), done };
+                self.ask(request, now, |corr| frames::about("UNSUBSCRIBE", corr, &feed));
             }
             _ => done.into_iter().for_each(|done| drop(done.send(Ok(())))),
         }
@@ -279,6 +280,21 @@ impl Session {
         self.names.get(topic)?.get(group).copied()
     }
 
+    /// Logs, once, that the hub delivers what no subscription here takes: nobody settles it, so its attempts are used
+    /// up. What comes while a subscription ends is no such thing, as the hub takes it back.
+    pub(super) fn stray(&mut self, topic: &str, group: &str) {
+        let is_leaving = |request: &Request| matches!(request, Request::Unsubscribe { feed, .. } if feed.topic == topic && feed.group == group);
+        if self.stray_told || self.requests.iter().any(|(_, request)| is_leaving(request)) {
+            return;
+        }
+        self.stray_told = true;
+        tracing::warn!(
+            topic,
+            group,
+            "the hub delivers events that this connection has not subscribed to; their leases run out"
+        );
+    }
+
     fn named_by(&self, frame: &HubFrame<'_>) -> Option<u64> {
         self.named(frame.topic.as_deref()?, frame.group.as_deref()?)
     }
@@ -291,7 +307,12 @@ impl Session {
     }
 
     pub(super) fn deliveries(&mut self, frame: HubFrame<'_>, now: Instant) {
-        let Some(number) = self.named_by(&frame) else { return };
+        let Some(number) = self.named_by(&frame) else {
+            return self.stray(
+                frame.topic.as_deref().unwrap_or_default(),
+                frame.group.as_deref().unwrap_or_default(),
+            );
+        };
         let readable = match (frame.deliveries, frame.event, frame.ctx) {
             (Some(many), ..) => many,
             (None, Some(event), Some(ctx)) => vec![DeliveryRecord { event, ctx }],

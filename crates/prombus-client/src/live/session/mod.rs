@@ -22,7 +22,7 @@ mod tests;
 
 use super::command::{Command, Committing, Done, Place};
 use super::failure::Failure;
-use super::feed::FeedEnd;
+use super::feed::{Feed, FeedEnd};
 use super::settle::{Settle, Settled, Verb};
 use crate::HubError;
 use feeding::Fed;
@@ -34,6 +34,7 @@ use publishing::{MAX_BATCH_BYTES, Publish, Stream, TooLarge};
 use requests::Requests;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
@@ -51,6 +52,11 @@ enum Request {
     Settle {
         feed: u64,
         settles: Vec<Settle>,
+    },
+    /// Ends this subscription. Deliveries of it may come until it is answered.
+    Unsubscribe {
+        feed: Arc<Feed>,
+        done: Option<Done>,
     },
     /// Nothing hangs on it but that it is done.
     Simple(Option<Done>),
@@ -111,6 +117,8 @@ pub(crate) struct Session {
     batch_bytes: usize,
     /// Nobody will ask for anything more.
     closing: bool,
+    /// Whether it was logged that the hub delivers what nobody here has subscribed to.
+    stray_told: bool,
 }
 
 impl Session {
@@ -133,6 +141,7 @@ impl Session {
             freed: Vec::new(),
             batch_bytes: MAX_BATCH_BYTES,
             closing: false,
+            stray_told: false,
         }
     }
 
@@ -221,7 +230,9 @@ impl Session {
             match self.requests.take(number) {
                 Some(Request::Settle { feed, settles }) => self.settles_lost(feed, settles, now),
                 // The subscription is gone with the line, or paused when it is made again: as was asked.
-                Some(Request::Simple(Some(done))) => drop(done.send(Ok(()))),
+                Some(Request::Simple(Some(done)) | Request::Unsubscribe { done: Some(done), .. }) => {
+                    drop(done.send(Ok(())));
+                }
                 _ => {}
             }
         }
@@ -279,7 +290,7 @@ impl Session {
                 let leases = settles.iter().map(|settle| settle.token.text());
                 frames::settle(number, &fed.feed, &first.verb, leases).len()
             }
-            Request::Simple(_) | Request::Probe { .. } => 0,
+            Request::Unsubscribe { .. } | Request::Simple(_) | Request::Probe { .. } => 0,
         }
     }
 
@@ -298,7 +309,9 @@ impl Session {
                 Request::Settle { settles, .. } => {
                     settles.into_iter().for_each(|settle| settle.answer(Err(why.clone())));
                 }
-                Request::Simple(Some(done)) => drop(done.send(Ok(()))),
+                Request::Simple(Some(done)) | Request::Unsubscribe { done: Some(done), .. } => {
+                    drop(done.send(Ok(())));
+                }
                 _ => {}
             }
         }
@@ -350,8 +363,10 @@ impl Session {
                 settles.into_iter().for_each(|settle| settle.answer(Ok(Settled::Confirmed)));
                 self.drained(feed);
             }
-            Some(Request::Simple(Some(done))) => drop(done.send(Ok(()))),
-            Some(Request::Simple(None) | Request::Probe { .. }) | None => {}
+            Some(Request::Simple(done) | Request::Unsubscribe { done, .. }) => {
+                done.into_iter().for_each(|done| drop(done.send(Ok(()))));
+            }
+            Some(Request::Probe { .. }) | None => {}
         }
         Ok(())
     }
@@ -380,11 +395,13 @@ impl Session {
             Some(Request::Commit(commit)) => self.commit_refused(commit, error, now),
             Some(Request::Subscribe(feed)) => self.subscription_refused(feed, error, now),
             Some(Request::Settle { feed, settles }) => self.settles_refused(feed, settles, error, now),
-            Some(Request::Simple(Some(done))) => drop(done.send(Err(error.into()))),
+            Some(Request::Simple(Some(done)) | Request::Unsubscribe { done: Some(done), .. }) => {
+                drop(done.send(Err(error.into())));
+            }
             Some(Request::Probe { feed, why }) if error.code == ErrorCode::NotSubscribed.as_str() => {
                 self.feed_ended(feed, why, now);
             }
-            Some(Request::Simple(None) | Request::Probe { .. }) => {}
+            Some(Request::Simple(None) | Request::Unsubscribe { .. } | Request::Probe { .. }) => {}
             None if corr.is_none() => self.subscription_ended(error, now),
             None => {}
         }

@@ -60,7 +60,9 @@ impl Session {
         if let (Some(event), Some(ctx)) = (frame.event, frame.ctx) {
             frame.deliveries.push(OddDelivery { event, ctx });
         }
-        let Some(number) = self.named(&frame.topic, &frame.group) else { return };
+        let Some(number) = self.named(&frame.topic, &frame.group) else {
+            return self.stray(&frame.topic, &frame.group);
+        };
         let mut came = Came::default();
         for OddDelivery { event, ctx } in frame.deliveries {
             let Ok(ctx) = serde_json::from_str::<DeliveryContext>(ctx.get()) else { continue };

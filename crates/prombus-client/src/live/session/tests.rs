@@ -2,6 +2,7 @@
 
 mod committing;
 mod publishing;
+mod strays;
 
 use super::*;
 use crate::NewEvent;
@@ -11,7 +12,6 @@ use crate::live::feed::{Feed, NewFeed};
 use crate::live::settle::Lease;
 use parking_lot::Mutex;
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 use tokio::sync::oneshot::{self, Receiver};
