@@ -7,6 +7,11 @@ use serde_json::json;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const UPGRADE: &[u8] =
+    b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// As many clients at once, each in its own way bad.
 fn clients(hub: &Guarded, count: usize, be_bad: impl Fn(&mut TcpStream) + Sync) -> Vec<TcpStream> {
@@ -67,12 +72,93 @@ fn what_all_clients_together_hold_is_bounded() {
     let body = b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 16000000\r\n\r\n";
     let posting = clients(&hub, CLIENTS, |line| send_unfinished(line, body, UNFINISHED));
     holds_little_and_serves("unfinished bodies", posting);
-    let frame = b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
-        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\
-        \x81\xff\x00\x00\x00\x00\x00\xf3\x00\x00\x00\x00\x00\x00";
-    let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, frame, UNFINISHED));
+    let frame = [UPGRADE, b"\x81\xff\x00\x00\x00\x00\x00\xf3\x00\x00\x00\x00\x00\x00"].concat();
+    let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, &frame, UNFINISHED));
     holds_little_and_serves("unfinished frames", framing);
     until("nothing is held", || buffered(&hub) < REQUEST);
+}
+
+/// A client that subscribes and reads nothing.
+fn subscribe(line: &mut TcpStream, group: usize) {
+    let subscribe = format!(
+        "{{\"op\":\"SUBSCRIBE\",\"topic\":\"big\",\"group\":\"g{group:03}\",\"opts\":{{\"batch\":true}}}}"
+    );
+    line.write_all(UPGRADE)
+        .and_then(|()| line.write_all(&[0x81, 0x80 | subscribe.len() as u8, 0, 0, 0, 0]))
+        .unwrap();
+    line.write_all(subscribe.as_bytes()).unwrap();
+}
+
+#[test]
+fn what_subscribers_do_not_read_stays_with_their_groups() {
+    const BUFFERS: usize = 64 << 20;
+    const EVENTS: usize = 16;
+    const CLIENTS: usize = 150;
+    /// What the hub takes besides. Each client would get some four megabytes, and hold them twice.
+    const MOST: usize = BUFFERS + (300 << 20);
+    let hub = limited(&format!("buffer_bytes = {BUFFERS}"));
+    let event = format!("\"{}\"", "x".repeat(900_000));
+    for _ in 0..EVENTS {
+        hub.api.call(&Call::new("POST", "/publish/big").body(event.as_bytes())).is(201);
+    }
+    let options = br#"{"from":"earliest","ordering":"none"}"#;
+    for group in 0..CLIENTS {
+        let target = format!("/v1/topics/big/groups/g{group:03}");
+        let put = Call::new("PUT", &target).header("content-type", "application/json");
+        hub.api.call(&put.body(options)).is(201);
+    }
+    std::fs::write(format!("/proc/{}/clear_refs", hub.pid()), "5").unwrap();
+    let before = peak_memory(&hub);
+    let next = AtomicUsize::new(0);
+    let silent = clients(&hub, CLIENTS, |line| subscribe(line, next.fetch_add(1, Ordering::Relaxed)));
+    // All of them have asked, and most of them wait.
+    until("buffers are full", || buffered(&hub) > BUFFERS as f64 / 2.0);
+    let read =
+        Call::new("POST", "/v1/topics/big/groups/g000/pull").header("content-type", "application/json");
+    until("one that reads gets its events", || match hub.api.call(&read.clone().body(br#"{"max":1}"#)) {
+        answer if answer.status == 503 => false,
+        answer => answer.is(200)["deliveries"].is_array(),
+    });
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{} subscribers took {grown} bytes", silent.len());
+}
+
+#[test]
+fn reports_that_nobody_reads_do_not_add_up() {
+    const CLIENTS: usize = 60;
+    let hub = limited("buffer_bytes = 67108864");
+    let put = |target: &str, body: &[u8]| {
+        hub.api.call(&Call::new("PUT", target).header("content-type", "application/json").body(body)).is(201);
+    };
+    put("/v1/topics/wide", br#"{"partitions":1024}"#);
+    (0..4).for_each(|group| put(&format!("/v1/topics/wide/groups/g{group}"), b"{}"));
+    let before = peak_memory(&hub);
+    let get = b"GET /ops HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let silent = clients(&hub, CLIENTS, |line| line.write_all(get).unwrap());
+    until("a report", || match hub.api.get("/ops?topic=none") {
+        answer if answer.status == 503 => false,
+        answer => answer.is(200)["groups"] == json!([]),
+    });
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < 160 << 20, "{} reports took {grown} bytes", silent.len());
+}
+
+#[test]
+fn a_head_has_a_limit() {
+    let hub = limited("");
+    let with = |bytes: usize| {
+        let mut line = hub.api.connect();
+        let (half, rest) = ("a".repeat(bytes / 2), "b".repeat(bytes / 2));
+        let head = format!(
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-a: {half}\r\nx-b: {rest}\r\n\r\n"
+        );
+        // The hub may have answered before all of it was sent.
+        let _ = line.write_all(head.as_bytes());
+        let mut status = [0; 12];
+        line.read_exact(&mut status).unwrap();
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    assert_eq!((with(60_000), with(70_000)), ("200".to_owned(), "431".to_owned()));
 }
 
 #[test]
