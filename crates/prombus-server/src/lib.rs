@@ -20,6 +20,7 @@ mod path;
 mod patient;
 mod pattern;
 mod pieces;
+mod pulls;
 mod rate;
 mod routes;
 mod serve;

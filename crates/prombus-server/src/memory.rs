@@ -17,7 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 /// How long a request waits for room. Clients that stand still are given up sooner than that.
@@ -26,8 +26,14 @@ const WAIT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_millis(500);
 /// What is no larger than this leaves with one write, most likely, and is not worth counting.
 const SMALL_BYTES: usize = 32 << 10;
+/// What an unfinished head may take while memory is short.
+const FREE_HEAD_BYTES: usize = 8 << 10;
 /// So many at once make something of unknown size.
 const MAX_TURNS: usize = 32;
+/// So many at once make a report on everything there is.
+const MAX_REPORTS: usize = 1;
+/// So many at once read what is to be delivered, which is up to a few megabytes each.
+const MAX_PULLS: usize = 8;
 
 /// The room that all connections share. Cheap to clone; clones are the same room.
 #[derive(Debug, Clone)]
@@ -44,6 +50,10 @@ struct Shared {
     freed: Notify,
     /// Turns of those who make something without knowing how large it will be.
     turns: Semaphore,
+    /// Turns of those who read what is to be delivered.
+    pulls: Arc<Semaphore>,
+    /// Turns of those who make a report on everything there is.
+    reports: Semaphore,
 }
 
 impl Memory {
@@ -51,7 +61,8 @@ impl Memory {
     pub fn new(limit: usize) -> Self {
         let (used, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
-        Self(Arc::new(Shared { limit, used, waiting, starving, freed, turns }))
+        let (pulls, reports) = (Arc::new(Semaphore::new(MAX_PULLS)), Semaphore::new(MAX_REPORTS));
+        Self(Arc::new(Shared { limit, used, waiting, starving, freed, turns, pulls, reports }))
     }
 
     /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
@@ -103,6 +114,26 @@ impl Memory {
             drop((turn, made, room));
             room = Some(self.reserve(bytes).await?);
         }
+    }
+
+    /// A turn to make a report on everything there is, which is much work and takes much more memory than its text.
+    pub async fn report(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        match timeout_at(Instant::now() + WAIT, self.0.reports.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) | Err(_) => {
+                Err(ApiError::unavailable("too many ask for this at the same time; try again shortly"))
+            }
+        }
+    }
+
+    /// Turns of those who read what is to be delivered.
+    pub fn pulls(&self) -> &Arc<Semaphore> {
+        &self.0.pulls
+    }
+
+    /// Room for what was just made, if there is any. What is small has it always.
+    pub fn room_for(&self, bytes: usize) -> Option<Room> {
+        if bytes <= SMALL_BYTES { Some(self.charge(bytes)) } else { self.try_reserve(bytes) }
     }
 
     /// What those are told for whom there is no room.
@@ -248,12 +279,15 @@ struct Connection {
     room: Mutex<Room>,
     /// Whether frames come, and no requests that are refused by themselves.
     frames: AtomicBool,
+    /// Whether a request is dealt with, whose head has come.
+    in_request: AtomicBool,
 }
 
 impl Received {
     pub fn new(memory: &Memory) -> Self {
         let room = Mutex::new(memory.charge(0));
-        Self(Arc::new(Connection { memory: memory.clone(), room, frames: AtomicBool::new(false) }))
+        let (frames, in_request) = Default::default();
+        Self(Arc::new(Connection { memory: memory.clone(), room, frames, in_request }))
     }
 
     /// From here on the connection brings frames.
@@ -261,8 +295,24 @@ impl Received {
         self.0.frames.store(true, Ordering::Release);
     }
 
-    pub fn brings_frames(&self) -> bool {
+    /// The head of a request has come, and who deals with the request sees to what comes of its body.
+    pub fn is_in_request(&self) {
+        self.0.in_request.store(true, Ordering::Release);
+    }
+
+    /// A request was dealt with, and the head of another one may come.
+    pub fn is_done_with_request(&self) {
+        self.is_dealt_with();
+        self.0.in_request.store(false, Ordering::Release);
+    }
+
+    fn brings_frames(&self) -> bool {
         self.0.frames.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody but the connection itself sees to what has come: frames, and heads of requests.
+    pub fn is_unattended(&self) -> bool {
+        self.brings_frames() || !self.0.in_request.load(Ordering::Acquire)
     }
 
     /// So many bytes have come.
@@ -289,9 +339,10 @@ impl Received {
         self.is_dealt_with_but_for(0);
     }
 
-    /// Whether it is more than a little.
+    /// Whether it is more than a little, for what it is.
     pub fn is_much(&self) -> bool {
-        self.0.room.lock().bytes() > SMALL_BYTES
+        let is_head = !self.brings_frames() && self.is_unattended();
+        self.0.room.lock().bytes() > if is_head { FREE_HEAD_BYTES } else { SMALL_BYTES }
     }
 
     pub fn memory_is_short(&self) -> bool {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep};
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// And has to take so many bytes a second, of the time that it is waited for.
 const SHORT_BYTES_PER_S: u64 = 64 << 10;
-/// And one that has much of a frame under way may send none for so long.
+/// And one that has much of a frame or of a request's head under way may send none for so long.
 const SHORT_READ_PATIENCE: Duration = Duration::from_secs(5);
 /// How often one who waits looks whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -127,10 +127,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
                 return read;
             }
         }
-        // Whether the client sends nothing or nothing is taken from it: it holds what others wait for. A request is
-        // refused by itself, or has come as a whole and is under way.
+        // Whether the client sends nothing or nothing is taken from it: it holds what others wait for. A request whose
+        // head has come is refused by itself, or has come as a whole and is under way.
         let patience =
-            || (received.brings_frames() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
+            || (received.is_unattended() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
         reading.poll(cx, patience).map(|()| {
             tracing::debug!("memory is short, and a client that has much under way was given up");
             Err(io::Error::new(io::ErrorKind::TimedOut, "there is no memory for what the client sends"))
@@ -236,6 +236,27 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(near.write_u8(7).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), SHORT_PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_memory_is_short_a_head_is_not_waited_for_and_a_request_sees_to_itself() {
+        const HEAD: usize = 16 << 10;
+        let memory = Memory::new(MUCH);
+        let received = Received::new(&memory);
+        let (near, mut far) = duplex(HEAD);
+        let mut near = Patient::new(near, PATIENCE).sharing(received.clone());
+        far.write_all(&[7; HEAD]).await.unwrap();
+        near.read_exact(&mut [0; HEAD]).await.unwrap();
+        let others = memory.charge(MUCH);
+        received.is_in_request();
+        assert!(tokio::time::timeout(PATIENCE * 2, near.read_u8()).await.is_err());
+        received.is_done_with_request();
+        // Between requests nothing is held.
+        assert!(tokio::time::timeout(PATIENCE * 2, near.read_u8()).await.is_err());
+        received.add(HEAD);
+        drop(others);
+        let _others = memory.charge(MUCH);
+        assert_eq!(near.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test(start_paused = true)]

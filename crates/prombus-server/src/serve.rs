@@ -29,6 +29,12 @@ use tower::Service;
 const MAX_TURNED_AWAY: usize = 64;
 /// How long telling one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
+/// The head of a request may take so much; it is also what is read at once. A path with a query is never longer.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// So much that was written may wait in the system until it is sent. That a client takes little by little shows only if
+/// it is little: the system tells that there is room for more when a good part of what waits has left.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// How long requests under way may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
@@ -149,6 +155,8 @@ async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
     let patient =
         |stream| Patient::new(stream, conversation.send_timeout).sharing(conversation.received.clone());
     let Some(tls) = tls else {
@@ -182,16 +190,18 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S,
         request.extensions_mut().insert(rate.clone());
         request.extensions_mut().insert(place.clone());
         request.extensions_mut().insert(received.clone());
+        received.is_in_request();
         let (answering, received) = (router.clone().call(request), received.clone());
         async move {
             let answer = answering.await;
-            received.is_dealt_with();
+            received.is_done_with_request();
             answer
         }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
+        .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut serving = pin!(serving);

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// At most so many events are delivered at once.
@@ -90,9 +91,34 @@ impl Present {
     /// Delivers what there is for the member, as [`Group::pull`] does; who asks is known already.
     pub async fn pull(&self, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
         let take = Take { member: self.member.clone(), ..pull.take()? };
-        self.group.deliver_to(&take, pull.wait).await
+        Ok(self.group.deliver_to(&take, pull.wait, None).await?.0)
+    }
+
+    /// The same in turn with others: nothing is read before it has one of `turns`, which comes along with what was
+    /// delivered. Who waits for events waits without.
+    pub async fn pull_in_turn(&self, pull: &Pull, turns: &Arc<Semaphore>) -> Result<InTurn, GroupError> {
+        let take = Take { member: self.member.clone(), ..pull.take()? };
+        let (deliveries, turn) = self.group.deliver_to(&take, pull.wait, Some(turns)).await?;
+        Ok(InTurn { deliveries, turn })
+    }
+
+    /// The group that the member is there for.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
     }
 }
+
+/// What was delivered to one who has a turn.
+#[derive(Debug)]
+pub struct InTurn {
+    /// What there was; empty when the wait is over.
+    pub deliveries: Vec<Delivery>,
+    /// Others may read when this is dropped.
+    pub turn: Turn,
+}
+
+/// A turn among those who read, where they take turns.
+pub type Turn = Option<OwnedSemaphorePermit>;
 
 impl Drop for Present {
     fn drop(&mut self) {
@@ -135,9 +161,14 @@ struct Fetched {
 impl Group {
     /// Delivers what there is for a member, or waits for it. Empty when the wait is over.
     pub async fn pull(self: &Arc<Self>, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
-        let take = pull.take()?;
-        let _present = self.enter_as(take.member.clone(), Presence::Call);
-        self.deliver_to(&take, pull.wait).await
+        pull.check()?;
+        self.enter_call(pull).pull(pull).await
+    }
+
+    /// A member calls: it is there for as long as the call goes on, and a while after it.
+    #[must_use = "it is there for as long as this is kept"]
+    pub fn enter_call(self: &Arc<Self>, pull: &Pull) -> Present {
+        self.enter_as(Arc::from(pull.member.as_deref().unwrap_or_default()), Presence::Call)
     }
 
     /// A member connects: it is there, whether it pulls or not.
@@ -152,52 +183,58 @@ impl Group {
         Present { group: self.clone(), member, presence }
     }
 
-    async fn deliver_to(self: &Arc<Self>, take: &Take, wait: Duration) -> Result<Vec<Delivery>, GroupError> {
+    async fn deliver_to(
+        self: &Arc<Self>,
+        take: &Take,
+        wait: Duration,
+        turns: Option<&Arc<Semaphore>>,
+    ) -> Result<(Vec<Delivery>, Turn), GroupError> {
         let start = Instant::now();
-        let deliveries = self.deliver(take, start + wait).await;
+        let deliveries = self.deliver(take, start + wait, turns).await;
         self.times.pulls.observe(start.elapsed());
         deliveries
     }
 
-    async fn deliver(self: &Arc<Self>, take: &Take, until: Instant) -> Result<Vec<Delivery>, GroupError> {
+    async fn deliver(
+        self: &Arc<Self>,
+        take: &Take,
+        until: Instant,
+        turns: Option<&Arc<Semaphore>>,
+    ) -> Result<(Vec<Delivery>, Turn), GroupError> {
         let search_until = until.max(Instant::now() + MIN_SEARCH);
         let mut found = Found { group: self, untold: false };
         loop {
             let mut more = pin!(self.more.notified());
             // From here on nothing is missed, whenever it happens.
             more.as_mut().enable();
+            let turn = match turns {
+                // They are never closed.
+                Some(turns) => turns.clone().acquire_owned().await.ok(),
+                None => None,
+            };
             self.current_topic().await?;
             self.fetch(take, true, &mut found).await?;
-            let (deliveries, left, room) = {
-                let mut state = self.locked();
-                if let Some(error) = self.durable.failure() {
-                    // What this knows may be out of date by now.
-                    return Err(error);
-                }
-                let deliveries = state.take(take, self.now());
-                (deliveries, state.has_more(), state.room(take) > 0)
-            };
-            self.keep();
+            let (deliveries, room) = self.take_found(take, &mut found)?;
             if !deliveries.is_empty() {
-                found.untold = left;
-                return Ok(deliveries);
+                return Ok((deliveries, turn));
             }
-            // What was read is for others, if it is for anyone.
-            found.tell();
             if room && self.fetch(take, false, &mut found).await? {
-                if Instant::now() > search_until {
-                    return Ok(Vec::new());
+                // In the same turn, so that those who wait for theirs leave nothing behind that they have read.
+                let (deliveries, _) = self.take_found(take, &mut found)?;
+                if !deliveries.is_empty() || Instant::now() > search_until {
+                    return Ok((deliveries, turn));
                 }
                 continue;
             }
             if self.hub.closing.load(Ordering::Acquire) {
                 // Whoever asks again at once must not keep others from their turn.
                 tokio::task::yield_now().await;
-                return Ok(Vec::new());
+                return Ok((Vec::new(), turn));
             }
             if Instant::now() >= until {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), turn));
             }
+            drop(turn);
             tokio::select! {
                 // Any order will do; a fixed one lets a simulation be repeated.
                 biased;
@@ -205,13 +242,38 @@ impl Group {
                 // The caller's own limit.
                 () = tokio::time::sleep_until(until) => {}
                 // Whoever can take no more leaves it to others to look.
-                looked = self.watch(take, &mut found), if room => looked?,
+                looked = self.watch(take), if room => looked?,
             }
         }
     }
 
-    /// Waits until there are more events, and reads them. In a shared group one pull at a time does.
-    async fn watch(self: &Arc<Self>, take: &Take, found: &mut Found<'_>) -> Result<(), GroupError> {
+    /// Takes what was read for a member, and says whether it has room for more.
+    fn take_found(
+        self: &Arc<Self>,
+        take: &Take,
+        found: &mut Found<'_>,
+    ) -> Result<(Vec<Delivery>, bool), GroupError> {
+        let (deliveries, left, room) = {
+            let mut state = self.locked();
+            if let Some(error) = self.durable.failure() {
+                // What this knows may be out of date by now.
+                return Err(error);
+            }
+            let deliveries = state.take(take, self.now());
+            (deliveries, state.has_more(), state.room(take) > 0)
+        };
+        self.keep();
+        if deliveries.is_empty() {
+            // What was read is for others, if it is for anyone.
+            found.tell();
+        } else {
+            found.untold = left;
+        }
+        Ok((deliveries, room))
+    }
+
+    /// Waits until there are more events, and reads none of them. In a shared group one pull at a time does.
+    async fn watch(self: &Arc<Self>, take: &Take) -> Result<(), GroupError> {
         let shared = self.locked().options.mode == Mode::Shared;
         let _watching = if shared { Some(self.watching.lock().await) } else { None };
         loop {
@@ -220,12 +282,25 @@ impl Group {
             // Whoever watched before may have gone away with what it was told. Most commits are about other things.
             // What waits for acks is nothing to look for here: those who ack tell of that.
             let grown = self.current_topic().await?.config.partitions as usize > lanes;
-            if grown || self.fetch(take, false, found).await? {
+            if grown || self.is_behind(take).await? {
                 return Ok(());
             }
             let now = self.hub.log.changed(seen).await;
             self.seen.fetch_max(now.0, Ordering::AcqRel);
         }
+    }
+
+    /// Whether there is something to read for a member.
+    async fn is_behind(&self, take: &Take) -> Result<bool, GroupError> {
+        let wants = self.locked().wants(&take.member, false);
+        let topic = self.topic.pinned();
+        for LaneWant { lane, want, .. } in wants {
+            let Want::Page(from) = want else { return Ok(true) };
+            if self.hub.log.bounds(&topic, Partition(lane as u32)).await?.next.0 > from {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads what a member waits for. Says whether anything came of it; what did is noted as it comes, because a pull

@@ -11,6 +11,7 @@ use crate::media::JSON;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
+use crate::pulls::{self, Patience};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
@@ -19,8 +20,8 @@ use futures::StreamExt;
 use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, LeaseToken, Mode,
-    OptionsChange, OptionsPatch, Ordering, Preview, PreviewPartition, Pull, Settle, SettleCall,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, Mode, OptionsChange,
+    OptionsPatch, Ordering, Preview, PreviewPartition, Pull, Settle, SettleCall,
 };
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, GroupAnswer, GroupChangeRequest,
@@ -69,18 +70,13 @@ pub(crate) async fn pull(
     pull.check()?;
     let call = group_call(request.into_options())?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
-    let deliveries = tokio::select! {
-        deliveries = group.pull(&pull) => deliveries?,
+    let present = group.enter_call(&pull);
+    let pulled = tokio::select! {
+        pulled = pulls::pull(&app.memory, &present, (&pull, Patience::Call)) => pulled?,
         () = caller.expired() => return Err(ApiError::unauthorized(TOKEN_EXPIRED)),
     };
-    match app.memory.reserve(answers::size_of_all(&deliveries)).await {
-        Ok(_room) => Ok(delivered(&deliveries, group.options().max_attempts)),
-        Err(error) => {
-            let leases: Vec<LeaseToken> = deliveries.iter().map(|delivery| delivery.lease).collect();
-            group.give_back(&leases, false);
-            Err(error)
-        }
-    }
+    // The answer is counted by itself from here on.
+    Ok(delivered(&pulled.deliveries, group.options().max_attempts))
 }
 
 fn delivered(deliveries: &[Delivery], max_attempts: u32) -> Response {

@@ -8,6 +8,7 @@ use crate::gateway::App;
 use crate::metrics::GroupSample;
 use crate::params::Params;
 use axum::Extension;
+use axum::body::HttpBody;
 use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -44,6 +45,7 @@ pub(crate) async fn ops(
     let (topic, group) = (params.one("topic")?, params.one("group")?);
     params.done("topic, group")?;
     let hub = app.hub()?;
+    let turn = app.memory.report().await?;
     let is_shown = |state: &&TopicState| {
         let name = state.name.as_str();
         let ask = Ask { action: Action::Admin, topic: name, group: None };
@@ -71,7 +73,12 @@ pub(crate) async fn ops(
     });
     let projections = projections::visible_to(&caller, hub).await?;
     let answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
-    Ok(json_of(StatusCode::OK, &answer))
+    let answer = json_of(StatusCode::OK, &answer);
+    let bytes = answer.body().size_hint().exact().unwrap_or_default();
+    // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
+    let room = app.memory.room_for(bytes as usize).ok_or_else(|| app.memory.refusal())?;
+    drop((room, turn));
+    Ok(answer)
 }
 
 /// A group in the answer: with its partitions while `rows` of them are left, in totals after that.

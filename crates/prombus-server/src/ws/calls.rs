@@ -3,19 +3,17 @@
 use super::frames::Corr;
 use super::publishing::{Publish, Published, Publishing};
 use super::session::{Effect, Key, Session, Topic, Wanted};
-use crate::answers;
 use crate::auth::Caller;
 use crate::commit::{Asked, By, Committed};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::pulls::{self, Patience, PullError, Pulled};
 use crate::rate::ConnectionRate;
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use prombus_core::{Partition, TopicNumber};
-use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall,
-};
+use prombus_engine::groups::{Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall};
 use prombus_engine::{Hub, TopicNumbers};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +49,7 @@ pub(super) enum Done {
     },
     Delivered {
         key: Key,
-        deliveries: Vec<Delivery>,
+        pulled: Pulled,
         max_attempts: u32,
     },
     /// The group must be asked for anew.
@@ -361,16 +359,11 @@ impl Calls {
         let watched_key = key.clone();
         let memory = self.app.memory.clone();
         let work = async move {
-            match present.pull(&pull).await {
-                Ok(deliveries) => {
-                    // An event that thousands wait for is not written for all of them at once.
-                    drop(memory.reserve_patiently(answers::size_of_all(&deliveries)).await);
-                    let max_attempts = group.options().max_attempts;
-                    Done::Delivered { key, deliveries, max_attempts }
-                }
-                Err(
+            match pulls::pull(&memory, &present, (&pull, Patience::Subscription)).await {
+                Ok(pulled) => Done::Delivered { key, pulled, max_attempts: group.options().max_attempts },
+                Err(PullError::Group(
                     error @ (GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::BadFilter(_)),
-                ) => Done::Lost { key, error: error.into() },
+                )) => Done::Lost { key, error: error.into() },
                 Err(_) => {
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
@@ -442,8 +435,8 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
         Some(Done::Appeared(topics)) => session.appeared(&topics, out),
         Some(Done::Settled { corr, result }) => session.settled(corr, result, out),
         Some(Done::Committed { corr, result, .. }) => session.committed(corr, result, out),
-        Some(Done::Delivered { key, deliveries, max_attempts }) => {
-            session.delivered(key, deliveries, max_attempts, out);
+        Some(Done::Delivered { key, pulled, max_attempts }) => {
+            session.delivered(key, pulled.deliveries, max_attempts, out);
         }
         Some(Done::Lost { key, error }) => session.lost(&key, &error, out),
         Some(Done::Assigned { key, partitions }) => session.assigned(&key, partitions, out),

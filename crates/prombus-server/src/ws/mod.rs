@@ -31,6 +31,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout
 
 /// So many frames and results are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
+/// So much is read at once at most, and set aside for it as long as the connection is open.
+const READ_BYTES: usize = 32 << 10;
+/// Frames are written once they come to so much.
+const WRITE_BYTES: usize = 64 << 10;
 /// How often a silent client is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that is silent for so long is gone.
@@ -82,6 +86,7 @@ pub(crate) async fn upgrade(
     app.hub()?;
     let max = app.options.max_body_bytes;
     let upgrade = upgrade.max_message_size(max).max_frame_size(max);
+    let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     let caller = caller.map(|Extension(caller)| caller);
     let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
     let received = received.map_or_else(|| Received::new(&app.memory), |Extension(received)| received);

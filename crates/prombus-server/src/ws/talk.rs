@@ -66,18 +66,30 @@ pub(super) struct Talk<'a> {
     /// About how much memory waits in it.
     waiting: usize,
     buffers: Buffers,
+    /// Whether a ping came whose answer may not have left.
+    owes_pong: bool,
     /// Whether the connection ends, and nothing new is begun.
     ending: bool,
 }
 
 impl<'a> Talk<'a> {
     pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink, buffers: Buffers) -> Self {
-        Self { session, calls, sink, effects: Vec::new(), waiting: 0, buffers, ending: false }
+        Self {
+            session,
+            calls,
+            sink,
+            effects: Vec::new(),
+            waiting: 0,
+            buffers,
+            owes_pong: false,
+            ending: false,
+        }
     }
 
-    /// Whether there is room for more requests.
+    /// Whether there is room for more requests. One who pings and reads nothing is not read from: answers would pile up.
     pub fn takes_more(&self) -> bool {
-        self.calls.unanswered() + self.effects.len() < MAX_UNANSWERED
+        !self.owes_pong
+            && self.calls.unanswered() + self.effects.len() < MAX_UNANSWERED
             && self.calls.unanswered_bytes() + self.waiting < MAX_UNANSWERED_BYTES
             && !self.buffers.are_too_large()
     }
@@ -114,7 +126,12 @@ impl<'a> Talk<'a> {
             }
             Some(Ok(Message::Binary(_))) => Some(End::BINARY),
             // Pings are answered by the library. They may come in the middle of a frame, which is still to be dealt with.
-            Some(Ok(Message::Ping(bytes) | Message::Pong(bytes))) => {
+            Some(Ok(Message::Ping(bytes))) => {
+                self.buffers.received.subtract(bytes.len() + CONTROL_BYTES);
+                self.owes_pong = true;
+                None
+            }
+            Some(Ok(Message::Pong(bytes))) => {
                 self.buffers.received.subtract(bytes.len() + CONTROL_BYTES);
                 None
             }
@@ -149,7 +166,7 @@ impl<'a> Talk<'a> {
             return Ok(());
         }
         self.until(|sink, cx| sink.poll_flush_unpin(cx)).await?;
-        self.buffers.unsent = 0;
+        (self.buffers.unsent, self.owes_pong) = (0, false);
         self.weigh_from(self.effects.len(), 0);
         Ok(())
     }

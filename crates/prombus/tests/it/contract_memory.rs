@@ -7,6 +7,11 @@ use serde_json::json;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const UPGRADE: &[u8] =
+    b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// As many clients at once, each in its own way bad.
 fn clients(hub: &Guarded, count: usize, be_bad: impl Fn(&mut TcpStream) + Sync) -> Vec<TcpStream> {
@@ -67,12 +72,107 @@ fn what_all_clients_together_hold_is_bounded() {
     let body = b"POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 16000000\r\n\r\n";
     let posting = clients(&hub, CLIENTS, |line| send_unfinished(line, body, UNFINISHED));
     holds_little_and_serves("unfinished bodies", posting);
-    let frame = b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
-        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\
-        \x81\xff\x00\x00\x00\x00\x00\xf3\x00\x00\x00\x00\x00\x00";
-    let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, frame, UNFINISHED));
+    let frame = [UPGRADE, b"\x81\xff\x00\x00\x00\x00\x00\xf3\x00\x00\x00\x00\x00\x00"].concat();
+    let framing = clients(&hub, CLIENTS, |line| send_unfinished(line, &frame, UNFINISHED));
     holds_little_and_serves("unfinished frames", framing);
     until("nothing is held", || buffered(&hub) < REQUEST);
+}
+
+/// Reads as far as there is something, and no further.
+fn read_to(line: &mut TcpStream, there: &[u8]) {
+    let (mut read, mut byte) = (Vec::new(), [0]);
+    while !read.ends_with(there) && line.read_exact(&mut byte).is_ok() {
+        read.extend(byte);
+    }
+}
+
+#[test]
+fn what_subscribers_do_not_read_stays_with_their_groups() {
+    const BUFFERS: usize = 64 << 20;
+    const EVENTS: usize = 40;
+    const GROUPS: usize = 200;
+    /// Each has a group of its own, and so more to read than the system takes in its stead.
+    const CLIENTS: usize = GROUPS;
+    /// What the hub takes besides. Each client would hold some two megabytes.
+    const MOST: usize = BUFFERS + (250 << 20);
+    let hub = limited(&format!("buffer_bytes = {BUFFERS}"));
+    let event = format!("\"{}\"", "x".repeat(900_000));
+    for key in 0..EVENTS {
+        let target = format!("/publish/big?key=k{key}");
+        hub.api.call(&Call::new("POST", &target).body(event.as_bytes())).is(201);
+    }
+    let options = br#"{"from":"earliest","ordering":"none"}"#;
+    for group in 0..GROUPS {
+        let target = format!("/v1/topics/big/groups/g{group}");
+        let put = Call::new("PUT", &target).header("content-type", "application/json");
+        hub.api.call(&put.body(options)).is(201);
+    }
+    std::fs::write(format!("/proc/{}/clear_refs", hub.pid()), "5").unwrap();
+    let (before, next) = (peak_memory(&hub), AtomicUsize::new(0));
+    let silent = clients(&hub, CLIENTS, |line| {
+        let group = next.fetch_add(1, Ordering::Relaxed) % GROUPS;
+        let subscribe = json!({"op": "SUBSCRIBE", "topic": "big", "group": format!("g{group}"), "corr": 1,
+            "opts": {"batch": true}});
+        let subscribe = subscribe.to_string();
+        line.write_all(UPGRADE).unwrap();
+        let head = [0x81, 0x80 | subscribe.len() as u8, 0, 0, 0, 0];
+        line.write_all(&[&head, subscribe.as_bytes()].concat()).unwrap();
+        read_to(line, b"\"OK\"");
+    });
+    until("some are given up", || hub.api.metric("ws_connections").unwrap() < CLIENTS as f64);
+    let pull =
+        Call::new("POST", "/v1/topics/big/groups/other/pull").header("content-type", "application/json");
+    let pull = pull.body(br#"{"max":1,"from":"earliest"}"#);
+    until("one that reads gets its event", || match hub.api.call(&pull) {
+        answer if answer.status == 503 => false,
+        answer => answer.is(200)["deliveries"].as_array().unwrap().len() == 1,
+    });
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{} subscribers took {grown} bytes", silent.len());
+}
+
+#[test]
+fn reports_that_nobody_reads_do_not_add_up() {
+    const CLIENTS: usize = 400;
+    /// As much as all of them take is more than twice this.
+    const MOST: usize = 160 << 20;
+    let hub = limited("buffer_bytes = 67108864");
+    let put = |target: &str, body: &[u8]| {
+        hub.api.call(&Call::new("PUT", target).header("content-type", "application/json").body(body)).is(201);
+    };
+    put("/v1/topics/wide", br#"{"partitions":1024}"#);
+    (0..4).for_each(|group| put(&format!("/v1/topics/wide/groups/g{group}"), b"{}"));
+    let before = peak_memory(&hub);
+    let get = b"GET /ops HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let silent = clients(&hub, CLIENTS, |line| {
+        line.write_all(get).unwrap();
+        read_to(line, b"HTTP/1.1");
+    });
+    hub.api.call(&Call::new("POST", "/publish/t").body(b"1")).is(201);
+    until("a report", || match hub.api.get("/ops?topic=t") {
+        answer if answer.status == 503 => false,
+        answer => answer.is(200)["topics"][0]["events"] == 1,
+    });
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{} reports took {grown} bytes", silent.len());
+}
+
+#[test]
+fn a_head_has_a_limit() {
+    let hub = limited("");
+    let with = |bytes: usize| {
+        let mut line = hub.api.connect();
+        let (half, rest) = ("a".repeat(bytes / 2), "b".repeat(bytes / 2));
+        let head = format!(
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-a: {half}\r\nx-b: {rest}\r\n\r\n"
+        );
+        // The hub may have answered before all of it was sent.
+        let _ = line.write_all(head.as_bytes());
+        let mut status = [0; 12];
+        line.read_exact(&mut status).unwrap();
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    assert_eq!((with(60_000), with(200_000)), ("200".to_owned(), "431".to_owned()));
 }
 
 #[test]

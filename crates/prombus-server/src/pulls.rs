@@ -1,0 +1,89 @@
+//! Deliveries in the room that connections share.
+//!
+//! How large they are shows only when they were read. So a few pulls at a time read, each in its turn, and where there is
+//! no room for what one has read, that goes back to its group and the pull waits for room with empty hands.
+
+use crate::answers;
+use crate::error::ApiError;
+use crate::memory::{Memory, Room};
+use prombus_engine::groups::{Delivery, GroupError, InTurn, LeaseToken, Present, Pull};
+use std::time::Duration;
+
+/// What was delivered, and the room that it has.
+pub(crate) struct Pulled {
+    pub deliveries: Vec<Delivery>,
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    pub room: Room,
+}
+
+/// How long a pull waits for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Until it has to be answered.
+    Call,
+    /// For as long as there is none.
+    Subscription,
+}
+
+/// Why nothing was delivered.
+#[derive(Debug)]
+pub(crate) enum PullError {
+    Group(GroupError),
+    NoRoom(ApiError),
+}
+
+impl From<GroupError> for PullError {
+    fn from(error: GroupError) -> Self {
+        Self::Group(error)
+    }
+}
+
+impl From<PullError> for ApiError {
+    fn from(error: PullError) -> Self {
+        match error {
+            PullError::Group(error) => error.into(),
+            PullError::NoRoom(error) => error,
+        }
+    }
+}
+
+/// Delivers what there is for a member, in room of its own.
+pub(crate) async fn pull(
+    memory: &Memory,
+    present: &Present,
+    (pull, patience): (&Pull, Patience),
+) -> Result<Pulled, PullError> {
+    let InTurn { deliveries, turn } = present.pull_in_turn(pull, memory.pulls()).await?;
+    let bytes = answers::size_of_all(&deliveries);
+    if let Some(room) = memory.room_for(bytes) {
+        return Ok(Pulled { deliveries, room });
+    }
+    give_back(present, deliveries);
+    drop(turn);
+    let mut room = match patience {
+        Patience::Call => memory.reserve(bytes).await.map_err(PullError::NoRoom)?,
+        Patience::Subscription => memory.reserve_patiently(bytes).await,
+    };
+    // Others may have had it meanwhile; whoever holds room does not wait for more.
+    let now = Pull { wait: Duration::ZERO, ..pull.clone() };
+    let InTurn { deliveries, turn } = present.pull_in_turn(&now, memory.pulls()).await?;
+    let bytes = answers::size_of_all(&deliveries);
+    if memory.room_for(bytes.saturating_sub(room.bytes())).is_some() {
+        room.resize(bytes);
+        return Ok(Pulled { deliveries, room });
+    }
+    give_back(present, deliveries);
+    drop(turn);
+    match patience {
+        Patience::Call => Err(PullError::NoRoom(memory.refusal())),
+        // It asks again.
+        Patience::Subscription => Ok(Pulled { deliveries: Vec::new(), room: memory.charge(0) }),
+    }
+}
+
+fn give_back(present: &Present, deliveries: Vec<Delivery>) {
+    let leases: Vec<LeaseToken> = deliveries.iter().map(|delivery| delivery.lease).collect();
+    // First of all they are let go.
+    drop(deliveries);
+    present.group().give_back(&leases, false);
+}
