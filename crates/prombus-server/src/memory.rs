@@ -33,7 +33,7 @@ const MAX_TURNS: usize = 32;
 /// So many at once make a report on everything there is.
 const MAX_REPORTS: usize = 1;
 /// So many at once read what is to be delivered, which is up to a few megabytes each.
-const MAX_PULLS: usize = 8;
+const MAX_PULLS: usize = 32;
 
 /// The room that all connections share. Cheap to clone; clones are the same room.
 #[derive(Debug, Clone)]
