@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// How long WebSockets may take to end.
-const SOCKETS_GOODBYE: Duration = Duration::from_secs(3);
+const SOCKETS_GOODBYE: Duration = Duration::from_secs(7);
 
 /// What can be chosen about a gateway.
 #[derive(Debug, Clone)]
@@ -171,7 +171,7 @@ impl Gateway {
     }
 
     /// Serves `listener` until `shutdown` is done; then takes no more connections, lets requests under way
-    /// finish, and returns after at most five seconds.
+    /// finish and WebSockets say goodbye, and returns when they have, or have taken too long.
     pub async fn serve(
         &self,
         listener: TcpListener,

@@ -39,8 +39,7 @@ const WRITE_BYTES: usize = 64 << 10;
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(90);
-/// How long what was asked for may take once the connection is to end, and its answers to leave. Together with
-/// [`GOODBYE_TIME`] it is less than the hub waits for when it is told to end.
+/// How long what was asked for may take once the connection is to end, and its answers to leave.
 const FINISH_TIME: Duration = Duration::from_secs(4);
 
 /// How long a client may take to say who it is.
@@ -49,8 +48,11 @@ const AUTH_TIME: Duration = Duration::from_secs(30);
 /// How often the clock is looked at, to see whether a token has expired.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a goodbye may take.
+/// How long a goodbye may take while nothing comes of the client any more.
 const GOODBYE_TIME: Duration = Duration::from_millis(1_500);
+
+/// How long a client that goes on sending may take to come to the goodbye.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(6);
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -143,11 +145,15 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
         // Where the client has said goodbye, the library has answered it, and this only sends that answer.
         let _ = sink.send(close).await;
         let _ = sink.close().await;
-        // What was not read when a socket is closed takes the goodbye with it.
-        while let Some(Ok(_)) = stream.next().await {}
     };
     // The client may be gone already.
     let _ = timeout(GOODBYE_TIME, goodbye).await;
+    // What was not read when a socket is closed takes the goodbye with it, and answers that the client has not read yet. As
+    // long as it goes on sending, it has not come to the goodbye.
+    let until = Instant::now() + LONGEST_GOODBYE;
+    while Instant::now() < until
+        && let Ok(Some(Ok(_))) = timeout(GOODBYE_TIME, stream.next()).await
+    {}
 }
 
 /// Until when it need not be asked whether the client is still welcome.

@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// How long requests may go on after the hub was told to end.
-const DRAIN: Duration = Duration::from_secs(6);
+const DRAIN: Duration = Duration::from_millis(7_500);
 /// How long the store may take to close; together with [`DRAIN`] less than the ten seconds that are promised.
-const CLOSE: Duration = Duration::from_secs(3);
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// Runs a hub from its first moment to its last, and what is to run beside it, once it is ready.
 pub async fn serve<F: Future<Output = ()> + Send + 'static>(
