@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// Where programs of the documents listen, and what takes its place.
 const ADDRESS: (&str, &str) = ("\"127.0.0.1:7070\"", "crate::address()");
 
+/// Where they find a hub, and what takes its place.
+const HUB: (&str, &str) = ("\"http://127.0.0.1:7070\"", "&crate::hub()");
+
 fn main() -> Result<(), Box<dyn Error>> {
     let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
     let root = here.join("../..");
@@ -36,12 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 before.push(block.text.clone());
             }
             if is_program(&block) {
-                let serves = block.noted("serves").is_some();
-                writeln!(
-                    programs,
-                    "Program {{ place: {:?}, name: {name:?}, serves: {serves} }},",
-                    block.place()
-                )?;
+                writeln!(programs, "{},", listed(&block, &name))?;
             }
         }
     }
@@ -62,6 +60,13 @@ fn prelude(here: &Path, document: &str) -> String {
 fn name_of(block: &Block) -> String {
     let document = block.document.trim_end_matches(".md").to_lowercase();
     format!("{}_{}", document.replace(|c: char| !c.is_ascii_alphanumeric(), "_"), block.line)
+}
+
+/// A program, as the tests know it.
+fn listed(block: &Block, name: &str) -> String {
+    let (place, serves) = (block.place(), block.noted("serves").is_some());
+    let prints: Vec<&str> = block.noted("prints").into_iter().flat_map(|text| text.split(" | ")).collect();
+    format!("Program {{ place: {place:?}, name: {name:?}, serves: {serves}, prints: &{prints:?} }}")
 }
 
 fn is_program(block: &Block) -> bool {
@@ -85,6 +90,7 @@ fn has_tests(block: &Block) -> bool {
 fn module(block: &Block, name: &str, before: &[String]) -> String {
     let text = block.text.replace(ADDRESS.0, ADDRESS.1);
     let body = if is_program(block) {
+        let text = text.replace(HUB.0, HUB.1);
         let program = "#[test]\nfn program() { crate::programs::in_a_process_of_its_own(main) }";
         format!("{text}\n{program}")
     } else if has_tests(block) {

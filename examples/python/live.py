@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Publishes events to a prombus hub, and prints those that come: one line each, as JSON.
+"""Publishes events to a prombus hub, and prints the events it receives: one per line, as JSON.
 
     live.py publish demo '{"n": 1}'          publish over the WebSocket
     live.py ws demo --group python           consume as a member of a group, and ack
@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import random
+import ssl
 import sys
 import time
 import urllib.error
@@ -19,33 +20,48 @@ import urllib.parse
 import urllib.request
 
 from websockets.asyncio.client import connect, process_exception
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 HUB = os.environ.get("PROMBUS_URL", "http://127.0.0.1:7070")
 TOKEN = os.environ.get("PROMBUS_TOKEN")
 AUTH = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
-# The hub writes at least a comment every 15 s; a stream that is silent for longer than this is dead.
+# PEM file; not needed if the system trusts the hub's certificate.
+CA_CERT = os.environ.get("PROMBUS_CA_CERT")
+# The hub sends at least a comment every 15 s; a stream that is silent for longer than this is dead.
 SILENCE_S = 45
-# Before it connects again; doubled each time, and random, so that not all clients come back at once.
+# Before reconnecting; doubled each time, and randomised, so that clients do not all return at once.
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 10
 
 
 class Refused(Exception):
-    """The hub said no, and why."""
+    """The hub refused, for this reason."""
 
 
 def socket_url(args):
     return args.hub.replace("http", "ws", 1) + "/ws"
 
 
+def tls(args):
+    return ssl.create_default_context(cafile=CA_CERT) if args.hub.startswith("https:") else None
+
+
+def reason(error):
+    """What went wrong, with the hub's explanation if it refused the connection."""
+    if isinstance(error, InvalidStatus):
+        return f"{error}: {error.response.body.decode().strip()}"
+    return str(error)
+
+
 def again(error):
-    """Tells why there is no connection; the library knows after which errors it is worth trying again."""
-    print(f"{error}; connecting again", file=sys.stderr)
-    return process_exception(error)
+    """Decides whether to reconnect after an error, as the library would, and reports why."""
+    fatal = process_exception(error)
+    if not fatal:
+        print(f"{reason(error)}; reconnecting", file=sys.stderr)
+    return fatal
 
 
 async def publish(args):
-    async with connect(socket_url(args), additional_headers=AUTH) as socket:
+    async with connect(socket_url(args), additional_headers=AUTH, ssl=tls(args)) as socket:
         frame = {"op": "PUBLISH", "corr": "1", "topic": args.topic, "payload": json.loads(args.payload)}
         await socket.send(json.dumps(frame))
         answer = json.loads(await socket.recv())
@@ -57,26 +73,39 @@ async def publish(args):
 async def consume(args):
     about = {"topic": args.topic, "group": args.group}
     seen = 0
-    # Connects again, after a growing pause, when the connection is lost. What was not acked by then comes again.
-    async for socket in connect(socket_url(args), additional_headers=AUTH, process_exception=again):
+    # Reconnects with exponential backoff. Events that were not acked by then are redelivered.
+    async for socket in connect(socket_url(args), additional_headers=AUTH, ssl=tls(args), process_exception=again):
         try:
             subscribe = {"op": "SUBSCRIBE", **about, "opts": {"from": args.start}}
             await socket.send(json.dumps(subscribe))
+            refusal = None
             async for text in socket:
                 frame = json.loads(text)
+                if frame.get("corr") == "goodbye":  # the hub has taken back what was not acked
+                    await socket.close()
+                    if refusal:
+                        raise refusal
+                    return
+                if refusal or (seen == args.max and frame.get("corr") != "last"):
+                    continue
                 if frame["op"] == "ERR" and frame["code"] != "lease_expired":
-                    raise Refused(frame["msg"])
+                    refusal = Refused(frame["msg"])
+                if refusal or frame.get("corr") == "last":
+                    # Closing with open leases would count as an attempt for the oldest event.
+                    await socket.send(json.dumps({"op": "UNSUBSCRIBE", **about, "corr": "goodbye"}))
                 if frame["op"] != "EVENT":
                     continue
                 print(json.dumps(frame["event"]), flush=True)
-                await socket.send(json.dumps({"op": "ACK", **about, "id": frame["event"]["id"]}))
                 seen += 1
-                if seen == args.max:
-                    # What was sent before a close still happens.
-                    await socket.close()
-                    return
+                last = {"corr": "last"} if seen == args.max else {}
+                await socket.send(json.dumps({"op": "ACK", **about, "id": frame["event"]["id"], **last}))
+            if seen == args.max:
+                return
+            print(f"{socket.close_reason}; reconnecting", file=sys.stderr)
         except ConnectionClosed as closed:
-            print(f"{closed}; connecting again", file=sys.stderr)
+            if seen == args.max:
+                return
+            print(f"{closed}; reconnecting", file=sys.stderr)
 
 
 def messages(stream):
@@ -102,7 +131,8 @@ def follow(args):
         if last_id:
             headers["Last-Event-ID"] = last_id
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SILENCE_S) as stream:
+            request = urllib.request.Request(url, headers=headers)
+            with urllib.request.urlopen(request, timeout=SILENCE_S, context=tls(args)) as stream:
                 for last_id, data in messages(stream):
                     print(data, flush=True)
                     seen, pause = seen + 1, PAUSE_S
@@ -112,9 +142,9 @@ def follow(args):
         except urllib.error.HTTPError as error:
             if error.code < 500:
                 raise Refused(f"{error}: {error.read().decode().strip()}") from None
-            print(f"{error}; connecting again", file=sys.stderr)  # a hub that is still starting, say
+            print(f"{error}; reconnecting", file=sys.stderr)  # a hub that is still starting, say
         except (OSError, http.client.HTTPException) as error:
-            print(f"{error}; connecting again", file=sys.stderr)
+            print(f"{error}; reconnecting", file=sys.stderr)
         time.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
@@ -130,11 +160,11 @@ def arguments():
             command.add_argument("payload", help="any JSON")
             continue
         command.add_argument("--from", dest="start", default="latest", choices=["earliest", "latest"])
-        command.add_argument("--max", type=int, help="end after so many events")
+        command.add_argument("--max", type=int, help="exit after this many events")
         if name == "ws":
             command.add_argument("--group", default="python")
         else:
-            command.add_argument("--after", help="go on after this place, as an earlier run told it")
+            command.add_argument("--after", help="resume after this position, as printed by an earlier run")
     return parser.parse_args()
 
 
@@ -146,6 +176,6 @@ if __name__ == "__main__":
         else:
             asyncio.run({"publish": publish, "ws": consume}[args.command](args))
     except (Refused, WebSocketException, OSError) as error:
-        sys.exit(str(error))
+        sys.exit(reason(error))
     except KeyboardInterrupt:
         pass

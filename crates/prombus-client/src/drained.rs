@@ -1,6 +1,6 @@
 //! Waiting until a group has settled all that there is.
 
-use crate::{Client, ClientError, GroupPartition};
+use crate::{Client, ClientError, GroupPartition, Waiting};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -42,6 +42,17 @@ pub enum DrainError {
     Client(#[from] ClientError),
 }
 
+impl DrainError {
+    /// Whether the same call may work later: the group needs more time, or the hub cannot be asked right now.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::NoGroup { .. } => false,
+            Self::Client(error) => error.is_temporary(),
+        }
+    }
+}
+
 fn describe(error: &DrainError) -> String {
     let DrainError::Timeout { topic, group, waited, behind, members } = error else { return String::new() };
     let told: Vec<String> = behind.iter().take(MAX_TOLD).map(|one| Behind(one).to_string()).collect();
@@ -64,9 +75,20 @@ impl fmt::Display for Behind<'_> {
             f,
             "partition {partition} has {lag} unsettled events from offset {next} on, {in_flight} in flight"
         )?;
-        match waiting {
-            Some(waiting) => write!(f, ", held back by {} at offset {}", waiting.why, waiting.offset),
-            None => Ok(()),
+        let Some(Waiting { why, events, .. }) = waiting else { return Ok(()) };
+        match (why.as_str(), events) {
+            ("ordering", 0) => write!(f, "; the others are delivered one after another"),
+            ("ordering", _) => {
+                write!(f, "; {events} of them wait until earlier ones of their key are settled")
+            }
+            ("retry", _) => write!(f, "; {events} of them wait for their next attempt"),
+            ("ack_window", _) => {
+                write!(f, "; no more are delivered before offset {next} is settled: ackWindow is used up")
+            }
+            ("growth", _) => {
+                write!(f, "; they wait until the other partitions have settled what came before them")
+            }
+            (other, _) => write!(f, "; {events} of them wait ({other})"),
         }
     }
 }
@@ -108,6 +130,59 @@ impl Client {
             // There is nothing at the hub that could be waited for.
             tokio::time::sleep(pause.min(within.saturating_sub(start.elapsed()))).await;
             pause = (pause * 2).min(LONGEST_LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_helps_where_the_group_is_there() {
+        let (topic, group) = ("t".to_owned(), "g".to_owned());
+        let (waited, behind) = (Duration::from_secs(1), Vec::new());
+        assert!(!DrainError::NoGroup { topic: topic.clone(), group: group.clone() }.is_temporary());
+        assert!(DrainError::Timeout { topic, group, waited, behind, members: 1 }.is_temporary());
+        assert!(!DrainError::from(ClientError::BadAnswer("none".into())).is_temporary());
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_in_words() {
+        let waiting = |why: &str, events| Some(Waiting { why: why.to_owned(), offset: 7, events });
+        for (waiting, told) in [
+            (None, ""),
+            (waiting("ordering", 3), "; 3 of them wait until earlier ones of their key are settled"),
+            (waiting("ordering", 0), "; the others are delivered one after another"),
+            (waiting("retry", 1), "; 1 of them wait for their next attempt"),
+            (
+                waiting("ack_window", 0),
+                "; no more are delivered before offset 7 is settled: ackWindow is used up",
+            ),
+            (
+                waiting("growth", 0),
+                "; they wait until the other partitions have settled what came before them",
+            ),
+            (waiting("else", 2), "; 2 of them wait (else)"),
+        ] {
+            let partition = GroupPartition {
+                partition: 0,
+                next: 7,
+                last_id: None,
+                last_ts: None,
+                tail: 12,
+                lag: 5,
+                lag_ms: 0,
+                in_flight: 1,
+                redelivered: 0,
+                oldest_unacked_ms: None,
+                waiting,
+                owner: None,
+                epoch: 0,
+            };
+            let described = Behind(&partition).to_string();
+            let most = "partition 0 has 5 unsettled events from offset 7 on, 1 in flight";
+            assert_eq!(described, format!("{most}{told}"));
         }
     }
 }

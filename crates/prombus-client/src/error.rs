@@ -3,6 +3,7 @@
 use crate::tls;
 use prombus_wire::ErrorCode;
 use serde_json::{Map, Value};
+use std::fmt;
 
 /// The status of a request that came in too slowly.
 const REQUEST_TIMEOUT: u16 = 408;
@@ -10,10 +11,10 @@ const REQUEST_TIMEOUT: u16 = 408;
 const TOO_MANY: u16 = 429;
 
 /// Why a call has no result.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ClientError {
     /// The address is not one of a hub.
-    #[error("{url:?} is not the address of a hub: {why}; use something like http://127.0.0.1:7070")]
+    #[error("{url:?} is not the address of a hub: {why}")]
     BadUrl {
         /// What was given.
         url: String,
@@ -69,6 +70,13 @@ pub enum ClientError {
     /// A document has a key that cannot be part of an address.
     #[error("no address can end with the key {0:?}; list the collection with _key={0} instead")]
     BadKey(String),
+}
+
+/// The same words as the message has: this is what a `main` shows that returns the error.
+impl fmt::Debug for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Events that a publisher was to publish and could not.
@@ -171,10 +179,9 @@ impl ClientError {
     /// Whether the same call may work later: the hub is away, is starting, or has too much to do.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Unreachable { .. }
-            | Self::NoConnection { .. }
-            | Self::NoToken(_)
-            | Self::ConnectionLost(_) => true,
+            Self::NoConnection { .. } | Self::NoToken(_) | Self::ConnectionLost(_) => true,
+            // The wrong scheme, and a certificate that is not trusted, are the same the next time.
+            Self::Unreachable { source, .. } => tls::explain(source).is_none(),
             // What cannot even be sent (a token with a line end, say) does not get better.
             Self::Transport(error) => !error.is_builder() && !error.is_redirect(),
             Self::Hub(error) => error.is_temporary(),
@@ -264,6 +271,14 @@ mod tests {
             (error.number("count"), error.number("line"), error.number("x")),
             (Some(2), Some(3), None)
         );
+    }
+
+    #[test]
+    fn a_main_that_returns_an_error_shows_its_message() {
+        let refused = ClientError::Hub(Box::new(parse(404, br#"{"error":"not_found","message":"no"}"#)));
+        for error in [refused, ClientError::BadKey("..".into()), ClientError::NoToken("none".into())] {
+            assert_eq!(format!("{error:?}"), error.to_string());
+        }
     }
 
     #[test]

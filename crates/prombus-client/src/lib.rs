@@ -1,7 +1,7 @@
-//! A client for a prombus hub: single calls over HTTP with a [`Client`], and a connection that stays with a [`Live`].
+//! A client for a prombus hub: single calls over HTTP with a [`Client`], and a long-lived connection with a [`Live`].
 //!
-//! The connection publishes and consumes over one WebSocket. It is made anew when it breaks, and nothing is lost or
-//! doubled by that: see [`live`].
+//! The connection publishes and consumes over one WebSocket. It reconnects automatically, without losing or duplicating
+//! events: see [`live`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), prombus_client::ClientError> {
@@ -57,8 +57,8 @@ pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
     AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
     CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, EventRecord, EventsPage,
-    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, IndexAnswer,
-    IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
+    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported,
+    IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
     ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer,
     ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
 };
@@ -206,19 +206,52 @@ impl Client {
 }
 
 fn parse_base(text: &str) -> Result<Url, ClientError> {
-    let bad = |why: String| ClientError::BadUrl { url: text.to_owned(), why };
-    let url = Url::parse(text).map_err(|error| bad(error.to_string()))?;
-    match url.scheme() {
-        "http" | "https" if !url.username().is_empty() || url.password().is_some() => {
-            // The address must not be shown as it was given.
-            let bare = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
-            let why = "it has a user name or a password, which a hub does not know: give a token instead";
-            Err(ClientError::BadUrl { url: bare, why: why.into() })
+    let text = text.trim();
+    // A user name or a password must not be shown as it was given.
+    let shown = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    let bad = |why: String| Err(ClientError::BadUrl { url: shown.to_owned(), why });
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    match scheme.to_ascii_lowercase().as_str() {
+        "http" | "https" => {}
+        "ws" => return bad(format!("write http://{}", without_ws(shown))),
+        "wss" => return bad(format!("write https://{}", without_ws(shown))),
+        "" if is_host(shown) => {
+            let port = if has_port(shown) { "" } else { ":7070" };
+            return bad(format!("write http://{shown}{port}, or https://{shown}{port} for a hub with TLS"));
         }
-        "http" | "https" if url.has_host() => Ok(url),
-        "http" | "https" => Err(bad("it names no host".into())),
-        other => Err(bad(format!("{other}: is neither http: nor https:"))),
+        "" => return bad(LIKE_THIS.to_owned()),
+        other => return bad(format!("{other}:// is neither http:// nor https://; {LIKE_THIS}")),
     }
+    let url = match Url::parse(text) {
+        Ok(url) if url.has_host() => url,
+        Ok(_) => return bad(format!("it names no host; {LIKE_THIS}")),
+        Err(error) => return bad(format!("{error}; {LIKE_THIS}")),
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        return bad(
+            "it has a user name or a password, which a hub does not know: give a token instead".into()
+        );
+    }
+    Ok(url)
+}
+
+/// What an address may be, where nothing better is known.
+const LIKE_THIS: &str = "write something like http://127.0.0.1:7070";
+
+/// Host and port of the address of a WebSocket, in which the path to it is no part of the hub's own.
+fn without_ws(address: &str) -> &str {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest).trim_end_matches('/');
+    rest.strip_suffix("/ws").unwrap_or(rest)
+}
+
+/// Whether a host is followed by a port, or by a path as behind a proxy.
+fn has_port(host: &str) -> bool {
+    host.rsplit(']').next().is_some_and(|rest| rest.contains([':', '/']))
+}
+
+/// Whether an address lacks nothing but its scheme, and maybe a port.
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && Url::parse(&format!("http://{text}")).is_ok()
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -244,7 +277,39 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_nearly_right_is_told_how_to_write_it() {
+        for (given, told) in [
+            ("ws://hub:7070/ws", "write http://hub:7070"),
+            ("WSS://hub/behind/ws", "write https://hub/behind"),
+            ("wss://hub:7070/", "write https://hub:7070"),
+            ("localhost:7070", "write http://localhost:7070, or https://localhost:7070"),
+            ("127.0.0.1:7070", "write http://127.0.0.1:7070, or https"),
+            ("hub.example", "write http://hub.example:7070, or https"),
+            ("hub.example/behind", "write http://hub.example/behind, or https"),
+            ("[::1]", "write http://[::1]:7070, or https"),
+            ("[::1]:7070", "write http://[::1]:7070, or https"),
+            (
+                "ftp://hub",
+                "ftp:// is neither http:// nor https://; write something like http://127.0.0.1:7070",
+            ),
+            ("", "write something like http://127.0.0.1:7070"),
+            ("not a host", "write something like http://127.0.0.1:7070"),
+            ("http://", "write something like http://127.0.0.1:7070"),
+        ] {
+            let error = Client::new(given, None).unwrap_err().to_string();
+            assert!(error.contains(&format!("{given:?}")) && error.contains(told), "{error}");
+        }
+        assert_eq!(Client::new(" http://hub:7070\n", None).unwrap().url(), "http://hub:7070");
+    }
+
+    #[test]
     fn addresses_with_passwords_are_refused_and_not_shown() {
+        for bad in
+            ["ws://user:secret@hub/ws", "user:secret@hub", "ftp://user:secret@hub", "http://user:secret@:x"]
+        {
+            let error = Client::new(bad, None).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
         for bad in ["http://user:secret@hub", "https://secret@hub:7070/x", "http://:secret@hub"] {
             let error = Client::new(bad, None).unwrap_err();
             assert!(error.to_string().contains("give a token"), "{error}");

@@ -3,7 +3,7 @@
 use crate::{Client, ClientError, NewEvent};
 use bytes::Bytes;
 use futures::Stream;
-use prombus_wire::{Counted, Published, PublishedBatch};
+use prombus_wire::{Imported, Published, PublishedBatch};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
@@ -30,15 +30,15 @@ impl Client {
     }
 
     /// Publishes a stream of lines, each a JSON object with `payload` and what else an event can have, and
-    /// says how many went in. It is atomic only in pieces: where a line is refused, those before it may be
+    /// says how many are in, and how many of them were in before. It is atomic only in pieces: where a line is refused, those before it may be
     /// in, and the error's details `count` and `line` say how many are and which line it was.
-    pub async fn import<S>(&self, topic: &str, lines: S) -> Result<u64, ClientError>
+    pub async fn import<S>(&self, topic: &str, lines: S) -> Result<Imported, ClientError>
     where
         S: Stream<Item = std::io::Result<Bytes>> + Send + 'static,
     {
         let request = self.request(Method::POST, &["v1", "topics", topic, "events"]);
         let body = reqwest::Body::wrap_stream(lines);
         let response = self.stream(request.header(CONTENT_TYPE, "application/x-ndjson").body(body)).await?;
-        Ok(self.answer::<Counted>(response).await?.count)
+        self.answer(response).await
     }
 }

@@ -58,6 +58,10 @@ fn explain_certificate(why: &CertificateError) -> String {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("its certificate is for another name: reach it by a name that it is for ({why})")
         }
+        // What the verifier says beyond the usual has no name of its own here.
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => "its certificate is that of an authority, which no \
+             server may use: make it with -addext basicConstraints=critical,CA:FALSE, if you use openssl req -x509"
+            .to_owned(),
         other => format!(
             "its certificate cannot be trusted: {other}; if its authority is one of your own, pass that one's certificate \
              with --ca-cert, or in Rust with ClientOptions::with_extra_ca"
@@ -82,11 +86,14 @@ mod tests {
     #[test]
     fn errors_of_encryption_are_found_where_they_are_wrapped_and_say_what_to_do() {
         let wrap = |error: rustls::Error| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
+        let authority =
+            CertificateError::Other(rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity"))));
         for (error, advice) in [
             (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "--ca-cert"),
             (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "with_extra_ca"),
             (rustls::Error::InvalidCertificate(CertificateError::Expired), "renew"),
             (rustls::Error::InvalidCertificate(CertificateError::NotValidForName), "another name"),
+            (rustls::Error::InvalidCertificate(authority), "CA:FALSE"),
             (rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType), "use http://"),
         ] {
             let said = explain(&wrap(error)).unwrap();

@@ -1,6 +1,6 @@
 //! The body of a document while writes change it.
 
-use crate::document::{MAX_BODY_BYTES, WriteError, WriteOp};
+use crate::document::{self, MAX_BODY_BYTES, MAX_VALUES, WriteError, WriteOp};
 use crate::json::Json;
 use serde_json::{Map, Number, Value};
 use std::io;
@@ -31,6 +31,14 @@ impl Body {
         match &self.0 {
             Form::Text(text) => text.len(),
             Form::Fields(fields) => fields.bytes,
+        }
+    }
+
+    /// What it takes in memory, as far as limits go by that.
+    pub fn weight(&self) -> usize {
+        match &self.0 {
+            Form::Text(text) => text.len(),
+            Form::Fields(fields) => document::tree_bytes(fields.bytes, fields.values),
         }
     }
 
@@ -68,31 +76,45 @@ impl Body {
         let mut fields = match op {
             WriteOp::Delete => return Ok(None),
             WriteOp::Set(text) if text.as_bytes().first() == Some(&b'{') => {
+                // A value and what stands before the next one take two bytes at least.
+                if text.len() > 2 * MAX_VALUES {
+                    check_values(text.values())?;
+                }
                 return Ok(Some(text.clone().into()));
             }
             // Only a store knows what a commit has done: see [`receipt::body`](crate::receipt::body).
             WriteOp::Set(_) | WriteOp::Receipt(_) => return Err(WriteError::NotAnObject),
             WriteOp::Merge(_) | WriteOp::Inc(_) | WriteOp::Update { .. } => match before {
-                None => Fields { all: Map::new(), bytes: 2, is_exact: true },
+                None => Fields { all: Map::new(), bytes: 2, values: 1, is_exact: true },
                 Some(Self(Form::Text(text))) => Fields::of(&text)?,
                 Some(Self(Form::Fields(fields))) => fields,
             },
         };
         match op {
-            WriteOp::Merge(patch) => merge(&mut fields.all, object(patch)?, &mut fields.bytes),
+            WriteOp::Merge(patch) => {
+                fields.values += patch.values();
+                merge(&mut fields.all, object(patch)?, &mut fields.bytes);
+            }
             WriteOp::Inc(amounts) => fields.add(&object(amounts)?)?,
             WriteOp::Update { set, inc } => {
                 fields.add(inc)?;
+                fields.values += document::values_in_all(set);
                 set.iter().for_each(|(name, value)| fields.put(name, value.clone()));
             }
             WriteOp::Set(_) | WriteOp::Delete | WriteOp::Receipt(_) => {}
         }
-        fields.measure();
+        fields.measure()?;
         Ok(Some(Self(Form::Fields(fields))))
     }
 }
 
+fn check_values(values: usize) -> Result<(), WriteError> {
+    if values > MAX_VALUES { Err(WriteError::TooManyValues(values)) } else { Ok(()) }
+}
+
+/// The fields of an object, which is looked at before it is made a tree.
 fn object(json: &Json) -> Result<Map<String, Value>, WriteError> {
+    check_values(json.values())?;
     match json.to_value() {
         Ok(Value::Object(fields)) => Ok(fields),
         _ => Err(WriteError::NotAnObject),
@@ -104,20 +126,28 @@ struct Fields {
     all: Map<String, Value>,
     /// What they take as a text.
     bytes: usize,
-    /// Whether that was counted, and not taken from the text that they came from.
+    /// How many values they are at most.
+    values: usize,
+    /// Whether the bytes were counted, and not taken from the text that they came from.
     is_exact: bool,
 }
 
 impl Fields {
     fn of(text: &Json) -> Result<Self, WriteError> {
-        Ok(Self { all: object(text)?, bytes: text.len(), is_exact: false })
+        Ok(Self { all: object(text)?, bytes: text.len(), values: text.values(), is_exact: false })
     }
 
-    /// Counts what they take where that may matter.
-    fn measure(&mut self) {
+    /// Counts what they take where that may matter, and refuses too many.
+    fn measure(&mut self) -> Result<(), WriteError> {
+        if self.values > MAX_VALUES {
+            // Some may have taken the place of others.
+            self.values = 1 + document::values_in_all(&self.all);
+            check_values(self.values)?;
+        }
         if !self.is_exact && self.bytes > MAX_BODY_BYTES / MOST_GROWTH {
             (self.bytes, self.is_exact) = (text_bytes(&self.all), true);
         }
+        Ok(())
     }
 
     fn put(&mut self, name: &str, value: Value) {
@@ -125,6 +155,7 @@ impl Fields {
     }
 
     fn add(&mut self, amounts: &Map<String, Value>) -> Result<(), WriteError> {
+        self.values += amounts.len();
         for (name, amount) in amounts {
             let sum = sum(name, self.all.get(name), amount)?;
             self.put(name, Value::Number(sum));
@@ -282,8 +313,9 @@ mod tests {
 
     #[test]
     fn a_text_that_grows_when_it_is_written_anew_is_counted() {
-        let numbers = vec!["1e15"; MAX_BODY_BYTES / 16].join(",");
-        let body = Body::from(json(&format!("{{\"a\":[{numbers}]}}")));
+        let numbers = vec!["1e15"; MAX_VALUES / 2].join(",");
+        let pad = "x".repeat(MAX_BODY_BYTES - numbers.len() - 100);
+        let body = Body::from(json(&format!("{{\"a\":[{numbers}],\"pad\":\"{pad}\"}}")));
         assert!(body.bytes() < MAX_BODY_BYTES);
         let body = Body::change(Some(body), &WriteOp::Merge(json(r#"{"b":1}"#))).unwrap().unwrap();
         assert!(body.bytes() > MAX_BODY_BYTES);

@@ -5,9 +5,10 @@
 //! store whose transactions see a snapshot needs no more than to detect that two of them write the same thing.
 
 use crate::collection::{self, CollectionConfig};
-use crate::document::{DocumentWrite, WriteError};
+use crate::document::{DocumentWrite, WriteError, WriteOp};
 use crate::error::CommitError;
 use crate::event::NewEvent;
+use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 use crate::topic::{Durability, TopicConfig, TopicName};
 use bytes::Bytes;
@@ -27,6 +28,9 @@ pub struct Commit {
     pub cursors: Vec<CursorMove>,
     /// What it may come to.
     pub limits: CommitLimits,
+    /// How its events make topics that do not exist, those of changefeeds too; `None` where only topics of the hub's
+    /// own come into being by themselves.
+    pub makes: Option<Arc<NewTopics>>,
 }
 
 /// What a commit may come to, which only the store that makes it happen can tell.
@@ -34,22 +38,42 @@ pub struct Commit {
 pub struct CommitLimits {
     /// The largest event that a changefeed may publish: [`WriteError::ChangeTooLarge`] otherwise.
     pub event_bytes: usize,
+    /// The most topics, those of the hub's own included, which may always be made: one more is
+    /// [`CommitError::TooManyTopics`].
+    pub topics: usize,
     /// The most collections, those of the hub's own not counted: one more is [`CommitError::TooManyCollections`].
     pub collections: usize,
+    /// The most cursors of some readers: more is [`CommitError::TooManyCursors`]. Whoever makes a reader asks for this;
+    /// readers that are there go on without.
+    pub cursors: Option<CursorLimit>,
+}
+
+/// How many cursors there may be of readers of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CursorLimit {
+    /// How the names of these readers begin.
+    pub readers: &'static str,
+    /// So many.
+    pub most: usize,
 }
 
 impl Default for CommitLimits {
     /// There are none.
     fn default() -> Self {
-        Self { event_bytes: usize::MAX, collections: usize::MAX }
+        let most = usize::MAX;
+        Self { event_bytes: most, topics: most, collections: most, cursors: None }
     }
 }
 
 impl CommitLimits {
-    /// The stricter of both.
+    /// The stricter of both; of limits on cursors, the own one.
     pub fn and(self, other: Self) -> Self {
-        let event_bytes = self.event_bytes.min(other.event_bytes);
-        Self { event_bytes, collections: self.collections.min(other.collections) }
+        Self {
+            event_bytes: self.event_bytes.min(other.event_bytes),
+            topics: self.topics.min(other.topics),
+            collections: self.collections.min(other.collections),
+            cursors: self.cursors.or(other.cursors),
+        }
     }
 
     /// Refuses a change of a document whose event would be too large.
@@ -60,6 +84,27 @@ impl CommitLimits {
         }
         let key = event.key.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(CommitError::BadWrite { index, key, error: WriteError::ChangeTooLarge { bytes, limit } })
+    }
+
+    /// Refuses a new topic where there are `count`, as many as may be.
+    pub fn check_new_topic(&self, name: &TopicName, count: usize) -> Result<(), CommitError> {
+        let limit = self.topics;
+        let fits = count < limit || name.is_internal();
+        if fits { Ok(()) } else { Err(CommitError::TooManyTopics { limit }) }
+    }
+
+    /// Refuses a commit after which there are more cursors than may be. They are counted only where `at_most` does not
+    /// say already that there are fewer.
+    pub fn check_cursors<'a, K: Iterator<Item = &'a CursorKey>>(
+        &self,
+        at_most: usize,
+        all: impl FnOnce() -> K,
+    ) -> Result<(), CommitError> {
+        let Some(CursorLimit { readers, most: limit }) = self.cursors else { return Ok(()) };
+        match at_most <= limit || all().filter(|key| key.reader.starts_with(readers)).count() <= limit {
+            true => Ok(()),
+            false => Err(CommitError::TooManyCursors { limit }),
+        }
     }
 
     /// Refuses a new collection where there are as many as may be. They are counted only where `at_most` does not
@@ -89,6 +134,29 @@ impl Commit {
         } else {
             Durability::Sync
         }
+    }
+
+    /// Whether it does nothing but remove: what a store takes as long as it can, because it makes room.
+    pub fn only_removes(&self) -> bool {
+        let Self { config, events, documents, cursors, limits: _, makes: _ } = self;
+        // The settings of a collection that goes are only there to be compared with those that it has.
+        let goes = |named: &Arc<str>| {
+            config
+                .iter()
+                .any(|change| matches!(change, ConfigChange::DropCollection { name } if name == named))
+        };
+        // What users delete may be told by changefeeds, which is more than removing.
+        let is_definition_gone = |write: &DocumentWrite| {
+            matches!(write.op, WriteOp::Delete) && collection::is_internal(&write.collection)
+        };
+        let removes = |change: &ConfigChange| match change {
+            ConfigChange::PutCollection { name, .. } => goes(name),
+            change => change.removes(),
+        };
+        events.is_empty()
+            && documents.iter().all(is_definition_gone)
+            && config.iter().all(removes)
+            && cursors.iter().all(|step| step.to.is_none())
     }
 }
 
@@ -136,7 +204,7 @@ impl ResultBytes {
 pub struct Append {
     /// Where to.
     pub topic: TopicName,
-    /// Which partition, and how that is known.
+    /// Which partition.
     pub placement: Placement,
     /// What must hold for it.
     pub expect: Option<Expect>,
@@ -144,28 +212,14 @@ pub struct Append {
     pub event: NewEvent,
 }
 
-/// How the partition of an event is chosen.
+/// How the partition of an event is chosen, when it is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// By its key, its producer's id, or round robin: for the partitioning layer to decide.
+    /// By its key, or its producer's id, or round robin. Events of a key never go to a lower partition than its earlier
+    /// ones (jump hashing sees to that), so partition and offset order them.
     Auto,
-    /// The producer named it.
+    /// The producer named it. Whoever names one for an event with a key keeps to that order.
     Named(Partition),
-    /// Decided, for a topic of this layout. Stores take only this one and the next. Events of a key never go to a lower
-    /// partition than its earlier ones (jump hashing sees to that), so partition and offset order them.
-    Placed(Partition, Layout),
-    /// Decided, for a topic that this commit makes.
-    PlacedInNew(Partition),
-}
-
-/// What a placement was decided by. A store refuses it once the topic has another layout,
-/// because order per key rests on every event of a key being placed by the same rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// The incarnation of the topic.
-    pub topic: TopicNumber,
-    /// How many partitions it had.
-    pub partitions: u32,
 }
 
 /// A condition on the latest event of the new event's key in the topic.
@@ -232,6 +286,30 @@ pub enum ConfigChange {
         /// The name that it gets.
         to: Arc<str>,
     },
+}
+
+impl ConfigChange {
+    /// The topic that it is about.
+    pub fn topic(&self) -> Option<&TopicName> {
+        match self {
+            Self::CreateTopic { name, .. }
+            | Self::AlterTopic { name, .. }
+            | Self::DeleteTopic { name }
+            | Self::Trim { topic: name, .. } => Some(name),
+            Self::PutCollection { .. } | Self::DropCollection { .. } | Self::SwapCollection { .. } => None,
+        }
+    }
+
+    /// Whether it gives something up and adds nothing.
+    fn removes(&self) -> bool {
+        match self {
+            Self::DeleteTopic { .. } | Self::Trim { .. } | Self::DropCollection { .. } => true,
+            Self::CreateTopic { .. }
+            | Self::AlterTopic { .. }
+            | Self::PutCollection { .. }
+            | Self::SwapCollection { .. } => false,
+        }
+    }
 }
 
 /// Whose position in which partition.

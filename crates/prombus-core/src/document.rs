@@ -11,6 +11,30 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The largest document, in bytes.
 pub const MAX_BODY_BYTES: usize = 4 << 20;
+/// So many values a document may hold, itself and those of all depths counted. As a tree, small values take a hundred
+/// times the memory of their text.
+pub const MAX_VALUES: usize = 1 << 16;
+/// A value counts as at least so much where it is there as a tree.
+const VALUE_BYTES: usize = 64;
+
+/// What limits count of a tree whose text takes `bytes`.
+pub fn tree_bytes(bytes: usize, values: usize) -> usize {
+    bytes.max(values.saturating_mul(VALUE_BYTES))
+}
+
+/// How many values there are in one, itself included.
+pub fn values_in(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(values_in).sum(),
+        Value::Object(fields) => values_in_all(fields),
+        _ => 0,
+    }
+}
+
+/// How many values there are in all of these fields.
+pub fn values_in_all(fields: &Map<String, Value>) -> usize {
+    fields.values().map(values_in).sum()
+}
 /// Fields that the hub itself sets.
 pub const RESERVED: [&str; 3] = ["_key", "_ts", "_v"];
 
@@ -153,7 +177,9 @@ impl DocumentWrite {
     pub fn size(&self) -> usize {
         let content = match &self.op {
             WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
-            WriteOp::Update { set, inc } => text_bytes(set) + text_bytes(inc),
+            WriteOp::Update { set, inc } => {
+                tree_bytes(text_bytes(set), values_in_all(set)) + tree_bytes(text_bytes(inc), inc.len())
+            }
             WriteOp::Delete | WriteOp::Receipt(_) => 0,
         };
         self.collection.len() + self.key.len() + content
@@ -213,6 +239,11 @@ pub enum WriteError {
     /// There is a limit.
     #[error("the document takes {0} bytes, more than the {MAX_BODY_BYTES} that it may")]
     TooLarge(usize),
+    /// There is a limit.
+    #[error(
+        "the document has {0} values, with those inside of others, more than the {MAX_VALUES} that it may"
+    )]
+    TooManyValues(usize),
     /// What a changefeed tells of it must fit into an event.
     #[error(
         "the collection has a changefeed, and the event of this change takes {bytes} bytes, more than limits.event_bytes = {limit}"

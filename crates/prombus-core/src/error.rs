@@ -2,7 +2,7 @@
 
 use crate::collection::{BadFind, MAX_INDEX_VALUE_BYTES};
 use crate::document::WriteError;
-use crate::position::Offset;
+use crate::position::{Offset, Partition};
 use crate::topic::TopicName;
 use uuid::Uuid;
 
@@ -28,14 +28,20 @@ pub enum CommitError {
         /// How many were asked for.
         asked: u32,
     },
-    /// The placement of an event was decided for another layout of the topic: decide again.
-    #[error("the layout of topic {0} has changed")]
-    StaleLayout(TopicName),
-    /// An event came without a decided partition, or with one that the topic does not have.
-    #[error("event {index} has no valid partition")]
-    NotPlaced {
+    /// A cursor was to move in an incarnation of its topic that is no more.
+    #[error("topic {0} was deleted and made again since it was read")]
+    TopicReplaced(TopicName),
+    /// The topic has no such partition.
+    #[error("partition {partition} does not exist: topic {topic} has {partitions}, numbered from 0")]
+    NoSuchPartition {
         /// Which event of the commit.
         index: usize,
+        /// The topic.
+        topic: TopicName,
+        /// The partition that was named.
+        partition: Partition,
+        /// How many there are.
+        partitions: u32,
     },
     /// The id was used for something else.
     #[error("id {id} was already published to this topic with another payload or key")]
@@ -112,12 +118,27 @@ pub enum CommitError {
         /// The projection that owns it, unless commits do.
         owner: Option<String>,
     },
-    /// Topics that changefeeds of the commit publish to do not exist: make them with it.
+    /// Topics that changefeeds of the commit publish to do not exist.
     #[error("a changefeed publishes to a topic that does not exist: {}", .0.iter().map(TopicName::as_str).collect::<Vec<_>>().join(", "))]
     ChangefeedsNotFound(Vec<TopicName>),
+    /// There are as many topics as may be.
+    #[error("there are {limit} topics already, as many as limits.topics allows")]
+    TooManyTopics {
+        /// The limit.
+        limit: usize,
+    },
     /// There are as many collections as may be.
     #[error("there are {limit} collections already, as many as limits.collections allows")]
     TooManyCollections {
+        /// The limit.
+        limit: usize,
+    },
+    /// There are as many cursors as may be.
+    #[error(
+        "there would be more than {limit} partitions of consumer groups, as many as limits.group_partitions allows; \
+         delete groups that nobody uses"
+    )]
+    TooManyCursors {
         /// The limit.
         limit: usize,
     },
@@ -146,7 +167,9 @@ pub enum CommitError {
         limit: usize,
     },
     /// There is no room for more events. Reads go on, and so do changes that make room.
-    #[error("the disk is full; free some space, and publishing resumes by itself")]
+    #[error(
+        "there is no room on disk: it is full, or a quota or a limit on file sizes is reached; free some space, and publishing resumes by itself"
+    )]
     DiskFull,
     /// Others change the same things at the same time. Nothing happened: try again.
     #[error("others change the same things at the same time; try again")]

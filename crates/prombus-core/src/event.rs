@@ -181,6 +181,17 @@ pub struct Event {
 }
 
 impl Event {
+    /// What its texts take.
+    pub fn text_bytes(&self) -> usize {
+        let optional = |json: &Option<Json>| json.as_ref().map_or(0, Json::len);
+        self.key.as_ref().map_or(0, |key| key.len())
+            + self.payload.len()
+            + optional(&self.sid)
+            + optional(&self.headers)
+            + optional(&self.caused_by)
+            + optional(&self.tags)
+    }
+
     /// The event with memory of its own: one small event must not keep the page that it was read with, or the request that
     /// it came in.
     pub fn detached(self) -> Self {

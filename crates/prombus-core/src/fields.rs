@@ -1,6 +1,6 @@
 //! The fields of a JSON object as texts, for whoever needs some of them and not the whole tree.
 
-use crate::json::Json;
+use crate::json::{self, Json};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -43,6 +43,11 @@ impl<'a> Field<'a> {
         // On its own, because a value within the deepest object is as deep as can be read.
         let value = serde_json::from_str(self.text)?;
         Ok(self.value.get_or_init(|| value))
+    }
+
+    /// How many values it holds at most: see [`Json::values`].
+    pub fn values(&self) -> usize {
+        json::values(self.text.as_bytes())
     }
 
     /// The string that it is, where its text stands for itself.

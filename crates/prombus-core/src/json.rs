@@ -27,6 +27,34 @@ pub enum JsonError {
     TooDeep,
 }
 
+/// See [`Json::values`].
+pub(crate) fn values(json: &[u8]) -> usize {
+    let (mut values, mut rest) = (1, json);
+    while let Some((first, after)) = rest.split_first() {
+        rest = match first {
+            b'"' => behind_string(after),
+            b',' | b'[' | b'{' => {
+                values += 1;
+                after
+            }
+            _ => after,
+        };
+    }
+    values
+}
+
+/// What follows a string, of which the first quotation mark was read.
+fn behind_string(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        if rest[at] == b'"' {
+            return &rest[at + 1..];
+        }
+        // Whatever is behind a backslash is part of the string.
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    &[]
+}
+
 impl Json {
     /// Checks `text` and drops its insignificant white space.
     pub fn parse(text: Bytes) -> Result<Self, JsonError> {
@@ -55,6 +83,12 @@ impl Json {
     /// Text that was a `Json` when it was stored. The caller vouches for it (a checksum covers it).
     pub fn from_stored(text: Bytes) -> Self {
         Self(text)
+    }
+
+    /// How many values it holds at most, itself included: what it takes as a tree goes by them, and not by its text. An
+    /// empty list or object counts for two.
+    pub fn values(&self) -> usize {
+        values(&self.0)
     }
 
     /// The compact text.
@@ -195,6 +229,17 @@ mod tests {
             compact(text),
             r#"{"a b":[1.10,12345678901234567890123,"x \" \u00e9 y\\",-0.0e+1],"a b":null}"#
         );
+    }
+
+    #[test]
+    fn values_are_counted_without_reading_them() {
+        let values = |text: &str| Json::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap().values();
+        assert_eq!(
+            ["1", r#""a,[{""#, r#""\\",1"#, "null"].map(|text| values(&format!("[{text}]"))),
+            [2, 2, 3, 2]
+        );
+        assert_eq!(values(r#"{"a,\"[":[1,{"b":"x\\"}],"c":{"d":null}}"#), 7);
+        assert_eq!([values("[]"), values("{}"), values("[[],{}]")], [2, 2, 5]);
     }
 
     #[test]

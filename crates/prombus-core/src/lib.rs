@@ -17,16 +17,18 @@ pub mod histogram;
 pub mod id;
 pub mod json;
 pub mod memory;
+pub mod placing;
 pub mod ports;
 pub mod position;
 pub mod receipt;
 pub mod topic;
+pub mod wakes;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
-    Layout, Placement, Receipt, ResultBytes,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorLimit, CursorMove, CursorTarget,
+    Expect, Placement, Receipt, ResultBytes,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
@@ -34,6 +36,7 @@ pub use event::{Event, NewEvent};
 pub use histogram::Histogram;
 pub use id::IdMaker;
 pub use json::{Json, JsonError, ParseJson};
+pub use placing::{NewTopics, Placer};
 pub use ports::{
     Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus,
     TsRequest,
@@ -44,3 +47,4 @@ pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
     TopicState,
 };
+pub use wakes::{Touched, Wakes, Watched};

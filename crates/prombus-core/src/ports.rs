@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::histogram::Histogram;
 use crate::position::{Epoch, Offset, Partition, Sequence};
 use crate::topic::{TopicName, TopicRef, TopicState};
+use crate::wakes::Watched;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -31,8 +32,13 @@ pub trait EventLog: Send + Sync {
     /// - An event whose id was published to the topic within its `dedupe_window_ms` is not appended again: the
     ///   receipt has the first one's position and `duplicate`. With another key or payload it is
     ///   [`CommitError::IdConflict`]. This is looked at before the expectation is.
-    /// - A change of a document in a collection with a changefeed is told in the changefeed's topic, placed by its key as
-    ///   the topic is now. A topic that does not exist is [`CommitError::ChangefeedsNotFound`], which names all of them.
+    /// - Every event is placed as the topic is at that moment: see [`Placement`](crate::Placement). A named partition
+    ///   that the topic does not have is [`CommitError::NoSuchPartition`].
+    /// - A topic that does not exist is made just before its first event where the commit
+    ///   [`makes`](crate::Commit::makes) topics or the topic is of the hub's own; otherwise it is
+    ///   [`CommitError::TopicNotFound`]. Like any change of configuration it is flushed, whatever the topic asks for.
+    /// - A change of a document in a collection with a changefeed is told in the changefeed's topic, as an event with its
+    ///   key. Topics that do not exist and are not made are [`CommitError::ChangefeedsNotFound`], which names all of them.
     /// - What it comes to is within its [`CommitLimits`](crate::CommitLimits).
     /// - Several writes to one document are one change of it: versions count each of them, and a changefeed tells of
     ///   each, but only what the last one leaves is stored.
@@ -42,7 +48,7 @@ pub trait EventLog: Send + Sync {
     ///   store sees it. It becomes visible as a whole, and after every commit with lower offsets in its partitions.
     /// - Dropping the future does not take the commit back: it may still happen.
     ///
-    /// The commit is shared, so that whoever must decide its placements anew still has it.
+    /// The commit is shared, so that whoever tries again still has it.
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError>;
 
     /// Events of one partition in order, from `request.from` or the first kept offset after it that has an event.
@@ -82,9 +88,10 @@ pub trait EventLog: Send + Sync {
     /// recorded time, then partition, then offset.
     async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError>;
 
-    /// Waits until more than `after` is visible, and says how much is. May wake for nothing; never misses.
+    /// Waits until something of `of` has become visible after `after`, and says up to where: all of it up to there can
+    /// be read. May wake for nothing; never misses. Whoever waits for one topic costs commits to others next to nothing.
     /// Sequences count what this open store has seen: they mean nothing to another one, or after a restart.
-    async fn changed(&self, after: Sequence) -> Sequence;
+    async fn changed(&self, of: &Watched, after: Sequence) -> Sequence;
 
     /// The topic of that name.
     async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError>;

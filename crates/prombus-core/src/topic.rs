@@ -259,6 +259,11 @@ pub struct TopicState {
 }
 
 impl TopicState {
+    /// A topic that was just made.
+    pub fn new(name: TopicName, number: TopicNumber, config: TopicConfig) -> Self {
+        Self { name, number, revision: 1, config, growths: Vec::new() }
+    }
+
     /// This incarnation and no other.
     pub fn pinned(&self) -> TopicRef {
         TopicRef { name: self.name.clone(), incarnation: Some(self.number) }

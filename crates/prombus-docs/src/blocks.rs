@@ -8,6 +8,7 @@
 //! | `answers: 401 412` | These are the errors that its calls are answered with. |
 //! | `hub: text` | The hub of its chapter has the configuration in which this text is. |
 //! | `serves: text` | What it starts runs until it is stopped, and prints this text when it is up. |
+//! | `prints: text` | It is a program in Rust that talks to a hub, and prints these lines; `|` separates several. |
 //! | `test: name` | It is run by the test that has this name for it. |
 //!
 //! A semicolon separates several.

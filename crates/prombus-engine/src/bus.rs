@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use prombus_core::event::BadEvent;
-use prombus_core::{Commit, CommitError, EventLog, Partition, Receipt, TopicName};
+use prombus_core::{Commit, CommitError, EventLog, Receipt, TopicName};
 use std::sync::Arc;
 
 /// Takes commits. What a layer wants changed in one, it changes on the way (`Arc::make_mut` copies only
@@ -40,12 +40,6 @@ pub enum BusError {
         "topic {0} belongs to the hub itself; publish to a name that does not start with dlq. or system."
     )]
     ReservedTopic(TopicName),
-    /// There are as many topics as may be.
-    #[error("there are {limit} topics already, as many as limits.topics allows")]
-    TooManyTopics {
-        /// The limit.
-        limit: usize,
-    },
     /// The settings of a topic make no sense.
     #[error("{0}")]
     BadConfig(String),
@@ -68,18 +62,6 @@ pub enum BusError {
     ExpectWithoutKey {
         /// Which event of the commit.
         index: usize,
-    },
-    /// The topic has no such partition.
-    #[error("partition {partition} does not exist: topic {topic} has {partitions}, numbered from 0")]
-    NoSuchPartition {
-        /// Which event of the commit.
-        index: usize,
-        /// The topic.
-        topic: TopicName,
-        /// The partition that was named.
-        partition: Partition,
-        /// How many there are.
-        partitions: u32,
     },
     /// The event's time lies too far ahead.
     #[error("ts {ts} is more than {ahead_ms} ms ahead of the hub's clock (limits.future_ts_ms)")]
@@ -120,11 +102,10 @@ impl BusError {
             Self::BadEvent { index, .. }
             | Self::KeyAndPartition { index }
             | Self::ExpectWithoutKey { index }
-            | Self::NoSuchPartition { index, .. }
             | Self::FutureTs { index, .. }
             | Self::EventTooLarge { index, .. }
             | Self::Commit(
-                CommitError::NotPlaced { index }
+                CommitError::NoSuchPartition { index, .. }
                 | CommitError::IdConflict { index, .. }
                 | CommitError::ExpectationFailed { index, .. },
             ) => Some(*index),

@@ -8,7 +8,7 @@ use prombus_core::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How often a change of a collection is tried again when others change it at the same time.
 const MAX_TRIES: usize = 16;
@@ -16,9 +16,11 @@ const MAX_TRIES: usize = 16;
 const MAX_QUERIES: usize = 32;
 /// What a query may sort in memory while others do the same. What needs more runs again, with no other like it.
 const SMALL_SORT_BYTES: usize = 1 << 20;
-/// How long a query waits for another one that sorts much.
-const LARGE_SORT_WAIT: Duration = Duration::from_secs(5);
-/// What it is told then.
+/// How long a query waits for its turn, and then for another one that sorts much.
+const TURN_WAIT: Duration = Duration::from_secs(5);
+/// What it is told where others take longer than that.
+const TOO_MANY_QUERIES: &str = "too many queries of collections run at the same time; try again shortly";
+/// And where one of them does that sorts much.
 const SORTS_MUCH: &str =
     "another query sorts a lot in memory; try again shortly, or add an index that has the order asked for";
 
@@ -34,6 +36,16 @@ pub enum CollectionError {
     /// There is no such collection.
     #[error("collection {0} does not exist")]
     NotFound(String),
+    /// It goes with the projection that fills it, and not before.
+    #[error(
+        "collection {collection} is filled by projection {projection}, and goes with it: delete the projection first, with `prombus projections delete {projection}` or DELETE /v1/projections/{projection}"
+    )]
+    OfProjection {
+        /// The collection.
+        collection: String,
+        /// The projection that owns it.
+        projection: String,
+    },
     /// The store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -49,6 +61,17 @@ pub struct CollectionSettings {
     pub indexes: Vec<Index>,
     /// The topic that its changes are published to.
     pub changefeed: Option<TopicName>,
+}
+
+impl CollectionSettings {
+    /// Refuses settings that make no sense.
+    pub fn check(&self) -> Result<(), String> {
+        check_indexes(&self.indexes)?;
+        match self.changefeed.as_ref().is_some_and(TopicName::is_internal) {
+            true => Err("a changefeed cannot be a topic of the hub's own".into()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The collections of a hub.
@@ -93,12 +116,10 @@ impl Collections {
     pub async fn find(&self, request: Find) -> Result<Found, ReadError> {
         let large = request.sort_bytes;
         let small = Find { sort_bytes: large.min(SMALL_SORT_BYTES), ..request };
-        let turn = self.queries.clone().acquire_owned().await;
+        let turn = turn_of(&self.queries, TOO_MANY_QUERIES).await?;
         match self.run(small.clone(), turn).await {
             Err(ReadError::BadFind(BadFind::TooMany)) if large > SMALL_SORT_BYTES => {
-                let turn =
-                    tokio::time::timeout(LARGE_SORT_WAIT, self.large_sorts.clone().acquire_owned()).await;
-                let Ok(turn) = turn else { return Err(ReadError::Unavailable(SORTS_MUCH.into())) };
+                let turn = turn_of(&self.large_sorts, SORTS_MUCH).await?;
                 self.run(Find { sort_bytes: large, ..small }, turn).await
             }
             found => found,
@@ -107,23 +128,14 @@ impl Collections {
 
     /// Runs a query in its turn. Where no index fits, all documents are looked at: on a thread of its own, so that other
     /// tasks go on meanwhile. The turn ends with the query and not with its client, who may leave before that.
-    async fn run(
-        &self,
-        request: Find,
-        turn: Result<OwnedSemaphorePermit, AcquireError>,
-    ) -> Result<Found, ReadError> {
-        let stopped = |why: String| Err(ReadError::Unavailable(why));
-        let turn = match turn {
-            Ok(turn) => turn,
-            Err(closed) => return stopped(closed.to_string()),
-        };
+    async fn run(&self, request: Find, turn: OwnedSemaphorePermit) -> Result<Found, ReadError> {
         let (documents, runtime) = (self.documents.clone(), tokio::runtime::Handle::current());
         let found = tokio::task::spawn_blocking(move || {
             let found = runtime.block_on(documents.find(request));
             drop(turn);
             found
         });
-        found.await.unwrap_or_else(|error| stopped(error.to_string()))
+        found.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
     }
 
     /// Makes a collection that commits write, or changes its settings. Says whether it was made. Where it has many
@@ -134,10 +146,7 @@ impl Collections {
         settings: CollectionSettings,
     ) -> Result<(CollectionState, bool), CollectionError> {
         let name = collection::check_name(name)?;
-        check_indexes(&settings.indexes).map_err(CollectionError::Bad)?;
-        if settings.changefeed.as_ref().is_some_and(TopicName::is_internal) {
-            return Err(CollectionError::Bad("a changefeed cannot be a topic of the hub's own".into()));
-        }
+        settings.check().map_err(CollectionError::Bad)?;
         for _ in 0..MAX_TRIES {
             let now = self.documents.collection(&name).await?;
             let made = now.is_none();
@@ -174,7 +183,10 @@ impl Collections {
         let checked = collection::check_name(name).map_err(|_| missing())?;
         for _ in 0..MAX_TRIES {
             let state = self.documents.collection(&checked).await?.ok_or_else(missing)?;
-            of_commits(&state)?;
+            if let Some(projection) = state.config.owner.as_projection() {
+                let (collection, projection) = (name.to_owned(), projection.to_owned());
+                return Err(CollectionError::OfProjection { collection, projection });
+            }
             // Its settings as they are come first, so that this is refused where it has become another collection since.
             let config = vec![
                 ConfigChange::PutCollection {
@@ -191,6 +203,15 @@ impl Collections {
             }
         }
         Err(BusError::Commit(CommitError::Busy).into())
+    }
+}
+
+/// A turn, or `refusal` where it takes too long.
+async fn turn_of(turns: &Arc<Semaphore>, refusal: &str) -> Result<OwnedSemaphorePermit, ReadError> {
+    match tokio::time::timeout(TURN_WAIT, turns.clone().acquire_owned()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        // They are never closed.
+        Ok(Err(_)) | Err(_) => Err(ReadError::Unavailable(refusal.into())),
     }
 }
 
@@ -218,4 +239,29 @@ pub(crate) fn check_indexes(indexes: &[Index]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::LogBus;
+    use prombus_core::ManualClock;
+    use prombus_core::memory::MemoryStore;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_query_does_not_wait_for_its_turn_for_ever() {
+        let store = Arc::new(MemoryStore::new(Arc::new(ManualClock::at(1_754_683_200_000)), 1));
+        let collections = Collections::new(store.clone(), Arc::new(LogBus(store)));
+        let all = collections.queries.clone().acquire_many_owned(MAX_QUERIES as u32).await.unwrap();
+        let (conditions, sort) = Default::default();
+        let (max_bytes, sort_bytes) = (1 << 20, 1 << 20);
+        let all_of =
+            Find { collection: "c".into(), conditions, sort, offset: 0, limit: 1, max_bytes, sort_bytes };
+        let find = || collections.find(all_of.clone());
+        // Longer than a query may wait, so that one that waits for ever does not stop the test.
+        let refused = tokio::time::timeout(TURN_WAIT * 10, find()).await.expect("it is answered");
+        assert!(matches!(refused, Err(ReadError::Unavailable(why)) if why == TOO_MANY_QUERIES));
+        drop(all);
+        assert!(!matches!(find().await, Err(ReadError::Unavailable(_))));
+    }
 }

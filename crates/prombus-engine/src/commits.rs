@@ -1,11 +1,12 @@
 //! Commits of consumers: acks, writes and publishes in one transaction.
 
+mod early;
 mod memory;
 
 use crate::bus::{Bus, BusError};
 use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
 use crate::hub::Outgoing;
-use memory::{Memory, Name};
+use memory::{Done, Memory, Name};
 use prombus_core::collection::{self, MAX_KEY_BYTES};
 use prombus_core::{
     Append, Appended, Clock, Commit, DocumentWrite, Documents, Json, ReadError, Receipt, TopicName,
@@ -120,9 +121,9 @@ impl Commits {
             let receipt = self.groups.commit(&acks, commit.clone(), self.bus.clone()).await?;
             return Ok(done(&commit, &receipt));
         };
-        let before = self.memory.recall(&name).await?;
-        if let Some(receipt) = before.receipt {
-            return Ok(repeated(&commit, &receipt));
+        let before = self.memory.recall(&name, &commit).await?;
+        if let Some(done) = before.done {
+            return Ok(repeated(&commit, done));
         }
         let mut kept = commit.clone();
         kept.documents.push(self.memory.keep(&name, &before).await?);
@@ -134,15 +135,19 @@ impl Commits {
         };
         // The same one may have been under way at the same time, and have taken the leases or been remembered first;
         // and what was answered with an error may have happened all the same.
-        match self.memory.recall(&name).await?.receipt {
-            Some(receipt) => Ok(repeated(&commit, &receipt)),
+        match self.memory.recall(&name, &commit).await?.done {
+            Some(done) => Ok(repeated(&commit, done)),
             None => Err(error),
         }
     }
 }
 
-fn repeated(commit: &Commit, receipt: &Receipt) -> CommitAnswer {
-    CommitAnswer { body: body(commit, receipt), published: BTreeMap::new(), repeated: true }
+fn repeated(commit: &Commit, done: Done) -> CommitAnswer {
+    let body = match done {
+        Done::Receipt(receipt) => body(commit, &receipt),
+        Done::Answer(body) => body,
+    };
+    CommitAnswer { body, published: BTreeMap::new(), repeated: true }
 }
 
 fn done(commit: &Commit, receipt: &Receipt) -> CommitAnswer {

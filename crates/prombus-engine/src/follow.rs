@@ -4,11 +4,13 @@
 mod rounds;
 mod token;
 
-pub use rounds::{RoundsResume, TopicsFollower, TopicsQuery};
+pub use rounds::{MAX_PARTITIONS, RoundsResume, TopicsFollower, TopicsQuery};
 
-use crate::filter::Filter;
+use crate::filter::{Filter, Turn};
 use crate::query::{Query, QueryError, Reader};
-use prombus_core::{Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState};
+use prombus_core::{
+    Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState, Watched,
+};
 use std::sync::Arc;
 use token::Kind;
 
@@ -55,6 +57,11 @@ pub struct Follower {
 }
 
 impl Follower {
+    /// About how much memory it takes for as long as it is there.
+    pub fn held_bytes(&self) -> usize {
+        size_of_val(&*self.next)
+    }
+
     /// From where `query` starts, or where `resume` says.
     pub async fn new(
         log: Arc<dyn EventLog>,
@@ -121,7 +128,8 @@ impl Follower {
 
     /// Waits until there may be more events. It must be asked for them before.
     pub async fn changed(&mut self) -> Result<(), QueryError> {
-        self.seen = self.log.changed(self.seen).await;
+        let topic = Watched::Topic(self.topic.name.clone());
+        self.seen = self.log.changed(&topic, self.seen).await;
         self.see_topic().await
     }
 
@@ -129,6 +137,7 @@ impl Follower {
     async fn some_of(&mut self, partition: Partition) -> Result<Option<Vec<Event>>, QueryError> {
         loop {
             let from = self.next[partition.0 as usize];
+            let turn = Turn::at(self.filter()).await;
             let request = ReadRequest {
                 topic: self.topic.pinned(),
                 partition,
@@ -148,23 +157,23 @@ impl Follower {
                 return Ok(None);
             }
             // From here on nothing waits, so that what was read is handed out.
-            let (wanted, looked_at) = self.wanted(events);
+            let (wanted, looked_at) = self.wanted(events, turn);
             self.next[partition.0 as usize] = looked_at.map_or(next.0, |offset| offset.0 + 1);
             return Ok(Some(wanted));
         }
     }
 
     /// The events that are wanted, and the last that was looked at where that is not the last of them.
-    fn wanted(&self, mut events: Vec<Event>) -> (Vec<Event>, Option<Offset>) {
+    fn wanted(&self, mut events: Vec<Event>, turn: Option<Turn>) -> (Vec<Event>, Option<Offset>) {
         let Query { key, to_ts, filter, .. } = &self.query;
         events.retain(|event| {
             key.as_ref().is_none_or(|key| event.key.as_deref() == Some(key))
                 && to_ts.is_none_or(|to| event.ts <= to)
         });
-        match filter {
+        match filter.as_ref().zip(turn) {
             None => (events, None),
-            Some(filter) => {
-                let (events, stopped) = filter.keep(events);
+            Some((filter, turn)) => {
+                let (events, stopped) = filter.keep(events, turn);
                 (events, stopped.map(|(_, offset)| offset))
             }
         }

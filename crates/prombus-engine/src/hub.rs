@@ -6,16 +6,16 @@ use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseO
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
-    Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
+    ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
 };
-use crate::layers::{AutoCreate, Checks, Partitioning};
+use crate::layers::{Checks, Rules};
 use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    NewEvent, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock, TopicConfig,
-    TopicName, TopicPatch, TopicRef, TopicState,
+    NewEvent, NewTopics, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
+    TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,6 +55,10 @@ pub struct Limits {
     pub topics: usize,
     /// The most collections.
     pub collections: usize,
+    /// The most partitions of all groups together: what a group holds in memory goes by its partitions.
+    pub group_partitions: usize,
+    /// What all groups together may hold of events that were read and not delivered yet.
+    pub read_ahead_bytes: usize,
 }
 
 impl Default for Limits {
@@ -65,6 +69,8 @@ impl Default for Limits {
             future_ts_ms: 3_600_000,
             topics: 10_000,
             collections: 10_000,
+            group_partitions: 500_000,
+            read_ahead_bytes: 128 << 20,
         }
     }
 }
@@ -130,19 +136,25 @@ impl Hub {
     /// Puts the stack together. A commit goes through the layers from the last line to the first.
     pub fn assemble(store: Store, options: HubOptions) -> Self {
         let HubOptions { limits, auto_create: makes_topics, topics, clock } = options;
-        let auto_create = makes_topics.then_some(AutoCreate { configs: topics, max_topics: limits.topics });
+        let makes = makes_topics.then(|| Arc::new(NewTopics { configs: topics }));
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
-        let most = CommitLimits { event_bytes: limits.event_bytes, collections: limits.collections };
-        let bus =
-            Partitioning { log: store.log.clone(), auto_create: auto_create.clone(), limits: most }.wrap(bus);
+        let most = CommitLimits {
+            event_bytes: limits.event_bytes,
+            topics: limits.topics,
+            collections: limits.collections,
+            ..CommitLimits::default()
+        };
+        let bus = Rules { limits: most, makes: makes.clone() }.wrap(bus);
         // What the hub itself publishes is not under the limits of producers.
         let surroundings = Surroundings {
             log: store.log.clone(),
             bus: bus.clone(),
             clock: clock.clone(),
+            read_ahead: Arc::new(ReadAhead::new(limits.read_ahead_bytes)),
+            most_partitions: limits.group_partitions,
             closing: AtomicBool::new(false),
         };
-        let groups = Arc::new(Groups::new(surroundings, auto_create));
+        let groups = Arc::new(Groups::new(surroundings, makes));
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents } = store.clone();
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };
@@ -213,7 +225,7 @@ impl Hub {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
             let change = match now {
-                None => self.creation(name, patch.clone()).await?,
+                None => creation(name, patch.clone())?,
                 Some(state) => {
                     let config = patch.clone().apply(state.config.clone());
                     config.validate().map_err(BusError::BadConfig)?;
@@ -245,20 +257,6 @@ impl Hub {
             }
         }
         Err(BusError::Commit(CommitError::Busy))
-    }
-
-    async fn creation(&self, name: &TopicName, patch: TopicPatch) -> Result<ConfigChange, BusError> {
-        if name.is_internal() {
-            return Err(BusError::ReservedTopic(name.clone()));
-        }
-        let config = patch.apply(TopicConfig::default());
-        config.validate().map_err(BusError::BadConfig)?;
-        let topics =
-            self.store.log.topics().await.map_err(|error| CommitError::Unavailable(error.to_string()))?;
-        if topics.len() >= self.limits.topics {
-            return Err(BusError::TooManyTopics { limit: self.limits.topics });
-        }
-        Ok(ConfigChange::CreateTopic { name: name.clone(), config })
     }
 
     /// Deletes a topic with its events.
@@ -384,9 +382,9 @@ impl Hub {
         self.store.log.latest_by_key(topic, key).await
     }
 
-    /// Waits until more than `after` is visible.
-    pub async fn changed(&self, after: Sequence) -> Sequence {
-        self.store.log.changed(after).await
+    /// Waits until something of `of` has become visible after `after`, and says up to where.
+    pub async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
+        self.store.log.changed(of, after).await
     }
 
     /// How the store is doing.
@@ -400,4 +398,13 @@ impl Hub {
         self.projections.close().await;
         self.store.log.close().await;
     }
+}
+
+fn creation(name: &TopicName, patch: TopicPatch) -> Result<ConfigChange, BusError> {
+    if name.is_internal() {
+        return Err(BusError::ReservedTopic(name.clone()));
+    }
+    let config = patch.apply(TopicConfig::default());
+    config.validate().map_err(BusError::BadConfig)?;
+    Ok(ConfigChange::CreateTopic { name: name.clone(), config })
 }

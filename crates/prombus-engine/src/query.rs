@@ -1,6 +1,6 @@
 //! Reading a topic: where to start, what to leave out, and the token with which a reader goes on.
 
-use crate::filter::Filter;
+use crate::filter::{Filter, Turn};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{
@@ -8,10 +8,13 @@ use prombus_core::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How many events one page looks at, matching or not, before it is handed out.
 pub const MAX_SCANNED: usize = 20_000;
+/// How long a filter may look at events for one page before it is handed out.
+const MAX_JUDGED: Duration = Duration::from_secs(1);
 /// How many bytes of payload one page has, about, before it is handed out, unless its reader wants smaller ones.
 pub const MAX_PAGE_BYTES: usize = 8 << 20;
 /// How many bytes of events are read from the log at once.
@@ -58,6 +61,8 @@ pub struct QueryPage {
     pub next: Option<Place>,
     /// How many events were looked at for it, matching or not.
     pub scanned: usize,
+    /// Whether it ends here because its filter has taken long.
+    pub is_slow: bool,
 }
 
 /// A place in the answer to a query.
@@ -81,14 +86,14 @@ pub enum QueryError {
     Read(#[from] ReadError),
     /// Offsets and ids are places in a partition.
     #[error(
-        "this topic has {partitions} partitions: name one with partition=, since offsets count within a partition"
+        "this topic has {partitions} partitions: name one with `partition`, since an offset or an event is a place in one of them only"
     )]
     PartitionNeeded {
         /// How many there are.
         partitions: u32,
     },
     /// There is no event with that id to start after.
-    #[error("no event with id {0} is kept in that partition")]
+    #[error("there is no event with id {0} to start after: it is in another partition, or not kept")]
     UnknownId(Uuid),
     /// The token is not one of this hub's.
     #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
@@ -97,7 +102,7 @@ pub enum QueryError {
     #[error(
         "the topics that match have more than {limit} partitions, as many as one stream follows: name fewer topics"
     )]
-    TooManyTopics {
+    TooManyPartitions {
         /// The most.
         limit: usize,
     },
@@ -229,14 +234,27 @@ impl Reader {
         let mut events = Vec::new();
         let (mut scanned, mut bytes) = (0, 0);
         self.at_end = false;
-        while !self.at_end && events.len() < limit && scanned < MAX_SCANNED && bytes < self.max_page_bytes {
+        let mut judged = Duration::ZERO;
+        while !self.at_end
+            && events.len() < limit
+            && scanned < MAX_SCANNED
+            && bytes < self.max_page_bytes
+            && judged < MAX_JUDGED
+        {
+            let turn = Turn::at(self.query.filter.as_ref()).await;
             let batch = match &self.query.key {
                 Some(_) => self.next_of_key(limit - events.len()).await?,
                 None => self.next_of_partitions(limit - events.len()).await?,
             };
-            let Some(batch) = batch else { return Ok(QueryPage { events, next: None, scanned }) };
+            let Some(batch) = batch else {
+                return Ok(QueryPage { events, next: None, scanned, is_slow: false });
+            };
             scanned += batch.len();
-            let batch = self.wanted(batch).await;
+            let (start, is_judged) = (Instant::now(), turn.is_some());
+            let batch = self.wanted(batch, turn);
+            if is_judged {
+                judged += start.elapsed();
+            }
             for event in batch {
                 if events.len() == limit {
                     // More was read than is handed out: the next page starts with this one.
@@ -248,18 +266,17 @@ impl Reader {
                 events.push(event);
             }
         }
-        Ok(QueryPage { events, next: (!self.at_end).then_some(self.place), scanned })
+        let is_slow = judged >= MAX_JUDGED;
+        Ok(QueryPage { events, next: (!self.at_end).then_some(self.place), scanned, is_slow })
     }
 
     /// The events of a batch that the query asks for. If that takes long, the rest of the batch is left for the
     /// next page.
-    async fn wanted(&mut self, mut batch: Vec<Event>) -> Vec<Event> {
+    fn wanted(&mut self, mut batch: Vec<Event>, turn: Option<Turn>) -> Vec<Event> {
         let to_ts = self.query.to_ts;
         batch.retain(|event| to_ts.is_none_or(|to| event.ts <= to));
-        let Some(filter) = self.query.filter.clone() else { return batch };
-        // Others want to be served too, whatever a filter costs.
-        tokio::task::yield_now().await;
-        let (wanted, stopped_at) = filter.keep(batch);
+        let Some((filter, turn)) = self.query.filter.as_ref().zip(turn) else { return batch };
+        let (wanted, stopped_at) = filter.keep(batch, turn);
         if let Some((partition, offset)) = stopped_at {
             self.at_end = false;
             // In a key's history one goes on after an event, otherwise at an offset.

@@ -2,20 +2,31 @@
 //! waits.
 
 use parking_lot::Mutex;
-use prombus_core::{EventLog, Sequence, TopicName, TopicNumber};
+use prombus_core::{EventLog, Sequence, TopicName, TopicNumber, TopicState, Watched};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Of its time, the task spends one part in so many on looking.
 const REST_FACTOR: u32 = 10;
-/// The longest rest after a look.
-const LONGEST_REST: Duration = Duration::from_millis(250);
-/// The shortest.
-const SHORTEST_REST: Duration = Duration::from_millis(1);
+/// The longest rest after a look at all topics.
+pub(crate) const LONGEST_REST: Duration = Duration::from_millis(250);
+/// The shortest; less is not worth it.
+pub(crate) const SHORTEST_REST: Duration = Duration::from_millis(1);
+
+/// A topic that there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumberedTopic {
+    /// Its name.
+    pub name: TopicName,
+    /// Which one of those that had its name.
+    pub number: TopicNumber,
+    /// How many partitions it had when it was looked at.
+    pub partitions: u32,
+}
 
 /// The topics by their numbers, which grow: one that is made later has a greater one.
-pub type TopicNumbers = Arc<Vec<(TopicName, TopicNumber)>>;
+pub type TopicNumbers = Arc<Vec<NumberedTopic>>;
 
 /// Tells of topics.
 pub(crate) struct TopicsWatch {
@@ -45,8 +56,13 @@ impl TopicsWatch {
 /// The topics as they are now.
 pub(crate) async fn numbers(log: &dyn EventLog) -> Result<TopicNumbers, prombus_core::ReadError> {
     let topics = log.topics().await?;
-    let mut numbers: Vec<_> = topics.into_iter().map(|topic| (topic.name, topic.number)).collect();
-    numbers.sort_unstable_by_key(|(_, number)| *number);
+    let numbered = |TopicState { name, number, config, .. }| NumberedTopic {
+        name,
+        number,
+        partitions: config.partitions,
+    };
+    let mut numbers: Vec<NumberedTopic> = topics.into_iter().map(numbered).collect();
+    numbers.sort_unstable_by_key(|topic| topic.number);
     Ok(Arc::new(numbers))
 }
 
@@ -55,10 +71,10 @@ async fn tell(
     sender: Arc<watch::Sender<TopicNumbers>>,
     told: Arc<Mutex<Option<Arc<watch::Sender<TopicNumbers>>>>>,
 ) {
-    let mut seen = Sequence(0);
+    let (mut seen, mut changed) = (Sequence(0), Sequence(0));
     loop {
         tokio::select! {
-            now = log.changed(seen) => seen = now,
+            now = log.changed(&Watched::Topics, seen) => changed = now,
             () = sender.closed() => {
                 let mut told = told.lock();
                 // Somebody may have come in the meantime.
@@ -69,18 +85,18 @@ async fn tell(
             }
         }
         let began = Instant::now();
-        // A store that cannot be read now is asked again with the next change.
+        // A store that cannot be read now is asked again.
         if let Ok(now) = numbers(&*log).await {
+            seen = changed;
             sender.send_if_modified(|before| {
-                let is_new =
-                    before.last().map(|(_, number)| *number) != now.last().map(|(_, number)| *number);
+                let is_new = before.last().map(|last| last.number) != now.last().map(|last| last.number);
                 if is_new {
                     *before = now;
                 }
                 is_new
             });
         }
-        // Most commits make no topic, and there may be thousands to look at.
+        // There may be thousands to look at, and many made one after another.
         tokio::time::sleep((began.elapsed() * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST)).await;
     }
 }

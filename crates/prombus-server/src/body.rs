@@ -7,6 +7,7 @@
 
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
+use crate::gathered::Gathered;
 use crate::media;
 use crate::memory::{Memory, Received};
 use crate::params::Params;
@@ -14,15 +15,13 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::header;
 use axum::http::request::Parts;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use prombus_wire::{ErrorCode, parse_object};
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The most that is set aside for a body before any of it has come.
-const MAX_RESERVED_BYTES: usize = 64 << 10;
 /// A body that comes more slowly than this, beyond what `limits.body_timeout_ms` gives it, is not waited for.
 const MIN_BYTES_PER_S: u64 = 1 << 10;
 /// How much of a refused body is still read, so that the client gets to see the answer.
@@ -140,19 +139,21 @@ impl Intake {
             return Ok(None);
         }
         // Many bodies come in one piece, which is taken as it is.
-        let Some(mut data) = self.next().await? else { return Ok(Some(first)) };
-        let mut whole = BytesMut::with_capacity(announced.min(MAX_RESERVED_BYTES));
-        whole.extend_from_slice(&first);
-        loop {
+        let Some(second) = self.next().await? else { return Ok(Some(first)) };
+        let mut whole = Gathered::expecting(announced);
+        whole.push(&first);
+        // What was received is let go before more is awaited: each part holds all of the buffer that it came in.
+        drop(first);
+        let mut next = Some(second);
+        while let Some(data) = next {
             if whole.len() + data.len() > self.max_bytes {
                 return Ok(None);
             }
-            whole.extend_from_slice(&data);
-            match self.next().await? {
-                Some(more) => data = more,
-                None => return Ok(Some(whole.freeze())),
-            }
+            whole.push(&data);
+            drop(data);
+            next = self.next().await?;
         }
+        Ok(Some(whole.take()))
     }
 
     async fn refuse(self) -> ApiError {

@@ -1,6 +1,7 @@
 //! Every error as users see it: this is the one place that knows which status and code an error has.
 
 use crate::answers;
+use crate::auth::Reason;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{BadCollectionName, BadField, MAX_INDEX_VALUE_BYTES};
@@ -9,7 +10,7 @@ use prombus_core::topic::BadTopicName;
 use prombus_core::{CommitError, JsonError, ReadError};
 use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
-use prombus_engine::groups::GroupError;
+use prombus_engine::groups::{GroupError, LeaseToken};
 use prombus_engine::projections::ProjectionError;
 use prombus_engine::{BadFilter, BusError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
@@ -35,6 +36,11 @@ impl ApiError {
     /// An error with that code.
     pub fn with_code(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::new(code, message)
+    }
+
+    /// The status and the reason, where the error is about who asks.
+    pub fn refusal(&self) -> Option<(u16, &str)> {
+        is_refusal(self.code).then_some((self.status.as_u16(), self.message.as_str()))
     }
 
     fn new(code: ErrorCode, message: impl Into<String>) -> Self {
@@ -181,6 +187,7 @@ impl IntoResponse for ApiError {
         if code == ErrorCode::Internal {
             tracing::error!(message, "a request failed");
         }
+        let refusal = is_refusal(code).then(|| Reason(message.clone()));
         let wait = details.get(RETRY_AFTER_MS).and_then(Value::as_u64).map(|ms| ms.div_ceil(1000).into());
         let mut response = answers::json_of(status, &ErrorBody { error: code, message, details });
         let headers = response.headers_mut();
@@ -193,15 +200,27 @@ impl IntoResponse for ApiError {
             }
             _ => {}
         }
+        if let Some(reason) = refusal {
+            response.extensions_mut().insert(reason);
+        }
         response
     }
 }
 
-/// What is wrong with a text that stands where a lease belongs, where that can be told. A lease is never as long as an id.
+/// Whether an error with this code is about who asks.
+fn is_refusal(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Unauthorized | ErrorCode::Forbidden)
+}
+
+/// What is wrong with a text that stands where a lease belongs and is none. A lease is never as long as an id.
 pub(crate) fn not_a_lease(text: &str) -> Option<&'static str> {
-    Uuid::try_parse(text).is_ok().then_some(
-        "this looks like the id of an event, and not like a lease: send the ctx.lease of the delivery instead",
-    )
+    if Uuid::try_parse(text).is_ok() {
+        return Some(
+            "this looks like the id of an event, and not like a lease: send the ctx.lease of the delivery instead",
+        );
+    }
+    let is_none = text.parse::<LeaseToken>().is_err();
+    is_none.then_some("this is not a lease: send the ctx.lease of the delivery, as it came")
 }
 
 /// Text that is not JSON is `bad_json`; JSON that is not what was asked for is `bad_request`.
@@ -269,12 +288,10 @@ impl From<BusError> for ApiError {
             BusError::EventTooLarge { limit, .. } | BusError::CommitTooLarge { limit, .. } => {
                 Self::too_large(message).with("limit", limit)
             }
-            BusError::TooManyTopics { limit } => Self::too_large(message).with("limit", limit),
             BusError::BadConfig(_)
             | BusError::BadEvent { .. }
             | BusError::KeyAndPartition { .. }
             | BusError::ExpectWithoutKey { .. }
-            | BusError::NoSuchPartition { .. }
             | BusError::FutureTs { .. } => Self::bad_request(message),
         }
     }
@@ -287,8 +304,12 @@ impl From<CommitError> for ApiError {
             CommitError::TopicNotFound(_) | CommitError::CollectionNotFound(_) => Self::not_found(message),
             CommitError::ChangefeedsNotFound(_) => Self::not_found(message),
             CommitError::BadWrite { error: WriteError::ChangeTooLarge { limit, .. }, .. }
-            | CommitError::TooManyCollections { limit } => Self::too_large(message).with("limit", limit),
-            CommitError::PartitionsShrink { .. } | CommitError::BadWrite { .. } => Self::bad_request(message),
+            | CommitError::TooManyTopics { limit }
+            | CommitError::TooManyCollections { limit }
+            | CommitError::TooManyCursors { limit } => Self::too_large(message).with("limit", limit),
+            CommitError::PartitionsShrink { .. }
+            | CommitError::NoSuchPartition { .. }
+            | CommitError::BadWrite { .. } => Self::bad_request(message),
             CommitError::IdConflict { id, .. } => {
                 Self::new(ErrorCode::IdConflict, message).with("id", id.to_string())
             }
@@ -322,11 +343,10 @@ impl From<CommitError> for ApiError {
             CommitError::TopicExists(_)
             | CommitError::TopicChanged(_)
             | CommitError::CollectionChanged(_)
-            | CommitError::StaleLayout(_)
+            | CommitError::TopicReplaced(_)
             | CommitError::Busy
             | CommitError::Unavailable(_) => Self::unavailable(message),
             CommitError::Unknown(_) => Self::unavailable(message).with("outcome", "unknown"),
-            CommitError::NotPlaced { .. } => Self::internal(message),
         }
     }
 }
@@ -350,9 +370,12 @@ impl From<QueryError> for ApiError {
         let message = error.to_string();
         match error {
             QueryError::Read(error) => error.into(),
-            QueryError::PartitionNeeded { .. } | QueryError::BadToken => Self::bad_request(message),
+            QueryError::PartitionNeeded { partitions } => {
+                Self::bad_request(message).with("partitions", partitions)
+            }
+            QueryError::BadToken => Self::bad_request(message),
             QueryError::UnknownId(_) => Self::not_found(message),
-            QueryError::TooManyTopics { .. } => Self::too_large(message),
+            QueryError::TooManyPartitions { .. } => Self::too_large(message),
         }
     }
 }
@@ -367,6 +390,7 @@ impl From<GroupError> for ApiError {
             GroupError::Options { actual } => {
                 Self::new(ErrorCode::GroupOptions, message).with("actual", actual)
             }
+            GroupError::TooManyMembers { limit } => Self::too_large(message).with("limit", limit),
             GroupError::Query(error) => error.into(),
             GroupError::Bus(error) => error.into(),
             GroupError::Failed(_) => Self::unavailable(message),
@@ -380,6 +404,11 @@ impl From<CollectionError> for ApiError {
             CollectionError::BadName(error) => error.into(),
             CollectionError::Bad(message) => Self::bad_request(message),
             CollectionError::NotFound(_) => Self::not_found(error.to_string()),
+            CollectionError::OfProjection { ref collection, ref projection } => {
+                Self::new(ErrorCode::NotOwner, error.to_string())
+                    .with("collection", collection.as_str())
+                    .with("owner", projection.as_str())
+            }
             CollectionError::Read(error) => error.into(),
             CollectionError::Bus(error) => error.into(),
         }
@@ -443,6 +472,10 @@ mod tests {
         (error.status.as_u16(), error.code.as_str())
     }
 
+    fn no_such_partition() -> CommitError {
+        CommitError::NoSuchPartition { index: 0, topic: topic(), partition: Partition(2), partitions: 2 }
+    }
+
     fn too_long() -> CommitError {
         let (collection, key, fields) = ("c".into(), "k".into(), vec!["a".into(), "b".into()]);
         CommitError::IndexValueTooLong { index: 0, collection, key, fields, bytes: 5_000 }
@@ -463,12 +496,14 @@ mod tests {
             (CommitError::TopicExists(topic()), (503, "unavailable")),
             (CommitError::TopicChanged(topic()), (503, "unavailable")),
             (CommitError::PartitionsShrink { topic: topic(), now: 2, asked: 1 }, (400, "bad_request")),
-            (CommitError::StaleLayout(topic()), (503, "unavailable")),
-            (CommitError::NotPlaced { index: 0 }, (500, "internal")),
+            (CommitError::TopicReplaced(topic()), (503, "unavailable")),
+            (no_such_partition(), (400, "bad_request")),
             (CommitError::IdConflict { index: 0, id: Uuid::nil() }, (409, "id_conflict")),
             (CommitError::ExpectationFailed { index: 0, actual: None }, (412, "expectation_failed")),
             (CommitError::TooLarge { bytes: 2, limit: 1 }, (413, "too_large")),
+            (CommitError::TooManyTopics { limit: 1 }, (413, "too_large")),
             (CommitError::TooManyCollections { limit: 1 }, (413, "too_large")),
+            (CommitError::TooManyCursors { limit: 1 }, (413, "too_large")),
             (too_long(), (413, "too_large")),
             (CommitError::ChangefeedsNotFound(vec![topic()]), (404, "not_found")),
             (CommitError::DiskFull, (507, "disk_full")),
@@ -480,7 +515,6 @@ mod tests {
             assert_eq!(seen(BusError::Commit(error.clone())), expected, "{error}");
         }
         assert_eq!(seen(BusError::ReservedTopic(topic())), (403, "forbidden"));
-        assert_eq!(seen(BusError::TooManyTopics { limit: 1 }), (413, "too_large"));
         assert_eq!(seen(BusError::BadConfig("x".into())), (400, "bad_request"));
     }
 

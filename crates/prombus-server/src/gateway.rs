@@ -8,6 +8,7 @@ use crate::rate::TopicRates;
 use crate::routes::{
     collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, topics,
 };
+use crate::scrapes::Scrapes;
 use crate::serve;
 use crate::tls::{Tls, TlsFiles};
 use crate::watch as watching;
@@ -88,6 +89,8 @@ pub struct Gateway(Arc<Shared>);
 pub(crate) struct Shared {
     pub options: GatewayOptions,
     pub metrics: Metrics,
+    /// Those who ask for them.
+    pub scrapes: Scrapes,
     /// What connections hold.
     pub memory: Memory,
     pub auth: Arc<Auth>,
@@ -129,6 +132,7 @@ impl Gateway {
         let hosts = (!auth.is_on()).then(|| Hosts::new(&options.hosts, "server.hosts"));
         Ok(Self(Arc::new(Shared {
             metrics: Metrics::new(routes),
+            scrapes: Scrapes::default(),
             memory: Memory::new(options.max_buffer_bytes),
             origins: Origins::new(options.allow_origins.clone(), hosts.clone()),
             hosts,

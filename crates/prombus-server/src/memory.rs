@@ -8,11 +8,14 @@
 //! or nearly so, is given up after a few seconds instead of a minute (see `patient.rs` and `body.rs`). So those who
 //! hold memory for nothing make room for the others.
 
+mod standing;
+
 use crate::error::ApiError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+pub(crate) use standing::Standing;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,6 +29,9 @@ const WAIT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_millis(500);
 /// What is no larger than this leaves with one write, most likely, and is not worth counting.
 const SMALL_BYTES: usize = 32 << 10;
+/// So much is read from a connection at once, at most, and the head of a request may take as much. A path with a query is
+/// never longer.
+pub(crate) const MAX_READ_BYTES: usize = 64 << 10;
 /// What an unfinished head may take while memory is short.
 const FREE_HEAD_BYTES: usize = 8 << 10;
 /// So many at once make something of unknown size.
@@ -43,6 +49,8 @@ pub(crate) struct Memory(Arc<Shared>);
 struct Shared {
     limit: usize,
     used: AtomicUsize,
+    /// What of it stands for as long as a connection does.
+    standing: AtomicUsize,
     /// How many wait for room.
     waiting: AtomicUsize,
     /// How many of them have waited for longer than a moment.
@@ -59,10 +67,10 @@ struct Shared {
 impl Memory {
     /// Room for so many bytes.
     pub fn new(limit: usize) -> Self {
-        let (used, waiting, starving) = Default::default();
+        let (used, standing, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
         let (pulls, reports) = (Arc::new(Semaphore::new(MAX_PULLS)), Semaphore::new(MAX_REPORTS));
-        Self(Arc::new(Shared { limit, used, waiting, starving, freed, turns, pulls, reports }))
+        Self(Arc::new(Shared { limit, used, standing, waiting, starving, freed, turns, pulls, reports }))
     }
 
     /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
@@ -145,10 +153,11 @@ impl Memory {
     }
 
     fn try_reserve(&self, bytes: usize) -> Option<Room> {
+        let standing = self.0.standing.load(Ordering::SeqCst);
         let fits = |used: usize| {
             let after = used.checked_add(bytes)?;
-            // What is larger than all the room there is has its turn when nothing else is there.
-            (after <= self.0.limit || used == 0).then_some(after)
+            // What is larger than all the room there is has its turn when nothing else is there that will go.
+            (after <= self.0.limit || used <= standing).then_some(after)
         };
         self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
         Some(Room { memory: self.clone(), bytes })
@@ -276,18 +285,35 @@ pub(crate) struct Received(Arc<Connection>);
 #[derive(Debug)]
 struct Connection {
     memory: Memory,
-    room: Mutex<Room>,
+    taken: Mutex<Taken>,
     /// Whether frames come, and no requests that are refused by themselves.
     frames: AtomicBool,
     /// Whether a request is dealt with, whose head has come.
     in_request: AtomicBool,
 }
 
+#[derive(Debug)]
+struct Taken {
+    /// How many bytes have come.
+    came: usize,
+    /// What they take.
+    room: Room,
+}
+
+impl Taken {
+    /// So many bytes have come by now. Beside them there are the `buffers` that they were read into, as far as they were
+    /// used.
+    fn set(&mut self, came: usize, buffers: usize) {
+        self.came = came;
+        self.room.resize(came + came.min(buffers));
+    }
+}
+
 impl Received {
     pub fn new(memory: &Memory) -> Self {
-        let room = Mutex::new(memory.charge(0));
+        let taken = Mutex::new(Taken { came: 0, room: memory.charge(0) });
         let (frames, in_request) = Default::default();
-        Self(Arc::new(Connection { memory: memory.clone(), room, frames, in_request }))
+        Self(Arc::new(Connection { memory: memory.clone(), taken, frames, in_request }))
     }
 
     /// From here on the connection brings frames.
@@ -306,6 +332,11 @@ impl Received {
         self.0.in_request.store(false, Ordering::Release);
     }
 
+    /// What is read into, at most: of a body one buffer is filled while another one is on its way to whoever takes it.
+    fn buffers(&self) -> usize {
+        if self.brings_frames() { MAX_READ_BYTES } else { 2 * MAX_READ_BYTES }
+    }
+
     fn brings_frames(&self) -> bool {
         self.0.frames.load(Ordering::Acquire)
     }
@@ -317,21 +348,21 @@ impl Received {
 
     /// So many bytes have come.
     pub fn add(&self, bytes: usize) {
-        let mut room = self.0.room.lock();
-        let now = room.bytes() + bytes;
-        room.resize(now);
+        let mut taken = self.0.taken.lock();
+        let now = taken.came + bytes;
+        taken.set(now, self.buffers());
     }
 
     /// So many bytes of what has come are done.
     pub fn subtract(&self, bytes: usize) {
-        let mut room = self.0.room.lock();
-        let now = room.bytes().saturating_sub(bytes);
-        room.resize(now);
+        let mut taken = self.0.taken.lock();
+        let now = taken.came.saturating_sub(bytes);
+        taken.set(now, self.buffers());
     }
 
     /// What has come is done, or counted elsewhere, but for so many bytes.
     pub fn is_dealt_with_but_for(&self, bytes: usize) {
-        self.0.room.lock().resize(bytes);
+        self.0.taken.lock().set(bytes, self.buffers());
     }
 
     /// What has come is done, or counted elsewhere.
@@ -342,7 +373,7 @@ impl Received {
     /// Whether it is more than a little, for what it is.
     pub fn is_much(&self) -> bool {
         let is_head = !self.brings_frames() && self.is_unattended();
-        self.0.room.lock().bytes() > if is_head { FREE_HEAD_BYTES } else { SMALL_BYTES }
+        self.0.taken.lock().came > if is_head { FREE_HEAD_BYTES } else { SMALL_BYTES }
     }
 
     pub fn memory_is_short(&self) -> bool {

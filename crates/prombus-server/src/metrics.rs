@@ -67,7 +67,11 @@ impl Metrics {
         let mut text = Text(String::new());
         text.family("build_info", "gauge", "The version that is running.");
         text.sample("build_info", &[("version", version)], 1);
-        text.family("events_published_total", "counter", "Events appended, duplicates not counted.");
+        text.family(
+            "events_published_total",
+            "counter",
+            "Events that clients published, duplicates not counted.",
+        );
         let published = self.published.read();
         let mut topics: Vec<_> = published.iter().collect();
         topics.sort_by_key(|(topic, _)| topic.as_str());

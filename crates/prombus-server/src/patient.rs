@@ -170,7 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::{MAX_READ_BYTES, Memory};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -209,7 +209,7 @@ mod tests {
     /// A connection that has received much of a frame, and memory that has room for nothing else.
     async fn with_much_received()
     -> (Patient<tokio::io::DuplexStream>, tokio::io::DuplexStream, Memory, Received) {
-        let memory = Memory::new(MUCH);
+        let memory = Memory::new(MUCH + MAX_READ_BYTES);
         let received = Received::new(&memory);
         received.is_of_frames();
         let (near, mut far) = duplex(2 * MUCH);
@@ -225,8 +225,8 @@ mod tests {
         // It holds much, and there is room for it: a client may think for as long as it likes.
         let wait = PATIENCE * 2;
         assert!(tokio::time::timeout(wait, near.read_u8()).await.is_err());
-        assert_eq!(memory.used(), MUCH);
-        let others = memory.charge(MUCH + 1);
+        assert_eq!(memory.used(), MUCH + MAX_READ_BYTES, "with what it was read into");
+        let others = memory.charge(MUCH + MAX_READ_BYTES + 1);
         assert_eq!(near.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         // What was dealt with counts no more, and so a client that holds nothing is waited for.
         received.is_dealt_with();

@@ -3,6 +3,9 @@
 use crate::error::ApiError;
 use prombus_core::{MAX_NAME_BYTES, TopicName};
 
+/// The most names and patterns of one stream, and the most patterns of one connection.
+pub(crate) const MAX_PATTERNS: usize = 100;
+
 /// A pattern has a wildcard in an odd place.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a pattern: * stands for one whole segment between dots, ** for any number of them")]
@@ -78,6 +81,13 @@ impl Topics {
             }
         }
     }
+}
+
+/// Whether a name or a pattern, as streams and subscriptions take them, stands for a topic. What is neither stands for
+/// none.
+pub fn stands_for(text: &str, topic: &str) -> bool {
+    let (Ok(topics), Ok(topic)) = (Topics::parse(text), TopicName::parse(topic)) else { return false };
+    topics.include(&topic)
 }
 
 /// Matches one segment after the other. Where a `**` is followed by another one, the first need not be tried again:

@@ -6,7 +6,7 @@
 use crate::answers;
 use crate::error::ApiError;
 use crate::memory::{Memory, Room};
-use prombus_engine::groups::{Delivery, GroupError, InTurn, LeaseToken, Present, Pull};
+use prombus_engine::groups::{Delivery, GivenBack, GroupError, InTurn, LeaseToken, Present, Pull};
 use std::time::Duration;
 
 /// What was delivered, and the room that it has.
@@ -85,5 +85,5 @@ fn give_back(present: &Present, deliveries: Vec<Delivery>) {
     let leases: Vec<LeaseToken> = deliveries.iter().map(|delivery| delivery.lease).collect();
     // First of all they are let go.
     drop(deliveries);
-    present.group().give_back(&leases, false);
+    present.group().give_back(&leases, GivenBack::Unused);
 }

@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
-use crate::memory::{Memory, Received};
+use crate::memory::{MAX_READ_BYTES, Memory, Received};
 use crate::patient::Patient;
 use crate::rate::ConnectionRate;
 use crate::tls::Tls;
@@ -29,8 +29,6 @@ use tower::Service;
 const MAX_TURNED_AWAY: usize = 64;
 /// How long telling one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
-/// The head of a request may take so much; it is also what is read at once. A path with a query is never longer.
-const MAX_HEAD_BYTES: usize = 64 << 10;
 /// So much that was written may wait in the system until it is sent. That a client takes little by little shows only if
 /// it is little: the system tells that there is room for more when a good part of what waits has left.
 #[cfg(target_os = "linux")]
@@ -201,7 +199,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S,
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
-        .max_buf_size(MAX_HEAD_BYTES)
+        .max_buf_size(MAX_READ_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut serving = pin!(serving);

@@ -35,9 +35,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let change = ConfigChange::PutCollection { name: "documents".into(), expect_revision: 1, config };
             configure(&store, change).await?;
         }
-        let mut events = vec![append(&kept, TopicNumber(0), 3, n)?];
+        let mut events = vec![append(&kept, 3, n)?];
         if n < 20 {
-            events.push(append(&gone, TopicNumber(1), 1, n)?);
+            events.push(append(&gone, 1, n)?);
         }
         let set = WriteOp::Set(Json::parse(format!("{{\"n\":{n},\"big\":12345678901234567890.10}}").into())?);
         let key = format!("document {}", n % 9);
@@ -66,7 +66,7 @@ async fn configure(store: &DiskStore, change: ConfigChange) -> Result<(), Commit
     store.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await.map(drop)
 }
 
-fn append(topic: &TopicName, number: TopicNumber, partitions: u32, n: u32) -> Result<Append, JsonError> {
+fn append(topic: &TopicName, partitions: u32, n: u32) -> Result<Append, JsonError> {
     let json = |text: String| Json::parse(text.into());
     let event = NewEvent {
         id: n.is_multiple_of(2).then(|| Uuid::from_u128(u128::from(n) << 64 | 0xfeed)),
@@ -78,6 +78,6 @@ fn append(topic: &TopicName, number: TopicNumber, partitions: u32, n: u32) -> Re
         caused_by: if n.is_multiple_of(11) { Some(json("[\"c\"]".into())?) } else { None },
         tags: if n.is_multiple_of(13) { Some(json("[\"#t\"]".into())?) } else { None },
     };
-    let placement = Placement::Placed(Partition(n % partitions), Layout { topic: number, partitions });
+    let placement = Placement::Named(Partition(n % partitions));
     Ok(Append { topic: topic.clone(), placement, expect: None, event })
 }

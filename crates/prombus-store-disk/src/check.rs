@@ -48,6 +48,8 @@ pub struct Report {
     pub events: u64,
     /// What is wrong; nothing where all is well.
     pub problems: Vec<Problem>,
+    /// Whether some of that is wrong with the journal, of which everything else is made.
+    pub journal_is_damaged: bool,
 }
 
 /// How far the check is.
@@ -76,7 +78,7 @@ pub fn check_on(
     check.files()?;
     check.journal()?;
     check.advise();
-    Ok(check.report)
+    Ok(Report { journal_is_damaged: !check.is_whole, ..check.report })
 }
 
 /// Where the rows of a checkpoint take more than this on disk, the journal is not replayed from its start, which would

@@ -56,7 +56,9 @@ impl Fetch<'_> {
     /// The event at `place`, out of `bytes` that start at `start` where it is whole in there.
     fn event(&self, bytes: &Bytes, start: u32, place: u32, offset: u64) -> io::Result<Event> {
         let damaged = || self.part.damaged(place);
-        let rest = bytes.slice((place - start) as usize..);
+        // A part that is shorter than it was ends before the place.
+        let skip = (place - start) as usize;
+        let rest = if skip < bytes.len() { bytes.slice(skip..) } else { return Err(damaged()) };
         let len = record::item_len(&rest).filter(|len| *len <= record::MAX_ITEM).ok_or_else(damaged)?;
         let item = if len <= rest.len() { rest.slice(..len) } else { self.part.item(place)? };
         if record::item(&item).is_none() {

@@ -92,9 +92,9 @@ impl Writer {
         self.stage.view.rows.active_bytes() > self.shared.options.rows_in_memory.saturating_mul(limits)
     }
 
-    /// Asks for a checkpoint after a part was rolled, and when changed rows take too much memory.
+    /// Asks for a checkpoint after a part was rolled or a slow open, and when changed rows take too much memory.
     fn checkpoint_if_due(&mut self) {
-        if self.is_checkpointing || !(self.is_too_much() || self.has_rolled) {
+        if self.is_checkpointing || !(self.is_too_much() || self.checkpoint_is_due) {
             return;
         }
         if self.dirty_since.is_some() && !self.flush() {
@@ -103,7 +103,7 @@ impl Writer {
         self.stage.view.rows.freeze();
         self.show_between();
         self.wake_builder();
-        (self.has_rolled, self.is_checkpointing) = (false, true);
+        (self.checkpoint_is_due, self.is_checkpointing) = (false, true);
         let view = self.stage.view.clone();
         // Waits where the housekeeper is behind.
         let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
@@ -117,7 +117,7 @@ impl Writer {
 
     /// Shows the same state in another form, or at a later time.
     fn show_between(&mut self) {
-        self.shared.show(self.stage.view.clone());
+        self.show();
         self.begin();
     }
 

@@ -12,6 +12,7 @@ use crate::scan::{PartBytes, Tail, Witness};
 use crate::sidecar::{PartFacts, Sidecar};
 use crate::view::View;
 use std::any::Any;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const FORMAT: u32 = 3;
 const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says what can be moved away and is made anew; otherwise restore the folder from a backup";
 
 /// Why a data folder cannot be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// Another process has it.
     #[error(
@@ -104,6 +105,13 @@ pub enum OpenError {
         /// What the system said.
         error: io::Error,
     },
+}
+
+/// The same words as the message has: this is what a `main` shows that returns the error.
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Names the file in an error.
@@ -357,6 +365,12 @@ impl<'a> Recovery<'a> {
         }
         let part = match sidecar {
             Some(sidecar) if number < self.replay.from.part => {
+                // Nothing of it is read here, but its length costs nothing to look at.
+                let len = file.len().map_err(at_file(&path))?;
+                if len < u64::from(sidecar.part_end) {
+                    let what = format!("it ends there, and its index goes up to byte {}", sidecar.part_end);
+                    return Err(OpenError::Damaged { file: path, at: len, what });
+                }
                 self.end = Pos { part: number, at: sidecar.part_end };
                 Arc::new(Part::sealed(number, file, sidecar))
             }
@@ -444,7 +458,8 @@ impl<'a> Recovery<'a> {
                 tracing::warn!(
                     part = number,
                     at = facts.end,
-                    "cutting off a torn tail, which was never flushed"
+                    "cutting off a torn tail, as a crash in the middle of a write leaves it; after a clean stop, or in a restored copy, it \
+                     means that the file is incomplete"
                 );
                 file.set_len(u64::from(facts.end)).and_then(|()| file.sync()).map_err(at_file(&path))?;
             }

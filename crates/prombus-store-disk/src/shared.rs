@@ -7,12 +7,11 @@ use crate::store::DiskOptions;
 use crate::view::View;
 use parking_lot::RwLock;
 use prombus_core::collection::StepLimits;
-use prombus_core::{Clock, Histogram};
+use prombus_core::{Clock, Histogram, Touched, Wakes};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 
 /// Who asks for a list will ask again within this time, mostly.
 const ASKED_LATELY: Duration = Duration::from_secs(10);
@@ -28,12 +27,11 @@ pub struct Shared {
     pub options: DiskOptions,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Whether publishes are refused for want of room.
-    pub disk_full: AtomicBool,
+    disk_full: AtomicBool,
     /// How long flushes took.
     pub flushes: Arc<Histogram>,
-    /// Tells how many commits are visible.
-    pub visible: watch::Sender<u64>,
+    /// Those who wait for commits.
+    pub wakes: Wakes,
     view: RwLock<Arc<View>>,
     parts: RwLock<Arc<Vec<Arc<Part>>>>,
     failed: OnceLock<String>,
@@ -71,7 +69,7 @@ impl Shared {
             options,
             disk_full: AtomicBool::new(false),
             flushes: Arc::default(),
-            visible: watch::Sender::new(view.sequence),
+            wakes: Wakes::new(view.sequence),
             view: RwLock::new(Arc::new(view)),
             parts: RwLock::new(Arc::new(parts)),
             failed: OnceLock::new(),
@@ -101,11 +99,27 @@ impl Shared {
         self.view.read().clone()
     }
 
-    /// Makes a state visible, and wakes whoever waits for that.
-    pub fn show(&self, view: View) {
+    /// Makes a state visible, and wakes whoever waits for what was touched since the last one.
+    pub fn show(&self, view: View, touched: Touched) {
         let sequence = view.sequence;
         *self.view.write() = Arc::new(view);
-        self.visible.send_if_modified(|now| std::mem::replace(now, sequence) != sequence);
+        self.wakes.wake(sequence, &touched);
+    }
+
+    /// Whether events are refused for want of room.
+    pub fn is_disk_full(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether events are refused for want of room, which is told when it changes.
+    pub fn set_disk_full(&self, full: bool) {
+        if self.disk_full.swap(full, Ordering::Relaxed) == full {
+            return;
+        }
+        match full {
+            true => tracing::error!("the disk is full: events are refused until there is room again"),
+            false => tracing::info!("there is room on the disk again"),
+        }
     }
 
     /// All parts. Taken after the view, it has every part that the view speaks of.

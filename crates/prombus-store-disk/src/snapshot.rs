@@ -72,7 +72,7 @@ impl Snapshot {
         Ok(Bounds { first: Offset(span.first), next: Offset(span.next) })
     }
 
-    /// A page of a partition.
+    /// A page of a partition. It ends before what cannot be read; who goes on from there gets the error.
     pub fn read(&self, request: &ReadRequest) -> Result<Page, ReadError> {
         let place = self.place(&request.topic, request.partition)?;
         let Span { first, next: end } = place.span;
@@ -88,7 +88,10 @@ impl Snapshot {
             if wanted == 0 || left == 0 {
                 break;
             }
-            let places = part.places(place.partition, next, wanted).map_err(failed)?;
+            let places = match part.places(place.partition, next, wanted) {
+                Err(_) if !events.is_empty() => break,
+                places => places.map_err(failed)?,
+            };
             let fetch = Fetch {
                 part,
                 partition: place.partition,
@@ -98,8 +101,12 @@ impl Snapshot {
                 max_bytes: left,
             };
             events.reserve(places.len());
-            left = fetch.run(&mut events).map_err(failed)?;
+            let read = fetch.run(&mut events);
             next = events.last().map_or(next, |event| event.offset.0 + 1);
+            left = match read {
+                Err(error) if events.is_empty() => return Err(failed(error)),
+                read => read.unwrap_or(0),
+            };
         }
         Ok(Page { events, next: Offset(next), end: Offset(end) })
     }

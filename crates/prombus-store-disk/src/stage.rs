@@ -14,14 +14,13 @@ use crate::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
 use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, IndexStep, Progress, Written};
-use prombus_core::hashing::partition_of;
 use prombus_core::{
     Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
-    Durability, Event, IdMaker, Layout, NewEvent, Offset, Partition, Placement, ReadError, Receipt,
-    ResultBytes, Sequence, TopicName, TopicNumber, TopicState,
+    Durability, Event, IdMaker, NewEvent, Offset, Partition, Placement, Placer, ReadError, Receipt,
+    ResultBytes, Sequence, TopicConfig, TopicName, TopicNumber, TopicState, Touched,
 };
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -30,6 +29,7 @@ use uuid::Uuid;
 pub struct Stage {
     shared: Arc<Shared>,
     ids: IdMaker,
+    placer: Placer,
     /// What the clock said when the last commit came, which may be less than what was recorded.
     now_ms: u64,
     /// The state with everything that is in the batch.
@@ -45,6 +45,8 @@ pub struct Stage {
     start: Mark,
     /// Whether there is something new for the builder of indexes.
     pub has_begun_index: bool,
+    /// What was touched since a state was shown; what was taken back again may be among it.
+    pub touched: Touched,
 }
 
 /// A state to go back to.
@@ -67,8 +69,6 @@ impl Mark {
 struct Appending<'a> {
     /// The index of the part that is written.
     index: RwLockWriteGuard<'a, ActiveIndex>,
-    /// Topics from this number on are made by the commit.
-    first_new_topic: u32,
     /// The topic of the event before.
     topic: Option<Arc<TopicState>>,
     /// The partitions that got events, as they are after them.
@@ -107,8 +107,20 @@ impl Stage {
         ids.resume_after(view.last_hub_id);
         let start = Mark { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
         let (parts, part) = (shared.parts(), shared.last_part());
-        let (buffer, has_begun_index) = (Vec::new(), false);
-        Self { shared, ids, now_ms: 0, view, buffer, items: 0, parts, part, start, has_begun_index }
+        Self {
+            shared,
+            ids,
+            placer: Placer::default(),
+            now_ms: 0,
+            view,
+            buffer: Vec::new(),
+            items: 0,
+            parts,
+            part,
+            start,
+            has_begun_index: false,
+            touched: Touched::default(),
+        }
     }
 
     /// Starts a batch that goes to `part`, keeping what the one before it changed.
@@ -148,13 +160,12 @@ impl Stage {
         self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.now_ms);
         let items = self.items;
         let mut durability = commit.least_durability();
-        let first_new_topic = self.view.next_topic;
         for change in &commit.config {
             self.configure(change, commit.limits)?;
         }
         let mut bytes = ResultBytes::new(self.shared.options.result_bytes);
         commit.events.iter().try_for_each(|append| bytes.count(append.event.size()))?;
-        let (events, asked) = self.append_all(&commit.events, first_new_topic)?;
+        let (events, asked) = self.append_all(&commit.events, commit)?;
         durability = durability.max(asked);
         let versions = Vec::with_capacity(commit.documents.len());
         let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
@@ -165,7 +176,7 @@ impl Stage {
             receipt.versions.push(version);
         }
         let told = self.settle(drafts, commit)?;
-        self.tell(told)?;
+        self.tell(told, commit)?;
         // A group must be able to go on and to be deleted, however much it has to write.
         let is_cursors_alone = commit.events.is_empty() && commit.documents.is_empty();
         for cursor in &commit.cursors {
@@ -174,6 +185,8 @@ impl Stage {
             }
             receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
+        let cursors = &self.view.cursors;
+        commit.limits.check_cursors(cursors.len(), || cursors.keys())?;
         if self.items > items {
             self.view.sequence += 1;
         }
@@ -195,21 +208,38 @@ impl Stage {
         self.view.topics.get(name).cloned().ok_or_else(|| CommitError::TopicNotFound(name.clone()))
     }
 
+    /// The topic that an event goes to, made where it does not exist and the commit makes it.
+    fn topic_of_event(&mut self, name: &TopicName, commit: &Commit) -> Result<Arc<TopicState>, CommitError> {
+        if let Some(topic) = self.view.topics.get(name) {
+            return Ok(topic.clone());
+        }
+        self.touched.changed(name);
+        self.create(name, commit.new_topic(name)?, commit.limits)?;
+        self.topic(name)
+    }
+
+    /// Makes a topic that does not exist.
+    fn create(
+        &mut self,
+        name: &TopicName,
+        config: TopicConfig,
+        limits: CommitLimits,
+    ) -> Result<(), CommitError> {
+        limits.check_new_topic(name, self.view.topics.len())?;
+        let number = TopicNumber(self.view.next_topic);
+        self.change(Change::Topic(TopicState::new(name.clone(), number, config)))
+    }
+
     fn configure(&mut self, change: &ConfigChange, limits: CommitLimits) -> Result<(), CommitError> {
+        if let Some(topic) = change.topic() {
+            self.touched.changed(topic);
+        }
         match change {
             ConfigChange::CreateTopic { name, config } => {
                 if self.view.topics.contains_key(name) {
                     return Err(CommitError::TopicExists(name.clone()));
                 }
-                let number = TopicNumber(self.view.next_topic);
-                let config = config.clone();
-                self.change(Change::Topic(TopicState {
-                    name: name.clone(),
-                    number,
-                    revision: 1,
-                    config,
-                    growths: Vec::new(),
-                }))
+                self.create(name, config.clone(), limits)
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
                 let topic = self.topic(name)?;
@@ -339,7 +369,7 @@ impl Stage {
     fn append_all(
         &mut self,
         appends: &[Append],
-        first_new_topic: u32,
+        commit: &Commit,
     ) -> Result<(Vec<Appended>, Durability), CommitError> {
         let mut durability = Durability::Interval;
         if appends.is_empty() {
@@ -354,14 +384,19 @@ impl Stage {
         let index = index.write();
         let suspects = self.suspects(appends, &index);
         let appended = Vec::with_capacity(appends.len());
-        let mut appending =
-            Appending { index, first_new_topic, topic: None, spans: Vec::new(), suspects, appended };
+        let mut appending = Appending { index, topic: None, spans: Vec::new(), suspects, appended };
+        let first_new_topic = self.view.next_topic;
         for (n, append) in appends.iter().enumerate() {
             if appending.topic.as_ref().is_none_or(|topic| topic.name != append.topic) {
-                appending.topic = Some(self.topic(&append.topic)?);
+                appending.topic = Some(self.topic_of_event(&append.topic, commit)?);
+                self.touched.appended_to(&append.topic);
             }
             self.append(n, append, &mut appending)?;
             durability = durability.max(appending.topic.as_ref().map_or(durability, |t| t.config.durability));
+        }
+        // What is made of topics is always flushed.
+        if self.view.next_topic > first_new_topic {
+            durability = Durability::Sync;
         }
         for (partition, span) in appending.spans {
             self.view.spans.insert(partition, span);
@@ -410,19 +445,7 @@ impl Stage {
 
     fn append(&mut self, n: usize, append: &Append, to: &mut Appending<'_>) -> Result<(), CommitError> {
         let Some(topic) = &to.topic else { return Err(CommitError::TopicNotFound(append.topic.clone())) };
-        let (partition, holds) = match append.placement {
-            Placement::Placed(partition, layout) => {
-                (partition, layout == Layout { topic: topic.number, partitions: topic.config.partitions })
-            }
-            Placement::PlacedInNew(partition) => (partition, topic.number.0 >= to.first_new_topic),
-            Placement::Auto | Placement::Named(_) => return Err(CommitError::NotPlaced { index: n }),
-        };
-        if !holds {
-            return Err(CommitError::StaleLayout(topic.name.clone()));
-        }
-        if partition.0 >= topic.config.partitions {
-            return Err(CommitError::NotPlaced { index: n });
-        }
+        let partition = self.placer.place(n, append, topic.config.partitions)?;
         if let Some(first) = self.first_of(n, topic, &append.event, &to.index, &mut to.suspects)? {
             to.appended.push(first);
             return Ok(());
@@ -610,22 +633,11 @@ impl Stage {
     }
 
     /// Publishes changes of documents.
-    fn tell(&mut self, told: Vec<(TopicName, NewEvent)>) -> Result<(), CommitError> {
-        let missing = told.iter().map(|(name, _)| name).filter(|name| !self.view.topics.contains_key(*name));
-        let missing: BTreeSet<&TopicName> = missing.collect();
-        if !missing.is_empty() {
-            return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
-        }
-        let first_new_topic = self.view.next_topic;
-        let mut appends = Vec::with_capacity(told.len());
-        for (name, event) in told {
-            let topic = self.topic(&name)?;
-            let partitions = topic.config.partitions;
-            let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);
-            let placement = Placement::Placed(partition, Layout { topic: topic.number, partitions });
-            appends.push(Append { topic: name, placement, expect: None, event });
-        }
-        self.append_all(&appends, first_new_topic)?;
+    fn tell(&mut self, told: Vec<(TopicName, NewEvent)>, commit: &Commit) -> Result<(), CommitError> {
+        commit.check_told(&told, |name| self.view.topics.contains_key(name))?;
+        let append = |(topic, event)| Append { topic, placement: Placement::Auto, expect: None, event };
+        let appends: Vec<Append> = told.into_iter().map(append).collect();
+        self.append_all(&appends, commit)?;
         Ok(())
     }
 
@@ -633,7 +645,7 @@ impl Stage {
         let CursorMove { key, incarnation, expect_version, epoch, to } = change;
         let topic = self.topic(&key.topic)?;
         if incarnation.is_some_and(|read| read != topic.number) {
-            return Err(CommitError::StaleLayout(key.topic.clone()));
+            return Err(CommitError::TopicReplaced(key.topic.clone()));
         }
         let old = self.view.cursors.get(key);
         let actual = old.map_or(0, |old| old.version);

@@ -14,12 +14,13 @@ use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
     Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
     ReadRequest, Receipt, ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicRef, TopicState,
-    TsRequest, collection,
+    TsRequest, Watched, collection,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
@@ -47,6 +48,8 @@ pub struct DiskOptions {
     pub rows_in_memory: usize,
     /// An index over more documents than this is made beside, so many at a time.
     pub index_step: usize,
+    /// An open that takes longer than this is followed by a checkpoint, so that the next one does not.
+    pub slow_open: Duration,
     /// What a commit may make, in bytes: see [`ResultBytes`](prombus_core::ResultBytes).
     pub result_bytes: usize,
     /// Where the time comes from.
@@ -63,6 +66,7 @@ impl DiskOptions {
             part_bytes: 128 << 20,
             rows_in_memory: 64 << 20,
             index_step: 256,
+            slow_open: Duration::from_secs(1),
             result_bytes: DEFAULT_RESULT_BYTES,
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
@@ -76,8 +80,13 @@ impl DiskOptions {
         self.part_bytes.min(MAX_RESERVE)
     }
 
-    /// Room that events may not use, so that acks, deletes and checkpoints go on while the disk is full.
+    /// Room that events may not use, so that acks and deletes go on while the disk is full.
     pub(crate) fn headroom(&self) -> u64 {
+        self.reserve_step() / 32 + self.headroom_for_deletes()
+    }
+
+    /// The part of it that acks may not use either: however many come, what makes room can still be said.
+    pub(crate) fn headroom_for_deletes(&self) -> u64 {
         self.reserve_step() / 32
     }
 }
@@ -102,8 +111,10 @@ impl DiskStore {
         options.result_bytes = options.result_bytes.min(MAX_RESULT_BYTES);
         let dir = options.dir.clone();
         let opening = Opening { reserve: options.reserve_step(), rows_in_memory: options.rows_in_memory };
+        let began = Instant::now();
         let Recovered { parts, view, epoch, unsealed, kept, next_table, lock } =
             recover::open(&*disk, &dir, opening)?;
+        let checkpoint_is_due = began.elapsed() > options.slow_open;
         let ids = IdMaker::new(options.seed);
         let opened = Opened { view, parts, next_table, lock };
         let shared = Arc::new(Shared::new(disk, options, opened));
@@ -130,7 +141,15 @@ impl DiskStore {
             let (shared, writer) = (shared.clone(), queue.clone());
             spawn("prombus-builder", move || builder::run(&shared, &writer, &woken)).map_err(at_file(&dir))?
         };
-        let start = Start { shared: shared.clone(), queue: commits, chores, builder: wake, epoch, ids };
+        let start = Start {
+            shared: shared.clone(),
+            queue: commits,
+            chores,
+            builder: wake,
+            epoch,
+            checkpoint_is_due,
+            ids,
+        };
         let writer = Writer::new(start).map_err(at_file(&dir))?;
         let guard = Guard(shared.clone());
         let writer = spawn("prombus-writer", move || {
@@ -278,12 +297,8 @@ impl EventLog for DiskStore {
         answered.await.map_err(unavailable)
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
-        let mut visible = self.shared.visible.subscribe();
-        match visible.wait_for(|now| *now > after.0).await {
-            Ok(now) => Sequence(*now),
-            Err(_) => after,
-        }
+    async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
+        self.shared.wakes.changed(of, after).await
     }
 
     async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
@@ -312,7 +327,7 @@ impl EventLog for DiskStore {
         StoreStatus {
             kind: "disk",
             failed: self.shared.failed(),
-            disk_full: self.shared.disk_full.load(Ordering::Relaxed),
+            disk_full: self.shared.is_disk_full(),
             disk_bytes: self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>()
                 + self.shared.view().rows.tables().disk_bytes(),
             disk_free_bytes: self.shared.disk.free_bytes(self.dir()).unwrap_or(0),

@@ -14,12 +14,12 @@ use crate::rows::{Overlay, Tables};
 use crate::shared::Shared;
 use crate::sidecar::PartFacts;
 use crate::stage::Stage;
+use crate::store::DiskOptions;
 use parking_lot::Mutex;
 use prombus_core::{Commit, CommitError, Durability, IdMaker, Receipt};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -52,9 +52,13 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether it may take what is kept back of a disk that is full: deletes and cursors may.
-    fn may_use_headroom(&self) -> bool {
-        matches!(self, Self::Commit(commit) if commit.events.is_empty())
+    /// What it must leave of the room that is kept back for a disk that is full.
+    fn must_leave(&self, options: &DiskOptions) -> u64 {
+        match self {
+            Self::Commit(commit) if commit.only_removes() => 0,
+            Self::Commit(commit) if commit.events.is_empty() => options.headroom_for_deletes(),
+            Self::Commit(_) | Self::Build(_) => options.headroom(),
+        }
     }
 
     /// Whether it changes rows, which take memory until they are in a table.
@@ -107,6 +111,8 @@ pub struct Writer {
     pub(crate) epoch: u64,
     /// How far room is reserved in the part.
     reserved: u64,
+    /// Whether the last write found the disk full.
+    write_was_full: bool,
     flushed_to: Pos,
     /// Whether a batch on disk says that everything before it was flushed.
     covered: bool,
@@ -122,8 +128,9 @@ pub struct Writer {
     pub(crate) handover: Option<Handover>,
     /// Whether a checkpoint was asked for that is not there yet. Only then are rows frozen.
     pub(crate) is_checkpointing: bool,
-    /// Whether a part was rolled since the last checkpoint was asked for.
-    pub(crate) has_rolled: bool,
+    /// Whether the next open would have much to replay: a part was rolled since a checkpoint was asked for, or this
+    /// open took long.
+    pub(crate) checkpoint_is_due: bool,
     /// Why the checkpoint that was asked for cannot be written yet.
     pub(crate) stuck: Option<CommitError>,
     pub(crate) is_stopping: bool,
@@ -141,6 +148,8 @@ pub struct Start {
     pub builder: SyncSender<()>,
     /// The epoch of this run.
     pub epoch: u64,
+    /// Whether the next open would have much to replay.
+    pub checkpoint_is_due: bool,
     /// Makes ids.
     pub ids: IdMaker,
 }
@@ -148,7 +157,7 @@ pub struct Start {
 impl Writer {
     /// A writer that goes on where the view ends.
     pub fn new(start: Start) -> io::Result<Self> {
-        let Start { shared, queue, chores, builder, epoch, ids } = start;
+        let Start { shared, queue, chores, builder, epoch, checkpoint_is_due, ids } = start;
         let view = shared.view();
         let part = shared.last_part();
         let reserved = part.file.len()?;
@@ -163,6 +172,7 @@ impl Writer {
             part,
             epoch,
             reserved,
+            write_was_full: false,
             covered: false,
             dirty_since: None,
             carried: VecDeque::new(),
@@ -170,7 +180,7 @@ impl Writer {
             horizons: Vec::new(),
             handover: None,
             is_checkpointing: false,
-            has_rolled: false,
+            checkpoint_is_due,
             stuck: None,
             is_stopping: false,
         };
@@ -318,13 +328,13 @@ impl Writer {
         // A commit that no part has room for gets one of its own.
         let alone = self.at() as usize == PART_HEAD && mark.items() == 0;
         let options = &self.shared.options;
+        let (headroom, left) = (options.headroom(), work.must_leave(options));
         // What is kept back for commits without events is also there when no new part can be made.
-        let kept_back = if work.may_use_headroom() { options.headroom() } else { 0 };
-        if end > options.part_bytes + kept_back && !alone {
+        if end + left > options.part_bytes + headroom && !alone {
             self.stage.go_back(mark);
             return Taken::PartFull;
         }
-        let has_room = match self.make_room(end + self.shared.options.headroom()) {
+        let has_room = match self.make_room(end + headroom) {
             Ok(has_room) => has_room,
             Err(error) => {
                 self.stage.go_back(mark);
@@ -332,12 +342,19 @@ impl Writer {
                 return Taken::Done(Err(CommitError::Unavailable(failure)));
             }
         };
-        self.shared.disk_full.store(!has_room, Ordering::Relaxed);
-        if !has_room && (!work.may_use_headroom() || end > self.reserved) {
+        if !has_room {
+            self.shared.set_disk_full(true);
+        }
+        if !has_room && end + left > self.reserved {
             self.stage.go_back(mark);
             return Taken::Done(Err(CommitError::DiskFull));
         }
         Taken::Done(Ok(receipt))
+    }
+
+    /// Makes the state visible that the batches so far have left.
+    pub(crate) fn show(&mut self) {
+        self.shared.show(self.stage.view.clone(), std::mem::take(&mut self.stage.touched));
     }
 
     /// Where the batch would end if it were written now.
@@ -350,14 +367,20 @@ impl Writer {
     }
 
     /// Reserves room up to `end`, and some more where there is; whether there is.
+    ///
+    /// Only a whole step shows that the disk is not full any more: something small may always fit.
     fn make_room(&mut self, end: u64) -> io::Result<bool> {
         if end <= self.reserved {
             return Ok(true);
         }
-        for target in [end.next_multiple_of(self.shared.options.reserve_step()), end] {
+        let step = end.next_multiple_of(self.shared.options.reserve_step());
+        for target in [step, end] {
             match self.part.file.reserve(self.reserved, target) {
                 Ok(()) => {
                     self.reserved = target;
+                    if target == step {
+                        self.shared.set_disk_full(false);
+                    }
                     return Ok(true);
                 }
                 Err(error) if is_full(&error) => {}
@@ -393,7 +416,7 @@ impl Writer {
             // It is written, and may be found at the next open.
             Some(failure) => Err(CommitError::Unknown(failure)),
             None => {
-                self.shared.show(self.stage.view.clone());
+                self.show();
                 self.begin();
                 if std::mem::take(&mut self.stage.has_begun_index) {
                     self.wake_builder();
@@ -421,7 +444,8 @@ impl Writer {
         if let Err(error) = self.part.file.write_at(&self.stage.buffer, u64::from(pos.at)) {
             return Err(match self.cut_back() {
                 Ok(()) if is_full(&error) => {
-                    self.shared.disk_full.store(true, Ordering::Relaxed);
+                    self.shared.set_disk_full(true);
+                    self.write_was_full = true;
                     CommitError::DiskFull
                 }
                 _ => {
@@ -430,6 +454,10 @@ impl Writer {
                     CommitError::Unknown(failure)
                 }
             });
+        }
+        if std::mem::take(&mut self.write_was_full) {
+            // Where room cannot be reserved, this is what shows that there is some again.
+            self.shared.set_disk_full(false);
         }
         self.stage.view.end = end;
         self.dirty_since.get_or_insert_with(Instant::now);
@@ -463,13 +491,14 @@ impl Writer {
         }
     }
 
-    /// Writes an empty batch, which says that everything before it was flushed.
+    /// Writes an empty batch, which says that everything before it was flushed. Deletes need their room more.
     fn cover(&mut self) {
         self.begin();
         self.covered = true;
-        let room = self.make_room(u64::from(self.at()) + BATCH_HEAD as u64);
+        let left = self.shared.options.headroom_for_deletes();
+        let room = self.make_room(u64::from(self.at()) + BATCH_HEAD as u64 + left);
         if room.is_ok_and(|has_room| has_room) && self.write().is_ok() && self.flush() {
-            self.shared.show(self.stage.view.clone());
+            self.show();
         }
         self.begin();
     }
@@ -482,7 +511,7 @@ impl Writer {
         let error = match self.roll() {
             Ok(()) => return,
             Err(NotMade::Surely(error)) if is_full(&error) => {
-                self.shared.disk_full.store(true, Ordering::Relaxed);
+                self.shared.set_disk_full(true);
                 CommitError::DiskFull
             }
             Err(NotMade::Surely(error)) => {
@@ -514,13 +543,14 @@ impl Writer {
         let full =
             std::mem::replace(&mut self.part, Arc::new(Part::active(head.part, file, Default::default())));
         self.reserved = reserved;
+        self.shared.set_disk_full(false);
         self.stage.view.end = Pos { part: head.part, at: PART_HEAD as u32 };
         self.flushed_to = self.stage.view.end;
         self.covered = true;
         self.shared.add_part(self.part.clone());
-        self.shared.show(self.stage.view.clone());
+        self.show();
         self.begin();
-        self.has_rolled = true;
+        self.checkpoint_is_due = true;
         // Waits where the housekeeper is behind, so that indexes in memory do not pile up.
         let _ = self.chores.0.send(Chore::Seal { part: full, facts });
         Ok(())

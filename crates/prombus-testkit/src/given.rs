@@ -5,7 +5,7 @@ use prombus_core::document::apply;
 use prombus_core::{Event, Json, Offset, Partition, TopicName, WriteOp};
 use prombus_engine::projections::{Definition, Plan, Project, Trial};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// A projection on trial.
@@ -26,6 +26,8 @@ use uuid::Uuid;
 pub struct Given {
     projection: Projection,
     topic: TopicName,
+    /// The collections that it writes.
+    collections: BTreeSet<String>,
     events: u64,
 }
 
@@ -51,7 +53,8 @@ impl Given {
             Err(error) => panic!("this projection makes no sense: {error}"),
         };
         let projection = Projection::Plan { plan, documents: BTreeMap::new() };
-        Self { projection, topic: definition.topic, events: 0 }
+        let collections = definition.collections().map(str::to_owned).collect();
+        Self { projection, topic: definition.topic, collections, events: 0 }
     }
 
     /// A projection in Rust of a topic into these collections, and nothing has happened yet. Panics where the topic's
@@ -84,7 +87,9 @@ impl Given {
             Ok(topic) => topic,
             Err(error) => panic!("{error}"),
         };
-        Self { projection: Projection::Code(Box::new(Trial::new(project, collections))), topic, events: 0 }
+        let projection = Projection::Code(Box::new(Trial::new(project, collections)));
+        let collections = collections.iter().map(|name| (*name).to_owned()).collect();
+        Self { projection, topic, collections, events: 0 }
     }
 
     fn apply(&mut self, key: &str, payload: &Value) -> Result<(), String> {
@@ -116,7 +121,13 @@ impl Given {
         }
     }
 
+    /// A document, if there is one. Panics where the projection does not write the collection: its name is mistyped, and
+    /// a test that expects nothing there would not notice.
+    #[track_caller]
     fn document(&self, collection: &str, key: &str) -> Option<&Json> {
+        let is_written = self.collections.contains(collection);
+        let all = self.collections.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        assert!(is_written, "this projection does not write a collection {collection:?}; it writes {all}");
         match &self.projection {
             Projection::Plan { documents, .. } => documents.get(&(collection.to_owned(), key.to_owned())),
             Projection::Code(trial) => trial.document(collection, key),
@@ -142,7 +153,7 @@ impl Given {
         self
     }
 
-    /// A document has these fields now, and no others.
+    /// A document has these fields now, and no others. Panics also where the projection does not write the collection.
     #[track_caller]
     #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
     pub fn then(self, collection: &str, key: &str, document: Value) -> Self {
@@ -151,7 +162,7 @@ impl Given {
         self
     }
 
-    /// There is no such document.
+    /// There is no such document. Panics also where the projection does not write the collection.
     #[track_caller]
     #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
     pub fn then_none(self, collection: &str, key: &str) -> Self {

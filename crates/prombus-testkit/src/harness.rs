@@ -3,7 +3,7 @@
 use crate::missing::{DocumentError, missing};
 use prombus_client::{Client, ClientError};
 use prombus_core::memory::MemoryStore;
-use prombus_core::{Clock, SystemClock};
+use prombus_core::{Clock, SystemClock, Watched};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_process::{Projector, ProjectorOptions, set_up};
 use prombus_server::{Gateway, GatewayOptions};
@@ -114,7 +114,7 @@ impl Harness {
                 if let Some(document) = self.client.get(collection, key).await? {
                     return document.parse();
                 }
-                seen = self.hub.changed(seen).await;
+                seen = self.hub.changed(&Watched::Everything, seen).await;
             }
         };
         match tokio::time::timeout(DOCUMENT_TIME, waiting).await {

@@ -116,15 +116,23 @@ macro_rules! log_exact_conformance {
             a_closed_store_takes_no_commits
             commits_that_meet_the_closing_are_answered
             a_commit_that_was_given_up_is_still_whole
-            a_placement_from_before_growth_is_stale
-            a_topic_knows_where_it_ended_when_it_grew
-            a_placement_from_an_earlier_life_is_stale
-            a_placement_outlives_other_changes
-            an_event_without_a_valid_partition_is_refused
-            an_event_goes_where_it_was_placed
+            an_event_goes_by_its_key
+            an_event_without_a_key_goes_by_its_id
+            events_with_neither_take_turns
+            a_named_partition_is_taken
             order_within_a_commit_counts_across_partitions
-            events_go_to_a_topic_that_their_commit_makes
+            a_named_partition_must_be_there
+            growth_is_followed_at_once
+            a_topic_knows_where_it_ended_when_it_grew
+            a_remade_topic_has_its_own_partitions
             an_event_for_a_missing_topic_is_refused
+            events_make_the_topics_that_they_need
+            a_new_topic_is_always_flushed
+            a_refused_commit_makes_no_topic
+            topics_of_the_hub_make_themselves
+            there_are_only_so_many_topics
+            events_go_to_a_topic_that_their_commit_makes
+            many_first_events_make_one_topic
             a_commit_takes_events_of_several_topics
             several_topics_change_as_a_whole_or_not_at_all
             a_commit_is_as_durable_as_its_strictest_topic
@@ -143,6 +151,7 @@ macro_rules! log_exact_conformance {
             an_expectation_is_about_what_is_kept
             what_was_committed_is_not_waited_for
             a_waiter_wakes_for_the_next_commit
+            a_waiter_for_a_topic_wakes_for_all_that_happens_to_it
             many_waiters_all_wake
             a_waiter_that_gave_up_bothers_nobody
             a_follower_misses_nothing
@@ -157,6 +166,7 @@ macro_rules! state_conformance {
     ($factory:expr) => {
         $crate::conformance! { $factory, state:
             a_cursor_is_where_it_was_moved_to
+            there_are_only_so_many_cursors
             a_cursor_moves_only_from_its_version
             a_cursor_is_fenced_by_epoch
             a_removed_cursor_is_gone
@@ -176,6 +186,8 @@ macro_rules! state_conformance {
             integers_stay_exact_or_are_refused
             many_writes_to_a_large_document_are_one_change
             what_a_commit_makes_is_bounded
+            a_document_holds_only_so_many_values
+            many_small_values_are_counted_as_what_they_cost
             a_deleted_document_starts_over
             a_version_can_be_demanded
             writes_of_a_commit_see_each_other
@@ -239,6 +251,7 @@ macro_rules! state_conformance {
             a_changefeed_tells_only_of_changes
             a_changefeed_goes_to_the_topic_that_is_there
             a_changefeed_needs_its_topic
+            a_changefeed_makes_its_topic
             a_change_must_fit_into_an_event
             a_change_and_its_telling_are_one
         }

@@ -1,11 +1,10 @@
 //! What is tested: a fresh, empty store, with short ways to use it that fail loudly.
 
 use crate::build::{self, Draft};
-use prombus_core::hashing::partition_of;
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Document, Documents,
-    Event, EventLog, HistoryRequest, Layout, ManualClock, Offset, Partition, Placement, ReadError,
-    ReadRequest, Receipt, TopicConfig, TopicName, TopicState, TsRequest,
+    Event, EventLog, HistoryRequest, ManualClock, Offset, Partition, Placement, ReadError, ReadRequest,
+    Receipt, TopicConfig, TopicName, TopicState, TsRequest,
 };
 use std::any::Any;
 use std::fmt::Debug;
@@ -131,24 +130,17 @@ impl Subject {
         must(self.configure(change).await, "a partition can be trimmed");
     }
 
-    /// Decides partitions as the hub does, by the layout that the topic has now: by the key, or the partition that
-    /// the producer named, or else 0.
-    pub async fn place(&self, topic: &TopicName, drafts: impl IntoIterator<Item = Draft>) -> Vec<Append> {
-        let layout = self.layout(topic).await;
+    /// Events for a topic: by the key, or in the partition that the producer named, or else in 0, so that a test knows
+    /// where they are.
+    pub fn place(&self, topic: &TopicName, drafts: impl IntoIterator<Item = Draft>) -> Vec<Append> {
         let place = |Draft { event, partition, expect }| {
-            let partition = match &event.key {
-                Some(key) => partition_of(key.as_bytes(), layout.partitions),
-                None => partition.unwrap_or_default(),
+            let placement = match &event.key {
+                Some(_) => Placement::Auto,
+                None => Placement::Named(partition.unwrap_or_default()),
             };
-            Append { topic: topic.clone(), placement: Placement::Placed(partition, layout), expect, event }
+            Append { topic: topic.clone(), placement, expect, event }
         };
         drafts.into_iter().map(place).collect()
-    }
-
-    /// The layout that a topic has now.
-    pub async fn layout(&self, topic: &TopicName) -> Layout {
-        let state = self.topic(topic).await;
-        Layout { topic: state.number, partitions: state.config.partitions }
     }
 
     /// Publishes events to one topic, all or none.
@@ -157,7 +149,7 @@ impl Subject {
         topic: &TopicName,
         drafts: impl IntoIterator<Item = Draft>,
     ) -> Result<Receipt, CommitError> {
-        let events = self.place(topic, drafts).await;
+        let events = self.place(topic, drafts);
         self.commit(Commit { events, ..Commit::default() }).await
     }
 

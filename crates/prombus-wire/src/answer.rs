@@ -51,9 +51,17 @@ pub struct PublishedBatch {
 
 /// The answer to NDJSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct Imported {
     /// How many events are in.
     pub count: u64,
+    /// How many of them were in before; left out where that is none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub duplicates: u64,
+}
+
+/// Whether a number is left out.
+fn is_none(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An event as it is read; its JSON parts are the texts that the producer sent.

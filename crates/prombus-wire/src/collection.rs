@@ -165,6 +165,9 @@ pub struct ProjectionAnswer {
     pub last_error: Option<String>,
     /// How far a rebuild is, while there is one.
     pub rebuild: Option<RebuildAnswer>,
+    /// Why the last rebuild since the hub was started was given up; absent where it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuild_error: Option<String>,
 }
 
 /// What a projection does.

@@ -241,6 +241,9 @@ pub struct GroupAnswer {
     /// Why its filter does not compile; nothing is delivered then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad_filter: Option<String>,
+    /// Why the first event that is not settled cannot be read; the group does not go on in its partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Who consumes.
     pub members: Vec<MemberAnswer>,
     /// What each partition waits for.

@@ -16,8 +16,8 @@ pub mod spelling;
 pub mod text;
 
 pub use answer::{
-    Counted, DeadLettersPage, EventRecord, EventsPage, KeyEvents, PartitionBounds, Published, PublishedBatch,
-    TopicAnswer, Topics,
+    DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents, PartitionBounds, Published,
+    PublishedBatch, TopicAnswer, Topics,
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,

@@ -4,7 +4,7 @@ use crate::hub::HubArgs;
 use crate::{bench, commands, serve, snapshots};
 use clap::{Parser, Subcommand};
 
-/// A durable event log in one binary: the hub, and the commands that talk to one.
+/// A durable event hub in a single binary: the hub itself, and commands that talk to one.
 #[derive(Debug, Parser)]
 #[command(name = "prombus", version, propagate_version = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -29,41 +29,41 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Run a hub in memory with sample heartbeats, the process projector and its collections
     Dev(serve::dev::DevArgs),
-    /// Publish an event, or one for each line of stdin
+    /// Publish an event, or one per line of stdin
     Pub(commands::publish::PubArgs),
-    /// Consume a topic for a group: each event is a line on stdout
+    /// Consume a topic as a member of a group, one event per line on stdout
     Sub(commands::sub::SubArgs),
-    /// Follow topics as they come, without a group: each event is a line on stdout
+    /// Follow topics live, without a group, one event per line on stdout
     Tail(commands::tail::TailArgs),
     /// List, show, create, alter and delete topics
     Topics(commands::topics::TopicsArgs),
-    /// List, show, alter, reset and delete consumer groups, and skip what is stuck
+    /// List, show, alter, reset and delete consumer groups, and skip stuck events
     Groups(commands::groups::GroupsArgs),
     /// Read one document of a collection
     Get(commands::get::GetArgs),
     /// List documents of a collection
     List(commands::list::ListArgs),
-    /// List and show collections, and set up and delete those that commits write
+    /// List, show, configure and delete collections
     Collections(commands::collections::CollectionsArgs),
     /// List, show, define, rebuild and delete projections
     Projections(commands::projections::ProjectionsArgs),
-    /// Let acks, writes and publishes happen together, or not at all
+    /// Commit acks, writes and publishes in one transaction
     Commit(commands::commit::CommitArgs),
-    /// Serve one collection of a hub to those who only read it
+    /// Serve one collection of a hub, read-only
     Snapshots(snapshots::SnapshotsArgs),
     /// List, show and replay dead letters
     Dlq(commands::dlq::DlqArgs),
-    /// Write the events of a topic to stdout, one JSON object a line
+    /// Write the events of a topic to stdout, one JSON object per line
     Export(commands::export::ExportArgs),
-    /// Publish events from stdin, as export writes them
+    /// Publish events from stdin, in the format that export writes
     Import(commands::import::ImportArgs),
     /// Verify every checksum and index of a data folder
     Check(commands::check::CheckArgs),
     /// Put load on a running hub and measure it
     Bench(bench::BenchArgs),
-    /// Say whether a hub is ready, by the exit code
+    /// Check whether a hub is ready (exit code 0)
     Health(commands::health::HealthArgs),
-    /// Write the script by which a shell completes commands and options
+    /// Print a shell completion script
     Completions(commands::completions::CompletionsArgs),
 }
 

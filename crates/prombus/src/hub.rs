@@ -13,7 +13,7 @@ const CLIENT_THREADS: usize = 1;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Hub")]
 pub struct HubArgs {
-    /// Address of the hub to talk to
+    /// URL of the hub
     #[arg(
         long,
         global = true,
@@ -22,10 +22,10 @@ pub struct HubArgs {
         value_name = "URL"
     )]
     pub url: String,
-    /// Token to show to the hub
+    /// Token for the hub
     #[arg(long, global = true, env = "PROMBUS_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
-    /// Certificate (PEM) to trust beside those of the system, for a hub at https:
+    /// CA certificate (PEM) to trust in addition to the system's, for https:// URLs
     #[arg(long, global = true, env = "PROMBUS_CA_CERT", value_name = "FILE")]
     pub ca_cert: Option<PathBuf>,
 }

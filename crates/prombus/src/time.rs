@@ -1,11 +1,11 @@
-//! Moments as users name them, the same words in every command: `earliest`, `latest`, epoch milliseconds, RFC 3339, or
-//! back from now.
+//! Moments as users name them, the same words in every command: `earliest`, `latest`, epoch milliseconds, RFC 3339, a
+//! date, or back from now.
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDate, NaiveTime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a moment may be, for messages and help texts.
-pub const WORDS: &str = "epoch milliseconds, RFC 3339 (2026-01-31T08:00:00Z), or back from now (-15m, -2d)";
+pub const WORDS: &str = "epoch milliseconds, RFC 3339 (2026-01-31T08:00:00Z), a date (2026-01-31, which is its midnight UTC), or back from now (-15m, -2d)";
 
 /// Where to start in a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,16 @@ fn time_at(text: &str, now: u64) -> Option<u64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok();
     }
-    u64::try_from(DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis()).ok()
+    let time = match date(text) {
+        Some(date) => date.and_time(NaiveTime::MIN).and_utc(),
+        None => DateTime::parse_from_rfc3339(text).ok()?.to_utc(),
+    };
+    u64::try_from(time.timestamp_millis()).ok()
+}
+
+/// A date in the form of RFC 3339, and in no shorter one.
+fn date(text: &str) -> Option<NaiveDate> {
+    (text.len() == "2026-01-31".len()).then(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()).flatten()
 }
 
 /// Milliseconds of a text such as `15m` or `1h30m`.
@@ -80,12 +89,14 @@ mod tests {
     const NOW: u64 = 1_754_683_200_123;
 
     #[test]
-    fn times_are_written_in_three_ways() {
+    fn times_are_written_in_four_ways() {
         for (text, at) in [
             ("0", 0),
             ("1754683200123", NOW),
             ("2025-08-08T20:00:00.123Z", NOW),
             ("2025-08-08T22:00:00.123+02:00", NOW),
+            ("2025-08-08", NOW - 72_000_123),
+            ("1970-01-01", 0),
             ("-0s", NOW),
             ("-250ms", NOW - 250),
             ("-15m", NOW - 900_000),
@@ -100,8 +111,11 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_told_what_is_one() {
+        for bad in ["", "-", "-5", "-m", "-5x", "-5m3", "15m", "+5", "yesterday", "1e3", "-5 m", "-٣m"] {
+            assert_eq!(time_at(bad, NOW), None, "{bad}");
+        }
         for bad in
-            ["", "-", "-5", "-m", "-5x", "-5m3", "15m", "+5", "yesterday", "2025-08-08", "1e3", "-5 m", "-٣m"]
+            ["2025-8-8", "2025-02-30", "2025-08-080", "25-08-08", "+25-08-08-", "1969-12-31", "2025-08-8 "]
         {
             assert_eq!(time_at(bad, NOW), None, "{bad}");
         }

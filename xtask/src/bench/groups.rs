@@ -163,7 +163,7 @@ async fn member(
         let deliveries = group.pull(&pull).await.map_err(text)?;
         let leases: Vec<_> = deliveries.iter().map(|delivery| delivery.lease).collect();
         let results = group.settle(SettleCall::acks(leases)).await.map_err(text)?;
-        if results.contains(&false) {
+        if !results.iter().all(|result| result.is_done()) {
             return Err("a lease was refused".to_owned());
         }
         seen.fetch_add(results.len() as u64, Ordering::Relaxed);

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use bytestring::ByteString;
 use prombus_core::{
-    Append, Commit, ConfigChange, EventLog, Json, Layout, NewEvent, Partition, Placement, TopicConfig,
-    TopicName, TopicNumber,
+    Append, Commit, ConfigChange, EventLog, Json, NewEvent, Partition, Placement, TopicConfig, TopicName,
 };
 use prombus_store_disk::{DiskOptions, DiskStore};
 use std::path::Path;
@@ -91,15 +90,12 @@ fn payload(number: usize, bytes: usize) -> Result<Json, String> {
 pub struct Topic {
     /// Its name.
     pub name: TopicName,
-    number: TopicNumber,
 }
 
 impl Topic {
     /// An event for it.
     pub fn append(&self, event: NewEvent) -> Append {
-        let layout = Layout { topic: self.number, partitions: 1 };
-        let placement = Placement::Placed(Partition(0), layout);
-        Append { topic: self.name.clone(), placement, expect: None, event }
+        Append { topic: self.name.clone(), placement: Placement::Auto, expect: None, event }
     }
 
     /// Makes a topic in a store.
@@ -108,9 +104,7 @@ impl Topic {
         let change = ConfigChange::CreateTopic { name: name.clone(), config: TopicConfig::default() };
         let commit = Commit { config: vec![change], ..Commit::default() };
         store.commit(Arc::new(commit)).await.map_err(|error| error.to_string())?;
-        let state = store.topic(&name).await.map_err(|error| error.to_string())?;
-        let number = state.ok_or("the new topic is not there")?.number;
-        Ok(Self { name, number })
+        Ok(Self { name })
     }
 
     /// Fails unless the topic holds exactly `events` events.

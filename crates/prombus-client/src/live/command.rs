@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// What an event of a frame has beside its own text.
@@ -75,6 +76,8 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub event: EventText,
+    /// Since when it waits in its stream.
+    pub since: Option<Instant>,
     /// `None` once it is known what came of it.
     done: Option<oneshot::Sender<Result<Appended, Failure>>>,
     place: Option<Place>,
@@ -98,7 +101,7 @@ impl Entry {
         done: oneshot::Sender<Result<Appended, Failure>>,
         place: Option<Place>,
     ) -> Self {
-        Self { event, done: Some(done), place }
+        Self { event, since: None, done: Some(done), place }
     }
 
     /// About how many bytes it has in a frame of several.

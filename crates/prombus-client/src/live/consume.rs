@@ -2,7 +2,9 @@
 
 use super::Live;
 use super::delivery::Delivery;
-use super::handling::{Desk, keep, work};
+use super::feed::FeedEnd;
+use super::handling::{Desk, work};
+use super::keeping::{EXTEND_UP_TO, keep};
 use super::subscription::{SubscribeOptions, Subscription};
 use crate::ClientError;
 use std::fmt::Display;
@@ -12,16 +14,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// For how long leases are extended where nothing is said.
-const EXTEND_UP_TO: Duration = Duration::from_secs(600);
-
 /// How a handler consumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumeOptions {
     /// What the subscription asks for.
     pub subscribe: SubscribeOptions,
-    /// For so long the leases of events that wait for the handler, or are in it, are extended (10 minutes from when
-    /// they came), so that a slow handler does not get them twice. After that the hub gives them to others.
+    /// For so long the lease of an event is extended while it is in the handler (10 minutes), so that a slow handler does
+    /// not get it twice. Leases of events that wait for the handler are extended until it has taken none for so long.
+    /// After that the hub gives them to others.
     pub extend_up_to: Duration,
     /// How many events are handled at once (1). Whatever it is, events of one key follow each other, unless the group
     /// has another `ordering`.
@@ -42,7 +42,7 @@ impl ConsumeOptions {
         self
     }
 
-    /// For so long the leases of events that wait for the handler, or are in it, are extended.
+    /// For so long the lease of an event in the handler is extended.
     #[must_use]
     pub fn with_extend_up_to(mut self, time: Duration) -> Self {
         self.extend_up_to = time;
@@ -56,14 +56,16 @@ impl ConsumeOptions {
 pub struct Consumer {
     subscription: Subscription,
     workers: JoinSet<()>,
-    /// Keeps leases from running out; it ends with the consumer.
-    _keeper: JoinSet<()>,
     stopping: watch::Sender<bool>,
 }
 
 impl Live {
     /// Consumes a topic with a handler: `Ok` acks the event, `Err` nacks it with the error's text as the reason, and so
     /// does a panic. An event that the handler has acked with a [commit](crate::Commit) is settled, whatever it returns.
+    ///
+    /// An ack or nack that the hub cannot take for now, because its disk is full, for example, is sent again while the lease
+    /// holds, which is extended for as long as that of an event in the handler
+    /// ([`extend_up_to`](ConsumeOptions::extend_up_to)); that is logged.
     ///
     /// An event whose handler had finished when the line broke, and whose ack was not answered, is not handled again
     /// when it comes again. Where a commit that acks the event was refused because a lease has expired, or failed and
@@ -98,32 +100,35 @@ impl Live {
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Display + Send + 'static,
     {
-        let subscription = self.subscribe(topic, group, options.subscribe).await?;
+        let mut subscription = self.open(topic, group, options.subscribe).await?;
         let (stopping, stop) = watch::channel(false);
-        let (handler, desk) = (Arc::new(handler), Arc::new(Desk::new(subscription.feed.clone(), stop)));
+        let (handler, up_to) = (Arc::new(handler), options.extend_up_to);
+        let desk = Arc::new(Desk::new(subscription.feed.clone(), stop, up_to));
         let mut workers = JoinSet::new();
         for _ in 0..options.concurrency.max(1) {
             workers.spawn(work(desk.clone(), handler.clone()));
         }
-        let mut keeper = JoinSet::new();
-        keeper.spawn(keep(desk, options.extend_up_to));
-        Ok(Consumer { subscription, workers, _keeper: keeper, stopping })
+        let feed = subscription.feed.clone();
+        subscription.keeper.spawn(keep(feed, up_to, move |now| desk.extensions(now)));
+        Ok(Consumer { subscription, workers, stopping })
     }
 }
 
 impl Consumer {
     /// Takes no more events, waits until those in the handler are done and their acks answered, and ends the
-    /// subscription.
+    /// subscription. Acks that the hub refuses are not sent again by then: their events go to other members.
     pub async fn stop(mut self) -> Result<(), ClientError> {
         self.stopping.send_replace(true);
         while self.workers.join_next().await.is_some() {}
-        // Where the connection has ended, there is nothing to wait for.
-        let failed = self.subscription.error();
-        if failed.is_none() {
-            self.subscription.drain().await?;
-            return self.subscription.close().await;
+        match self.subscription.feed.ended() {
+            None => {
+                self.subscription.drain().await?;
+                self.subscription.close().await
+            }
+            // Where the connection has ended, there is nothing to wait for.
+            Some(FeedEnd::Closed) => Ok(()),
+            Some(FeedEnd::Failed(failure)) => Err(failure.into()),
         }
-        failed.map_or(Ok(()), Err)
     }
 
     /// Waits until the consumer ends by itself, because the hub refuses it or the connection has ended, and says why.

@@ -36,17 +36,18 @@ impl Delivery {
         serde_json::from_str(self.event.payload.get()).map_err(ClientError::BadPayload)
     }
 
-    /// How long the lease still holds, as far as is known here.
+    /// The time left on the lease, as far as the client knows.
     pub fn time_left(&self) -> Duration {
         self.lease.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The event is done. Once this is [`Settled::Confirmed`], it never comes again.
+    /// Acks the event. Once this returns [`Settled::Confirmed`], the event is never redelivered.
     ///
-    /// A connection that breaks before the hub has answered is no error: this is [`Settled::Unconfirmed`] then, and the
-    /// client remembers that the event is done. Should it come again to this subscription, it is acked without being
-    /// given out; only another member may get it, if it was not heard. Where a [commit](crate::Commit) was to ack this
-    /// delivery and was refused because a lease has expired, nothing is acked, and the event comes again.
+    /// If the connection breaks before the hub has answered, that is not an error: this returns [`Settled::Unconfirmed`],
+    /// and the client remembers that the event is done. If it is redelivered to this subscription, it is acked without
+    /// being handed out; only another member may get it, if the hub did not receive the ack. If a
+    /// [commit](crate::Commit) that acks this delivery was refused because a lease has expired, nothing is acked, and the
+    /// event is redelivered.
     pub async fn ack(self) -> Result<Settled, ClientError> {
         if self.lease.token.is_refused() && !self.lease.token.is_settled() {
             return Ok(Settled::Unconfirmed);
@@ -54,15 +55,15 @@ impl Delivery {
         self.settle(Verb::Ack).await
     }
 
-    /// The event failed: it comes again, after `delay` or a growing pause, and is a dead letter after too many
-    /// attempts. The reason, or its first 1,000 characters, is kept with it. If the connection breaks before the hub
-    /// has answered, this is [`Settled::Unconfirmed`], and the event comes again in any case.
+    /// Nacks the event: it is redelivered after `delay`, or else with exponential backoff, and dead-lettered after too many
+    /// attempts. The first 1,000 characters of the reason are kept with it. If the connection breaks before the hub has
+    /// answered, this returns [`Settled::Unconfirmed`], and the event is redelivered in any case.
     pub async fn nack(self, reason: &str, delay: Option<Duration>) -> Result<Settled, ClientError> {
         self.settle(nack(reason, delay)).await
     }
 
-    /// The lease is to hold for so long from now on. If its connection broke, this is [`Settled::Unconfirmed`]: the
-    /// event comes again, unless it is acked, which is remembered.
+    /// Extends the lease to this much time from now. If the connection broke, this returns [`Settled::Unconfirmed`]: the
+    /// event is redelivered, unless you ack it, which is remembered.
     pub async fn extend(&mut self, time: Duration) -> Result<Settled, ClientError> {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let settled = self.settle(Verb::Extend { ms }).await?;
@@ -88,9 +89,9 @@ impl Delivery {
         }
         let (done, answered) = oneshot::channel();
         let (token, event) = (token.clone(), self.event.id.clone());
-        let settle = Settle { verb, token, made: *made, event, done: Some(done) };
+        let settle = Settle { verb, token, made: *made, event, kept: None, done: Some(done) };
         feed.tell(Command::Settle { feed: feed.number, settle }).await?;
-        let answer = answered.await.unwrap_or_else(|_| Err(Failure::ended("it was closed")));
+        let answer = answered.await.unwrap_or(Err(Failure::Closed));
         Ok(answer?)
     }
 }

@@ -32,8 +32,6 @@ const MAX_AT_ONCE: usize = 1_024;
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// A hub that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(45);
-/// A line that held for so long was a good one: the next pause is a short one again.
-const GOOD_LINE: Duration = Duration::from_secs(5);
 /// How long what is under way may take when the connection is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
 /// How long a goodbye may take.
@@ -86,11 +84,7 @@ impl Driver {
         if let Some(mut line) = line {
             drop(timeout(GOODBYE_TIME, goodbye(&mut line)).await);
         }
-        let reason = match &end {
-            Failure::Hub(error) => error.to_string(),
-            Failure::Ended(why) => (**why).to_owned(),
-        };
-        self.set_state(LiveState::Ended { reason });
+        self.set_state(LiveState::Ended { reason: end.to_string() });
         // Who had a place in the queue when it was closed may still send.
         while self.inbox.take(&mut taken, true).await > 0 {
             refuse(&mut taken, &mut session, &end);
@@ -105,7 +99,7 @@ impl Driver {
             session.connected(since);
             self.set_state(LiveState::Connected);
             let (why, too_large) = match self.converse(&mut line, session).await {
-                LineEnd::Finished => return (Failure::ended("it was closed"), Some(line)),
+                LineEnd::Finished => return (Failure::Closed, Some(line)),
                 LineEnd::Lost { why, too_large } => (why, too_large),
             };
             // The hub gives what it had delivered over it to others once it is gone.
@@ -114,9 +108,7 @@ impl Driver {
                 session.too_large(Instant::now());
             }
             session.lost(Instant::now());
-            if since.elapsed() > GOOD_LINE {
-                backoff.reset();
-            }
+            backoff.after_line(since.elapsed());
             line = match self.reconnect(why, &mut backoff, session).await {
                 Ok(line) => line,
                 Err(end) => return (end, None),
@@ -201,9 +193,10 @@ impl Driver {
         backoff: &mut Backoff,
         session: &mut Session,
     ) -> Result<Line, Failure> {
-        let since = Instant::now();
+        let (since, mut tries) = (Instant::now(), 0);
         loop {
-            self.set_state(LiveState::Reconnecting { reason: why.clone(), tries: backoff.tries() });
+            self.set_state(LiveState::Reconnecting { reason: why.clone(), tries });
+            tries += 1;
             let mut pause = backoff.next(fastrand::f64());
             if let Some(limit) = self.options.give_up_after {
                 let left = limit.saturating_sub(since.elapsed());
@@ -244,7 +237,7 @@ impl Driver {
                 result = &mut attempt => return Ok(result),
                 count = self.inbox.take(&mut taken, session.has_room()) => {
                     if count == 0 {
-                        return Err(Failure::ended("it was closed"));
+                        return Err(Failure::Closed);
                     }
                     let now = Instant::now();
                     taken.drain(..).for_each(|command| session.command(command, now));
@@ -256,7 +249,7 @@ impl Driver {
                     taken.drain(..).for_each(|command| session.command(command, now));
                     session.sweep(now);
                 }
-                Ok(()) = self.closing.changed() => return Err(Failure::ended("it was closed")),
+                Ok(()) = self.closing.changed() => return Err(Failure::Closed),
             }
         }
     }

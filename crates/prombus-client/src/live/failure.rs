@@ -1,6 +1,7 @@
 //! Why something that was asked for over a connection did not happen, in a form that many can be told.
 
 use crate::{ClientError, HubError};
+use std::fmt;
 use std::sync::Arc;
 
 /// A reason that can be told to many.
@@ -8,13 +9,28 @@ use std::sync::Arc;
 pub(crate) enum Failure {
     /// The hub refused.
     Hub(Arc<HubError>),
-    /// The connection is closed, or given up.
+    /// Its user has closed the connection.
+    Closed,
+    /// The connection, or the subscription, has ended otherwise.
     Ended(Arc<str>),
 }
+
+/// What is said where the user has closed the connection.
+const CLOSED: &str = "it was closed";
 
 impl Failure {
     pub fn ended(why: impl Into<Arc<str>>) -> Self {
         Self::Ended(why.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hub(error) => error.fmt(f),
+            Self::Closed => f.write_str(CLOSED),
+            Self::Ended(why) => f.write_str(why),
+        }
     }
 }
 
@@ -28,6 +44,7 @@ impl From<Failure> for ClientError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Hub(error) => Self::Hub(Box::new(Arc::unwrap_or_clone(error))),
+            Failure::Closed => Self::Ended(CLOSED.to_owned()),
             Failure::Ended(why) => Self::Ended((*why).to_owned()),
         }
     }

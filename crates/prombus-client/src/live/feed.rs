@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::delivery::Delivery;
 use super::failure::Failure;
-use super::settle::Settle;
+use super::settle::{Hold, LeaseToken, Settle};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,19 +11,48 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+/// The least time between two warnings that deliveries ran out before they were taken.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
 /// Why a feed gives nothing more.
 #[derive(Debug, Clone)]
 pub(crate) enum FeedEnd {
-    /// Its user has ended it.
+    /// Its user has ended it, or the connection.
     Closed,
     /// It cannot go on.
     Failed(Failure),
+}
+
+impl From<Failure> for FeedEnd {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Closed => Self::Closed,
+            failure => Self::Failed(failure),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Buffer {
     deliveries: VecDeque<Delivery>,
     end: Option<FeedEnd>,
+    /// When something was asked for last, or the first of those that wait came.
+    taken: Option<Instant>,
+    /// How many ran out before they were taken, and nobody was told of.
+    run_out: u64,
+    warned: Option<Instant>,
+}
+
+impl Buffer {
+    /// Says how many have run out, where it is time for that.
+    fn warning(&mut self, now: Instant) -> Option<u64> {
+        let is_due = self.warned.is_none_or(|warned| now.duration_since(warned) >= WARN_EVERY);
+        if self.run_out == 0 || !is_due {
+            return None;
+        }
+        self.warned = Some(now);
+        Some(std::mem::take(&mut self.run_out))
+    }
 }
 
 /// A subscription, as the connection and its user share it.
@@ -85,6 +114,9 @@ impl Feed {
         if buffer.end.is_some() {
             return;
         }
+        if buffer.deliveries.is_empty() {
+            buffer.taken = Some(Instant::now());
+        }
         buffer.deliveries.extend(deliveries);
         if let Some(last) = buffer.deliveries.back() {
             let ms = u64::try_from(last.lease.time.as_millis()).unwrap_or(u64::MAX);
@@ -92,6 +124,7 @@ impl Feed {
         }
         let beyond = buffer.deliveries.len().saturating_sub(self.max_in_flight);
         buffer.deliveries.drain(..beyond);
+        buffer.run_out += beyond as u64;
         drop(buffer);
         self.changed.notify_waiters();
     }
@@ -101,6 +134,11 @@ impl Feed {
         self.made.store(made, Ordering::SeqCst);
         self.buffer.lock().deliveries.clear();
         self.assigned.send_if_modified(|partitions| !std::mem::take(partitions).is_empty());
+    }
+
+    /// A lease is void: where its delivery still waits, nobody gets it.
+    pub fn forget(&self, token: &LeaseToken) {
+        self.buffer.lock().deliveries.retain(|delivery| !delivery.lease.token.is(token));
     }
 
     /// Nothing more will come.
@@ -116,10 +154,14 @@ impl Feed {
         self.buffer.lock().end.clone()
     }
 
-    /// The words that let what waits here hold longer, where it is time for that.
+    /// The words that let what waits here hold longer, where it is time for that. A user who has taken nothing for
+    /// `up_to` is stuck, and others get what waits.
     pub fn extensions(&self, up_to: Duration, now: Instant) -> Vec<Settle> {
         let mut buffer = self.buffer.lock();
-        let due = |delivery: &mut Delivery| delivery.lease.extension(&delivery.event.id, up_to, now);
+        if buffer.taken.is_none_or(|taken| now.saturating_duration_since(taken) > up_to) {
+            return Vec::new();
+        }
+        let due = |delivery: &mut Delivery| delivery.lease.extension(&delivery.event.id, Hold::WAITING, now);
         buffer.deliveries.iter_mut().filter_map(due).collect()
     }
 
@@ -138,12 +180,28 @@ impl Feed {
     pub fn try_next(&self) -> Option<Option<Delivery>> {
         let mut buffer = self.buffer.lock();
         let now = Instant::now();
-        while let Some(delivery) = buffer.deliveries.pop_front() {
+        buffer.taken = Some(now);
+        let mut next = None;
+        while let Some(mut delivery) = buffer.deliveries.pop_front() {
             if delivery.lease.deadline > now {
-                return Some(Some(delivery));
+                delivery.lease.since = now;
+                next = Some(delivery);
+                break;
             }
+            buffer.run_out += 1;
         }
-        buffer.end.is_some().then_some(None)
+        let (warning, has_ended) = (buffer.warning(now), buffer.end.is_some());
+        drop(buffer);
+        if let Some(count) = warning {
+            let (topic, group) = (&self.topic, &self.group);
+            tracing::warn!(
+                topic,
+                group,
+                count,
+                "leases ran out before their deliveries were taken: each is an attempt"
+            );
+        }
+        if next.is_none() && !has_ended { None } else { Some(next) }
     }
 
     /// The next delivery whose lease still holds; `None` at the end. It may be given up at any point.
@@ -160,7 +218,7 @@ impl Feed {
 
     /// Sends a command to the connection.
     pub async fn tell(&self, command: Command) -> Result<(), Failure> {
-        let gone = || Failure::ended("it was closed");
+        let gone = || Failure::Closed;
         let commands = self.commands.upgrade().ok_or_else(gone)?;
         commands.send(command).await.map_err(|_| gone())
     }
@@ -201,5 +259,35 @@ mod tests {
         assert!(feed.try_next().is_none());
         feed.end(FeedEnd::Closed);
         assert!(feed.next().await.is_none());
+    }
+
+    #[test]
+    fn what_waits_is_kept_for_as_long_as_its_user_takes_something() {
+        const UP_TO: Duration = Duration::from_secs(100);
+        let (feed, lease) = (Arc::new(Feed::for_tests("t", "g")), Duration::from_secs(30));
+        let mut now = Instant::now();
+        feed.add((0..3).map(|n| delivery(&feed, n, now + lease)));
+        // Whenever it is taken, its full time is left.
+        for _ in 0..20 {
+            now += lease / 8;
+            feed.extensions(UP_TO, now);
+            let buffer = feed.buffer.lock();
+            assert!(buffer.deliveries.iter().all(|delivery| delivery.lease.deadline >= now + lease));
+        }
+        // One that is taken is its user's.
+        let taken = feed.try_next().unwrap().unwrap().lease.since;
+        assert_eq!(feed.extensions(UP_TO, taken + UP_TO + lease / 8).len(), 0, "their user is stuck");
+        assert_eq!(feed.extensions(UP_TO, taken + UP_TO).len(), 2);
+    }
+
+    #[test]
+    fn leases_that_ran_out_are_told_of_now_and_then() {
+        let (mut buffer, now) = (Buffer::default(), Instant::now());
+        assert_eq!(buffer.warning(now), None);
+        buffer.run_out = 2;
+        assert_eq!(buffer.warning(now), Some(2));
+        buffer.run_out = 3;
+        assert_eq!(buffer.warning(now), None);
+        assert_eq!(buffer.warning(now + WARN_EVERY), Some(3));
     }
 }

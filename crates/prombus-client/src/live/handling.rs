@@ -9,8 +9,9 @@ use super::command::Command;
 use super::delivery::{Delivery, nack};
 use super::done_events::DoneEvents;
 use super::feed::Feed;
+use super::later::later;
 use super::options::{Backoff, LiveOptions};
-use super::settle::{Lease, Settle, Settled, Verb};
+use super::settle::{Hold, Kept, Lease, Settle, Settled, Verb};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,17 +24,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How often leases are looked at while one holds.
-const LOOKS_PER_LEASE: u32 = 8;
-/// They are looked at no more often than this.
-const MIN_LOOK: Duration = Duration::from_millis(10);
-/// And no less often.
-const MAX_LOOK: Duration = Duration::from_secs(5);
-
 /// What the workers of a handler share.
 pub(super) struct Desk {
     feed: Arc<Feed>,
     stop: watch::Receiver<bool>,
+    /// For so long leases of what was taken are extended.
+    extend_up_to: Duration,
     handled: Mutex<Handled>,
 }
 
@@ -111,8 +107,24 @@ impl Handled {
 }
 
 impl Desk {
-    pub fn new(feed: Arc<Feed>, stop: watch::Receiver<bool>) -> Self {
-        Self { feed, stop, handled: Mutex::default() }
+    pub fn new(feed: Arc<Feed>, stop: watch::Receiver<bool>, extend_up_to: Duration) -> Self {
+        Self { feed, stop, extend_up_to, handled: Mutex::default() }
+    }
+
+    /// What settles an event, without anybody waiting for it.
+    fn settle(&self, event: String, verb: Verb, lease: Lease) -> Settle {
+        let (token, made) = (lease.token.clone(), lease.made);
+        let until = later(lease.since, self.extend_up_to);
+        Settle { verb, token, made, event, kept: Some(Kept { lease, until }), done: None }
+    }
+
+    /// The words that let events in a handler hold longer, where it is time for that and they are not in it for too long.
+    pub fn extensions(&self, now: Instant) -> Vec<Settle> {
+        let due = |(id, delivery): (&String, &mut Delivery)| {
+            let is_wanted = now.saturating_duration_since(delivery.lease.since) <= self.extend_up_to;
+            is_wanted.then(|| delivery.lease.extension(id, Hold::HANDLED, now)).flatten()
+        };
+        self.handled.lock().running.iter_mut().filter_map(due).collect()
     }
 
     /// The next delivery; `None` when there will be none, or no more are wanted.
@@ -158,26 +170,6 @@ async fn holds(delivery: &Delivery) -> bool {
     matches!(delivery.copy().extend(time).await, Ok(Settled::Confirmed))
 }
 
-/// Extends leases of events that wait for the handler or are in it.
-pub(super) async fn keep(desk: Arc<Desk>, up_to: Duration) {
-    let feed = &desk.feed;
-    loop {
-        let pause = feed.lease_time().await / LOOKS_PER_LEASE;
-        // Leases run out by the clock, and that is what is waited for.
-        tokio::time::sleep(pause.clamp(MIN_LOOK, MAX_LOOK)).await;
-        let now = Instant::now();
-        let mut extensions = feed.extensions(up_to, now);
-        let due = |(id, delivery): (&String, &mut Delivery)| delivery.lease.extension(id, up_to, now);
-        extensions.extend(desk.handled.lock().running.iter_mut().filter_map(due));
-        if extensions.is_empty() {
-            continue;
-        }
-        if feed.tell(Command::Extend { feed: feed.number, extensions }).await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Handles one event after the other.
 pub(super) async fn work<H, F, E>(desk: Arc<Desk>, handler: Arc<H>)
 where
@@ -193,8 +185,8 @@ where
             Begin::Done => Some((Verb::Ack, delivery.lease)),
             Begin::Handle => run(&desk, &*handler, delivery).await,
         };
-        let Some((verb, Lease { token, made, .. })) = settle else { continue };
-        let settle = Settle { verb, token, made, event, done: None };
+        let Some((verb, lease)) = settle else { continue };
+        let settle = desk.settle(event, verb, lease);
         if desk.feed.tell(Command::Settle { feed: desk.feed.number, settle }).await.is_err() {
             return;
         }
@@ -343,7 +335,7 @@ mod tests {
             });
             let feed = held_feed(&commands);
             let (stopping, stop) = watch::channel(false);
-            let desk = Desk::new(feed.clone(), stop);
+            let desk = Desk::new(feed.clone(), stop, Duration::MAX);
             let first = given(&feed);
             desk.handled.lock().begin(&first);
             let calls = AtomicUsize::new(0);

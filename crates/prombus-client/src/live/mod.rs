@@ -1,4 +1,4 @@
-//! A connection that stays: publishing with a window, subscriptions, and a line to the hub that heals by itself.
+//! A long-lived connection that reconnects automatically, for windowed publishing and subscriptions.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), prombus_client::ClientError> {
@@ -29,6 +29,7 @@ mod feed;
 mod group_options;
 mod handling;
 mod inbox;
+mod keeping;
 mod later;
 mod options;
 mod publisher;
@@ -207,7 +208,7 @@ impl Live {
     fn ended(&self) -> Failure {
         match self.state() {
             LiveState::Ended { reason } => Failure::ended(reason),
-            _ => Failure::ended("it was closed"),
+            _ => Failure::Closed,
         }
     }
 }

@@ -8,6 +8,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// A line that held for so long was a good one.
+const GOOD_LINE: Duration = Duration::from_secs(5);
+
 /// How a connection behaves when the hub is away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveOptions {
@@ -18,7 +21,8 @@ pub struct LiveOptions {
     /// and commits are also sent again that the hub refuses with `rate_limited` or `unavailable`.
     pub give_up_after: Option<Duration>,
     /// The first pause before a new try (100 ms). It doubles with each one after, and varies by half, so that many
-    /// clients do not come back at the same moment.
+    /// clients do not come back at the same moment. Once there is a connection, it is short again; only connections that
+    /// break within 5 s, one after the other, let it grow.
     pub first_pause: Duration,
     /// The longest pause between tries (10 s).
     pub longest_pause: Duration,
@@ -41,16 +45,14 @@ pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     tries: u32,
+    /// How many lines in a row did not hold for long.
+    short_lines: u32,
 }
 
 impl Backoff {
     pub fn new(options: &LiveOptions) -> Self {
-        Self { first: options.first_pause.min(FAR), longest: options.longest_pause.min(FAR), tries: 0 }
-    }
-
-    /// How often there was a pause already.
-    pub fn tries(&self) -> u32 {
-        self.tries
+        let (first, longest) = (options.first_pause.min(FAR), options.longest_pause.min(FAR));
+        Self { first, longest, tries: 0, short_lines: 0 }
     }
 
     /// The next pause; `chance` is between 0 and 1.
@@ -60,8 +62,11 @@ impl Backoff {
         doubled.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
-    pub fn reset(&mut self) {
-        self.tries = 0;
+    /// There was a line, which held for so long. However long it took to make it, the next pause is the first one again;
+    /// but a hub that takes lines only to drop them is asked less and less often.
+    pub fn after_line(&mut self, held: Duration) {
+        self.short_lines = if held >= GOOD_LINE { 0 } else { self.short_lines.saturating_add(1) };
+        self.tries = self.short_lines.saturating_sub(1);
     }
 }
 
@@ -74,10 +79,23 @@ mod tests {
         let mut backoff = Backoff::new(&LiveOptions::default());
         let most: Vec<u128> = (0..9).map(|_| backoff.next(1.0).as_millis()).collect();
         assert_eq!(most, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
-        backoff.reset();
+        backoff.after_line(GOOD_LINE);
         assert_eq!((backoff.next(0.0).as_millis(), backoff.next(0.5).as_millis()), (50, 150));
         (0..100).for_each(|_| assert!(backoff.next(1.0) <= LONGEST_PAUSE));
         assert_eq!(backoff.next(1.0), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn a_line_makes_the_next_pause_short_unless_several_in_a_row_were_short() {
+        let mut backoff = Backoff::new(&LiveOptions::default());
+        let short = Duration::from_millis(1);
+        (0..9).for_each(|_| assert!(backoff.next(1.0) > Duration::ZERO));
+        let mut after = |held| {
+            backoff.after_line(held);
+            backoff.next(1.0).as_millis()
+        };
+        assert_eq!([short, short, short].map(&mut after), [100, 200, 400]);
+        assert_eq!([GOOD_LINE, short, short].map(&mut after), [100, 100, 200]);
     }
 
     #[test]

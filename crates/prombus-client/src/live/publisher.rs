@@ -171,7 +171,7 @@ impl Future for Receipt {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        let appended = answer.unwrap_or_else(|_| Err(Failure::ended("it was closed")))?;
+        let appended = answer.unwrap_or(Err(Failure::Closed))?;
         Poll::Ready(Ok(Published {
             id: appended.id.to_string(),
             topic: (*self.topic).to_owned(),

@@ -8,6 +8,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+/// The longest time by which a hub extends a lease.
+const LONGEST_EXTENSION: Duration = Duration::from_secs(24 * 3_600);
+
 /// What is to become of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -97,25 +100,62 @@ pub(crate) struct Lease {
     /// Over which making of its subscription it came.
     pub made: u64,
     pub deadline: Instant,
-    /// When it came.
+    /// When its delivery was taken; until then, when it came.
     pub since: Instant,
     /// How long it held when it came.
     pub time: Duration,
     pub feed: Arc<super::feed::Feed>,
 }
 
+/// When a lease is extended and for how long, in eighths of the time for which the hub gave it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hold {
+    /// It is extended when no more than this is left.
+    due: u32,
+    /// This is what it has then.
+    to: u32,
+}
+
+impl Hold {
+    /// For a delivery that nobody has taken yet. Leases are looked at every eighth of their time, so whoever takes it has
+    /// the full time for it, as if it had just come.
+    pub const WAITING: Self = Self { due: 9, to: 12 };
+    /// For a delivery that is in a handler.
+    pub const HANDLED: Self = Self { due: 4, to: 8 };
+
+    fn of(time: Duration, eighths: u32) -> Duration {
+        time.saturating_mul(eighths) / 8
+    }
+}
+
 impl Lease {
-    /// The word that lets it hold for as long again, where it is time for that and it came less than `up_to` ago.
-    pub fn extension(&mut self, event: &str, up_to: Duration, now: Instant) -> Option<Settle> {
+    /// The word that lets it hold for longer, where it is time for that.
+    pub fn extension(&mut self, event: &str, hold: Hold, now: Instant) -> Option<Settle> {
         let left = self.deadline.saturating_duration_since(now);
-        let is_due = !left.is_zero() && left <= self.time / 2 && now.duration_since(self.since) <= up_to;
+        let to = Hold::of(self.time, hold.to).min(LONGEST_EXTENSION);
+        let is_due = !left.is_zero() && left <= Hold::of(self.time, hold.due) && left < to;
         if !is_due || self.token.is_settled() {
             return None;
         }
-        self.deadline = later(now, self.time);
-        let verb = Verb::Extend { ms: u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX) };
-        Some(Settle { verb, token: self.token.clone(), made: self.made, event: event.to_owned(), done: None })
+        self.deadline = later(now, to);
+        let verb = Verb::Extend { ms: u64::try_from(to.as_millis()).unwrap_or(u64::MAX) };
+        Some(Settle {
+            verb,
+            token: self.token.clone(),
+            made: self.made,
+            event: event.to_owned(),
+            kept: None,
+            done: None,
+        })
     }
+}
+
+/// A lease that is kept while the hub cannot take what is said of it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub lease: Lease,
+    /// Until then it is extended.
+    pub until: Instant,
 }
 
 /// A delivery that is to be settled.
@@ -127,6 +167,8 @@ pub(crate) struct Settle {
     pub made: u64,
     /// The id of its event.
     pub event: String,
+    /// What lets it be said again where nobody waits for it and the hub cannot take it now.
+    pub kept: Option<Kept>,
     /// Who wants to know what came of it.
     pub done: Option<oneshot::Sender<Result<Settled, Failure>>>,
 }

@@ -4,6 +4,7 @@ use super::command::Command;
 use super::delivery::Delivery;
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd, NewFeed};
+use super::keeping::{EXTEND_UP_TO, keep};
 use super::{Live, Shared};
 use crate::{ClientError, GroupOptionsRequest, HubError};
 use prombus_wire::ErrorCode;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
 /// How many deliveries a subscription holds where nothing is said.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
@@ -57,14 +59,17 @@ impl SubscribeOptions {
 
 /// Deliveries of a group. It goes on when the line breaks and comes back; dropping it ends it.
 ///
-/// Leases of deliveries that wait here are not extended by themselves, as they are for a handler: where the work on
-/// each takes long, keep `max_in_flight` small.
+/// Leases of deliveries that wait here are extended, as long as [`Subscription::next`] is called at least every 10
+/// minutes. From when a delivery is given out, there is the group's `ack_timeout_ms` for the work on it;
+/// [`Delivery::extend`] is for what takes longer.
 #[must_use = "dropping it ends it"]
 #[derive(Debug)]
 pub struct Subscription {
     pub(super) feed: Arc<Feed>,
     /// Keeps the connection up.
     live: Live,
+    /// Keeps leases from running out; it ends with the subscription.
+    pub(super) keeper: JoinSet<()>,
     _leave: Leave,
 }
 
@@ -88,6 +93,18 @@ impl Live {
         group: &str,
         options: SubscribeOptions,
     ) -> Result<Subscription, ClientError> {
+        let mut subscription = self.open(topic, group, options).await?;
+        subscription.keeper.spawn(keep(subscription.feed.clone(), EXTEND_UP_TO, |_| Vec::new()));
+        Ok(subscription)
+    }
+
+    /// A subscription whose leases nobody extends yet.
+    pub(super) async fn open(
+        &self,
+        topic: &str,
+        group: &str,
+        options: SubscribeOptions,
+    ) -> Result<Subscription, ClientError> {
         if topic.contains('*') {
             return Err(Failure::from(HubError::of_code(ErrorCode::BadRequest, ONE_TOPIC)).into());
         }
@@ -101,7 +118,8 @@ impl Live {
         }));
         // Made before it is asked for, so that it is ended even where nobody waits for the answer any more.
         let leave = Leave(feed.clone(), self.shared.clone());
-        let subscription = Subscription { feed: feed.clone(), live: self.clone(), _leave: leave };
+        let subscription =
+            Subscription { feed: feed.clone(), live: self.clone(), keeper: JoinSet::new(), _leave: leave };
         let (done, answered) = oneshot::channel();
         self.tell(Command::Subscribe { feed, done }).await?;
         answered.await.unwrap_or_else(|_| Err(self.ended()))?;
@@ -111,7 +129,8 @@ impl Live {
 
 impl Subscription {
     /// The next delivery. `None` when there will be none any more: see [`Subscription::error`]. Deliveries whose lease
-    /// ran out while they waited here are passed over; the hub gives them out again.
+    /// ran out while they waited here, which takes a user who takes nothing for long, are passed over and logged; the hub
+    /// gives them out again.
     pub async fn next(&mut self) -> Option<Delivery> {
         self.feed.next().await
     }

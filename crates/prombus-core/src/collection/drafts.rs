@@ -16,7 +16,8 @@ use crate::topic::TopicName;
 use bytes::Bytes;
 use std::collections::HashMap;
 
-/// So much of all documents is kept as fields, which take many times the memory of their text. One alone always is.
+/// So much of all documents is kept as fields, by their weight: they take many times the memory of their text. One alone
+/// always is.
 const MOST_AS_FIELDS: usize = document::MAX_BODY_BYTES;
 
 /// The number of a collection, and the key of a document in it.
@@ -95,7 +96,7 @@ impl Draft {
 
     /// What it takes where it is there as fields.
     fn as_fields(&self) -> usize {
-        self.now.as_ref().map_or(0, |now| if now.body.is_text() { 0 } else { now.body.bytes() })
+        self.now.as_ref().map_or(0, |now| if now.body.is_text() { 0 } else { now.body.weight() })
     }
 
     fn document(&self, key: String) -> Option<Document> {
@@ -125,8 +126,7 @@ impl Draft {
             |error: WriteError| CommitError::BadWrite { index: written.index, key: write.key.clone(), error };
         let before = self.now.take().map(|now| now.body);
         // A text of the commit's own that has to be read once more.
-        let again = before.as_ref().filter(|body| self.write.is_some() && body.is_text());
-        let again = again.map_or(0, Body::bytes);
+        let again = before.as_ref().is_some_and(|body| self.write.is_some() && body.is_text());
         let body = match &write.op {
             WriteOp::Receipt(request) => Some(receipt::body(*request, written.receipt).into()),
             op => Body::change(before, op).map_err(bad)?,
@@ -146,8 +146,8 @@ impl Draft {
         if size > document::MAX_BODY_BYTES && !matches!(write.op, WriteOp::Receipt(_)) {
             return Err(bad(WriteError::TooLarge(size)));
         }
-        let is_read_again = self.now.as_ref().is_some_and(|now| !now.body.is_text());
-        self.count(if is_read_again { again } else { 0 }, bytes)?;
+        let is_read_again = again && self.now.as_ref().is_some_and(|now| !now.body.is_text());
+        self.count(if is_read_again { self.weight() } else { 0 }, bytes)?;
         Ok(version)
     }
 
@@ -189,12 +189,16 @@ impl Draft {
         self.now.as_ref().map_or(0, |now| now.body.bytes())
     }
 
+    fn weight(&self) -> usize {
+        self.now.as_ref().map_or(0, |now| now.body.weight())
+    }
+
     /// Counts the document as large as it is now, as far as it was not counted so large already, and what it takes to
     /// read or write it once more.
     fn count(&mut self, again: usize, bytes: &mut ResultBytes) -> Result<(), CommitError> {
-        let size = self.size();
-        let more = size.saturating_sub(self.counted);
-        self.counted = self.counted.max(size);
+        let weight = self.weight();
+        let more = weight.saturating_sub(self.counted);
+        self.counted = self.counted.max(weight);
         bytes.count_more(more.saturating_add(again))
     }
 }

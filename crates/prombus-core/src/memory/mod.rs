@@ -19,18 +19,18 @@ use crate::ports::{
 };
 use crate::position::{Offset, Partition, Sequence};
 use crate::topic::{TopicName, TopicRef, TopicState};
+use crate::wakes::{Wakes, Watched};
 use async_trait::async_trait;
 use collections::Collections;
 use parking_lot::RwLock;
 use state::{Log, State, Topic};
 use std::sync::Arc;
-use tokio::sync::watch;
 use uuid::Uuid;
 
 /// A store in memory.
 pub struct MemoryStore {
     state: RwLock<State>,
-    visible: watch::Sender<u64>,
+    wakes: Wakes,
     clock: Arc<dyn Clock>,
     flushes: Arc<Histogram>,
 }
@@ -40,7 +40,7 @@ impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self {
             state: RwLock::new(State::new(IdMaker::new(seed))),
-            visible: watch::Sender::new(0),
+            wakes: Wakes::new(0),
             clock,
             flushes: Arc::default(),
         }
@@ -91,9 +91,9 @@ impl EventLog for MemoryStore {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
         let commit = Arc::unwrap_or_clone(commit);
         let mut state = self.state.write();
-        let receipt = state.commit(commit, self.clock.now_ms())?;
+        let (receipt, touched) = state.commit(commit, self.clock.now_ms())?;
         // While the state is locked, so that sequence and state move as one.
-        self.visible.send_replace(receipt.sequence.0);
+        self.wakes.wake(receipt.sequence.0, &touched);
         Ok(receipt)
     }
 
@@ -173,12 +173,8 @@ impl EventLog for MemoryStore {
         Ok(state.last_recorded_ts)
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
-        let mut visible = self.visible.subscribe();
-        match visible.wait_for(|now| *now > after.0).await {
-            Ok(now) => Sequence(*now),
-            Err(_) => after,
-        }
+    async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
+        self.wakes.changed(of, after).await
     }
 
     async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {

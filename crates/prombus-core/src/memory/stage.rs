@@ -4,17 +4,16 @@ use super::collections::Staged;
 use super::state::{At, State, Topic};
 use crate::collection::Written;
 use crate::commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Layout, Placement, Receipt,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Placement, Receipt,
     ResultBytes,
 };
 use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
-use crate::hashing::partition_of;
 use crate::ports::Cursor;
 use crate::position::{Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, TopicName, TopicState};
+use crate::topic::{Durability, TopicConfig, TopicName, TopicState};
 use bytestring::ByteString;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 pub(super) struct Stage {
@@ -26,6 +25,8 @@ pub(super) struct Stage {
     pub collections: Staged,
     pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
     pub next_topic: u32,
+    /// How many topics there are with those of the commit.
+    topic_count: usize,
     pub receipt: Receipt,
     ids: HashMap<(TopicNumber, Uuid), usize>,
     keys: HashMap<(TopicNumber, ByteString), usize>,
@@ -56,6 +57,7 @@ impl Stage {
             collections: Staged::new(&state.collections),
             cursors: BTreeMap::new(),
             next_topic: state.next_topic,
+            topic_count: state.topics.len(),
             receipt,
             ids: HashMap::new(),
             keys: HashMap::new(),
@@ -66,9 +68,13 @@ impl Stage {
             stage.configure(state, change.clone(), commit.limits)?;
         }
         let mut bytes = ResultBytes::new(state.result_bytes);
-        for (index, append) in commit.events.iter().enumerate() {
+        for append in &commit.events {
             bytes.count(append.event.size())?;
-            durability = durability.max(stage.append(state, index, append.clone())?);
+            durability = durability.max(stage.append(state, append.clone(), &commit)?);
+        }
+        // What is made of topics is always flushed.
+        if stage.next_topic > state.next_topic {
+            durability = Durability::Sync;
         }
         for index in 0..commit.documents.len() {
             let written = Written { commit: &commit, index, receipt: &stage.receipt };
@@ -76,7 +82,7 @@ impl Stage {
             stage.receipt.versions.push(version);
         }
         let told = stage.collections.settle(&state.collections, &commit);
-        stage.tell(state, told)?;
+        stage.tell(state, told, &commit)?;
         // What changefeeds tell is nobody's answer.
         stage.receipt.events.truncate(commit.events.len());
         // A group must be able to go on and to be deleted, however much it has to write.
@@ -87,8 +93,22 @@ impl Stage {
             }
             durability = durability.max(stage.move_cursor(state, cursor)?);
         }
+        let at_most = state.cursors.len() + stage.cursors.len();
+        commit.limits.check_cursors(at_most, || stage.cursors_after(state))?;
         stage.receipt.durability = durability;
         Ok(stage)
+    }
+
+    /// The cursors that there are with those of the commit.
+    fn cursors_after<'a>(&'a self, state: &'a State) -> impl Iterator<Item = &'a CursorKey> {
+        let number = |name: &TopicName| state.topics.get(name).map(|topic| topic.state.number);
+        // A topic that this commit deletes or replaces takes its cursors with it.
+        let goes = move |key: &CursorKey| {
+            let staged = self.topics.get(&key.topic);
+            staged.is_some_and(|topic| topic.as_ref().map(|topic| topic.number) != number(&key.topic))
+        };
+        let stay = state.cursors.keys().filter(move |key| !goes(key) && !self.cursors.contains_key(*key));
+        stay.chain(self.cursors.iter().filter(|(_, cursor)| cursor.is_some()).map(|(key, _)| key))
     }
 
     fn topic(&self, state: &State, name: &TopicName) -> Option<TopicState> {
@@ -116,12 +136,7 @@ impl Stage {
                 if self.topic(state, &name).is_some() {
                     return Err(CommitError::TopicExists(name));
                 }
-                let number = TopicNumber(self.next_topic);
-                self.next_topic += 1;
-                self.topics.insert(
-                    name.clone(),
-                    Some(TopicState { name, number, revision: 1, config, growths: Vec::new() }),
-                );
+                self.create(name, config, limits)?;
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
                 let Some(mut topic) = self.topic(state, &name) else {
@@ -146,6 +161,7 @@ impl Stage {
                     return Err(CommitError::TopicNotFound(name));
                 }
                 self.topics.insert(name, None);
+                self.topic_count -= 1;
             }
             ConfigChange::Trim { topic: name, partition, before } => {
                 let Some(topic) = self.topic(state, &name) else {
@@ -163,23 +179,34 @@ impl Stage {
         Ok(())
     }
 
-    fn append(&mut self, state: &mut State, index: usize, append: Append) -> Result<Durability, CommitError> {
-        let Append { topic: name, placement, expect, event: new } = append;
-        let Some(topic) = self.topic(state, &name) else { return Err(CommitError::TopicNotFound(name)) };
-        let is_new = topic.number.0 >= state.next_topic;
-        let (partition, holds) = match placement {
-            Placement::Placed(partition, layout) => {
-                (partition, layout == Layout { topic: topic.number, partitions: topic.config.partitions })
-            }
-            Placement::PlacedInNew(partition) => (partition, is_new),
-            Placement::Auto | Placement::Named(_) => return Err(CommitError::NotPlaced { index }),
+    /// Makes a topic that does not exist.
+    fn create(
+        &mut self,
+        name: TopicName,
+        config: TopicConfig,
+        limits: CommitLimits,
+    ) -> Result<TopicState, CommitError> {
+        limits.check_new_topic(&name, self.topic_count)?;
+        let topic = TopicState::new(name.clone(), TopicNumber(self.next_topic), config);
+        self.topics.insert(name, Some(topic.clone()));
+        self.next_topic += 1;
+        self.topic_count += 1;
+        Ok(topic)
+    }
+
+    fn append(
+        &mut self,
+        state: &mut State,
+        append: Append,
+        commit: &Commit,
+    ) -> Result<Durability, CommitError> {
+        let index = self.receipt.events.len();
+        let topic = match self.topic(state, &append.topic) {
+            Some(topic) => topic,
+            None => self.create(append.topic.clone(), commit.new_topic(&append.topic)?, commit.limits)?,
         };
-        if !holds {
-            return Err(CommitError::StaleLayout(name));
-        }
-        if partition.0 >= topic.config.partitions {
-            return Err(CommitError::NotPlaced { index });
-        }
+        let partition = state.placer.place(index, &append, topic.config.partitions)?;
+        let Append { topic: name, placement: _, expect, event: new } = append;
         let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
         if let Some(id) = new.id {
             let horizon = state.last_recorded_ts.saturating_sub(topic.config.dedupe_window_ms);
@@ -248,19 +275,16 @@ impl Stage {
     }
 
     /// Publishes changes of documents.
-    fn tell(&mut self, state: &mut State, told: Vec<(TopicName, NewEvent)>) -> Result<(), CommitError> {
-        let missing = told.iter().map(|(name, _)| name).filter(|name| self.topic(state, name).is_none());
-        let missing: BTreeSet<&TopicName> = missing.collect();
-        if !missing.is_empty() {
-            return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
-        }
-        for (name, event) in told {
-            let topic = self.topic(state, &name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))?;
-            let partitions = topic.config.partitions;
-            let partition = partition_of(event.key.as_deref().unwrap_or_default().as_bytes(), partitions);
-            let placement = Placement::Placed(partition, Layout { topic: topic.number, partitions });
-            let index = self.receipt.events.len();
-            self.append(state, index, Append { topic: name, placement, expect: None, event })?;
+    fn tell(
+        &mut self,
+        state: &mut State,
+        told: Vec<(TopicName, NewEvent)>,
+        commit: &Commit,
+    ) -> Result<(), CommitError> {
+        commit.check_told(&told, |name| self.topic(state, name).is_some())?;
+        for (topic, event) in told {
+            let append = Append { topic, placement: Placement::Auto, expect: None, event };
+            self.append(state, append, commit)?;
         }
         Ok(())
     }
@@ -271,7 +295,7 @@ impl Stage {
             return Err(CommitError::TopicNotFound(key.topic));
         };
         if incarnation.is_some_and(|read| read != topic.number) {
-            return Err(CommitError::StaleLayout(key.topic));
+            return Err(CommitError::TopicReplaced(key.topic));
         }
         let old = match self.cursors.get(&key) {
             Some(staged) => staged.as_ref(),

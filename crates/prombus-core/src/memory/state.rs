@@ -6,9 +6,11 @@ use crate::commit::{Commit, CursorKey, DEFAULT_RESULT_BYTES, Receipt};
 use crate::error::CommitError;
 use crate::event::Event;
 use crate::id::IdMaker;
+use crate::placing::Placer;
 use crate::ports::Cursor;
 use crate::position::{Offset, Partition, Sequence};
 use crate::topic::{TopicName, TopicState};
+use crate::wakes::Touched;
 use bytestring::ByteString;
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -87,6 +89,7 @@ pub(super) struct State {
     pub collections: Collections,
     pub cursors: BTreeMap<CursorKey, Cursor>,
     pub ids: IdMaker,
+    pub placer: Placer,
     pub next_topic: u32,
     pub last_recorded_ts: u64,
     pub sequence: u64,
@@ -102,6 +105,7 @@ impl State {
             collections: Collections::default(),
             cursors: BTreeMap::new(),
             ids,
+            placer: Placer::default(),
             next_topic: 0,
             last_recorded_ts: 0,
             sequence: 0,
@@ -110,7 +114,7 @@ impl State {
         }
     }
 
-    pub fn commit(&mut self, commit: Commit, now_ms: u64) -> Result<Receipt, CommitError> {
+    pub fn commit(&mut self, commit: Commit, now_ms: u64) -> Result<(Receipt, Touched), CommitError> {
         if self.closed {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
@@ -120,9 +124,11 @@ impl State {
         Ok(self.apply(stage))
     }
 
-    fn apply(&mut self, stage: Stage) -> Receipt {
+    fn apply(&mut self, stage: Stage) -> (Receipt, Touched) {
+        let mut touched = Touched::default();
         self.next_topic = stage.next_topic;
         for (name, change) in stage.topics {
+            touched.changed(&name);
             match change {
                 None => self.remove_topic(&name),
                 Some(state) => match self.topics.get_mut(&name) {
@@ -138,6 +144,7 @@ impl State {
             }
         }
         for event in stage.events {
+            touched.appended_to(&event.topic);
             if let Some(topic) = self.topics.get_mut(&event.topic) {
                 topic.push(event);
             }
@@ -146,6 +153,7 @@ impl State {
             let topic = self.topics.get_mut(&name).filter(|topic| topic.state.number == number);
             if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
                 log.trim(before);
+                touched.changed(&name);
             }
         }
         self.collections.apply(stage.collections);
@@ -156,7 +164,7 @@ impl State {
             };
         }
         self.sequence += 1;
-        Receipt { sequence: Sequence(self.sequence), ..stage.receipt }
+        (Receipt { sequence: Sequence(self.sequence), ..stage.receipt }, touched)
     }
 
     fn remove_topic(&mut self, name: &TopicName) {

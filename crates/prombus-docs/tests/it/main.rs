@@ -3,7 +3,7 @@
 
 mod programs;
 
-use programs::address;
+use programs::{address, hub};
 
 /// A program of a document.
 struct Program {
@@ -12,6 +12,8 @@ struct Program {
     name: &'static str,
     /// Whether it runs until it is stopped.
     serves: bool,
+    /// The lines that its document says it prints.
+    prints: &'static [&'static str],
 }
 
 include!(concat!(env!("OUT_DIR"), "/blocks.rs"));

@@ -2,6 +2,7 @@
 
 use crate::{PROGRAMS, Program};
 use prombus_client::{Client, NewEvent, ReadQuery};
+use prombus_testkit::Harness;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,9 +16,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The variable that tells a program where to listen, which the documents have at `127.0.0.1:7070`.
 const ADDRESS: &str = "PROMBUS_DOCS_ADDRESS";
 
+/// The variable that tells a program where its hub is, which the documents have at `http://127.0.0.1:7070`.
+const HUB: &str = "PROMBUS_DOCS_HUB";
+
 /// Where the program of this process listens.
 pub fn address() -> String {
     std::env::var(ADDRESS).unwrap_or_default()
+}
+
+/// Where the program of this process finds a hub.
+pub fn hub() -> String {
+    std::env::var(HUB).unwrap_or_default()
 }
 
 /// Runs a program where this process was started for it. Otherwise some test below starts one.
@@ -35,10 +44,14 @@ struct Running {
 
 impl Running {
     fn start(program: &Program, folder: &Path, address: &str) -> Self {
+        Self::start_with(program, folder, &[(ADDRESS, address)])
+    }
+
+    fn start_with(program: &Program, folder: &Path, env: &[(&str, &str)]) -> Self {
         // Each program is in this binary, as a test that does nothing unless it is told where to listen.
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([&format!("{}::program", program.name), "--exact", "--nocapture"]);
-        command.current_dir(folder).env(ADDRESS, address).stdout(Stdio::piped());
+        command.current_dir(folder).envs(env.iter().copied()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -83,18 +96,25 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn programs_run_to_their_end() {
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_run_to_their_end() {
     let ending: Vec<&Program> = PROGRAMS.iter().filter(|program| !program.serves).collect();
     assert!(!ending.is_empty());
     for program in ending {
-        let folder = tempfile::tempdir().unwrap();
-        let status = Running::start(program, folder.path(), "127.0.0.1:0").end();
+        let (folder, hub) = (tempfile::tempdir().unwrap(), Harness::start_bare().await.unwrap());
+        let url = hub.url();
+        let env = [(ADDRESS, "127.0.0.1:0"), (HUB, url.as_str())];
+        let running = Running::start_with(program, folder.path(), &env);
+        for line in program.prints {
+            assert_eq!(running.wait_for(line), "", "{}", program.place);
+        }
+        let status = running.end();
         assert!(status.success(), "{}: {status}", program.place);
+        hub.stop().await;
     }
 }
 
-/// It says where it listens, keeps what it is given through a crash, and ends by Ctrl-C.
+/// It says where it listens, keeps what it is given through a crash, and ends by Ctrl-C and by SIGTERM.
 #[tokio::test]
 async fn programs_that_serve_keep_what_they_are_given() {
     let serving: Vec<&Program> = PROGRAMS.iter().filter(|program| program.serves).collect();
@@ -107,11 +127,13 @@ async fn programs_that_serve_keep_what_they_are_given() {
         client().publish("orders", &NewEvent::of(&17).unwrap()).await.unwrap();
         drop(first);
 
-        let second = Running::start(program, folder.path(), &address);
-        assert_eq!(second.wait_for("listening on "), address, "{}", program.place);
-        let page = client().read("orders", &ReadQuery::default(), 10).await.unwrap();
-        assert_eq!(page.events.iter().map(|event| event.payload.get()).collect::<Vec<_>>(), ["17"]);
-        kill_process(Pid::from_child(&second.child), Signal::INT).unwrap();
-        assert!(second.end().success(), "{}", program.place);
+        for signal in [Signal::INT, Signal::TERM] {
+            let again = Running::start(program, folder.path(), &address);
+            assert_eq!(again.wait_for("listening on "), address, "{}", program.place);
+            let page = client().read("orders", &ReadQuery::default(), 10).await.unwrap();
+            assert_eq!(page.events.iter().map(|event| event.payload.get()).collect::<Vec<_>>(), ["17"]);
+            kill_process(Pid::from_child(&again.child), signal).unwrap();
+            assert!(again.end().success(), "{}: {signal:?}", program.place);
+        }
     }
 }

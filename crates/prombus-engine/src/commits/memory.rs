@@ -4,6 +4,7 @@
 //! was done a moment ago must not be forgotten for that. That time lies in the documents themselves: a hub goes on from
 //! the latest one, so while it stands still nothing gets older.
 
+use super::early::EarlyAnswer;
 use super::{CommitRefused, CommitRequest};
 use crate::bus::Bus;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
@@ -54,9 +55,17 @@ impl Name {
 /// What is known of a name.
 pub(super) struct Recalled {
     /// What was done by it.
-    pub receipt: Option<Receipt>,
+    pub done: Option<Done>,
     /// The version of its document; 0 where there is none.
     version: u64,
+}
+
+/// What a commit has done.
+pub(super) enum Done {
+    /// As it is kept.
+    Receipt(Receipt),
+    /// As an early build kept it: the whole answer.
+    Answer(Json),
 }
 
 /// What is remembered.
@@ -86,27 +95,26 @@ impl Memory {
         Ok(u64::try_from(now).unwrap_or_default())
     }
 
-    /// What was done by a name; an error where it stood for another request.
-    pub async fn recall(&self, name: &Name) -> Result<Recalled, CommitRefused> {
+    /// What was done by the name of `commit`; an error where it stood for another request.
+    pub async fn recall(&self, name: &Name, commit: &Commit) -> Result<Recalled, CommitRefused> {
         let now_ms = self.now_ms().await?;
         let is_fresh = |document: &Document| document.ts.saturating_add(REMEMBER_MS) > now_ms;
-        let conflict = || Err(CommitRefused::IdConflict(name.id.clone()));
         let Some(document) = self.documents.document(&place(), &name.key).await? else {
-            // Early builds kept an id without its caller: it was done, and nobody knows what was asked.
-            let unscoped = self.documents.document(&place(), &name.id).await?;
-            return match unscoped.is_some_and(|document| is_fresh(&document)) {
-                true => conflict(),
-                false => Ok(Recalled { receipt: None, version: 0 }),
+            let early = self.documents.document(&place(), &name.id).await?;
+            let done = match early.filter(is_fresh) {
+                Some(early) => done_early(early, name, commit)?,
+                None => None,
             };
+            return Ok(Recalled { done, version: 0 });
         };
         if !is_fresh(&document) {
-            return Ok(Recalled { receipt: None, version: document.version });
+            return Ok(Recalled { done: None, version: document.version });
         }
         match KeptReceipt::parse(&document.body) {
             Some(kept) if kept.request == name.request => {
-                Ok(Recalled { receipt: Some(kept.receipt), version: document.version })
+                Ok(Recalled { done: Some(Done::Receipt(kept.receipt)), version: document.version })
             }
-            _ => conflict(),
+            _ => Err(CommitRefused::IdConflict(name.id.clone())),
         }
     }
 
@@ -170,6 +178,19 @@ impl Memory {
             sort_bytes: SWEEP_BYTES,
         };
         self.documents.find(request).await
+    }
+}
+
+/// What an early build has done by a name. Such a build kept an id without its caller and without a digest of the
+/// request, and took the id's word. So does this one, unless the answer is of something else for certain.
+fn done_early(early: Document, name: &Name, commit: &Commit) -> Result<Option<Done>, CommitRefused> {
+    if KeptReceipt::parse(&early.body).is_some() {
+        // No early build's: the id reads like the key of another name.
+        return Ok(None);
+    }
+    match EarlyAnswer::parse(&early.body) {
+        Some(answer) if answer.may_be_of(commit) => Ok(Some(Done::Answer(early.body))),
+        _ => Err(CommitRefused::IdConflict(name.id.clone())),
     }
 }
 

@@ -7,6 +7,7 @@ mod meter;
 mod operand;
 mod pattern;
 mod touched;
+mod turn;
 
 use budget::Budget;
 pub use budget::MAX_WORK;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
+pub(crate) use turn::Turn;
 
 /// The longest expression, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
@@ -93,8 +95,8 @@ impl Filter {
     }
 
     /// The events of a batch that match. If that takes long, the rest of the batch is left out, and the place of the
-    /// last event that was looked at is told.
-    pub fn keep(&self, batch: Vec<Event>) -> (Vec<Event>, Option<(Partition, Offset)>) {
+    /// last event that was looked at is told. Whoever has a turn reads the batch after it has come, and lets it go then.
+    pub(crate) fn keep(&self, batch: Vec<Event>, _: Turn) -> (Vec<Event>, Option<(Partition, Offset)>) {
         off_the_runtime(|| {
             let start = Instant::now();
             let mut wanted = Vec::new();

@@ -6,32 +6,29 @@
 //! to the round's end, those behind it up to its start. A topic that was made since has only events of later rounds.
 
 use super::token::{self, Kind};
-use crate::filter::Filter;
+use super::{READ_BYTES, READ_EVENTS};
+use crate::filter::{Filter, Turn};
 use crate::query::{From, QueryError};
+use crate::topics::{LONGEST_REST, SHORTEST_REST};
 use prombus_core::{
     Clock, Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicName,
-    TopicNumber, TopicState, TsRequest,
+    TopicNumber, TopicRef, TopicState, TsRequest, Watched,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How many events are read at once.
-const READ_EVENTS: usize = 1_024;
-/// How many bytes are read at once, about.
-const READ_BYTES: usize = 1 << 20;
-/// The most partitions that one stream follows; a topic has at least one.
-const MAX_PARTITIONS: usize = 20_000;
+/// The most partitions that one stream follows, or that the patterns of one connection stand for; a topic has at least
+/// one.
+pub const MAX_PARTITIONS: usize = 20_000;
+/// What a topic takes in a map beside its partitions, about.
+const TOPIC_BYTES: usize = 2 * size_of::<(TopicNumber, Followed)>();
 /// How long the clock is waited for, so that recorded time does not run ahead of it.
 const CLOCK_WAIT: Duration = Duration::from_millis(1);
 /// How often it is looked at then, at most: one that was set back is not waited for.
 const CLOCK_WAITS: usize = 3;
 /// Of its time, a stream spends one part in so many on looking at topics that may have changed.
 const REST_FACTOR: u32 = 5;
-/// The longest rest after a look.
-const LONGEST_REST: Duration = Duration::from_millis(250);
-/// What takes less is not worth a rest.
-const SHORTEST_REST: Duration = Duration::from_millis(1);
 
 /// Which topics are followed, and what of them.
 pub struct TopicsQuery {
@@ -79,24 +76,29 @@ impl RoundsResume {
     }
 }
 
-/// A topic that is followed.
+/// How far one partition is followed.
+struct Place {
+    /// The first offset that was not seen.
+    next: u64,
+    /// The first that was not visible when it was looked at last.
+    end: u64,
+}
+
+/// A topic that is followed. There may be thousands of them for each of thousands of streams, so it is small.
 struct Followed {
-    state: TopicState,
-    /// The first offset of each partition that was not seen.
-    next: Vec<u64>,
-    /// The first offset of each that was not visible when it was looked at last.
-    ends: Vec<u64>,
+    topic: TopicRef,
+    places: Box<[Place]>,
 }
 
 impl Followed {
     fn has_more(&self) -> bool {
-        self.next.iter().zip(&self.ends).any(|(next, end)| next < end)
+        self.places.iter().any(|place| place.next < place.end)
     }
 }
 
 /// What a look at one topic has found.
 struct Found {
-    state: TopicState,
+    topic: TopicRef,
     ends: Vec<u64>,
     /// Where partitions start that were not followed before.
     starts: Vec<u64>,
@@ -108,6 +110,8 @@ pub struct TopicsFollower {
     clock: Arc<dyn Clock>,
     query: TopicsQuery,
     topics: BTreeMap<TopicNumber, Followed>,
+    /// How many partitions they have.
+    partitions: usize,
     /// Topics that do not match.
     others: HashSet<TopicNumber>,
     /// The round that is under way, or was last.
@@ -130,6 +134,7 @@ impl TopicsFollower {
             clock,
             query,
             topics: BTreeMap::new(),
+            partitions: 0,
             others: HashSet::new(),
             round,
             under_way: resume.is_some(),
@@ -156,8 +161,14 @@ impl TopicsFollower {
         let followed = self.topics.get(&TopicNumber(topic)).filter(|_| self.under_way && next > 0);
         let Some(followed) = followed else { return Ok(()) };
         let partition = Partition(partition);
-        let bounds = self.log.bounds(&followed.state.pinned(), partition).await?;
+        let bounds = self.log.bounds(&followed.topic, partition).await?;
         if next < bounds.first.0 { Err(ReadError::Gone { first: bounds.first }.into()) } else { Ok(()) }
+    }
+
+    /// About how much memory it takes for as long as it is there.
+    pub fn held_bytes(&self) -> usize {
+        let others = self.others.capacity() * size_of::<TopicNumber>();
+        others + self.topics.len() * TOPIC_BYTES + self.partitions * size_of::<Place>()
     }
 
     /// The filter, where there is one.
@@ -185,7 +196,7 @@ impl TopicsFollower {
 
     /// Waits until there may be more events. It must be asked for them before.
     pub async fn changed(&mut self) -> Result<(), QueryError> {
-        self.seen = self.log.changed(self.seen).await;
+        self.seen = self.log.changed(&Watched::Everything, self.seen).await;
         if self.rest >= SHORTEST_REST {
             // Most commits may be about other topics, and there may be thousands of them to look at.
             tokio::time::sleep(self.rest).await;
@@ -225,7 +236,7 @@ impl TopicsFollower {
         let mut until = 0;
         for followed in self.topics.values() {
             tokio::task::consume_budget().await;
-            let name = &followed.state.name;
+            let name = &followed.topic.name;
             let horizon = match until {
                 0 => match self.log.horizon(name, 0).await {
                     Ok(now) => {
@@ -263,9 +274,9 @@ impl TopicsFollower {
         let At { topic, partition, .. } = self.round.at;
         for (number, followed) in self.topics.range(TopicNumber(topic)..) {
             let from = if number.0 == topic { partition as usize } else { 0 };
-            for at in from..followed.next.len() {
-                if followed.next[at] < followed.ends[at] {
-                    let (partition, next) = (at as u32, followed.next[at]);
+            for (at, place) in followed.places.iter().enumerate().skip(from) {
+                if place.next < place.end {
+                    let (partition, next) = (at as u32, place.next);
                     self.round.at = At { topic: number.0, partition, next };
                     return Some((*number, Partition(partition)));
                 }
@@ -281,21 +292,22 @@ impl TopicsFollower {
         partition: Partition,
     ) -> Result<Option<Vec<Event>>, QueryError> {
         let Some(followed) = self.topics.get(&number) else { return Ok(None) };
-        let from = followed.next[partition.0 as usize];
+        let from = followed.places[partition.0 as usize].next;
+        let turn = Turn::at(self.query.filter.as_ref()).await;
         let request = ReadRequest {
-            topic: followed.state.pinned(),
+            topic: followed.topic.clone(),
             partition,
             from: Offset(from),
             limit: READ_EVENTS,
             max_bytes: READ_BYTES,
         };
         let page = self.log.read(request).await;
-        let at = partition.0 as usize;
         let Some(followed) = self.topics.get_mut(&number) else { return Ok(None) };
+        let place = &mut followed.places[partition.0 as usize];
         let Page { mut events, next, .. } = match page {
             // Retention was faster than the first read.
             Err(ReadError::Gone { first }) if from == 0 => {
-                followed.next[at] = first.0;
+                place.next = first.0;
                 return Ok(None);
             }
             Err(ReadError::TopicGone(_) | ReadError::TopicNotFound(_)) => {
@@ -306,13 +318,13 @@ impl TopicsFollower {
         };
         let of_round = events.partition_point(|event| event.recorded_ts < self.round.until);
         let next = events.get(of_round).map_or(next, |later| later.offset);
-        let is_done = of_round < events.len() || next.0 >= followed.ends[at];
+        let is_done = of_round < events.len() || next.0 >= place.end;
         events.truncate(of_round);
-        let (wanted, stopped) = wanted(&self.query, events);
-        followed.next[at] = stopped.map_or(next.0, |last| last.0 + 1);
+        let (wanted, stopped) = wanted(&self.query, events, turn);
+        place.next = stopped.map_or(next.0, |offset| offset.0 + 1);
         if is_done && stopped.is_none() {
             // The rest is of a later round, which looks again.
-            followed.ends[at] = followed.next[at];
+            place.end = place.next;
         }
         Ok(Some(wanted))
     }
@@ -335,45 +347,48 @@ impl TopicsFollower {
             }
             partitions += state.config.partitions as usize;
             if partitions > MAX_PARTITIONS {
-                return Err(QueryError::TooManyTopics { limit: MAX_PARTITIONS });
+                return Err(QueryError::TooManyPartitions { limit: MAX_PARTITIONS });
             }
-            match self.look_at(state, opening).await {
-                Ok(one) => found.push(one),
+            match self.look_at(&state, opening).await {
+                Ok(one) => found.push((state.number, one)),
                 Err(QueryError::Read(ReadError::TopicGone(_) | ReadError::TopicNotFound(_))) => {}
                 Err(error) => return Err(error),
             }
         }
         self.take(found);
+        self.partitions = partitions;
         self.rest = LONGEST_REST.min(began.elapsed() * REST_FACTOR);
         Ok(())
     }
 
-    async fn look_at(&self, state: TopicState, opening: Opening) -> Result<Found, QueryError> {
-        let known = self.topics.get(&state.number).map_or(0, |followed| followed.next.len());
-        let (mut ends, mut starts) = (Vec::new(), Vec::new());
-        for partition in (0..state.config.partitions).map(Partition) {
+    async fn look_at(&self, state: &TopicState, opening: Opening) -> Result<Found, QueryError> {
+        let known = self.topics.get(&state.number).map_or(0, |followed| followed.places.len());
+        let (topic, partitions) = (state.pinned(), state.config.partitions);
+        let (mut ends, mut starts) = (Vec::with_capacity(partitions as usize), Vec::new());
+        for partition in (0..partitions).map(Partition) {
             // Thousands of topics are looked at here, and a store may answer at once each time.
             tokio::task::consume_budget().await;
-            let end = self.log.bounds(&state.pinned(), partition).await?.next;
+            let end = self.log.bounds(&topic, partition).await?.next;
             ends.push(end.0);
             if partition.0 as usize >= known {
                 starts.push(match opening {
-                    Opening::Now => self.start(&state, partition, end).await?,
+                    Opening::Now => self.start(state, partition, end).await?,
                     // It is new, and so are all of its events.
                     Opening::Later | Opening::Done => 0,
                 });
             }
         }
-        Ok(Found { state, ends, starts })
+        Ok(Found { topic, ends, starts })
     }
 
     /// Takes over what was found. Topics that were not are gone.
-    fn take(&mut self, found: Vec<Found>) {
+    fn take(&mut self, found: Vec<(TopicNumber, Found)>) {
         let mut before = std::mem::take(&mut self.topics);
-        for Found { state, ends, starts } in found {
-            let mut next = before.remove(&state.number).map_or_else(Vec::new, |followed| followed.next);
-            next.extend(starts);
-            self.topics.insert(state.number, Followed { state, next, ends });
+        for (number, Found { topic, ends, starts }) in found {
+            let known = before.remove(&number).map_or_else(Box::default, |followed| followed.places);
+            let next = known.iter().map(|place| place.next).chain(starts);
+            let places = next.zip(ends).map(|(next, end)| Place { next, end }).collect();
+            self.topics.insert(number, Followed { topic, places });
         }
     }
 
@@ -442,14 +457,14 @@ enum Opening {
 }
 
 /// The events that are wanted, and the last that was looked at where that is not the last of them.
-fn wanted(query: &TopicsQuery, mut events: Vec<Event>) -> (Vec<Event>, Option<Offset>) {
+fn wanted(query: &TopicsQuery, mut events: Vec<Event>, turn: Option<Turn>) -> (Vec<Event>, Option<Offset>) {
     if let Some(key) = &query.key {
         events.retain(|event| event.key.as_deref() == Some(key));
     }
-    match &query.filter {
+    match query.filter.as_ref().zip(turn) {
         None => (events, None),
-        Some(filter) => {
-            let (events, stopped) = filter.keep(events);
+        Some((filter, turn)) => {
+            let (events, stopped) = filter.keep(events, turn);
             (events, stopped.map(|(_, offset)| offset))
         }
     }

@@ -104,7 +104,7 @@ fn has_lost(group: &Group, error: &CommitError) -> bool {
         CommitError::CursorMoved { reader, .. } => {
             *reader == lane_key(&group.topic.name, &group.name, 0).reader
         }
-        CommitError::StaleLayout(topic) | CommitError::TopicNotFound(topic) => *topic == group.topic.name,
+        CommitError::TopicReplaced(topic) | CommitError::TopicNotFound(topic) => *topic == group.topic.name,
         _ => false,
     }
 }

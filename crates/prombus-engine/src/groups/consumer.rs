@@ -1,9 +1,10 @@
 //! Subscriptions: a handler that gets the events of a group, in this process.
 
-use super::group::{Group, SettleCall};
+use super::group::Group;
 use super::handler::{Handler, HandlerError};
-use super::pull::{MAX_WAIT, Pull};
+use super::pull::{MAX_WAIT, Present, Pull};
 use super::registry::{GroupCall, Groups};
+use super::settling::SettleCall;
 use super::state::{Delivery, Settle};
 use super::{GroupError, GroupName};
 use prombus_core::{Event, Partition, TopicName};
@@ -103,7 +104,7 @@ impl Received {
 
     async fn settle(&self, settle: Settle) -> Result<bool, GroupError> {
         let results = self.group.settle(SettleCall { settles: vec![Some(settle)] }).await?;
-        Ok(results.first().copied().unwrap_or(false))
+        Ok(results.first().is_some_and(|result| result.is_done()))
     }
 }
 
@@ -147,15 +148,19 @@ impl<H: Handler> Consumer<H> {
     /// Starts it. Fails at once where the group cannot be had.
     pub async fn start(self) -> Result<Subscription, GroupError> {
         let (group, _) = self.groups.get_or_make(&self.topic, &self.name, &self.options.group).await?;
+        let present = group.enter(self.options.member.as_deref().unwrap_or_default())?;
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(self.run(group, stopped));
+        let task = tokio::spawn(self.run(present, stopped));
         Ok(Subscription { stop, task })
     }
 
-    async fn run(mut self, mut group: Arc<Group>, mut stopped: watch::Receiver<bool>) {
+    async fn run(mut self, mut present: Present, mut stopped: watch::Receiver<bool>) {
         let mut handling = JoinSet::new();
         let member = self.options.member.clone().unwrap_or_default();
-        let (mut moves, mut present) = (group.assignments(), group.enter(&member));
+        let mut group = present.group().clone();
+        let mut moves = group.assignments();
+        // It has partitions already.
+        moves.mark_changed();
         while !*stopped.borrow() && !self.groups.is_closing() {
             while handling.try_join_next().is_some() {}
             if handling.len() >= self.options.max_in_flight {
@@ -180,12 +185,14 @@ impl<H: Handler> Consumer<H> {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(topic = %self.topic, group = %self.name, %error, "a subscription starts afresh");
+                    tracing::warn!(topic = %self.topic, group = %self.name, %error, "a subscription was refused its events, and asks for its group again");
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
-                    if let Ok(again) = self.groups.again(&self.topic, &self.name, &self.options.group).await {
-                        (moves, present) = (again.assignments(), again.enter(&member));
-                        group = again;
+                    let again = self.groups.again(&self.topic, &self.name, &self.options.group).await;
+                    if let Ok(entered) = again.and_then(|again| again.enter(&member)) {
+                        group = entered.group().clone();
+                        (moves, present) = (group.assignments(), entered);
+                        moves.mark_changed();
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::group::Group;
 use super::{GroupError, places};
-use crate::filter::Filter;
+use crate::filter::{Filter, Turn};
 use crate::query::From;
 use prombus_core::{Bounds, Offset, Partition, ReadError};
 use std::sync::Arc;
@@ -92,6 +92,7 @@ impl Group {
                 return Ok(count + (tail - from));
             }
             let limit = READ_AT_ONCE.min(left.events as usize);
+            let turn = Turn::wait().await;
             let page = match self.hub.log.read(self.request(lane, from, limit)).await {
                 Err(ReadError::Gone { first: Offset(first) }) if first > from => {
                     from = first;
@@ -105,11 +106,9 @@ impl Group {
             let mut events = page.events;
             events.retain(|event| event.offset.0 < tail);
             left.events = left.events.saturating_sub(events.len() as u64);
-            let (kept, stopped) = filter.keep(events);
+            let (kept, stopped) = filter.keep(events, turn);
             count += kept.len() as u64;
             from = stopped.map_or(page.next.0, |(_, offset)| offset.0 + 1);
-            // Others want to be served too, whatever a filter costs.
-            tokio::task::yield_now().await;
         }
         Ok(count)
     }

@@ -1,9 +1,26 @@
 //! How far what was said to a group is durable, and who waits for that.
 
 use super::GroupError;
+use super::settling::SettleResult;
+use super::state::Heard;
+use crate::bus::BusError;
 use parking_lot::Mutex;
+use prombus_core::CommitError;
+use roaring::RoaringTreemap;
 use std::pin::pin;
 use tokio::sync::Notify;
+
+/// Whoever waits hears of it long before so many changes more were made.
+const REMEMBERED: u64 = 1 << 20;
+
+/// Changes that somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Those after this one,
+    pub after: u64,
+    /// up to this one.
+    pub upto: u64,
+}
 
 /// How far what was said to a group is durable. Those who wait go on in the order in which they came.
 #[derive(Debug, Default)]
@@ -16,14 +33,36 @@ pub struct Durable {
 struct Known {
     /// So many changes are.
     version: u64,
+    /// Those among them that were taken back, because there was no room for them.
+    refused: RoaringTreemap,
     /// Why there will be no more.
     failed: Option<GroupError>,
 }
 
+impl Known {
+    fn has_refused(&self, span: Span) -> bool {
+        self.refused.rank(span.upto) > self.refused.rank(span.after)
+    }
+}
+
 impl Durable {
-    /// So many changes are durable now.
+    /// So many changes are durable now, but for those that were refused.
     pub fn reached(&self, version: u64) {
-        self.now.lock().version = version;
+        {
+            let now = &mut self.now.lock();
+            now.version = now.version.max(version);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// There was no room for these changes, and they were taken back.
+    pub fn refuse(&self, versions: Vec<u64>) {
+        let Some(last) = versions.iter().max() else { return };
+        {
+            let refused = &mut self.now.lock().refused;
+            refused.remove_range(..last.saturating_sub(REMEMBERED));
+            refused.extend(versions);
+        }
         self.changed.notify_waiters();
     }
 
@@ -43,16 +82,47 @@ impl Durable {
         self.now.lock().failed.is_some()
     }
 
-    /// Waits until so many changes are durable.
-    pub async fn until(&self, version: u64) -> Result<(), GroupError> {
+    /// Waits until changes are durable, or one of them is refused.
+    pub async fn until(&self, span: Span) -> Result<(), GroupError> {
+        let is_refused = |now: &Known| match now.has_refused(span) {
+            true => Some(true),
+            false => (now.version >= span.upto || span.after >= span.upto).then_some(false),
+        };
+        match self.known(is_refused).await? {
+            true => Err(BusError::Commit(CommitError::DiskFull).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until so many changes are durable or refused.
+    pub async fn until_decided(&self, version: u64) -> Result<(), GroupError> {
+        self.known(|now| (now.version >= version).then_some(())).await
+    }
+
+    /// What came of what was said, once that is decided. A repeated verb was refused where any of the changes was that
+    /// were `open`: which of them it was is not known, and it can be said again.
+    pub fn results(&self, heard: &[Heard], open: Span) -> Vec<SettleResult> {
+        let now = self.now.lock();
+        let some_refused = now.has_refused(open);
+        let result = |heard: &Heard| match heard {
+            Heard::Expired => SettleResult::Expired,
+            Heard::Change(version) if some_refused && now.refused.contains(*version) => SettleResult::NoRoom,
+            Heard::Repeat if some_refused => SettleResult::NoRoom,
+            _ => SettleResult::Done,
+        };
+        heard.iter().map(result).collect()
+    }
+
+    /// What `look` finds, once it finds something.
+    async fn known<T>(&self, look: impl Fn(&Known) -> Option<T>) -> Result<T, GroupError> {
         loop {
             let mut changed = pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
             {
                 let now = self.now.lock();
-                if now.version >= version {
-                    return Ok(());
+                if let Some(found) = look(&now) {
+                    return Ok(found);
                 }
                 if let Some(error) = &now.failed {
                     return Err(error.clone());

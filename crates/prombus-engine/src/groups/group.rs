@@ -1,11 +1,12 @@
 //! A group at work: the state machine with the log behind it and pulls waiting before it.
 
+use super::ahead::ReadAhead;
 use super::durable::Durable;
 use super::lane::Now;
 use super::lease::LeaseToken;
 use super::metrics::GroupCounters;
-use super::options::{GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
-use super::state::{Settle, State};
+use super::options::{GroupName, GroupOptions};
+use super::state::{GivenBack, State};
 use super::{GroupError, places};
 use crate::bus::Bus;
 use crate::query::From;
@@ -13,7 +14,6 @@ use parking_lot::{Mutex, MutexGuard};
 use prombus_core::{Clock, EventLog, Offset, Partition, ReadError, TopicState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -25,6 +25,10 @@ pub struct Surroundings {
     pub bus: Arc<dyn Bus>,
     /// What pauses that outlive a restart go by.
     pub clock: Arc<dyn Clock>,
+    /// What groups hold of events that were read and not delivered.
+    pub read_ahead: Arc<ReadAhead>,
+    /// The most partitions of all groups together.
+    pub most_partitions: usize,
     /// Whether pulls wait no more.
     pub closing: AtomicBool,
 }
@@ -59,52 +63,15 @@ pub struct Group {
     pub(super) assignments: watch::Sender<u64>,
 }
 
-/// What a consumer says of several deliveries.
-#[derive(Debug, Clone, Default)]
-pub struct SettleCall {
-    /// In order; a lease that is not even one is `None`.
-    pub settles: Vec<Option<Settle>>,
-}
-
-impl SettleCall {
-    /// Acks of these leases.
-    pub fn acks(leases: impl IntoIterator<Item = LeaseToken>) -> Self {
-        Self { settles: leases.into_iter().map(|lease| Some(Settle::Ack(lease))).collect() }
-    }
-
-    /// One nack.
-    pub fn nack(lease: LeaseToken, reason: Option<String>, delay: Option<Duration>) -> Self {
-        let reason = reason.map(Arc::from);
-        Self { settles: vec![Some(Settle::Nack { lease, reason, delay })] }
-    }
-
-    /// Refuses what makes no sense.
-    pub fn check(&self) -> Result<(), GroupError> {
-        let beyond = |given: Option<Duration>, max: u64| given.is_some_and(|d| d.as_millis() > max.into());
-        for settle in self.settles.iter().flatten() {
-            match settle {
-                Settle::Nack { delay, .. } if beyond(*delay, MAX_DELAY_MS) => {
-                    return Err(GroupError::BadOption(format!("delayMs must be at most {MAX_DELAY_MS}")));
-                }
-                Settle::Extend { by, .. } if beyond(*by, MAX_ACK_TIMEOUT_MS) => {
-                    let message = format!("extend_ms must be at most {MAX_ACK_TIMEOUT_MS}");
-                    return Err(GroupError::BadOption(message));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Group {
     pub(super) fn new(
         hub: Arc<Surroundings>,
         topic: TopicState,
         name: GroupName,
-        state: State,
+        mut state: State,
         metrics: super::metrics::GroupMetrics,
     ) -> Self {
+        state.count_in(&hub.read_ahead);
         Self {
             hub,
             topic,
@@ -149,36 +116,9 @@ impl Group {
         Now { instant: Instant::now(), wall_ms: self.hub.clock.now_ms() }
     }
 
-    /// Does what a consumer says of deliveries, and waits until that is as durable as the topic is. `false`: the
-    /// lease has expired or passed on.
-    pub async fn settle(self: &Arc<Self>, call: SettleCall) -> Result<Vec<bool>, GroupError> {
-        call.check()?;
-        let now = self.now();
-        let (results, version) = {
-            let mut state = self.state.lock();
-            state.tick(now);
-            let before = state.version();
-            let results: Vec<bool> = call
-                .settles
-                .into_iter()
-                .map(|settle| settle.is_some_and(|settle| state.settle(settle, now)))
-                .collect();
-            state.flush_times();
-            // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
-            let waits = state.version() > before || results.contains(&true);
-            (results, waits.then(|| state.version()))
-        };
-        self.keep();
-        if let Some(version) = version {
-            self.until_durable(version).await?;
-        }
-        Ok(results)
-    }
-
-    /// Takes deliveries back that their holder cannot settle any more. A lost connection counts as an attempt for
-    /// the oldest of them; nothing else does.
-    pub fn give_back(self: &Arc<Self>, leases: &[LeaseToken], lost_connection: bool) {
-        self.state.lock().give_back(leases, lost_connection, self.now());
+    /// Takes deliveries back that their holder cannot settle any more.
+    pub fn give_back(self: &Arc<Self>, leases: &[LeaseToken], why: GivenBack) {
+        self.state.lock().give_back(leases, why, self.now());
         self.keep();
     }
 
@@ -207,13 +147,14 @@ impl Group {
     ) -> Result<(), GroupError> {
         let topic = self.current_topic().await?;
         let targets = places::targets(&*self.hub.log, &topic, from, partition).await?;
-        let version = {
+        let span = {
             let mut state = self.state.lock();
+            let before = state.version();
             state.reset(&targets, &topic);
-            state.version()
+            state.span_since(before)
         };
         self.keep();
-        self.until_durable(version).await
+        self.until_durable(span).await
     }
 
     /// Settles one event, whoever has it. Says whether it was still to be settled.
@@ -226,14 +167,15 @@ impl Group {
                 bounds.next
             )));
         }
-        let (skipped, version) = {
+        let (skipped, span) = {
             let mut state = self.state.lock();
             state.see_topic(&topic);
-            (state.skip(partition.0 as usize, offset), state.version())
+            let before = state.version();
+            (state.skip(partition.0 as usize, offset), state.span_since(before))
         };
         self.keep();
         if skipped {
-            self.until_durable(version).await?;
+            self.until_durable(span).await?;
         }
         Ok(skipped)
     }

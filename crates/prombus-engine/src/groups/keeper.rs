@@ -2,8 +2,9 @@
 //! does what is due. All changes that come while a commit is under way go into the next one together.
 
 use super::dead::{self, Burial};
+use super::durable::Span;
 use super::group::Group;
-use super::state::{Batch, ChunkMove, LaneMove};
+use super::state::{Batch, ChunkMove, Dying, LaneMove};
 use super::{GroupError, stored};
 use crate::bus::BusError;
 use bytes::Bytes;
@@ -13,8 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long dead letters wait for room on the disk.
-const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait when others change the same things.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Far enough not to matter: the keeper has nothing to wait for.
@@ -67,7 +66,8 @@ impl Group {
             }
             if commit {
                 if let Err(error) = self.write().await {
-                    tracing::warn!(topic = %self.topic.name, group = %self.name, %error, "a group starts afresh");
+                    tracing::warn!(topic = %self.topic.name, group = %self.name, %error,
+                        "changes of a group could not be written: those who wait are told, and it goes on from what is stored");
                     self.fail(error);
                 }
                 continue;
@@ -142,7 +142,7 @@ impl Group {
                 self.done(batch);
                 return Ok(());
             }
-            Err(BusError::Commit(CommitError::DiskFull)) if letters > 0 => {
+            Err(BusError::Commit(CommitError::DiskFull)) if letters > 0 || batch.can_be_refused() => {
                 return self.write_without_letters(batch, &buried).await;
             }
             Err(error) => return Err(error.into()),
@@ -153,16 +153,33 @@ impl Group {
         Ok(())
     }
 
-    /// Dead letters need room and acks do not: acks are written, and the dying wait.
+    /// There is no room, and nothing has happened. Dead letters need more of it than acks: those are tried alone, and
+    /// whoever said what cannot be written is told, and may say it again. Nobody else's lease is touched.
     async fn write_without_letters(
         self: &Arc<Self>,
-        batch: Batch,
-        dying: &[super::state::Dying],
+        mut batch: Batch,
+        dying: &[Dying],
     ) -> Result<(), GroupError> {
-        let batch = self.state.lock().exhume(batch, dying, DISK_FULL_PAUSE, self.now());
-        let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
-        self.commit(Arc::new(commit)).await?;
-        self.done(batch);
+        if !dying.is_empty() {
+            let refused = self.state.lock().exhume(&mut batch, dying, self.now());
+            self.durable.refuse(refused);
+            if batch.is_needed() {
+                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+                match self.commit(Arc::new(commit)).await {
+                    Ok(()) => {
+                        self.done(batch);
+                        return Ok(());
+                    }
+                    Err(BusError::Commit(CommitError::DiskFull)) if batch.can_be_refused() => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        let (refused, decided) = self.state.lock().refused(batch, self.now());
+        tracing::debug!(topic = %self.topic.name, group = %self.name, changes = refused.len(),
+            "there is no room for changes of a group: they are refused");
+        self.durable.refuse(refused);
+        self.durable.reached(decided);
         Ok(())
     }
 
@@ -204,8 +221,8 @@ impl Group {
         [own].into_iter().chain(chunks).collect()
     }
 
-    /// Waits until so many changes are durable.
-    pub(super) async fn until_durable(&self, version: u64) -> Result<(), GroupError> {
-        self.durable.until(version).await
+    /// Waits until changes are durable.
+    pub(super) async fn until_durable(&self, span: Span) -> Result<(), GroupError> {
+        self.durable.until(span).await
     }
 }

@@ -141,7 +141,10 @@ pub struct Lane {
     /// Where the partition ended when it was last read.
     end: u64,
     buffer: VecDeque<Event>,
+    /// What the pages take of which there are events in the buffer. Each is let go as a whole.
+    buffer_bytes: usize,
     ready: VecDeque<(Event, Hold)>,
+    ready_bytes: usize,
     cold: VecDeque<(u64, Hold)>,
     keys: HashMap<u64, VecDeque<Parked>>,
     retrying: HashMap<u64, Option<u64>>,
@@ -169,7 +172,9 @@ impl Lane {
             in_flight: 0,
             redelivered: 0,
             buffer: VecDeque::new(),
+            buffer_bytes: 0,
             ready: VecDeque::new(),
+            ready_bytes: 0,
             cold: VecDeque::new(),
             keys: HashMap::new(),
             retrying: HashMap::new(),
@@ -189,7 +194,7 @@ impl Lane {
         self.ready.clear();
         self.keys.clear();
         self.retrying.clear();
-        (self.parked, self.parked_bytes) = (0, 0);
+        (self.parked, self.parked_bytes, self.ready_bytes) = (0, 0, 0);
         self.cold = self.progress.given_back().map(|offset| (offset, Hold::Nothing)).collect();
     }
 
@@ -208,7 +213,10 @@ impl Lane {
     pub fn pop(&mut self, rules: Rules, now: Now, pauses: &mut Vec<Pause>) -> Option<Ready> {
         loop {
             let (event, hold) = match self.ready.pop_front() {
-                Some(ready) => ready,
+                Some(ready) => {
+                    self.ready_bytes -= size_of(&ready.0);
+                    ready
+                }
                 None => (self.next_in_window(rules)?, Hold::Nothing),
             };
             let offset = event.offset.0;
@@ -249,12 +257,17 @@ impl Lane {
         if blocked || offset >= self.progress.next().saturating_add(rules.window) {
             return None;
         }
-        self.buffer.pop_front()
+        let event = self.buffer.pop_front();
+        if self.buffer.is_empty() {
+            // Its own room would stay otherwise, which for a large page of small events is more than they take.
+            self.buffer = VecDeque::new();
+        }
+        event
     }
 
     fn park(&mut self, key: u64, event: Event) {
         let offset = event.offset.0;
-        let bytes = parked_size(&event);
+        let bytes = size_of(&event);
         let fits = self.parked_bytes + bytes <= PARKED_BYTES;
         if fits {
             self.parked_bytes += bytes;
@@ -264,12 +277,18 @@ impl Lane {
         self.keys.entry(key).or_default().push_back(Parked { offset, event });
     }
 
-    /// Reads everything again that was read and not delivered, because the filter is another one now. What the filter
-    /// before has passed over stays settled.
+    /// What is held of events that were read and not delivered.
+    pub fn held_bytes(&self) -> usize {
+        let buffered = if self.buffer.is_empty() { 0 } else { self.buffer_bytes };
+        buffered + self.ready_bytes + self.parked_bytes
+    }
+
+    /// Lets go of everything that was read and not delivered, to read it again when it is wanted: because the filter is
+    /// another one now, or to save memory. What was passed over stays settled.
     pub fn forget_bodies(&mut self) {
         if let Some(first) = self.buffer.front() {
             self.read = first.offset.0;
-            self.buffer.clear();
+            self.buffer = VecDeque::new();
         }
         // They are ahead of those that wait for their bodies already.
         for (event, hold) in self.ready.drain(..).rev() {
@@ -278,7 +297,7 @@ impl Lane {
         for parked in self.keys.values_mut().flatten() {
             parked.event = None;
         }
-        self.parked_bytes = 0;
+        (self.parked_bytes, self.ready_bytes) = (0, 0);
     }
 
     /// Lets go of a key: the next event that waits for it has it then.
@@ -293,7 +312,9 @@ impl Lane {
                 self.parked -= 1;
                 match event {
                     Some(event) => {
-                        self.parked_bytes -= parked_size(&event);
+                        let bytes = size_of(&event);
+                        self.parked_bytes -= bytes;
+                        self.ready_bytes += bytes;
                         self.ready.push_back((*event, Hold::Key(Some(key))));
                     }
                     None => self.cold.push_back((offset, Hold::Key(Some(key)))),
@@ -368,12 +389,22 @@ impl Lane {
         }
         self.pass(expected..next);
         self.read = next;
+        self.step_over();
+        let bytes = events.iter().map(size_of).sum::<usize>();
         if self.buffer.is_empty() {
-            self.buffer = events.into();
+            (self.buffer, self.buffer_bytes) = (events.into(), bytes);
         } else {
+            self.buffer_bytes += bytes;
             self.buffer.extend(events);
         }
         true
+    }
+
+    /// Goes on behind what is settled where it would be read next: that may be something that cannot be read.
+    pub fn step_over(&mut self) {
+        while !self.progress.is_open(self.read) {
+            self.read += 1;
+        }
     }
 
     fn pass(&mut self, range: std::ops::Range<u64>) {
@@ -389,6 +420,7 @@ impl Lane {
         let Some((_, hold)) = self.cold.remove(at) else { return true };
         match event {
             Some(event) => {
+                self.ready_bytes += size_of(&event);
                 self.ready.push_back((event, hold));
                 true
             }
@@ -442,6 +474,7 @@ impl Lane {
     }
 }
 
-fn parked_size(event: &Event) -> usize {
-    EVENT_BYTES + event.payload.len()
+/// What an event takes, about.
+fn size_of(event: &Event) -> usize {
+    EVENT_BYTES + event.text_bytes()
 }

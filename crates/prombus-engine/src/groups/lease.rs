@@ -229,6 +229,12 @@ impl Leases {
         self.ends(Ending { deadline, first: token.number, last: token.number });
     }
 
+    /// What was said of a lease was not accepted after all.
+    pub fn take_back(&mut self, token: LeaseToken) {
+        self.acked.remove(token.number);
+        self.nacked.remove(token.number);
+    }
+
     /// The session.
     pub fn session(&self) -> u64 {
         self.session

@@ -30,17 +30,29 @@ impl Member {
 pub struct Members {
     ttl: Duration,
     members: HashMap<Arc<str>, Member>,
+    /// From so many on it is looked who can be forgotten.
+    enough: usize,
 }
 
 impl Members {
     /// Nobody yet. Whoever is silent for `ttl` is gone.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, members: HashMap::new() }
+        Self { ttl, members: HashMap::new(), enough: KEPT_IDLE }
     }
 
     /// Whoever is silent for `ttl` is gone, from now on.
     pub fn set_ttl(&mut self, ttl: Duration) {
         self.ttl = ttl;
+    }
+
+    /// How many there are, silent ones included.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether nobody knows this member.
+    pub fn is_new(&self, name: &str) -> bool {
+        !self.members.contains_key(name)
     }
 
     /// A connection or call of a member starts. Says whether the member is new.
@@ -49,9 +61,11 @@ impl Members {
             member.presences += 1;
             return false;
         }
-        if self.members.len() >= KEPT_IDLE {
+        if self.members.len() >= self.enough {
             let ttl = self.ttl;
             self.members.retain(|_, member| member.in_flight > 0 || member.is_there(ttl, now));
+            // Where most are still there, they are not all looked at for each one that comes.
+            self.enough = KEPT_IDLE.max(2 * self.members.len());
         }
         self.members.insert(name.clone(), Member { in_flight: 0, presences: 1, heard: None });
         true
@@ -109,12 +123,25 @@ impl Members {
         }
     }
 
-    /// Who owns each of so many partitions.
-    pub fn owners(&self, partitions: usize) -> Vec<Option<Arc<str>>> {
-        let names: Vec<&str> = self.members.keys().map(|name| &**name).collect();
-        let owner = |partition| owner_of(Partition(partition), &names);
-        let shared = |name| self.members.get_key_value(name).map(|(name, _)| name.clone());
-        (0..partitions as u32).map(|partition| owner(partition).and_then(shared)).collect()
+    /// Who owns each partition, given who did before somebody `joined` or others went. Of an owner that is still there
+    /// only the new one can take a partition, so all members are asked only about those whose owners are gone.
+    pub fn owners<'a>(
+        &self,
+        before: impl Iterator<Item = Option<&'a Arc<str>>>,
+        joined: Option<&Arc<str>>,
+    ) -> Vec<Option<Arc<str>>> {
+        let everyone: Vec<&str> = self.members.keys().map(|name| &**name).collect();
+        let shared = |name: &str| self.members.get_key_value(name).map(|(name, _)| name.clone());
+        let owner = |(partition, before): (u32, Option<&Arc<str>>)| {
+            let stays = before.filter(|name| !self.is_new(name));
+            let owner = match (stays, joined) {
+                (None, _) => owner_of(Partition(partition), &everyone),
+                (Some(before), None) => Some(&**before),
+                (Some(before), Some(joined)) => owner_of(Partition(partition), &[before, joined]),
+            };
+            owner.and_then(shared)
+        };
+        (0..).zip(before).map(owner).collect()
     }
 
     /// The members that are there, by name, with how much each holds.
@@ -134,6 +161,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const TTL: Duration = Duration::from_secs(15);
 
@@ -151,6 +179,35 @@ mod tests {
         assert!(!members.drop_silent(now + 2 * TTL), "however long it says nothing");
         assert_eq!(members.in_flight(&name), 3);
         assert!(members.end_connection(&name, now), "at once: nothing is left to wait for");
+    }
+
+    const NAMES: usize = 20;
+
+    proptest! {
+        #[test]
+        fn owners_are_the_same_however_members_came_and_went(
+            steps in prop::collection::vec(0..NAMES, 1..100),
+        ) {
+            let (mut members, _, now) = members();
+            let mut owners: Vec<Option<Arc<str>>> = vec![None; 64];
+            let names: Vec<Arc<str>> = (0..NAMES).map(|n| format!("m{n}").into()).collect();
+            for step in steps {
+                let name = &names[step];
+                let joined = if members.is_new(name) {
+                    members.enter(name, now);
+                    Some(name)
+                } else {
+                    members.remove(name);
+                    None
+                };
+                owners = members.owners(owners.iter().map(Option::as_ref), joined);
+                let there: Vec<&str> =
+                    names.iter().map(|name| &**name).filter(|name| !members.is_new(name)).collect();
+                for (partition, owner) in (0..).zip(&owners) {
+                    prop_assert_eq!(owner.as_deref(), owner_of(Partition(partition), &there));
+                }
+            }
+        }
     }
 
     #[test]

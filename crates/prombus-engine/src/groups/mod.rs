@@ -5,6 +5,7 @@
 //! of its topic: one for its options, one for each partition, and some for what is settled out of order or has failed
 //! in it. So it goes when the topic goes.
 
+mod ahead;
 mod alter;
 mod chunk;
 mod commit;
@@ -25,15 +26,17 @@ mod progress;
 mod pull;
 mod registry;
 mod replay;
+mod settling;
 mod state;
 mod status;
 mod stored;
 
+pub use ahead::ReadAhead;
 pub use consumer::{Acks, Consumer, ConsumerOptions, Rebalance, Received, Subscription};
 pub use count::{Preview, PreviewPartition};
 pub use dead::{DeadLetter, FailedBy};
 pub(crate) use dead::{Failure, Reader, letter_of};
-pub use group::{Group, SettleCall, Surroundings};
+pub use group::{Group, Surroundings};
 pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
 pub use lease::LeaseToken;
 pub use metrics::{GroupCounters, GroupTimes};
@@ -43,7 +46,8 @@ pub use options::{
 pub use pull::{InTurn, MAX_BATCH, Present, Pull, Turn};
 pub use registry::{GroupCall, Groups};
 pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
-pub use state::{Delivery, Settle};
+pub use settling::{SettleCall, SettleResult};
+pub use state::{Delivery, GivenBack, Settle};
 pub use status::{GroupStatus, LaneStatus, MemberStatus, Wait};
 
 use crate::bus::BusError;
@@ -73,6 +77,15 @@ pub enum GroupError {
     Options {
         /// Those that differ, as they are.
         actual: serde_json::Map<String, serde_json::Value>,
+    },
+    /// The group is partitioned, and has as many members as it may have.
+    #[error(
+        "the group has {limit} members, as many as a partitioned group may have; others would have nothing to do: a \
+         partition has one member"
+    )]
+    TooManyMembers {
+        /// The most.
+        limit: usize,
     },
     /// The place to start at is not there.
     #[error(transparent)]

@@ -122,17 +122,46 @@ impl Progress {
         }
         self.forget_records(&range);
         if range.start > self.next {
-            for id in range.start / CHUNK..=(range.end - 1) / CHUNK {
-                let start = id * CHUNK;
-                let (from, end) = (range.start.max(start), range.end.min(start.saturating_add(CHUNK)));
-                self.chunk_mut(id).set(from - start, end - start);
-            }
+            self.set_bits(&range);
         } else if range.end > self.next {
             let before = self.next;
             self.next = range.end;
             self.absorb();
             self.tidy(before..self.next.saturating_add(1));
         }
+    }
+
+    fn set_bits(&mut self, range: &Range<u64>) {
+        for id in range.start / CHUNK..=(range.end - 1) / CHUNK {
+            let start = id * CHUNK;
+            let (from, end) = (range.start.max(start), range.end.min(start.saturating_add(CHUNK)));
+            self.chunk_mut(id).set(from - start, end - start);
+        }
+    }
+
+    /// Takes back what was said of an event: it is open, and known of it is what was before. Of many, those with the
+    /// greatest offsets come first, because what is passed again is looked at.
+    pub fn unsettle(&mut self, offset: u64, before: Option<Record>) {
+        let was_given_back = before.is_some_and(|record| record.replays > 0);
+        if offset < self.next && !was_given_back {
+            let passed = offset + 1..self.next;
+            let given_back: Vec<u64> = self.given_back().filter(|open| passed.contains(open)).collect();
+            self.next = offset;
+            if !passed.is_empty() {
+                self.set_bits(&passed);
+            }
+            for (id, at) in given_back.into_iter().map(place) {
+                self.chunk_mut(id).clear(at);
+            }
+        }
+        let (id, at) = place(offset);
+        let chunk = self.chunk_mut(id);
+        chunk.clear(at);
+        match before {
+            Some(record) => drop(chunk.records.insert(at, record)),
+            None => drop(chunk.records.remove(&at)),
+        }
+        self.tidy(offset..offset + 1);
     }
 
     fn forget_records(&mut self, range: &Range<u64>) {
@@ -347,6 +376,25 @@ mod tests {
         stored.write(&mut progress);
         let read = stored.read();
         assert!(stored.chunks.is_empty() && read.next() == 50 && read.is_open(400));
+    }
+
+    #[test]
+    fn a_retry_that_is_not_done_after_all_is_not_passed() {
+        let mut progress = Progress::default();
+        progress.note(1, failed(2));
+        progress.note(3, Record { replays: 1, ..failed(1) });
+        progress.settle_all(0..5);
+        progress.unsettle(3, Some(Record { replays: 1, ..failed(1) }));
+        assert_eq!((progress.next(), progress.unsettled(5)), (5, 1), "it was given back");
+        progress.unsettle(1, Some(failed(2)));
+        let mut stored = Stored::default();
+        stored.write(&mut progress);
+        for progress in [progress, stored.read()] {
+            assert_eq!((progress.next(), progress.unsettled(5)), (1, 2));
+            let open = [0, 1, 2, 3, 4, 5].map(|offset| progress.is_open(offset));
+            assert_eq!(open, [false, true, false, true, false, true]);
+            assert_eq!(progress.record(1), Some(failed(2)));
+        }
     }
 
     /// As older builds wrote it.

@@ -6,7 +6,8 @@ use super::group::Group;
 use super::lane::Want;
 use super::options::{Mode, check_name};
 use super::state::{Delivery, GroupFilter, LaneWant, Take};
-use prombus_core::{Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence};
+use crate::filter;
+use prombus_core::{Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,6 +82,7 @@ enum Presence {
 
 /// Says that a member is there for as long as this is kept. A member may be there several times, and is gone when the
 /// last of them is dropped.
+#[must_use = "it is there for as long as this is kept"]
 pub struct Present {
     group: Arc<Group>,
     member: Arc<str>,
@@ -125,13 +127,18 @@ impl Drop for Present {
         let now = Instant::now();
         match self.presence {
             Presence::Call => self.group.locked().members.end_call(&self.member, now),
-            Presence::Connection => self.group.locked().leave(&self.member, now),
+            Presence::Connection => {
+                let mut state = self.group.locked();
+                state.leave(&self.member, now);
+                state.trim();
+            }
         }
         self.group.keep();
     }
 }
 
-/// Tells others of events that were read and not delivered, also when the pull that has read them is given up.
+/// Tells others of events that were read and not delivered, and counts them, also when the pull that has read them is
+/// given up.
 struct Found<'a> {
     group: &'a Group,
     untold: bool,
@@ -148,6 +155,7 @@ impl Found<'_> {
 impl Drop for Found<'_> {
     fn drop(&mut self) {
         self.tell();
+        self.group.locked().trim();
     }
 }
 
@@ -162,25 +170,23 @@ impl Group {
     /// Delivers what there is for a member, or waits for it. Empty when the wait is over.
     pub async fn pull(self: &Arc<Self>, pull: &Pull) -> Result<Vec<Delivery>, GroupError> {
         pull.check()?;
-        self.enter_call(pull).pull(pull).await
+        self.enter_call(pull)?.pull(pull).await
     }
 
     /// A member calls: it is there for as long as the call goes on, and a while after it.
-    #[must_use = "it is there for as long as this is kept"]
-    pub fn enter_call(self: &Arc<Self>, pull: &Pull) -> Present {
+    pub fn enter_call(self: &Arc<Self>, pull: &Pull) -> Result<Present, GroupError> {
         self.enter_as(Arc::from(pull.member.as_deref().unwrap_or_default()), Presence::Call)
     }
 
     /// A member connects: it is there, whether it pulls or not.
-    #[must_use = "it is there for as long as this is kept"]
-    pub fn enter(self: &Arc<Self>, member: &str) -> Present {
+    pub fn enter(self: &Arc<Self>, member: &str) -> Result<Present, GroupError> {
         self.enter_as(Arc::from(member), Presence::Connection)
     }
 
-    fn enter_as(self: &Arc<Self>, member: Arc<str>, presence: Presence) -> Present {
-        self.locked().join(&member, Instant::now());
+    fn enter_as(self: &Arc<Self>, member: Arc<str>, presence: Presence) -> Result<Present, GroupError> {
+        let joined = self.locked().join(&member, Instant::now());
         self.keep();
-        Present { group: self.clone(), member, presence }
+        joined.map(|()| Present { group: self.clone(), member, presence })
     }
 
     async fn deliver_to(
@@ -234,6 +240,8 @@ impl Group {
             if Instant::now() >= until {
                 return Ok((Vec::new(), turn));
             }
+            // What waits for acks may wait for long.
+            self.locked().trim();
             drop(turn);
             tokio::select! {
                 // Any order will do; a fixed one lets a simulation be repeated.
@@ -276,6 +284,7 @@ impl Group {
     async fn watch(self: &Arc<Self>, take: &Take) -> Result<(), GroupError> {
         let shared = self.locked().options.mode == Mode::Shared;
         let _watching = if shared { Some(self.watching.lock().await) } else { None };
+        let watched = Watched::Topic(self.topic.name.clone());
         loop {
             let seen = Sequence(self.seen.load(Ordering::Acquire));
             let lanes = self.locked().lanes.len();
@@ -285,7 +294,7 @@ impl Group {
             if grown || self.is_behind(take).await? {
                 return Ok(());
             }
-            let now = self.hub.log.changed(seen).await;
+            let now = self.hub.log.changed(&watched, seen).await;
             self.seen.fetch_max(now.0, Ordering::AcqRel);
         }
     }
@@ -321,7 +330,8 @@ impl Group {
         for LaneWant { lane, generation, want } in wants {
             let read = match want {
                 Want::Page(from) => self.fetch_page(lane, generation, from, take.max).await?,
-                Want::Bodies(offsets) => self.fetch_bodies(lane, generation, offsets).await?,
+                // Boxed, because it is large and rare, and thousands of pulls may wait.
+                Want::Bodies(offsets) => Box::pin(self.fetch_bodies(lane, generation, offsets)).await?,
             };
             found |= read.is_some();
             noted.untold |= read.is_some();
@@ -344,7 +354,9 @@ impl Group {
         max: usize,
     ) -> Result<Option<Fetched>, GroupError> {
         let filter = self.locked().filter.clone();
-        let page = match self.hub.log.read(self.request(lane, from, max.max(MIN_READ))).await {
+        let limit = if self.hub.read_ahead.is_used_up() { max } else { max.max(MIN_READ) };
+        let turn = filter::Turn::at(filter.as_ref().as_ref().ok().and_then(Option::as_ref)).await;
+        let page = match self.hub.log.read(self.request(lane, from, limit)).await {
             Ok(page) => page,
             Err(ReadError::Gone { first }) => {
                 self.move_up(lane, generation, first);
@@ -355,14 +367,12 @@ impl Group {
         if page.next.0 <= from {
             return Ok(None);
         }
-        let page = match &*filter {
+        let page = match filter.as_ref().as_ref().map(|filter| filter.as_ref().zip(turn)) {
             Err(error) => return Err(error.clone().into()),
             Ok(None) => page,
-            Ok(Some(filter)) => {
-                // Others want to be served too, whatever a filter costs.
-                tokio::task::yield_now().await;
+            Ok(Some((filter, turn))) => {
                 let failures = filter.failures();
-                let (events, stopped) = filter.keep(page.events);
+                let (events, stopped) = filter.keep(page.events, turn);
                 self.counters.filter_errors.add(filter.failures() - failures);
                 let next = stopped.map_or(page.next, |(_, offset)| offset.plus(1));
                 Page { events, next, end: page.end }
@@ -430,9 +440,9 @@ impl Group {
         if record.is_some_and(|record| record.replays > 0) {
             return Ok(true);
         }
-        tokio::task::yield_now().await;
+        let turn = filter::Turn::wait().await;
         let failures = filter.failures();
-        let (kept, _) = filter.keep(vec![event.clone()]);
+        let (kept, _) = filter.keep(vec![event.clone()], turn);
         self.counters.filter_errors.add(filter.failures() - failures);
         Ok(!kept.is_empty())
     }

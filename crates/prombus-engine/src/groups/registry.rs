@@ -1,14 +1,17 @@
 //! All groups of a hub: found, made, listed, deleted. A group is loaded when it is first asked for.
 
+use super::ahead::ReadAhead;
 use super::group::{Group, Surroundings};
 use super::metrics::{GroupMetrics, GroupTimes};
 use super::options::{GroupName, GroupOptions, OptionsPatch};
+use super::replay::Turns;
 use super::{GroupError, places, stored};
 use crate::bus::BusError;
-use crate::layers::AutoCreate;
 use crate::query::From;
 use parking_lot::Mutex;
-use prombus_core::{Commit, CommitError, ConfigChange, ReadError, TopicName, TopicState};
+use prombus_core::{
+    Commit, CommitError, CommitLimits, ConfigChange, NewTopics, ReadError, TopicName, TopicState,
+};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -57,26 +60,32 @@ impl Default for GroupCall {
 /// All groups of a hub.
 pub struct Groups {
     pub(super) hub: Arc<Surroundings>,
-    auto_create: Option<AutoCreate>,
+    /// How topics come into being by their first group; `None` where they don't.
+    makes: Option<Arc<NewTopics>>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// The groups that are loaded, by the session that their leases name.
     sessions: Mutex<HashMap<u64, Weak<Group>>>,
     times: Arc<GroupTimes>,
-    /// Replays are one after another, because each must know what the others have replayed.
-    pub(super) replaying: tokio::sync::Mutex<()>,
+    /// Replays of a topic are one after another, because each must know what the others have replayed.
+    pub(super) replaying: Turns,
 }
 
 impl Groups {
     /// The groups of a store.
-    pub fn new(hub: Surroundings, auto_create: Option<AutoCreate>) -> Self {
+    pub fn new(hub: Surroundings, makes: Option<Arc<NewTopics>>) -> Self {
         Self {
             hub: Arc::new(hub),
-            auto_create,
+            makes,
             slots: Mutex::default(),
             sessions: Mutex::default(),
             times: Arc::default(),
-            replaying: tokio::sync::Mutex::default(),
+            replaying: Turns::default(),
         }
+    }
+
+    /// What all groups together hold of events that were read and not delivered yet.
+    pub fn read_ahead(&self) -> &ReadAhead {
+        &self.hub.read_ahead
     }
 
     /// What is measured of all groups together.
@@ -189,7 +198,7 @@ impl Groups {
                 Err(GroupError::Bus(BusError::Commit(
                     CommitError::TopicExists(_)
                     | CommitError::CursorMoved { .. }
-                    | CommitError::StaleLayout(_)
+                    | CommitError::TopicReplaced(_)
                     | CommitError::TopicNotFound(_)
                     | CommitError::Busy,
                 ))) => {}
@@ -236,7 +245,9 @@ impl Groups {
                 (Vec::new(), places::starts(&*self.hub.log, state, call.from).await?)
             }
             None => {
-                let config = self.topic_config(topic).await?;
+                let missing = || ReadError::TopicNotFound(topic.clone());
+                let makes = self.makes.as_ref().filter(|_| !topic.is_internal()).ok_or_else(missing)?;
+                let config = makes.config_of(topic);
                 let starts = vec![0; config.partitions as usize];
                 (vec![ConfigChange::CreateTopic { name: topic.clone(), config }], starts)
             }
@@ -245,18 +256,12 @@ impl Groups {
             Some(state) => stored::creation(state, name, &options, &starts),
             None => stored::creation_in_new(topic, name, &options, &starts),
         };
-        self.hub.bus.commit(Arc::new(Commit { config, cursors, ..Commit::default() })).await?;
+        let limits = CommitLimits {
+            cursors: Some(stored::lanes(self.hub.most_partitions)),
+            ..CommitLimits::default()
+        };
+        self.hub.bus.commit(Arc::new(Commit { config, cursors, limits, ..Commit::default() })).await?;
         Ok(())
-    }
-
-    /// The settings of a topic that comes into being by its first group.
-    async fn topic_config(&self, topic: &TopicName) -> Result<prombus_core::TopicConfig, GroupError> {
-        let missing = || GroupError::from(ReadError::TopicNotFound(topic.clone()));
-        let auto_create = self.auto_create.as_ref().filter(|_| !topic.is_internal()).ok_or_else(missing)?;
-        if self.hub.log.topics().await?.len() >= auto_create.max_topics {
-            return Err(BusError::TooManyTopics { limit: auto_create.max_topics }.into());
-        }
-        Ok(auto_create.configs.get(topic).cloned().unwrap_or_default())
     }
 
     /// All groups of a topic, by name. One that cannot be read is left out, and the log says why.
@@ -368,8 +373,11 @@ mod tests {
         let clock = Arc::new(ManualClock::at(1_754_683_200_000));
         let log = Arc::new(MemoryStore::new(clock.clone(), 1));
         let (bus, closing) = (Arc::new(LogBus(log.clone())), AtomicBool::new(false));
-        let auto_create = AutoCreate { configs: HashMap::new(), max_topics: 1 };
-        Arc::new(Groups::new(Surroundings { log, bus, clock, closing }, Some(auto_create)))
+        let read_ahead = Arc::new(ReadAhead::new(0));
+        Arc::new(Groups::new(
+            Surroundings { log, bus, clock, read_ahead, most_partitions: usize::MAX, closing },
+            Some(Arc::default()),
+        ))
     }
 
     /// A lease names its session, so no group is asked whose it is: all of them are held here, and one that is made up

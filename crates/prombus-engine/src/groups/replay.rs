@@ -8,16 +8,18 @@ use super::options::GroupName;
 use super::registry::Groups;
 use super::{Group, GroupError};
 use crate::filter::Filter;
-use crate::projections::{Again, ProjectionError, Projections};
+use crate::projections::{Again, Outcome, ProjectionError, Projections};
 use crate::query::{From, Place, Query, QueryError, Reader};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use prombus_core::{
     Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, Placement,
     ReadError, TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// An event that came back so often is left alone.
@@ -114,8 +116,12 @@ impl Groups {
         projections: Arc<Projections>,
     ) -> Result<Replayed, GroupError> {
         let (groups, topic) = (self.clone(), topic.clone());
+        // Dropped with this call: whoever has left is not worked for any more.
+        let (caller, is_waiting) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
-            let _one_at_a_time = groups.replaying.lock().await;
+            // Where nothing is done, nobody has to know of it.
+            let turn =
+                if replay.dry_run { None } else { Some(groups.replaying.of(&topic).lock_owned().await) };
             let Some(name) = topic.dead_letters() else { return Ok(Replayed::default()) };
             let Some(letters) = groups.hub.log.topic(&name).await? else {
                 return match groups.hub.log.topic(&topic).await? {
@@ -125,9 +131,23 @@ impl Groups {
             };
             let ledger = Ledger::read(&*groups.hub.log, &letters).await?;
             let answer = Replayed::default();
-            Replaying { groups: &groups, projections, topic, replay, ledger, answer }.run(letters).await
+            let replaying = Replaying {
+                groups: &groups,
+                projections,
+                topic,
+                replay,
+                ledger,
+                answer,
+                failed_again: 0,
+                caller,
+            };
+            let replayed = replaying.run(letters).await;
+            drop(turn);
+            replayed
         });
-        task.await.unwrap_or_else(|error| Err(GroupError::Failed(error.to_string())))
+        let replayed = task.await;
+        drop(is_waiting);
+        replayed.unwrap_or_else(|error| Err(GroupError::Failed(error.to_string())))
     }
 }
 
@@ -139,6 +159,23 @@ struct Replaying<'a> {
     replay: Replay,
     ledger: Ledger,
     answer: Replayed,
+    /// How many a projection was given again, and failed again.
+    failed_again: usize,
+    /// Whether somebody waits for the answer.
+    caller: oneshot::Sender<()>,
+}
+
+/// Turns at the dead letters of a topic.
+#[derive(Default)]
+pub(super) struct Turns(Mutex<HashMap<TopicName, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    fn of(&self, topic: &TopicName) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock();
+        // Those that nobody has or waits for.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(topic.clone()).or_default().clone()
+    }
 }
 
 impl Replaying<'_> {
@@ -152,7 +189,7 @@ impl Replaying<'_> {
         };
         let log = self.groups.hub.log.clone();
         let mut reader = Reader::new(log, letters, query, Place::START)?.up_to_now();
-        while self.left() > 0 {
+        while self.left() > 0 && !self.caller.is_closed() {
             let page = reader.next_page(LETTERS_AT_ONCE).await?;
             let mut letters = page.events.into_iter().filter_map(DeadLetter::parse).peekable();
             // What was chosen may still be refused, so there may be room for more of the same page.
@@ -167,9 +204,10 @@ impl Replaying<'_> {
         Ok(self.answer)
     }
 
-    /// How many letters may still be replayed.
+    /// How many letters may still be replayed, or tried.
     fn left(&self) -> usize {
-        self.replay.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.answer.replayed as usize))
+        let tried = self.answer.replayed as usize + self.failed_again;
+        self.replay.limit.map_or(usize::MAX, |limit| limit.saturating_sub(tried))
     }
 
     /// The next letters that may go back, as many as there is room for.
@@ -308,14 +346,18 @@ impl Replaying<'_> {
                 replays: letter.replays + 1,
                 note,
             };
-            match self.projections.apply_again(name, again).await? {
-                Ok(()) => {
-                    self.answer.replayed += 1;
-                    if !self.replay.dry_run {
-                        self.ledger = noted;
-                    }
+            let outcome = self.projections.apply_again(name, again).await?;
+            match &outcome {
+                Outcome::Applied => self.answer.replayed += 1,
+                Outcome::FailedAgain(why) => {
+                    self.failed_again += 1;
+                    let why = format!("it failed again, and has a new dead letter: {why}");
+                    self.skip(letter.event.id, why);
                 }
-                Err(why) => self.skip(letter.event.id, why),
+                Outcome::Refused(why) => self.skip(letter.event.id, why.clone()),
+            }
+            if !self.replay.dry_run && !matches!(outcome, Outcome::Refused(_)) {
+                self.ledger = noted;
             }
         }
         Ok(())
@@ -376,8 +418,9 @@ impl Group {
     ) -> Result<(u64, Vec<(Uuid, String)>), GroupError> {
         self.current_topic().await?;
         let (mut offsets, mut refused) = (Vec::new(), Vec::new());
-        let version = {
+        let span = {
             let mut state = self.locked();
+            let before = state.version();
             let mut given_back: BTreeMap<usize, usize> = BTreeMap::new();
             for letter in letters {
                 let lane = letter.partition as usize;
@@ -398,10 +441,26 @@ impl Group {
                 return Ok((0, refused));
             }
             state.also(ledger.note(&offsets));
-            state.version()
+            state.span_since(before)
         };
         self.keep();
-        self.until_durable(version).await?;
+        self.until_durable(span).await?;
         Ok((offsets.len() as u64, refused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replays_wait_for_those_of_the_same_topic_alone() {
+        let (turns, topic) = (Turns::default(), |name| TopicName::parse(name).unwrap());
+        let held = turns.of(&topic("a")).try_lock_owned().unwrap();
+        assert!(turns.of(&topic("a")).try_lock_owned().is_err());
+        assert!(turns.of(&topic("b")).try_lock_owned().is_ok());
+        drop(held);
+        assert!(turns.of(&topic("a")).try_lock_owned().is_ok());
+        assert_eq!(turns.0.lock().len(), 1, "those that nobody uses are forgotten");
     }
 }

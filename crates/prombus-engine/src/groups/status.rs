@@ -5,7 +5,7 @@ use super::group::Group;
 use super::lane::Obstacle;
 use super::options::GroupOptions;
 use crate::filter::BadFilter;
-use prombus_core::{Bounds, Offset, Partition, ReadError, ReadRequest};
+use prombus_core::{Bounds, Event, Offset, Partition, ReadError, ReadRequest};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +22,9 @@ pub struct GroupStatus {
     pub options: Arc<GroupOptions>,
     /// Why its filter does not compile, which keeps it from delivering anything.
     pub bad_filter: Option<BadFilter>,
+    /// Why the first event that is not settled cannot be read, which keeps the group from going on in its partition.
+    /// The first reason where there are several.
+    pub error: Option<ReadError>,
     /// How many events the filter failed on, since the hub started.
     pub filter_errors: u64,
     /// Who consumes, by name.
@@ -103,7 +106,12 @@ impl Group {
         }
         let mut status = self.outline(&bounds);
         for (partition, lane) in (0..).map(Partition).zip(&mut status.lanes) {
-            self.look_up(partition, lane).await?;
+            match self.look_up(partition, lane).await {
+                Err(error @ ReadError::Corrupt(_)) => {
+                    status.error.get_or_insert(error);
+                }
+                looked_up => looked_up?,
+            }
         }
         Ok(status)
     }
@@ -116,7 +124,8 @@ impl Group {
         status
     }
 
-    /// How long ago the oldest unsettled event was taken, among the partitions that are furthest behind.
+    /// How long ago the oldest unsettled event was taken, among the partitions that are furthest behind. One that is
+    /// damaged does not count.
     pub async fn lag_ms(&self, outline: &GroupStatus) -> Result<u64, GroupError> {
         let mut behind: Vec<(Partition, &LaneStatus)> =
             (0..).map(Partition).zip(&outline.lanes).filter(|(_, lane)| lane.lag > 0).collect();
@@ -124,7 +133,10 @@ impl Group {
         let mut oldest = 0;
         for (partition, lane) in behind.into_iter().take(MAX_AGED) {
             let mut lane = lane.clone();
-            self.look_up(partition, &mut lane).await?;
+            match self.look_up(partition, &mut lane).await {
+                Err(ReadError::Corrupt(_)) => {}
+                looked_up => looked_up?,
+            }
             oldest = oldest.max(lane.lag_ms);
         }
         Ok(oldest)
@@ -182,35 +194,49 @@ impl Group {
         GroupStatus {
             options: state.options.clone(),
             bad_filter: state.filter.as_ref().as_ref().err().cloned(),
+            error: None,
             filter_errors: self.counters.filter_errors.get(),
             members,
             lanes,
         }
     }
 
-    /// What has to be read: the last settled event, and the oldest one that is not.
-    async fn look_up(&self, partition: Partition, lane: &mut LaneStatus) -> Result<(), GroupError> {
-        let from = Offset(lane.next.saturating_sub(1));
-        let topic = self.topic.pinned();
-        let request = ReadRequest { topic, partition, from, limit: 2, max_bytes: usize::MAX };
-        let mut page = self.hub.log.read(request.clone()).await;
-        if let Err(ReadError::Gone { first }) = page {
-            let from = first.max(Offset(lane.next));
-            page = self.hub.log.read(ReadRequest { from, ..request }).await;
-        }
-        let page = match page {
-            Ok(page) => page,
-            Err(ReadError::Gone { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
+    /// What has to be read: the last settled event, and the oldest one that is not. What is known stands in `lane`, also
+    /// after an error.
+    async fn look_up(&self, partition: Partition, lane: &mut LaneStatus) -> Result<(), ReadError> {
+        let (last, next) = (Offset(lane.next.saturating_sub(1)), Offset(lane.next));
+        let mut events = match self.events_at(partition, last, 2).await {
+            // What is settled need not be readable.
+            Err(ReadError::Corrupt(_)) => Vec::new(),
+            Err(ReadError::Gone { first }) => match self.events_at(partition, first.max(next), 2).await {
+                Err(ReadError::Gone { .. }) => return Ok(()),
+                events => events?,
+            },
+            events => events?,
         };
-        let mut events = page.events.iter();
-        let before = |offset: Offset| offset.0 < lane.next;
-        lane.last = events.clone().find(|event| before(event.offset)).map(|event| (event.id, event.ts));
+        let mut read = Ok(());
+        if lane.lag > 0 && events.iter().all(|event| event.offset < next) {
+            // A page ends before what cannot be read, and only who starts there learns why.
+            read = self.events_at(partition, next, 1).await.map(|oldest| events.extend(oldest));
+        }
+        let is_before = |event: &&Event| event.offset < next;
+        lane.last = events.iter().find(is_before).map(|event| (event.id, event.ts));
         if lane.lag > 0
-            && let Some(oldest) = events.find(|event| !before(event.offset))
+            && let Some(oldest) = events.iter().find(|event| !is_before(event))
         {
             lane.lag_ms = self.hub.clock.now_ms().saturating_sub(oldest.recorded_ts);
         }
-        Ok(())
+        read
+    }
+
+    async fn events_at(
+        &self,
+        partition: Partition,
+        from: Offset,
+        limit: usize,
+    ) -> Result<Vec<Event>, ReadError> {
+        let topic = self.topic.pinned();
+        let request = ReadRequest { topic, partition, from, limit, max_bytes: usize::MAX };
+        self.hub.log.read(request).await.map(|page| page.events)
     }
 }

@@ -7,7 +7,8 @@ use super::progress::Progress;
 use super::{GroupError, metrics::GroupMetrics, state::State};
 use bytes::Bytes;
 use prombus_core::{
-    CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, TopicName, TopicState,
+    CursorKey, CursorLimit, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, TopicName,
+    TopicState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,11 @@ const CHUNKS: &str = "group-chunk:";
 /// The cursor that holds the options of a group.
 pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
     CursorKey { topic: topic.clone(), reader: format!("{OPTIONS}{group}"), partition: Partition(0) }
+}
+
+/// That there are at most so many partitions of groups.
+pub fn lanes(most: usize) -> CursorLimit {
+    CursorLimit { readers: LANES, most }
 }
 
 /// The cursor that says where a group is in a partition.

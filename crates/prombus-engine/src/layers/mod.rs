@@ -1,7 +1,7 @@
 //! What happens to every commit on its way to the log, and in which order.
 
 mod checks;
-mod partitioning;
+mod rules;
 
 pub use checks::Checks;
-pub use partitioning::{AutoCreate, Partitioning};
+pub use rules::Rules;

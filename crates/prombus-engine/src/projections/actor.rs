@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
 use prombus_core::{
     Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, Partition, ReadError, Sequence, TopicName,
-    TopicNumber,
+    TopicNumber, Watched,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub(super) struct Now {
     pub last_error: Option<String>,
     /// Where a rebuild is, and how many events failed in it.
     pub rebuild: Option<(Positions, u64)>,
+    /// Why the last rebuild was given up.
+    pub rebuild_error: Option<String>,
 }
 
 /// What a projection is told.
@@ -117,6 +119,7 @@ impl Actor {
                 continue;
             }
             let resume = work.resume;
+            let watched = Watched::Topic(self.setup.topic().clone());
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
@@ -127,7 +130,7 @@ impl Actor {
                 }
                 // Nobody tells when a store is well again, or has room.
                 () = tokio::time::sleep_until(resume.unwrap_or_else(Instant::now)), if resume.is_some() => {}
-                now = self.hub.log.changed(seen), if resume.is_none() => seen = now,
+                now = self.hub.log.changed(&watched, seen), if resume.is_none() => seen = now,
             }
         }
     }
@@ -239,7 +242,11 @@ impl Actor {
         tracing::warn!(projection = self.name, reason, "a rebuild was given up");
         work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
         // Before anyone is told that it is over.
-        self.shared.now.lock().last_error.clone_from(&work.live.failures.last);
+        {
+            let mut now = self.shared.now.lock();
+            now.last_error.clone_from(&work.live.failures.last);
+            now.rebuild_error = Some(reason);
+        }
         if let Some(runner) = &mut work.rebuild {
             // Whatever comes of it: only then nothing is under way.
             let _ = runner.land().await;
@@ -316,6 +323,7 @@ impl Actor {
             Command::Rebuild(answer) => {
                 let begun = self.begin_rebuild().await;
                 if begun.is_ok() {
+                    self.shared.now.lock().rebuild_error = None;
                     (work.rebuild, work.tails) = (Some(self.runner(true)), None);
                     self.note_rebuild(work.rebuild.as_ref());
                 }
@@ -325,7 +333,10 @@ impl Actor {
             Command::Again(again, answer) => {
                 let done = match self.setup.record.rebuilding {
                     // What takes the place of the collections would lack it, or have it twice.
-                    true => Ok(Err("the projection is being rebuilt, which applies all events anew".into())),
+                    true => {
+                        let why = "the projection is being rebuilt, which applies all events anew";
+                        Ok(Outcome::Refused(why.into()))
+                    }
                     false => work.live.apply_again(again).await,
                 };
                 {

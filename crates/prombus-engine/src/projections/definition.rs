@@ -50,6 +50,12 @@ pub struct Definition {
 }
 
 impl Definition {
+    /// The collections that it writes, by name; one may be there several times.
+    pub fn collections(&self) -> impl Iterator<Item = &str> {
+        let writes = self.write.iter().map(|write| &write.collection);
+        self.collection.iter().chain(writes).map(String::as_str)
+    }
+
     /// Of a projection in Rust, whose code says what it does.
     pub(crate) fn in_code(topic: TopicName) -> Self {
         Self {
@@ -101,7 +107,7 @@ pub struct WriteDefinition {
 
 /// What `set` may be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "set is an expression, or a table of fields with an expression each")]
 pub enum SetDefinition {
     /// The whole document, as CEL over `event`.
     Whole(String),
@@ -111,7 +117,10 @@ pub enum SetDefinition {
 
 /// An index: its fields, or those and whether they are unique.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "an index is a list of fields, or a table with such a list as fields, and unique"
+)]
 pub enum IndexDefinition {
     /// The fields.
     Fields(Vec<FieldPath>),

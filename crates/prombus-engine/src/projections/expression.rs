@@ -4,7 +4,7 @@ use super::ProjectionError;
 use crate::filter::{Failure, Filter};
 use cel::Value as Cel;
 use cel::objects::Key;
-use prombus_core::document::{self, WriteError};
+use prombus_core::document::{self, MAX_VALUES, WriteError};
 use prombus_core::fields::{Field, Fields};
 use prombus_core::{Event, Json};
 use serde_json::{Map, Number, Value};
@@ -95,12 +95,17 @@ impl Expression {
         match &self.0 {
             Kind::Constant(value) => Ok(value.clone()),
             Kind::Payload(path, filter) => match &path[..] {
-                [] => facts.payload().cloned().map_err(Failure::Unknown),
+                [] => {
+                    check_values(facts.event.payload.values())?;
+                    facts.payload().cloned().map_err(Failure::Unknown)
+                }
                 [first, rest @ ..] => {
                     let missing =
                         || Failure::Unfit(format!("event.payload.{}: no such field", path.join(".")));
                     // What is beside the way may be what has no value.
-                    let Ok(value) = facts.field(first).ok_or_else(missing)?.value() else {
+                    let field = facts.field(first).ok_or_else(missing)?;
+                    check_values(field.values())?;
+                    let Ok(value) = field.value() else {
                         return by_cel(filter, facts);
                     };
                     let below = rest.iter().try_fold(value, |value, name| value.get(name.as_str()));
@@ -150,10 +155,22 @@ impl Expression {
     }
 }
 
+/// Refuses to make a tree of what no document could hold.
+fn check_values(values: usize) -> Result<(), Failure> {
+    match values > MAX_VALUES {
+        true => Err(Failure::Unknown(WriteError::TooManyValues(values).to_string())),
+        false => Ok(()),
+    }
+}
+
 fn by_cel(filter: &Filter, facts: &Facts<'_>) -> Result<Value, Failure> {
     let told = |why| format!("{}: {why}", filter.source());
     match filter.value_of(facts.event) {
-        Ok(value) => to_json(value).map_err(Failure::Unfit),
+        Ok(value) => {
+            let value = to_json(value).map_err(Failure::Unfit)?;
+            check_values(document::values_in(&value))?;
+            Ok(value)
+        }
         Err(Failure::Unfit(why)) => Err(Failure::Unfit(told(why))),
         Err(Failure::Unknown(why)) => Err(Failure::Unknown(told(why))),
     }

@@ -11,6 +11,7 @@ mod registry;
 mod replay;
 mod runner;
 mod stored;
+mod together;
 mod trial;
 mod tx;
 
@@ -20,8 +21,9 @@ pub use definition::{
 
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
-pub(crate) use replay::Again;
+pub(crate) use replay::{Again, Outcome};
 pub(crate) use runner::Surroundings;
+pub use together::{BadDefinition, check_together};
 pub use trial::Trial;
 pub use tx::{Project, ProjectFailure, Tx};
 
@@ -102,6 +104,8 @@ pub struct ProjectionStatus {
     pub last_error: Option<String>,
     /// How far a rebuild is, while there is one.
     pub rebuild: Option<RebuildStatus>,
+    /// Why the last rebuild since the hub was started was given up; absent where it was not.
+    pub rebuild_error: Option<String>,
 }
 
 /// What a projection does.

@@ -6,6 +6,7 @@ use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
 use crate::filter::Failure;
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
+use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::fields::Field;
 use prombus_core::{DocumentWrite, Event, Owner, TopicName, Versioning, WriteOp, document};
 use serde_json::{Map, Value};
@@ -122,10 +123,16 @@ impl Plan {
                 Ok(vec![self.write(&changelog.collection, key, op, (versioning, event))?])
             }
             Rule::Transaction(writes) => {
-                let mut all = Vec::with_capacity(writes.len());
+                let (mut all, mut made) = (Vec::with_capacity(writes.len()), 0);
                 for write in writes {
                     if let Some((key, op)) = write.apply(&facts)? {
-                        all.push(self.write(&write.collection, key, op, (Versioning::None, event))?);
+                        let write = self.write(&write.collection, key, op, (Versioning::None, event))?;
+                        // No commit takes more, and what is made until then is in memory.
+                        made += write.size();
+                        if made > DEFAULT_RESULT_BYTES {
+                            return Err(format!("its writes come to more than {DEFAULT_RESULT_BYTES} bytes"));
+                        }
+                        all.push(write);
                     }
                 }
                 Ok(all)

@@ -145,7 +145,7 @@ impl Projections {
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
         let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
         let state = setup.projector.halted().map_or(ProjectionState::Running, ProjectionState::Stopped);
-        let now = Now { state, errors: 0, last_error: None, rebuild: None };
+        let now = Now { state, errors: 0, last_error: None, rebuild: None, rebuild_error: None };
         let shared =
             Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
         let (stored, record) = watch::channel(setup.record.clone());
@@ -397,13 +397,15 @@ impl Projections {
         let (record, now, positions, collections) = {
             let running = self.running.lock();
             let handle = running.get(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
+            // Before how it is doing: why a rebuild was given up is noted before it is stored that it was.
+            let record = handle.record.borrow().clone();
             let mut now = handle.shared.now.lock().clone();
             if handle.task.is_finished() {
                 now.state = ProjectionState::Stopped("it has ended; the log says why".into());
             }
             let positions = handle.shared.positions.borrow().clone();
             let collections = handle.setup.collections.iter().map(|(name, _)| name.to_string());
-            (handle.record.borrow().clone(), now, positions, collections.collect())
+            (record, now, positions, collections.collect())
         };
         let partitions = self.partitions(&record.definition.topic, name, false, &positions).await?;
         let rebuild = match record.rebuilding {
@@ -425,6 +427,7 @@ impl Projections {
             errors: now.errors,
             last_error: now.last_error,
             rebuild,
+            rebuild_error: now.rebuild_error,
         })
     }
 
@@ -489,7 +492,7 @@ impl Projections {
                 Err(BusError::Commit(
                     CommitError::Busy
                     | CommitError::CursorMoved { .. }
-                    | CommitError::StaleLayout(_)
+                    | CommitError::TopicReplaced(_)
                     | CommitError::TopicNotFound(_),
                 )) => {}
                 Err(error) => return Err(error.into()),
@@ -530,6 +533,18 @@ impl Projections {
     /// Waits until the owner of a collection has seen an offset, for [`MAX_WAIT`] at most; whether it has.
     /// A collection that no projection owns, or a place that its topic cannot have, is [`ProjectionError::Bad`].
     pub async fn until_seen(&self, collection: &str, at: MinOffset) -> Result<bool, ProjectionError> {
+        let seen = async {
+            while !self.until_seen_or_ended(collection, at).await? {
+                // Whoever deletes it, or defines it anew, has the turn until that is done.
+                drop(self.turn().await?);
+            }
+            Ok(true)
+        };
+        tokio::time::timeout(MAX_WAIT, seen).await.unwrap_or(Ok(false))
+    }
+
+    /// Waits until the owner of a collection has seen an offset, or does not run any more; whether it has.
+    async fn until_seen_or_ended(&self, collection: &str, at: MinOffset) -> Result<bool, ProjectionError> {
         let bad = |message: String| Err(ProjectionError::Bad(message));
         let found = {
             let running = self.running.lock();
@@ -561,11 +576,7 @@ impl Projections {
             let is_same = state.as_ref().is_none_or(|state| now.topic == Some(state.number));
             is_same && now.next.get(partition as usize).is_some_and(|next| *next > at.offset.0)
         };
-        match tokio::time::timeout(MAX_WAIT, positions.wait_for(has_seen)).await {
-            Ok(Ok(_)) => Ok(true),
-            // It has ended, or it takes too long.
-            Ok(Err(_)) | Err(_) => Ok(false),
-        }
+        Ok(positions.wait_for(has_seen).await.is_ok())
     }
 }
 
@@ -577,7 +588,7 @@ async fn to_its_end<T: Send + 'static>(
     tokio::spawn(work).await.unwrap_or_else(given_up)
 }
 
-fn check_name(name: &str) -> Result<(), ProjectionError> {
+pub(super) fn check_name(name: &str) -> Result<(), ProjectionError> {
     let fits = name.len() <= MAX_NAME_BYTES && TopicName::parse(name).is_ok();
     fits.then_some(()).ok_or_else(|| {
         ProjectionError::Bad(format!(
@@ -598,7 +609,7 @@ fn halted_setup_of(name: &str, record: Record, reason: String) -> Setup {
     Setup { record, projector: Projector::Halted(reason), collections }
 }
 
-fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
+pub(super) fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
     let feed = |(name, config): &(Arc<str>, CollectionConfig)| {
         Some((format!("collection {name}"), config.changefeed.clone()?))
     };
@@ -608,8 +619,7 @@ fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionCo
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {
-    let writes = definition.write.iter().map(|write| &write.collection);
-    definition.collection.iter().chain(writes).map(|name| name.as_str().into())
+    definition.collections().map(Arc::from)
 }
 
 fn lag_of(partitions: &[ProjectionPartition]) -> u64 {

@@ -37,8 +37,15 @@ pub(crate) struct Again {
     pub note: Option<CursorMove>,
 }
 
-/// Whether an event was applied or has a new dead letter; or why neither is so.
-pub(crate) type Outcome = Result<(), String>;
+/// What came of an event that was to be applied once more.
+pub(crate) enum Outcome {
+    /// It was applied, or could be where it was only looked.
+    Applied,
+    /// It has a new dead letter, for this reason.
+    FailedAgain(String),
+    /// Nothing has happened, for this reason.
+    Refused(String),
+}
 
 /// What is known of an event that failed.
 #[derive(Deserialize)]
@@ -53,7 +60,7 @@ impl Projections {
     /// where it fails again, it has a new dead letter.
     pub(crate) async fn apply_again(&self, name: &str, again: Again) -> Result<Outcome, ProjectionError> {
         let Some(commands) = self.commands(name) else {
-            return Ok(Err(format!("there is no projection {name:?}")));
+            return Ok(Outcome::Refused(format!("there is no projection {name:?}")));
         };
         let ended =
             |_| ProjectionError::Read(ReadError::Unavailable(format!("projection {name:?} has ended")));
@@ -67,19 +74,22 @@ impl Runner {
     /// Applies an event once more that has failed, out of turn. Nothing else may be under way.
     pub async fn apply_again(&mut self, again: Again) -> Result<Outcome, ProjectionError> {
         if let Some(reason) = self.projector.halted() {
-            return Ok(Err(format!("the projection is stopped: {reason}; define it anew first")));
+            return Ok(Outcome::Refused(format!(
+                "the projection is stopped: {reason}; define it anew first"
+            )));
         }
         if again.topic != self.topic_name {
-            return Ok(Err(format!("the projection reads topic {} now", self.topic_name)));
+            return Ok(Outcome::Refused(format!("the projection reads topic {} now", self.topic_name)));
         }
         let Some(failed) = self.failed(&again).await? else {
-            return Ok(Err("the projection has applied the original since, or was made anew".into()));
+            let why = "the projection has applied the original since, or was made anew";
+            return Ok(Outcome::Refused(why.into()));
         };
         let Some(event) = self.original(&again).await? else {
-            return Ok(Err("the topic no longer has the original; replay to the topic".into()));
+            return Ok(Outcome::Refused("the topic no longer has the original; replay to the topic".into()));
         };
         if again.note.is_none() {
-            return Ok(Ok(()));
+            return Ok(Outcome::Applied);
         }
         let applied = self.batch_of(&mut VecDeque::from([event])).await;
         let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
@@ -87,7 +97,11 @@ impl Runner {
             let commit = self.commit_again(&batch, &again, &failed);
             let Err(error) = self.hub.bus.commit(Arc::new(commit)).await else {
                 self.count_failures(&batch);
-                return Ok(Ok(()));
+                let failure = batch.applied.iter().find_map(|applied| applied.failure.as_ref());
+                return Ok(match failure {
+                    None => Outcome::Applied,
+                    Some((reason, _)) => Outcome::FailedAgain(reason.clone()),
+                });
             };
             let is_to_blame = self.culprit(&batch, &error).is_some();
             if !is_to_blame || !batch.blame_first(&error.to_string(), self.projector.retries()) {

@@ -8,7 +8,7 @@ use super::batch::{Batch, Projector, by_code, by_plan};
 use super::lanes::{Lanes, MOST_EVENTS, Run, Wanted};
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
-use crate::filter::{KEEP_TIME, off_the_runtime};
+use crate::filter::{KEEP_TIME, Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::layers::Checks;
 use prombus_core::{
@@ -75,9 +75,9 @@ impl From<BusError> for Stop {
             BusError::Commit(
                 CommitError::DiskFull
                 | CommitError::ChangefeedsNotFound(_)
+                | CommitError::TooManyTopics { .. }
                 | CommitError::TooManyCollections { .. },
-            )
-            | BusError::TooManyTopics { .. } => Some(NO_ROOM_PAUSE),
+            ) => Some(NO_ROOM_PAUSE),
             BusError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_)) => {
                 Some(UNAVAILABLE_PAUSE)
             }
@@ -85,7 +85,7 @@ impl From<BusError> for Stop {
             BusError::Commit(
                 CommitError::Busy
                 | CommitError::CursorMoved { .. }
-                | CommitError::StaleLayout(_)
+                | CommitError::TopicReplaced(_)
                 | CommitError::TopicNotFound(_),
             ) => Some(BUSY_PAUSE),
             _ => None,
@@ -338,7 +338,10 @@ impl Runner {
     pub async fn batch_of(&mut self, events: &mut VecDeque<Event>) -> Result<Batch, Stop> {
         match &self.projector {
             Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
-            Projector::Plan(plan) => Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild))),
+            Projector::Plan(plan) => {
+                let _turn = Turn::wait().await;
+                Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild)))
+            }
             Projector::Code(code) => {
                 let batch = by_code(code, events, &self.hub, self.rebuild).await;
                 batch.map_err(|error| {

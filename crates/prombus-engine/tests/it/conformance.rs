@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use prombus_core::memory::MemoryStore;
 use prombus_core::*;
 use prombus_engine::bus::LogBus;
-use prombus_engine::layers::{Checks, Partitioning};
+use prombus_engine::layers::{Checks, Rules};
 use prombus_engine::{Bus, BusError, Layer, Limits};
 use prombus_testkit::Subject;
 use std::sync::Arc;
@@ -17,23 +17,10 @@ struct Layered {
     log: Arc<MemoryStore>,
 }
 
-/// What a producer could have asked for to get this placement.
-fn as_asked(append: &Append) -> Placement {
-    match append.placement {
-        Placement::Placed(partition, _) if append.event.key.is_none() => Placement::Named(partition),
-        Placement::Placed(..) => Placement::Auto,
-        other => other,
-    }
-}
-
 #[async_trait]
 impl EventLog for Layered {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
-        let mut commit = Arc::unwrap_or_clone(commit);
-        for append in &mut commit.events {
-            append.placement = as_asked(append);
-        }
-        match self.bus.commit(Arc::new(commit)).await {
+        match self.bus.commit(commit).await {
             Ok(receipt) => Ok(receipt),
             Err(BusError::Commit(error)) => Err(error),
             Err(other) => panic!("a layer refused what the log would have taken: {other}"),
@@ -68,8 +55,8 @@ impl EventLog for Layered {
         self.log.horizon(topic, past).await
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
-        self.log.changed(after).await
+    async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
+        self.log.changed(of, after).await
     }
 
     async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
@@ -101,7 +88,7 @@ async fn layered() -> Subject {
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
     let log = Arc::new(MemoryStore::new(clock.clone(), 1));
     let bus: Arc<dyn Bus> = Arc::new(LogBus(log.clone()));
-    let bus = Partitioning { log: log.clone(), auto_create: None, limits: CommitLimits::default() }.wrap(bus);
+    let bus = Rules { limits: CommitLimits::default(), makes: None }.wrap(bus);
     let bus = Checks { limits: Limits::default(), clock: clock.clone() }.wrap(bus);
     let documents = log.clone();
     let log: Arc<dyn EventLog> = Arc::new(Layered { bus, log });

@@ -1,5 +1,6 @@
 //! The door of the gateway: who asks is found out and checked before a request goes on.
 
+use super::refusals::Asked;
 use super::{Caller, Need};
 use crate::body::Intake;
 use crate::error::ApiError;
@@ -26,18 +27,18 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
         Ok(()) => admit(&app, need, &mut parts).await,
         Err(error) => Err(error),
     };
+    let caller = parts.extensions.get::<Caller>().cloned();
+    let (method, route) = (parts.method.clone(), parts.extensions.get::<MatchedPath>().cloned());
     let answer = match checked {
-        Ok(caller) => {
-            if let Some(caller) = caller {
-                parts.extensions.insert(caller);
-            }
-            next.run(Request::from_parts(parts, body)).await
-        }
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(error) => {
             Intake::new(body, &parts, &app).discard().await;
             error.into_response()
         }
     };
+    let (route, subject) =
+        (route.as_ref().map(MatchedPath::as_str), caller.as_ref().and_then(Caller::subject));
+    app.auth.log.answer(Asked { method: &method, route, subject }, &answer);
     let mut answer = page.tell(answer);
     app.origins.vary(&mut answer);
     answer
@@ -59,20 +60,24 @@ fn check_host(app: &Shared, need: Need, parts: &Parts) -> Result<(), ApiError> {
     }
 }
 
-/// Finds out who asks, and whether they may. `None` is one who has not said so yet.
-async fn admit(app: &Shared, need: Need, parts: &mut Parts) -> Result<Option<Caller>, ApiError> {
+/// Finds out who asks, and whether they may. The caller is put with the request, unless it has not said so yet.
+async fn admit(app: &Shared, need: Need, parts: &mut Parts) -> Result<(), ApiError> {
     if !app.auth.is_on() {
-        return Ok(Some(Caller::anyone()));
+        parts.extensions.insert(Caller::anyone());
+        return Ok(());
     }
     let token = match (need, bearer(&parts.headers)) {
-        (Need::Nothing, _) => return Ok(Some(Caller::anyone())),
-        (Need::TokenOrLater, Ok(None)) => return Ok(None),
+        (Need::Nothing, _) => {
+            parts.extensions.insert(Caller::anyone());
+            return Ok(());
+        }
+        (Need::TokenOrLater, Ok(None)) => return Ok(()),
         (_, token) => token?,
     };
     let caller = app.auth.caller(token)?;
+    parts.extensions.insert(caller.clone());
     let names = PathNames::from_request_parts(parts, app).await?;
-    need.check(&caller, &names, &parts.headers)?;
-    Ok(Some(caller))
+    need.check(&caller, &names, &parts.headers)
 }
 
 /// The token that a request carries.

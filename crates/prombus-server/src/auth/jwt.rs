@@ -6,7 +6,7 @@
 use super::bad_claim;
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
-use super::{Caller, Known, Refusal, Secret, TOKEN_EXPIRED, caller_name};
+use super::{Caller, Known, MAX_SUBJECT_CHARS, Refusal, Secret, TOKEN_EXPIRED, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
@@ -141,7 +141,7 @@ impl Jwt {
             JwtKey::Secret(secret) => {
                 if secret.expose().len() < SAFE_SECRET_BYTES {
                     tracing::warn!(
-                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed"
+                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed, and tokens with it; make one with `openssl rand -hex 32`"
                     );
                 }
                 let make = move |_: &[Vec<u8>]| Ok(vec![Key::shared(secret.expose().as_bytes())]);
@@ -174,8 +174,8 @@ impl Jwt {
         validation.algorithms = vec![key.algorithm];
         let claims: Claims =
             decode(token, &key.key, &validation).map_err(|error| refusal(error.kind(), token))?.claims;
-        let caller =
-            Caller::new(Known { rules: claims.rules()?, until: claims.until()?, name: claims.name() });
+        let (name, subject) = (claims.name(), claims.subject());
+        let caller = Caller::new(Known { rules: claims.rules()?, until: claims.until()?, name, subject });
         self.remember(token, &caller, &keys);
         Ok(caller)
     }
@@ -258,7 +258,7 @@ fn refusal(error: &jsonwebtoken::errors::ErrorKind, token: &str) -> Refusal {
         E::InvalidAudience => "the token is for somebody else: its aud names none of auth.audience",
         E::InvalidIssuer => "the token comes from somebody else: its iss is none of auth.issuer",
         E::MissingRequiredClaim(claim) => match claim.as_str() {
-            "exp" => "the token says no exp",
+            "exp" => "the token has no exp, which auth.require_exp asks for",
             // One that is neither is as good as none.
             "aud" => "the token says no aud, which must be a string or an array of strings",
             _ => "the token says no iss",
@@ -276,6 +276,13 @@ impl Claims {
     fn name(&self) -> Option<String> {
         let subject = self.sub.as_ref()?.to_string();
         Some(caller_name("sub", [self.iss.as_deref().unwrap_or_default(), &subject]))
+    }
+
+    /// The subject, for the log.
+    fn subject(&self) -> Option<String> {
+        let subject = self.sub.as_ref()?;
+        let text = subject.as_str().map_or_else(|| subject.to_string(), str::to_owned);
+        Some(text.chars().take(MAX_SUBJECT_CHARS).collect())
     }
 
     fn rules(&self) -> Result<Rules, Refusal> {

@@ -6,6 +6,7 @@ mod host;
 mod jwt;
 mod need;
 mod origin;
+mod refusals;
 pub(crate) mod reload;
 mod rules;
 #[cfg(test)]
@@ -16,14 +17,15 @@ pub use host::Hosts;
 pub use jwt::{JwtKey, JwtOptions};
 pub(crate) use need::Need;
 pub(crate) use origin::Origins;
+pub(crate) use refusals::Reason;
 pub(crate) use rules::Ask;
 pub use rules::{Action, BadRules, Policy, Rules};
 
 use crate::error::ApiError;
-use crate::rate::Bucket;
 use aws_lc_rs::digest;
 use jwt::{Jwt, MAX_TOKEN_BYTES};
 use prombus_core::TopicName;
+use refusals::RefusalLog;
 use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
@@ -34,8 +36,8 @@ use subtle::ConstantTimeEq;
 /// What is said of a token that was good once.
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
 
-/// At most so many refusals a second are logged: whoever tries tokens must not fill the log.
-const LOGGED_PER_S: u64 = 10;
+/// The most characters of a subject that are logged.
+const MAX_SUBJECT_CHARS: usize = 200;
 
 /// How callers are known.
 #[derive(Debug, Clone, Default)]
@@ -90,8 +92,8 @@ impl fmt::Debug for Secret {
 /// Knows callers by their tokens.
 pub(crate) struct Auth {
     kind: Kind,
-    /// How many refusals may still be logged.
-    log: Bucket,
+    /// What was refused because of who asked.
+    pub log: RefusalLog,
 }
 
 enum Kind {
@@ -116,16 +118,18 @@ impl Auth {
         let kind = match options {
             AuthOptions::None => Kind::None,
             AuthOptions::Tokens(tokens) => {
-                let caller = |known: StaticToken| {
+                let caller = |(index, known): (usize, StaticToken)| {
                     let name = caller_name("token", [known.token.expose()]);
-                    let caller = Caller::new(Known { rules: known.rules, until: None, name: Some(name) });
-                    (known.token, caller)
+                    // Where it stands in the configuration tells nothing of what it is.
+                    let subject = Some(format!("auth.tokens[{index}]"));
+                    let known_as = Known { rules: known.rules, until: None, name: Some(name), subject };
+                    (known.token, Caller::new(known_as))
                 };
-                Kind::Tokens(tokens.into_iter().map(caller).collect())
+                Kind::Tokens(tokens.into_iter().enumerate().map(caller).collect())
             }
             AuthOptions::Jwt(options) => Kind::Jwt(Box::new(Jwt::open(options)?)),
         };
-        Ok(Self { kind, log: Bucket::new("", LOGGED_PER_S) })
+        Ok(Self { kind, log: RefusalLog::default() })
     }
 
     /// Whether callers must say who they are.
@@ -145,12 +149,7 @@ impl Auth {
             (Kind::Tokens(known), Some(token)) => find(known, token),
             (Kind::Jwt(jwt), Some(token)) => jwt.caller(token),
         };
-        found.map_err(|Refusal(why)| {
-            if self.log.take(1).is_ok() {
-                tracing::warn!(%why, "a token was refused");
-            }
-            ApiError::unauthorized(why)
-        })
+        found.map_err(|Refusal(why)| ApiError::unauthorized(why))
     }
 }
 
@@ -179,6 +178,8 @@ struct Known {
     until: Option<SystemTime>,
     /// See [`Caller::name`].
     name: Option<String>,
+    /// See [`Caller::subject`].
+    subject: Option<String>,
 }
 
 /// A name for whoever these parts tell of: the same after a restart, and nothing of the parts can be read from it.
@@ -207,8 +208,18 @@ impl Caller {
         self.0.as_ref()?.name.as_deref()
     }
 
+    /// Who that is for those who read the log: the subject of a token, or where the token is written down.
+    pub fn subject(&self) -> Option<&str> {
+        self.0.as_ref()?.subject.as_deref()
+    }
+
     pub fn may(&self, ask: Ask<'_>) -> bool {
         self.0.as_ref().is_none_or(|known| known.rules.allow(ask))
+    }
+
+    /// Whether a rule keeps the caller from it, whatever others allow.
+    pub fn is_denied(&self, ask: Ask<'_>) -> bool {
+        self.0.as_ref().is_some_and(|known| known.rules.deny(ask))
     }
 
     /// Whether the caller may do that anywhere.
@@ -224,8 +235,13 @@ impl Caller {
         let Ask { action, topic, group } = ask;
         let group = group.map(|group| format!(" as group {group}")).unwrap_or_default();
         let action = action.as_str();
+        // What holds for a topic holds for its dead letters too.
+        let scopes = match topic.strip_prefix("dlq.") {
+            Some(of) => format!("{action}:{of}, or {action}:{topic} for its dead letters alone"),
+            None => format!("{action}:{topic}"),
+        };
         Err(ApiError::forbidden(format!(
-            "this token does not allow {action} on {topic}{group}: it needs a scope such as {action}:{topic}, and no rule that denies it"
+            "this token does not allow {action} on {topic}{group}: it needs a scope such as {scopes}, and no rule that denies it"
         )))
     }
 

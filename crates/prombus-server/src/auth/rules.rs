@@ -155,6 +155,11 @@ impl Rules {
         allowed
     }
 
+    /// Whether a rule denies it, and not just none allows it.
+    pub(crate) fn deny(&self, ask: Ask<'_>) -> bool {
+        self.0.iter().any(|rule| rule.deny && rule.matches(ask))
+    }
+
     /// Whether there may be groups of the topic as which somebody may subscribe.
     pub(crate) fn allow_some_group(&self, topic: &str) -> bool {
         let matching = || self.0.iter().filter(|rule| rule.is_about(Action::Subscribe, topic));

@@ -113,6 +113,17 @@ fn a_good_token_says_what_its_holder_may_do() {
     assert!(!reads(&nothing, "a"), "what no rule allows is denied");
 }
 
+#[test]
+fn who_may_not_read_dead_letters_is_told_what_allows_it() {
+    let caller = shared().caller(Some(&signed(&json!({"scopes": ["read:other"]})))).unwrap();
+    let told = |topic| {
+        let refused = caller.check(Ask { action: Action::Read, topic, group: None }).unwrap_err();
+        refused.message().to_owned()
+    };
+    assert!(told("dlq.orders").contains("read:orders, or read:dlq.orders for"), "{}", told("dlq.orders"));
+    assert!(told("orders").contains("such as read:orders, and"), "{}", told("orders"));
+}
+
 /// OAuth has `scope`, a string with spaces between; what is meant by the other forms is plain too.
 #[test]
 fn scopes_come_as_a_string_or_as_an_array() {
@@ -153,7 +164,7 @@ fn times_are_kept_with_a_little_tolerance() {
         assert_eq!(auth.caller(Some(&signed(&claims))).is_ok(), fine, "{claims}");
     }
     let strict = auth_with(JwtOptions { require_exp: true, ..options(JwtKey::Secret(Secret::new(SECRET))) });
-    assert_eq!(why(&strict, &signed(&json!({}))), "the token says no exp");
+    assert_eq!(why(&strict, &signed(&json!({}))), "the token has no exp, which auth.require_exp asks for");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) async fn list(
         Filter::compile(filter)?;
     }
     let filter = both(failed_by.as_ref(), filter);
-    events::letters_of((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
+    events::letters_page((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
 }
 
 /// Whose letters are asked for, where that is said.

@@ -9,7 +9,7 @@ use crate::gateway::{App, Shared};
 use crate::media::{self, AnswerType, JSON};
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
-use crate::pattern::Topics;
+use crate::pattern::{MAX_PATTERNS, Topics};
 use crate::pieces::{self, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -28,8 +28,6 @@ use uuid::Uuid;
 const DEFAULT_PAGE: usize = 1_000;
 /// The most events that a page may have.
 const MAX_PAGE: usize = 10_000;
-/// The most names and patterns of one stream.
-const MAX_PATTERNS: usize = 100;
 
 /// What a reader asks for.
 struct ReadCall {
@@ -56,7 +54,7 @@ pub(crate) async fn read(
     let call = ReadCall::parse(Params::parse(query.as_deref())?)?;
     if answer == AnswerType::Live {
         let source = follow(&app, topic, call, &headers).await?;
-        return Ok(live::stream(source, app, caller));
+        return live::stream(source, app, caller);
     }
     let reader = call.start.reader(app.hub()?, &topic).await?;
     match answer {
@@ -110,8 +108,8 @@ pub(crate) async fn follow_many(
     media::require_live(&headers)?;
     let query = topics_query(Params::parse(query.as_deref())?, &caller)?;
     let resume = last_event_id(&headers).map(RoundsResume::decode).transpose()?;
-    let follower = app.hub()?.follow_topics(query, resume).await?;
-    Ok(live::stream(Source::Topics(Box::new(follower)), app, caller))
+    let follower = live::open(&app.memory, app.hub()?.follow_topics(query, resume)).await?;
+    live::stream(Source::Topics(Box::new(follower)), app, caller)
 }
 
 /// What to follow. A topic that is named must be allowed; of those that a pattern stands for, others are left out.
@@ -147,7 +145,7 @@ fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiE
 
 /// A page of the dead letters of a topic: a caller says where it starts, and `filter` what it is about. It says beside
 /// its letters which of them were replayed. A topic that has none yet has an empty one, unless a cursor says otherwise.
-pub(crate) async fn letters_of(
+pub(crate) async fn letters_page(
     (app, caller): (&App, Caller),
     (of, topic): (&TopicName, &TopicName),
     mut params: Params,
@@ -235,6 +233,7 @@ impl Pieces for Page {
         }
         self.scanned += piece.scanned;
         let full = self.count == self.limit || self.bytes >= MAX_PAGE_BYTES || self.scanned >= MAX_SCANNED;
+        let full = full || piece.is_slow;
         if piece.next.is_some() && !full {
             return Ok(true);
         }

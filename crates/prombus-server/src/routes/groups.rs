@@ -21,12 +21,12 @@ use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, Mode, OptionsChange,
-    OptionsPatch, Ordering, Preview, PreviewPartition, Pull, Settle, SettleCall,
+    OptionsPatch, Ordering, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
 };
 use prombus_wire::{
-    AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, GroupAnswer, GroupChangeRequest,
-    GroupOptionsRequest, GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped, Waiting,
-    parse_object,
+    AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, ErrorCode, GroupAnswer,
+    GroupChangeRequest, GroupOptionsRequest, GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped,
+    Waiting, parse_object,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,9 @@ const DEFAULT_IN_FLIGHT: usize = 1_000;
 const MAX_REASON_BYTES: usize = 4 << 10;
 /// What the result for one lease takes, about.
 const RESULT_BYTES: usize = 64;
+/// What to do about a lease that could not be settled because the disk is full, while others could.
+const NO_ROOM: &str =
+    "the disk is full: free some space and repeat this; until it expires, the lease is valid";
 
 impl PathNames {
     fn group(&self) -> Result<GroupName, ApiError> {
@@ -70,7 +73,7 @@ pub(crate) async fn pull(
     pull.check()?;
     let call = group_call(request.into_options())?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
-    let present = group.enter_call(&pull);
+    let present = group.enter_call(&pull)?;
     let pulled = tokio::select! {
         pulled = pulls::pull(&app.memory, &present, (&pull, Patience::Call)) => pulled?,
         () = caller.expired() => return Err(ApiError::unauthorized(TOKEN_EXPIRED)),
@@ -114,17 +117,22 @@ pub(crate) async fn ack(
     let results = group.settle(SettleCall { settles }).await?;
     let mut out = Vec::with_capacity(32 + RESULT_BYTES * results.len());
     out.extend_from_slice(b"{\"results\":[");
-    for (index, (lease, ok)) in leases.iter().zip(results).enumerate() {
+    for (index, (lease, result)) in leases.iter().zip(results).enumerate() {
         out.extend_from_slice(if index > 0 { b",{\"lease\":" } else { b"{\"lease\":" });
         json::write_string(&mut out, lease);
-        if ok {
-            out.extend_from_slice(b",\"ok\":true}");
-            continue;
-        }
-        out.extend_from_slice(b",\"ok\":false,\"error\":\"lease_expired\"");
-        if let Some(why) = not_a_lease(lease) {
+        let (error, message) = match result {
+            SettleResult::Done => {
+                out.extend_from_slice(b",\"ok\":true}");
+                continue;
+            }
+            SettleResult::Expired => (ErrorCode::LeaseExpired, not_a_lease(lease)),
+            SettleResult::NoRoom => (ErrorCode::DiskFull, Some(NO_ROOM)),
+        };
+        out.extend_from_slice(b",\"ok\":false,\"error\":");
+        json::write_string(&mut out, error.as_str());
+        if let Some(message) = message {
             out.extend_from_slice(b",\"message\":");
-            json::write_string(&mut out, why);
+            json::write_string(&mut out, message);
         }
         out.push(b'}');
     }
@@ -174,7 +182,7 @@ pub(crate) fn short_reason(reason: &str) -> String {
     reason[..end.unwrap_or(0)].to_owned()
 }
 
-/// How a group is doing; `None` for one that goes away meanwhile, or cannot be read, and the log says why.
+/// How a group is doing; `None` for one that goes away meanwhile, and the log says why.
 pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
     let left_out = |error: &GroupError| {
         tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
@@ -390,6 +398,7 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         options,
         filter_errors: status.filter_errors,
         bad_filter: status.bad_filter.as_ref().map(ToString::to_string),
+        error: status.error.as_ref().map(ToString::to_string),
         members: members.collect(),
         partitions: (0..).zip(&status.lanes).map(partition).collect(),
     }

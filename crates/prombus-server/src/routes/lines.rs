@@ -1,7 +1,8 @@
 //! Cuts a stream of bytes into lines, keeping no more than one line that is not whole yet.
 
 use crate::error::ApiError;
-use bytes::{Bytes, BytesMut};
+use crate::gathered::Gathered;
+use bytes::Bytes;
 
 /// One line, without its end.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,15 +10,18 @@ pub(crate) struct Line {
     /// Which line it is, from 1; blank ones count too.
     pub number: u64,
     pub text: Bytes,
-    /// What it holds, the white space around it included.
+    /// What it holds, the white space around it and blank lines before it included.
     pub held: usize,
 }
 
 /// What has come and was not handed out yet.
 pub(crate) struct Lines {
-    buffer: BytesMut,
-    /// How much of the buffer is known to have no line end.
-    searched: usize,
+    /// What came before of the line that is not whole yet.
+    begun: Gathered,
+    /// What came last.
+    part: Bytes,
+    /// How much has come since a line was handed out, which the next one holds.
+    passed: usize,
     number: u64,
     max_bytes: usize,
 }
@@ -25,11 +29,14 @@ pub(crate) struct Lines {
 impl Lines {
     /// Lines of at most `max_bytes`.
     pub fn new(max_bytes: usize) -> Self {
-        Self { buffer: BytesMut::new(), searched: 0, number: 0, max_bytes }
+        Self { begun: Gathered::default(), part: Bytes::new(), passed: 0, number: 0, max_bytes }
     }
 
-    pub fn feed(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
+    /// Takes what has come next, once all lines of what came before were handed out. It is copied: a line must not keep the
+    /// buffer that it was received in, which may be much larger.
+    pub fn feed(&mut self, part: &[u8]) {
+        self.begun.push(&self.part);
+        self.part = Bytes::copy_from_slice(part);
     }
 
     /// How many lines were handed out or passed over.
@@ -39,15 +46,18 @@ impl Lines {
 
     /// The next line that is whole and not blank.
     pub fn next(&mut self) -> Result<Option<Line>, ApiError> {
-        while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-            let text = self.buffer.split_to(self.searched + at + 1).freeze();
-            self.searched = 0;
+        while let Some(at) = memchr::memchr(b'\n', &self.part) {
+            let mut text = self.part.split_to(at + 1);
+            if self.begun.len() > 0 {
+                self.begun.push(&text);
+                text = self.begun.take();
+            }
             if let Some(line) = self.line(text)? {
                 return Ok(Some(line));
             }
         }
-        self.searched = self.buffer.len();
-        if self.searched > self.max_bytes {
+        self.begun.push(&std::mem::take(&mut self.part));
+        if self.begun.len() > self.max_bytes {
             self.number += 1;
             return Err(self.too_long());
         }
@@ -56,8 +66,7 @@ impl Lines {
 
     /// The last line, which has no end, if there is one that is not blank.
     pub fn last(&mut self) -> Result<Option<Line>, ApiError> {
-        let rest = self.buffer.split().freeze();
-        self.searched = 0;
+        let rest = self.begun.take();
         if rest.is_empty() { Ok(None) } else { self.line(rest) }
     }
 
@@ -67,8 +76,12 @@ impl Lines {
         if trimmed.len() > self.max_bytes {
             return Err(self.too_long());
         }
-        let (held, text) = (text.len(), text.slice_ref(trimmed));
-        Ok((!text.is_empty()).then_some(Line { number: self.number, text, held }))
+        self.passed += text.len();
+        if trimmed.is_empty() {
+            return Ok(None);
+        }
+        let (held, text) = (std::mem::take(&mut self.passed), text.slice_ref(trimmed));
+        Ok(Some(Line { number: self.number, text, held }))
     }
 
     fn too_long(&self) -> ApiError {
@@ -107,6 +120,18 @@ mod tests {
         assert_eq!(cut(&[b"a", b"\nb", b"c\r", b"\n\n  \n d\n"], 10), expected);
         assert_eq!(cut(&[], 10), numbered(&[]));
         assert_eq!(cut(&[b"\n\n"], 10), numbered(&[]));
+    }
+
+    #[test]
+    fn a_line_holds_the_blank_lines_that_came_with_it() {
+        let mut lines = Lines::new(10);
+        let mut held = |part: &[u8]| {
+            lines.feed(part);
+            lines.next().unwrap().map(|line| line.held)
+        };
+        assert_eq!(held(b"\n  \n\n  "), None);
+        assert_eq!(held(b"a\n"), Some(9));
+        assert_eq!(held(b"b\n"), Some(2));
     }
 
     #[test]

@@ -6,14 +6,14 @@ use crate::auth::{Caller, TOKEN_EXPIRED};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::EVENT_STREAM;
-use crate::memory::Memory;
+use crate::memory::{Memory, Standing};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use prombus_core::Event;
-use prombus_engine::QueryError;
 pub(crate) use source::{Awaited, Source};
+use std::future::Future;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -28,14 +28,22 @@ const EVENT_BYTES: usize = 448;
 /// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
 const HELLO: &str = "retry: 1000\n";
 
+/// Opens a source that looks at many topics, in turn with others.
+pub(crate) async fn open<T>(memory: &Memory, opening: impl Future<Output = T>) -> T {
+    let _room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
+    opening.await
+}
+
 /// The events that `source` has, for as long as somebody listens.
-pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Response {
+pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Result<Response, ApiError> {
+    let followed = Followed::new(source, &app.memory)?;
+    let source = &followed.source;
     let (sender, mut receiver) = mpsc::channel::<Bytes>(PIECES_AHEAD);
     let id = source.token().map(|token| format!("id: {token}\n")).unwrap_or_default();
     let hello = Bytes::from(format!("{HELLO}{id}\n"));
     tokio::spawn(async move {
         if sender.send(hello).await.is_ok() {
-            follow(source, (&app, &caller), &sender).await;
+            follow(followed, (&app, &caller), &sender).await;
         }
     });
     let body = Body::from_stream(futures::stream::poll_fn(move |cx| {
@@ -47,16 +55,37 @@ pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Response {
         // What stands between may hold answers back to fill its buffers.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    (head, body).into_response()
+    Ok((head, body).into_response())
 }
 
-async fn follow(mut source: Source, (app, caller): (&App, &Caller), sender: &mpsc::Sender<Bytes>) {
+/// What a stream follows, and the room that it has for that.
+struct Followed {
+    source: Source,
+    standing: Standing,
+}
+
+impl Followed {
+    fn new(source: Source, memory: &Memory) -> Result<Self, ApiError> {
+        let mut standing = Standing::new(memory);
+        standing.resize(source.held_bytes())?;
+        Ok(Self { source, standing })
+    }
+
+    /// The next events, as [`Source::next_events`] has them. Topics that came meanwhile take room, too.
+    async fn next_events(&mut self) -> Result<Option<Vec<Event>>, ApiError> {
+        let events = self.source.next_events().await?;
+        self.standing.resize(self.source.held_bytes())?;
+        Ok(events)
+    }
+}
+
+async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: &mpsc::Sender<Bytes>) {
     let mut counted = 0;
     loop {
         let piece = tokio::select! {
-            piece = next_piece(&mut source, &app.memory) => match piece {
+            piece = next_piece(&mut followed, &app.memory) => match piece {
                 Ok(piece) => piece,
-                Err(error) => return end(sender, &error.into()).await,
+                Err(error) => return end(sender, &error).await,
             },
             // Silence is what is waited for here.
             () = tokio::time::sleep(KEEP_ALIVE) => Bytes::from_static(b": keep-alive\n\n"),
@@ -66,7 +95,7 @@ async fn follow(mut source: Source, (app, caller): (&App, &Caller), sender: &mps
             () = sender.closed() => return,
             () = app.closing() => return,
         };
-        if let Some(filter) = source.filter() {
+        if let Some(filter) = followed.source.filter() {
             let failures = filter.failures();
             app.metrics.count_filter_errors(failures - counted);
             counted = failures;
@@ -83,17 +112,17 @@ async fn follow(mut source: Source, (app, caller): (&App, &Caller), sender: &mps
 }
 
 /// The next events, as they are sent. Nothing is lost if it is given up.
-async fn next_piece(source: &mut Source, memory: &Memory) -> Result<Bytes, QueryError> {
+async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, ApiError> {
     loop {
         // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
         let room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
-        match source.next_events().await? {
-            Some(events) if !events.is_empty() => return Ok(room.hold(written(&events, source))),
+        match followed.next_events().await? {
+            Some(events) if !events.is_empty() => return Ok(room.hold(written(&events, &followed.source))),
             // Others want to be served too, whatever a filter costs.
             Some(_) => tokio::task::yield_now().await,
             None => {
                 drop(room);
-                source.changed().await?;
+                followed.source.changed().await?;
             }
         }
     }

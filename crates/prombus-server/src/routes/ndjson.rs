@@ -12,8 +12,9 @@ use crate::error::ApiError;
 use crate::gateway::Shared;
 use axum::http::StatusCode;
 use axum::response::Response;
+use prombus_core::TopicNumber;
 use prombus_engine::Outgoing;
-use prombus_wire::Counted;
+use prombus_wire::Imported;
 use std::time::Duration;
 
 /// The most lines in one commit.
@@ -33,14 +34,17 @@ pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) ->
         }
     };
     match import.run(&mut intake, caller).await {
-        Ok(()) => Ok(json_of(StatusCode::CREATED, &Counted { count: import.count })),
+        Ok(()) => Ok(json_of(StatusCode::CREATED, &import.outcome())),
         Err(error) => {
             tokio::select! {
                 () = intake.discard() => {}
                 // The answer must leave before the connection is given up.
                 () = closed_for(way.app, CLOSING_DISCARD_TIME) => {}
             }
-            Err(error)
+            Err(match import.duplicates {
+                0 => error,
+                duplicates => error.with("duplicates", duplicates),
+            })
         }
     }
 }
@@ -60,16 +64,35 @@ struct Import<'a> {
     events: Vec<Outgoing>,
     lines: Vec<u64>,
     bytes: usize,
-    /// What their lines hold, white space included.
+    /// What their lines hold, white space and blank lines included.
     held: usize,
     /// How many events are in.
     count: u64,
+    /// How many of them were in before.
+    duplicates: u64,
+    /// The incarnation of the topic that they are in.
+    topic: Option<TopicNumber>,
 }
 
 impl<'a> Import<'a> {
     fn new(way: Way<'a>) -> Result<Self, ApiError> {
         let max_commit_bytes = way.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
-        Ok(Self { way, max_commit_bytes, events: Vec::new(), lines: Vec::new(), bytes: 0, held: 0, count: 0 })
+        let (events, lines) = (Vec::new(), Vec::new());
+        Ok(Self {
+            way,
+            max_commit_bytes,
+            events,
+            lines,
+            bytes: 0,
+            held: 0,
+            count: 0,
+            duplicates: 0,
+            topic: None,
+        })
+    }
+
+    fn outcome(&self) -> Imported {
+        Imported { count: self.count, duplicates: self.duplicates }
     }
 
     async fn run(&mut self, intake: &mut Intake, caller: &Caller) -> Result<(), ApiError> {
@@ -95,6 +118,8 @@ impl<'a> Import<'a> {
                 }
             };
             lines.feed(&part);
+            // What it was received in is used for what comes next.
+            drop(part);
             loop {
                 match lines.next() {
                     Ok(Some(line)) => {
@@ -142,16 +167,43 @@ impl<'a> Import<'a> {
         }
     }
 
+    /// Refuses to go on in another topic than the first events went to: one that was deleted is not made again for the
+    /// rest, and one that was made since has nothing to do with it.
+    async fn check_topic(&self) -> Result<(), ApiError> {
+        let Some(pinned) = self.topic else { return Ok(()) };
+        let topic = self.way.topic;
+        match self.way.app.hub()?.topic(topic).await? {
+            Some(state) if state.number == pinned => Ok(()),
+            _ => Err(ApiError::not_found(format!(
+                "topic {topic} was deleted meanwhile, with the lines before this one"
+            ))),
+        }
+    }
+
+    /// Notes which topic the first events went to.
+    async fn note_topic(&mut self) {
+        if self.topic.is_none()
+            && let Ok(hub) = self.way.app.hub()
+        {
+            self.topic = hub.topic(self.way.topic).await.ok().flatten().map(|state| state.number);
+        }
+    }
+
     /// Commits what there is. Where an event is refused, the events before it are committed without it.
     async fn commit(&mut self) -> Result<(), ApiError> {
         let events = std::mem::take(&mut self.events);
         let lines = std::mem::take(&mut self.lines);
         (self.bytes, self.held) = (0, 0);
+        if let Some(line) = lines.first() {
+            self.check_topic().await.map_err(|error| error.after_lines(self.count, *line))?;
+        }
         let (mut good, mut refusal) = (events.len(), None);
         while good > 0 {
             match publish(self.way, events[..good].to_vec()).await {
-                Ok(_) => {
+                Ok(receipt) => {
                     self.count += good as u64;
+                    self.duplicates += receipt.events.iter().filter(|one| one.duplicate).count() as u64;
+                    self.note_topic().await;
                     break;
                 }
                 Err(error) => {

@@ -58,7 +58,10 @@ pub(crate) async fn ops(
         let partitions = topic.config.partitions;
         topics.push(json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events}));
         for found in hub.groups().list(topic).await {
-            if group.as_ref().is_none_or(|group| group == found.name().as_str()) {
+            let name = found.name().as_str();
+            // Who administers a topic sees its groups, but for those that are kept from him.
+            let ask = Ask { action: Action::Subscribe, topic: topic.name.as_str(), group: Some(name) };
+            if group.as_ref().is_none_or(|group| group == name) && !caller.is_denied(ask) {
                 groups.extend(group_in(&found, &bounds, &mut rows).await);
             }
         }
@@ -133,7 +136,14 @@ async fn samples(hub: &Hub) -> Vec<GroupSample> {
 }
 
 /// Everything that is counted.
-pub(crate) async fn metrics(State(app): State<App>) -> Response {
+pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    let text = app.scrapes.text(|| metrics_text(&app)).await?;
+    // Those who read nothing hold their text; from here on it is counted by itself.
+    drop(app.memory.room_for(text.len()).ok_or_else(|| app.memory.refusal())?);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+async fn metrics_text(app: &App) -> String {
     let hub = app.hub().ok();
     let store = hub.map(Hub::status);
     let mut text = app.metrics.text(app.options.version, store.as_ref());
@@ -142,7 +152,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
         let projections = hub.projections().list().await.unwrap_or_default();
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
     }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    text
 }
 
 /// The answer on paths that do not exist.

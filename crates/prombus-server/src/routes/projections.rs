@@ -49,6 +49,7 @@ pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
         errors: status.errors,
         last_error: status.last_error.clone(),
         rebuild: status.rebuild.as_ref().map(rebuild),
+        rebuild_error: status.rebuild_error.clone(),
     }
 }
 
@@ -240,6 +241,7 @@ mod tests {
             errors: 2,
             last_error: Some("no such key".into()),
             rebuild: Some(RebuildStatus { lag: 4, failed: 1 }),
+            rebuild_error: Some("the topic was deleted meanwhile".into()),
         }
     }
 
@@ -251,6 +253,7 @@ mod tests {
             "definition": json!(definition()), "state": "running", "stale": true, "lag": 5,
             "partitions": [{"partition": 0, "next": 2, "tail": 7, "lag": 5}, {"partition": 1, "next": 3, "tail": 3, "lag": 0}],
             "errors": 2, "last_error": "no such key", "rebuild": {"lag": 4, "failed": 1},
+            "rebuild_error": "the topic was deleted meanwhile",
         });
         assert_eq!(answer, expected);
         let topic = TopicName::parse("t").unwrap();
@@ -263,12 +266,14 @@ mod tests {
             definition: parse("p", br#"{"topic":"t","collection":"c"}"#).unwrap(),
             last_error: None,
             rebuild: None,
+            rebuild_error: None,
             ..status(ProjectionState::Stopped("it is gone".into()))
         };
         let stopped = json!(shown(&stopped));
         assert_eq!((&stopped["kind"], &stopped["state"]), (&json!("changelog"), &json!("stopped")));
         assert_eq!((&stopped["reason"], &stopped["rebuild"]), (&json!("it is gone"), &json!(null)));
-        assert!(stopped.get("last_error").is_none() && stopped.get("rebuild").is_some());
+        assert!(["last_error", "rebuild_error"].iter().all(|name| stopped.get(*name).is_none()));
+        assert!(stopped.get("rebuild").is_some());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::frames::Corr;
 use super::publishing::{Publish, Published, Publishing};
-use super::session::{Effect, Key, Session, Topic, Wanted};
+use super::session::{Effect, Key, Said, Session, Wanted};
 use crate::auth::Caller;
 use crate::commit::{Asked, By, Committed};
 use crate::error::ApiError;
@@ -13,14 +13,18 @@ use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use prombus_core::{Partition, TopicNumber};
-use prombus_engine::groups::{Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall};
-use prombus_engine::{Hub, TopicNumbers};
+use prombus_engine::groups::{
+    GivenBack, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall, SettleResult,
+};
+use prombus_engine::{Hub, NumberedTopic, TopicNumbers};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long to wait before a group that failed is asked for again.
 const FAILURE_PAUSE: Duration = Duration::from_millis(200);
+/// So many subscriptions are ended before others have their turn.
+pub(super) const MAX_LEFT_AT_ONCE: usize = 32;
 
 /// What came of a call.
 pub(super) enum Done {
@@ -36,10 +40,12 @@ pub(super) enum Done {
         result: Result<TopicNumbers, ApiError>,
     },
     /// Topics were made.
-    Appeared(Vec<Topic>),
+    Appeared(Vec<NumberedTopic>),
     Settled {
-        corr: Corr,
-        result: Result<Vec<bool>, ApiError>,
+        said: Said,
+        /// Absent where there was none yet.
+        group: Option<Arc<Group>>,
+        result: Result<Vec<SettleResult>, ApiError>,
     },
     Committed {
         corr: Corr,
@@ -199,13 +205,13 @@ impl Calls {
             }
             Done::Listed { asked, result } => {
                 if let (Ok(topics), None) = (&result, &self.topics_watch) {
-                    self.watch_topics(topics.last().map_or(TopicNumber(0), |(_, number)| *number));
+                    self.watch_topics(topics.last().map_or(TopicNumber(0), |last| last.number));
                 }
                 Done::Listed { asked, result }
             }
             Done::Appeared(topics) => {
-                if let Some((_, last)) = topics.last() {
-                    self.watch_topics(*last);
+                if let Some(last) = topics.last() {
+                    self.watch_topics(last.number);
                 }
                 Done::Appeared(topics)
             }
@@ -243,7 +249,7 @@ impl Calls {
             }
             Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, call),
             Effect::List { corr, wanted, call } => self.list((corr, wanted, call)),
-            Effect::Settle { corr, key, call } => self.settle(corr, &key, call),
+            Effect::Settle { said, call } => self.settle(said, call),
             Effect::Commit { corr, caller, asked } => self.commit(corr, caller, *asked),
             Effect::Pull(key, pull) => self.pull(key, pull),
             Effect::Stop(key) => {
@@ -251,7 +257,7 @@ impl Calls {
                     pull.abort();
                 }
             }
-            Effect::Leave(key, leases) => self.leave(&key, &leases, false),
+            Effect::Leave(key, leases) => self.leave(&key, &leases, GivenBack::Unused),
         }
     }
 
@@ -294,12 +300,8 @@ impl Calls {
         let work = async move {
             let mut topics = hub.watch_topics();
             loop {
-                let new: Vec<Topic> = topics
-                    .borrow_and_update()
-                    .iter()
-                    .filter(|(_, number)| *number > known)
-                    .cloned()
-                    .collect();
+                let new: Vec<NumberedTopic> =
+                    topics.borrow_and_update().iter().filter(|topic| topic.number > known).cloned().collect();
                 if !new.is_empty() {
                     return Done::Appeared(new);
                 }
@@ -312,13 +314,15 @@ impl Calls {
             .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
     }
 
-    fn settle(&mut self, corr: Corr, key: &Key, call: SettleCall) {
-        let group = self.live.get(key).map(|live| live.group.clone());
+    fn settle(&mut self, said: Said, call: SettleCall) {
+        let group = self.live.get(&said.key).map(|live| live.group.clone());
         let settle = async move {
-            // Where there is no group yet, there are no leases of it.
-            let Some(group) = group else { return Done::Settled { corr, result: Ok(vec![false]) } };
-            let result = group.settle(call).await.map_err(ApiError::from);
-            Done::Settled { corr, result }
+            let result = match &group {
+                Some(group) => group.settle(call).await.map_err(ApiError::from),
+                // Where there is no group yet, there are no leases of it.
+                None => Ok(vec![SettleResult::Expired]),
+            };
+            Done::Settled { said, group, result }
         };
         self.running.push(settle.boxed());
     }
@@ -351,7 +355,14 @@ impl Calls {
             before.abort();
         }
         let member = pull.member.as_deref().unwrap_or_default();
-        let present = live.present.get_or_insert_with(|| Arc::new(live.group.enter(member))).clone();
+        let entered = live.present.clone().map_or_else(|| live.group.enter(member).map(Arc::new), Ok);
+        let present = match entered {
+            Ok(present) => live.present.insert(present).clone(),
+            Err(error) => {
+                let lost = Done::Lost { key, error: error.into() };
+                return self.running.push(std::future::ready(lost).boxed());
+            }
+        };
         live.member = Some(member.to_owned());
         let (group, hub) = (live.group.clone(), self.hub.clone());
         let call = self.groups.get(&key).cloned().unwrap_or_default();
@@ -367,7 +378,8 @@ impl Calls {
                 Err(_) => {
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
-                    match hub.groups().again(&key.topic, &key.group, &call).await {
+                    // Boxed, because it is large and rare, and a pull waits for each of thousands of topics.
+                    match Box::pin(hub.groups().again(&key.topic, &key.group, &call)).await {
                         Ok(group) => Done::Again { key, pull, group },
                         Err(error) => Done::Lost { key, error: error.into() },
                     }
@@ -401,18 +413,22 @@ impl Calls {
             .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
     }
 
-    fn leave(&mut self, key: &Key, leases: &[LeaseToken], lost: bool) {
+    fn leave(&mut self, key: &Key, leases: &[LeaseToken], why: GivenBack) {
         self.groups.remove(key);
         // The member is gone with it, unless another connection is that member, too.
         if let Some(live) = self.live.remove(key) {
-            live.group.give_back(leases, lost);
+            live.group.give_back(leases, why);
         }
     }
 
-    /// The connection has ended, and holds nothing any more. Where it was `lost`, that counts as an attempt.
-    pub fn give_back(mut self, held: Vec<(Key, Vec<LeaseToken>)>, lost: bool) {
-        for (key, leases) in held {
-            self.leave(&key, &leases, lost);
+    /// The connection has ended, and holds nothing any more.
+    pub async fn give_back(mut self, held: Vec<(Key, Vec<LeaseToken>)>, why: GivenBack) {
+        for some in held.chunks(MAX_LEFT_AT_ONCE) {
+            for (key, leases) in some {
+                self.leave(key, leases, why);
+            }
+            // There may be thousands, of each of many connections that end at once.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -433,7 +449,12 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
             session.listed(*asked, result.as_deref().map(Vec::as_slice).map_err(Clone::clone), out);
         }
         Some(Done::Appeared(topics)) => session.appeared(&topics, out),
-        Some(Done::Settled { corr, result }) => session.settled(corr, result, out),
+        Some(Done::Settled { said, group, result }) => {
+            let left = session.settled(said, result, out);
+            if let Some(group) = group.filter(|_| !left.is_empty()) {
+                group.give_back(&left, GivenBack::Unused);
+            }
+        }
         Some(Done::Committed { corr, result, .. }) => session.committed(corr, result, out),
         Some(Done::Delivered { key, pulled, max_attempts }) => {
             session.delivered(key, pulled.deliveries, max_attempts, out);

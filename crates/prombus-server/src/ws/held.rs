@@ -1,6 +1,7 @@
 //! The deliveries that a subscription of a connection holds: an ack may name them by event or by lease.
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use prombus_engine::groups::{Delivery, LeaseToken};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -17,6 +18,13 @@ struct One {
     id: Uuid,
     /// When the lease ends, unless it is extended.
     deadline: Instant,
+}
+
+/// What was held under a lease, while something is said of it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub lease: LeaseToken,
+    one: One,
 }
 
 impl Held {
@@ -42,8 +50,23 @@ impl Held {
     }
 
     pub fn remove(&mut self, lease: LeaseToken) {
-        if let Some(one) = self.by_lease.remove(&lease) {
-            self.by_id.remove(&one.id);
+        self.take(lease);
+    }
+
+    /// Lets go of a lease, for as long as it is not known what comes of that.
+    pub fn take(&mut self, lease: LeaseToken) -> Option<Taken> {
+        let one = self.by_lease.remove(&lease)?;
+        self.by_id.remove(&one.id);
+        Some(Taken { lease, one })
+    }
+
+    /// Holds a lease as before.
+    pub fn put_back(&mut self, taken: Taken) {
+        let Taken { lease, one } = taken;
+        // Where the event came again meanwhile, the lease has ended.
+        if let Entry::Vacant(free) = self.by_id.entry(one.id) {
+            free.insert(lease);
+            self.by_lease.insert(lease, one);
         }
     }
 

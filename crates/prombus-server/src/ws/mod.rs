@@ -23,7 +23,8 @@ use axum::response::Response;
 use calls::Calls;
 use futures::stream::SplitStream;
 use futures::{FutureExt, SinkExt, StreamExt};
-use session::{Guest, Session};
+use prombus_engine::groups::GivenBack;
+use session::{Allowance, Guest, Session};
 use std::pin::pin;
 use std::time::Duration;
 use talk::{Buffers, Talk};
@@ -48,14 +49,14 @@ const AUTH_TIME: Duration = Duration::from_secs(30);
 /// How often the clock is looked at, to see whether a token has expired.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a goodbye may take while nothing comes of the client any more.
+/// How long it may take to send the goodbye, and for a client to answer it where that is its own doing.
 const GOODBYE_TIME: Duration = Duration::from_millis(1_500);
 
-/// How long a client that goes on sending may take to come to the goodbye.
+/// How long a client may take to come to the goodbye and answer it where the hub ends.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(6);
 
 /// Why a connection ends.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct End {
     code: u16,
     reason: &'static str,
@@ -73,6 +74,13 @@ impl End {
     const NO_TOKEN: Self =
         Self { code: close_code::POLICY, reason: "no AUTH with a good token came in time" };
     const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
+
+    /// What this says about the events that the connection held. Where the hub ends it for no fault of the client, that is
+    /// nothing; otherwise the oldest of them may be why the client is gone.
+    fn given_back(&self) -> GivenBack {
+        let by_the_hub = [Self::CLOSING, Self::EXPIRED].contains(self);
+        if by_the_hub { GivenBack::Unused } else { GivenBack::ConnectionLost }
+    }
 }
 
 /// `GET /ws`.
@@ -128,7 +136,8 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     let name = format!("ws-{:016x}", fastrand::u64(..));
     let Client { caller, rate, received } = client;
     let guest = Guest { caller, auth: app.auth.clone() };
-    let mut session = Session::new(name, guest, hub.limits().commit_bytes);
+    let allowance = Allowance { publish_bytes: hub.limits().commit_bytes, memory: app.memory.clone() };
+    let mut session = Session::new(name, guest, allowance);
     let mut calls = Calls::new(app.clone(), rate, hub);
     let (mut sink, mut stream) = socket.split();
     let buffers = Buffers::new(&app.memory, received);
@@ -137,8 +146,9 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     if timeout(FINISH_TIME, talk.finish()).await.is_err() {
         tracing::warn!("a connection ends before all of its answers have left: they took too long");
     }
-    // That the hub ends says nothing about the events that its clients held.
-    calls.give_back(session.end(), end.code != End::CLOSING.code);
+    // What it holds is wanted elsewhere.
+    drop(talk);
+    calls.give_back(session.end(), end.given_back()).await;
     let close =
         Message::Close(Some(CloseFrame { code: end.code, reason: Utf8Bytes::from_static(end.reason) }));
     let goodbye = async {
@@ -148,12 +158,11 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     };
     // The client may be gone already.
     let _ = timeout(GOODBYE_TIME, goodbye).await;
-    // What was not read when a socket is closed takes the goodbye with it, and answers that the client has not read yet. As
-    // long as it goes on sending, it has not come to the goodbye.
-    let until = Instant::now() + LONGEST_GOODBYE;
-    while Instant::now() < until
-        && let Ok(Some(Ok(_))) = timeout(GOODBYE_TIME, stream.next()).await
-    {}
+    // Whatever a client sends to a socket that is closed takes the goodbye with it, and answers that it has not read yet. So
+    // it is heard out until it has answered the goodbye, also where it is busy with something else at first.
+    let heard_out = async { while let Some(Ok(_)) = stream.next().await {} };
+    let patience = if end == End::CLOSING { LONGEST_GOODBYE } else { GOODBYE_TIME };
+    let _ = timeout(patience, heard_out).await;
 }
 
 /// Until when it need not be asked whether the client is still welcome.

@@ -2,35 +2,35 @@
 //! knows no socket, so that every rule can be tested by itself.
 
 mod patterns;
+mod settling;
+mod subscriptions;
 
 use super::frames::{self, Corr};
-use super::held::Held;
 use crate::auth::{Action, Ask, Auth, Caller};
-use crate::commit::{Asked, Committed, MAX_SETTLED};
-use crate::error::{ApiError, not_a_lease};
+use crate::commit::{Asked, Committed};
+use crate::error::ApiError;
+use crate::memory::Memory;
 use crate::outgoing;
-use crate::params::parse_id;
 use crate::pattern::Topics;
-use crate::routes::groups::{group_call, short_reason};
+use crate::routes::groups::group_call;
 use crate::routes::publish::parse_array;
 use bytes::Bytes;
-use patterns::{ByPattern, PatternOptions, PatternSubscription};
-pub(crate) use patterns::{PatternKey, Topic};
+pub(crate) use patterns::PatternKey;
+use patterns::{PatternOptions, PatternSubscription};
 use prombus_core::{Partition, Receipt, TopicName};
 use prombus_engine::Outgoing;
 use prombus_engine::commits::LeaseOf;
-use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, Settle, SettleCall};
+use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, SettleCall};
 use prombus_wire::{
-    AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SettleFrame, SubscribeFrame,
-    SubscribeOptions, SubscriptionFrame, Text, parse_object,
+    AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SubscribeFrame, SubscribeOptions,
+    SubscriptionFrame, Text, parse_object,
 };
+pub(crate) use settling::Said;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
+use subscriptions::{Subscription, Subscriptions};
 
-/// The most subscriptions of a connection.
-const MAX_SUBSCRIPTIONS: usize = 10_000;
 /// How many deliveries come at once where nothing is said.
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a subscription holds where nothing is said.
@@ -70,7 +70,7 @@ pub(crate) enum Effect {
     /// Give these leases back, and deliver no more.
     Leave(Key, Vec<LeaseToken>),
     /// Settle deliveries, and say so with [`Session::settled`].
-    Settle { corr: Corr, key: Key, call: SettleCall },
+    Settle { said: Said, call: SettleCall },
     /// Carry out a commit for the caller, and say so with [`Session::committed`].
     Commit { corr: Corr, caller: Caller, asked: Box<Asked> },
 }
@@ -92,7 +92,7 @@ impl Effect {
             Self::Publish { corr, .. }
             | Self::Subscribe { corr, .. }
             | Self::List { corr, .. }
-            | Self::Settle { corr, .. }
+            | Self::Settle { said: Said { corr, .. }, .. }
             | Self::Commit { corr, .. } => Self::Send(frames::err(&corr, &ApiError::unavailable(ENDING))),
             Self::Pull(key, _) => Self::Stop(key),
             other => other,
@@ -107,40 +107,25 @@ pub(crate) struct Wanted {
     pub patterns: Vec<PatternKey>,
 }
 
-#[derive(Debug)]
-struct Subscription {
-    /// The pattern that it comes from, if it comes from one.
-    by: Option<ByPattern>,
-    /// Whether the group is there.
-    made: bool,
-    batch: bool,
-    paused: bool,
-    pull: Pull,
-    held: Held,
-    owned: Option<Vec<Partition>>,
-}
-
-impl Subscription {
-    fn new(batch: bool, pull: Pull) -> Self {
-        Self { by: None, made: false, batch, paused: false, pull, held: Held::default(), owned: None }
-    }
-
-    /// Pauses it or goes on with it: what is to be done.
-    fn pause(&mut self, key: Key, pause: bool) -> Option<Effect> {
-        if std::mem::replace(&mut self.paused, pause) == pause {
-            None
-        } else if pause {
-            Some(Effect::Stop(key))
-        } else {
-            self.made.then(|| Effect::Pull(key, self.pull.clone()))
-        }
-    }
+/// Whether a subscription gets events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Paused,
+    Resumed,
 }
 
 /// Who is at the other end, and how one who has not said so yet is known.
 pub(crate) struct Guest {
     pub caller: Option<Caller>,
     pub auth: Arc<Auth>,
+}
+
+/// What a connection may take.
+pub(crate) struct Allowance {
+    /// So many bytes may be published at once.
+    pub publish_bytes: usize,
+    /// What subscriptions take is counted here.
+    pub memory: Memory,
 }
 
 /// A connection.
@@ -151,14 +136,15 @@ pub(crate) struct Session {
     /// Names the members of those who name none.
     name: String,
     max_bytes: usize,
-    subscriptions: HashMap<Key, Subscription>,
+    subscriptions: Subscriptions,
     patterns: HashMap<PatternKey, PatternSubscription>,
 }
 
 impl Session {
-    /// A connection that is called `name`, and may publish so many bytes at once.
-    pub fn new(name: String, guest: Guest, max_bytes: usize) -> Self {
-        let (subscriptions, patterns) = Default::default();
+    /// A connection that is called `name`.
+    pub fn new(name: String, guest: Guest, allowance: Allowance) -> Self {
+        let Allowance { publish_bytes: max_bytes, memory } = allowance;
+        let (subscriptions, patterns) = (Subscriptions::new(&memory), HashMap::new());
         Self { guest, new_caller: false, name, max_bytes, subscriptions, patterns }
     }
 
@@ -186,13 +172,13 @@ impl Session {
         {
             let corr = frame.corr.map(|corr| corr.get().to_owned());
             if let Err(error) = self.publish(frame, text, &corr, out) {
-                refuse(corr, &error, out);
+                self.refuse_frame("PUBLISH", corr, &error, out);
             }
             return;
         }
         let head: FrameHead<'_> = match parse_object(text) {
             Ok(head) => head,
-            Err(_) if self.guest.caller.is_none() => return refuse(None, &nobody(), out),
+            Err(_) if self.guest.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
             Err(error) => return refuse(None, &error.into(), out),
         };
         let corr = head.corr.map(|corr| corr.get().to_owned());
@@ -213,8 +199,15 @@ impl Session {
             ))),
         };
         if let Err(error) = taken {
-            refuse(corr, &error, out);
+            self.refuse_frame(&head.op, corr, &error, out);
         }
+    }
+
+    /// Refuses a frame, which is logged where it is because of who has sent it.
+    fn refuse_frame(&self, op: &str, corr: Corr, error: &ApiError, out: &mut Vec<Effect>) {
+        let subject = self.guest.caller.as_ref().and_then(Caller::subject);
+        self.guest.auth.log.frame(op, subject, error);
+        refuse(corr, error, out);
     }
 
     /// Takes a token. One that is no good changes nothing; a good one holds from here on, also for what the
@@ -224,7 +217,7 @@ impl Session {
         self.guest.caller = Some(self.guest.auth.caller(Some(&frame.token))?);
         self.new_caller = true;
         accept(corr, out);
-        let keys: Vec<Key> = self.subscriptions.keys().cloned().collect();
+        let keys: Vec<Key> = self.subscriptions.iter().map(|(key, _)| key.clone()).collect();
         for key in keys {
             if let Err(error) = self.check(Action::Subscribe, (&key.topic, Some(&key.group))) {
                 self.lost(&key, &error, out);
@@ -283,11 +276,12 @@ impl Session {
         };
         let group = GroupName::parse(&frame.group)?;
         let wanted = self.wanted(&names, &group)?;
-        self.check_room(names.len())?;
         let opts = frame.opts.map(|opts| opts.0).unwrap_or_default();
         let (batch, pull) = (opts.batch.unwrap_or(false), self.pull_of(&opts));
         pull.check()?;
         let call = group_call(opts.into_options())?;
+        self.check_room_for_patterns(wanted.patterns.len())?;
+        self.subscriptions.reserve(wanted.keys.len())?;
         self.add_patterns(
             &wanted.patterns,
             PatternOptions { batch, pull: pull.clone(), call: call.clone() },
@@ -311,12 +305,12 @@ impl Session {
                 Topics::Named(topic) => {
                     let key = Key { topic, group: group.clone() };
                     self.check(Action::Subscribe, (&key.topic, Some(&key.group)))?;
-                    let is_new = !self.subscriptions.contains_key(&key);
+                    let is_new = !self.subscriptions.contains(&key);
                     wanted.keys.push(key);
                     is_new
                 }
                 Topics::Matching(_) => {
-                    let key = PatternKey { text: name.to_string(), group: group.clone() };
+                    let key = PatternKey { text: (&**name).into(), group: group.clone() };
                     self.check_pattern()?;
                     let is_new = !self.patterns.contains_key(&key);
                     wanted.patterns.push(key);
@@ -329,14 +323,6 @@ impl Session {
             }
         }
         Ok(wanted)
-    }
-
-    /// Refuses more subscriptions than a connection may have.
-    fn check_room(&self, more: usize) -> Result<(), ApiError> {
-        if self.subscriptions.len() + more <= MAX_SUBSCRIPTIONS {
-            return Ok(());
-        }
-        Err(ApiError::too_large(format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions")))
     }
 
     fn pull_of(&self, opts: &SubscribeOptions) -> Pull {
@@ -401,82 +387,15 @@ impl Session {
 
     fn pause(&mut self, op: &str, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: SubscriptionFrame<'_> = parse_object(text)?;
-        let pause = op == "PAUSE";
+        let flow = if op == "PAUSE" { Flow::Paused } else { Flow::Resumed };
         if frame.topic.contains('*') {
-            self.pause_pattern(&frame, pause, out)?;
+            self.pause_pattern(&frame, flow, out)?;
         } else {
             let (key, subscription) = self.known(&frame.topic, &frame.group)?;
-            out.extend(subscription.pause(key, pause));
+            out.extend(subscription.pause(key, flow));
         }
         accept(corr, out);
         Ok(())
-    }
-
-    fn settle(&mut self, op: &str, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
-        let frame: SettleFrame<'_> = parse_object(text)?;
-        let misplaced = match op {
-            "ACK" => frame.reason.is_some() || frame.delay_ms.is_some() || frame.extend_ms.is_some(),
-            "NACK" => frame.extend_ms.is_some(),
-            _ => frame.reason.is_some() || frame.delay_ms.is_some(),
-        };
-        if misplaced {
-            let message = "reason and delay_ms go with NACK, extend_ms with MODACK";
-            return Err(ApiError::bad_request(message));
-        }
-        let several = |given: &Option<Vec<_>>| given.as_ref().map_or(0, Vec::len);
-        let one = |given: &Option<_>| usize::from(given.is_some());
-        let named = several(&frame.ids) + several(&frame.leases) + one(&frame.id) + one(&frame.lease);
-        if named > MAX_SETTLED {
-            return Err(ApiError::too_many(op, MAX_SETTLED));
-        }
-        let (key, subscription) = self.known(&frame.topic, &frame.group)?;
-        let mut leases = Vec::new();
-        for id in frame.id.iter().chain(frame.ids.iter().flatten()) {
-            let lease = subscription.held.lease_of(parse_id("id", id)?).ok_or_else(|| {
-                let message = format!(
-                    "this connection holds no lease on {}: it was settled, expired, or delivered to another one",
-                    &**id
-                );
-                ApiError::with_code(ErrorCode::UnknownId, message)
-            })?;
-            leases.push(lease);
-        }
-        for lease in frame.lease.iter().chain(frame.leases.iter().flatten()) {
-            leases.push(parse_lease(lease)?);
-        }
-        if leases.is_empty() {
-            return Err(ApiError::bad_request(format!("{op} needs id, ids, lease or leases")));
-        }
-
-        let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
-        let reason: Option<Arc<str>> = frame.reason.as_deref().map(short_reason).map(Arc::from);
-        let settle = |lease| match op {
-            "ACK" => Settle::Ack(lease),
-            // All of them share the reason, however many they are.
-            "NACK" => Settle::Nack { lease, reason: reason.clone(), delay: ms(frame.delay_ms) },
-            _ => Settle::Extend { lease, by: ms(frame.extend_ms) },
-        };
-        let settles: Vec<Option<Settle>> = leases.iter().map(|lease| Some(settle(*lease))).collect();
-        let call = SettleCall { settles };
-        call.check()?;
-        if op != "MODACK" {
-            // Once it is said, an id no longer stands for that delivery, whatever comes of it.
-            leases.iter().for_each(|lease| subscription.held.remove(*lease));
-        } else if let Some(by) = ms(frame.extend_ms) {
-            let until = Instant::now() + by;
-            leases.iter().for_each(|lease| subscription.held.extend(*lease, until));
-        }
-        out.push(Effect::Settle { corr: corr.clone(), key, call });
-        Ok(())
-    }
-
-    /// What came of acks, nacks or extensions: all of them hold, or some leases were spent.
-    pub fn settled(&self, corr: Corr, result: Result<Vec<bool>, ApiError>, out: &mut Vec<Effect>) {
-        match result {
-            Ok(results) if !results.contains(&false) => accept(&corr, out),
-            Ok(_) => refuse(corr, &expired(), out),
-            Err(error) => refuse(corr, &error, out),
-        }
     }
 
     fn commit(&self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
@@ -543,13 +462,13 @@ impl Session {
         if let Some(subscription) = self.subscriptions.remove(key) {
             out.push(Effect::Leave(key.clone(), subscription.held.leases()));
             refuse(None, &of_key(error.clone(), key), out);
-            self.succeed(key, subscription.by, out);
+            self.succeed(subscription.by, out);
         }
     }
 
     /// The connection has ended: what it holds, by group.
     pub fn end(self) -> Vec<(Key, Vec<LeaseToken>)> {
-        let held = self.subscriptions.into_iter();
+        let held = self.subscriptions.into_all().into_iter();
         held.map(|(key, subscription)| (key, subscription.held.leases())).collect()
     }
 }
@@ -559,23 +478,9 @@ fn nobody() -> ApiError {
     ApiError::unauthorized("send AUTH with a token first")
 }
 
-fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
-    match not_a_lease(text) {
-        Some(why) => {
-            let message = format!("{why}, or name the event with id or ids");
-            Err(ApiError::with_code(ErrorCode::LeaseExpired, message))
-        }
-        None => text.parse().map_err(|_| expired()),
-    }
-}
-
 /// An error with the subscription that it is about.
 fn of_key(error: ApiError, key: &Key) -> ApiError {
     error.with("topic", key.topic.as_str()).with("group", key.group.as_str())
-}
-
-fn expired() -> ApiError {
-    ApiError::with_code(ErrorCode::LeaseExpired, "the lease has expired or passed on")
 }
 
 /// A request with `corr` is answered; one without only if it fails.

@@ -5,7 +5,7 @@
 //! stood still might hold what others wait for. What all of it takes is counted in the memory that connections share,
 //! and while that is short, a connection that has much under way takes no more frames.
 
-use super::calls::{self, Calls, Done};
+use super::calls::{self, Calls, Done, MAX_LEFT_AT_ONCE};
 use super::session::{Effect, Session};
 use super::{End, MAX_AT_ONCE};
 use crate::memory::{Memory, Received, Room};
@@ -178,8 +178,11 @@ impl<'a> Talk<'a> {
         self.calls.stop_pulls();
         let mut listens = true;
         loop {
-            // As many as are done leave together.
-            while let Some(done) = self.calls.next().now_or_never().flatten() {
+            // Pulls end here, too, of which there may be thousands.
+            tokio::task::yield_now().await;
+            // Of those that are done, many leave together.
+            for _ in 0..MAX_LEFT_AT_ONCE {
+                let Some(done) = self.calls.next().now_or_never().flatten() else { break };
                 self.report_last(done);
                 if self.waiting > MAX_UNSENT_BYTES {
                     break;
@@ -213,8 +216,11 @@ impl<'a> Talk<'a> {
     async fn perform(&mut self) -> Result<(), End> {
         let mut sent = Ok(());
         let (mut effects, waiting) = (std::mem::take(&mut self.effects), self.waiting);
-        for effect in effects.drain(..) {
-            let effect = if self.ending { effect.at_the_end() } else { effect };
+        for mut effect in effects.drain(..) {
+            if self.ending {
+                self.session.not_begun(&mut effect);
+                effect = effect.at_the_end();
+            }
             match effect {
                 Effect::Send(frame) if sent.is_ok() => {
                     // Frames are made of JSON, which is UTF-8.
@@ -223,7 +229,14 @@ impl<'a> Talk<'a> {
                     }
                 }
                 Effect::Send(_) => {}
-                effect => self.calls.start(effect),
+                effect => {
+                    let is_one_of_many = matches!(effect, Effect::Pull(..) | Effect::Leave(..));
+                    self.calls.start(effect);
+                    if is_one_of_many {
+                        // A pattern may stand for thousands.
+                        tokio::task::consume_budget().await;
+                    }
+                }
             }
         }
         self.calls.submit();

@@ -118,11 +118,44 @@ async fn a_closed_store_keeps_its_status_and_says_what_is_in() {
 async fn duplicates_count_and_topics_are_checked() {
     let hub = start().await;
     let line = format!("{{\"payload\":1,\"id\":\"{ID}\"}}\n");
-    assert_eq!(hub.lines(EVENTS, line.repeat(3)).await.is(201).json(), json!({"count": 3}));
+    assert_eq!(hub.lines(EVENTS, line.repeat(3)).await.is(201).json(), json!({"count": 3, "duplicates": 2}));
     assert_eq!(hub.get(EVENTS).await.json()["count"], 1);
     let reserved = hub.lines("/v1/topics/dlq.t/events", lines(0..1)).await;
     assert_eq!(reserved.is_error(403, "forbidden")["count"], 0);
     hub.lines("/v1/topics/T/events", lines(0..1)).await.is_error(400, "bad_request");
     let strict = start_with(Setup { auto_create: false, ..Setup::default() }).await;
     strict.lines(EVENTS, lines(0..1)).await.is_error(404, "not_found");
+}
+
+/// What is left of a stream whose topic was deleted belongs to no topic that was made since.
+#[tokio::test]
+async fn a_topic_that_is_deleted_ends_the_lines() {
+    for is_remade in [false, true] {
+        let hub = start().await;
+        let (sender, receiver) = tokio::sync::mpsc::channel::<String>(4);
+        let pieces = futures::stream::unfold(receiver, async |mut receiver| {
+            let piece = receiver.recv().await?;
+            Some((Ok::<_, std::io::Error>(piece), receiver))
+        });
+        let body = reqwest::Body::wrap_stream(pieces);
+        let feeding = async {
+            sender.send(lines(0..1_000)).await.unwrap();
+            while hub.get("/v1/topics/t").await.json()["events"] != 1_000 {
+                tokio::task::yield_now().await;
+            }
+            hub.delete("/v1/topics/t").await.is(204);
+            if is_remade {
+                hub.put("/v1/topics/t", "{}").await.is(201);
+            }
+            sender.send(lines(1_000..3_000)).await.unwrap();
+            drop(sender);
+        };
+        let (answer, ()) = tokio::join!(hub.lines(EVENTS, body), feeding);
+        let cut = answer.is_error(404, "not_found");
+        assert_eq!((&cut["count"], &cut["line"]), (&json!(1_000), &json!(1_001)), "{cut}");
+        match is_remade {
+            false => drop(hub.get("/v1/topics/t").await.is_error(404, "not_found")),
+            true => assert_eq!(hub.get("/v1/topics/t").await.json()["events"], 0),
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! How the hub is doing, and requests that lead nowhere.
 
 use crate::common;
-use crate::common::{start, start_closed};
+use crate::common::{Setup, as_one_who, send, start, start_closed, start_with};
 use prombus_core::EventLog;
-use prombus_server::GatewayOptions;
+use prombus_server::{AuthOptions, GatewayOptions, Policy, Rules, Secret, StaticToken};
 use reqwest::Method;
 use serde_json::json;
 
@@ -69,6 +69,28 @@ async fn what_is_counted() {
     }
     hub.delete("/v1/topics/u").await.is(204);
     assert!(!hub.get("/metrics").await.text.contains("topic=\"u\""));
+}
+
+#[tokio::test]
+async fn what_the_hub_publishes_itself_does_not_count_as_published() {
+    let hub = start().await;
+    hub.put("/v1/collections/c", r#"{"changefeed":"c.changed"}"#).await.is(201);
+    let commit =
+        r#"{"writes":[{"collection":"c","key":"k","set":{}}],"publish":[{"topic":"t","payload":1}]}"#;
+    hub.post("/v1/commit", commit).await.is(200);
+    let pull = r#"{"from":"earliest","maxAttempts":1}"#;
+    let pulled = hub.post("/v1/topics/t/groups/g/pull", pull).await.is(200).json();
+    let lease = pulled["deliveries"][0]["ctx"]["lease"].as_str().unwrap();
+    let nack = json!({"nack": [{"lease": lease, "reason": "broken"}]}).to_string();
+    hub.post("/v1/topics/t/groups/g/ack", &nack).await.is(200);
+    assert_eq!(hub.get("/v1/topics/dlq.t/events").await.is(200).json()["count"], 1);
+    assert_eq!(hub.get("/v1/topics/c.changed/events").await.is(200).json()["count"], 1);
+    let metrics = hub.get("/metrics").await.text;
+    let published: Vec<_> = metrics.lines().filter(|line| line.contains("events_published_total")).collect();
+    let help = "# HELP events_published_total Events that clients published, duplicates not counted.";
+    let kind = "# TYPE events_published_total counter";
+    assert_eq!(published, [help, kind, "events_published_total{topic=\"t\"} 1"], "{metrics}");
+    assert!(metrics.contains("events_dead_lettered_total{topic=\"t\",group=\"g\"} 1"), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,4 +199,38 @@ async fn head_works_where_get_does() {
     common::send(hub.request(Method::HEAD, "/v1/topics/nobody")).await.is(404);
     let export = hub.request(Method::HEAD, "/v1/topics/t/events").header("accept", "application/x-ndjson");
     assert_eq!(common::send(export).await.is(200).text, "");
+}
+
+#[tokio::test]
+async fn a_group_that_is_denied_is_not_shown() {
+    let token = |token: &str, policy: serde_json::Value| {
+        let (mut rules, policy): (_, Policy) = (Rules::default(), serde_json::from_value(policy).unwrap());
+        rules.add_policy(policy).unwrap();
+        StaticToken { token: Secret::new(token), rules }
+    };
+    let all = json!({"effect": "allow", "action": "*", "topics": ["**"]});
+    let but = json!({"effect": "deny", "action": "subscribe", "topics": ["**"], "groups": ["secret"]});
+    let admin = json!({"effect": "allow", "action": "admin", "topics": ["**"]});
+    let mut setup = Setup::default();
+    setup.gateway.auth = AuthOptions::Tokens(vec![
+        token("all", json!({"rules": [all]})),
+        token("all but one", json!({"rules": [all, but]})),
+        token("admin", json!({"rules": [admin]})),
+    ]);
+    let hub = start_with(setup).await;
+    for group in ["open", "secret"] {
+        let put = hub.request(Method::PUT, &format!("/v1/topics/t/groups/{group}"));
+        send(as_one_who("all", put)).await.is(201);
+    }
+    let shown = async |who: &str, path: &str| {
+        let told = send(as_one_who(who, hub.request(Method::GET, path))).await.is(200).json();
+        let groups = told["groups"].as_array().unwrap().clone();
+        groups.iter().map(|group| group["group"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for path in ["/ops", "/v1/topics/t/groups"] {
+        assert_eq!(shown("all", path).await, ["open", "secret"], "{path}");
+        assert_eq!(shown("all but one", path).await, ["open"], "{path}");
+    }
+    assert_eq!(shown("all but one", "/ops?topic=t&group=secret").await, [""; 0]);
+    assert_eq!(shown("admin", "/ops").await, ["open", "secret"], "who administers all sees all");
 }

@@ -186,3 +186,45 @@ async fn a_circle_is_told_with_its_way() {
     assert!(error["message"].as_str().unwrap().contains(way), "{error}");
     hub.get("/v1/projections/q").await.is_error(404, "not_found");
 }
+
+#[tokio::test]
+async fn whoever_waits_for_a_projection_learns_that_it_was_deleted() {
+    for path in ["snap/k", "list"] {
+        let hub = start().await;
+        hub.put(P, r#"{"topic":"t","collection":"c","key":"event.payload.id"}"#).await.is(201);
+        let path = format!("/v1/collections/c/{path}?min_offset=5");
+        let mut waiting = std::pin::pin!(hub.get(&path));
+        // It has nothing to tell, and so it waits; more than once, so that it has begun to.
+        for _ in 0..5 {
+            tokio::select! {
+                biased;
+                answer = &mut waiting => panic!("{answer:?}"),
+                _ = hub.get("/healthz") => {}
+            }
+        }
+        let (answer, deleted) = tokio::join!(waiting, hub.delete(P));
+        deleted.is(204);
+        answer.is_error(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_projection_goes_on_when_it_is_defined_anew() {
+    let hub = start().await;
+    let definition = r#"{"topic":"t","collection":"c","key":"event.payload.id"}"#;
+    hub.put(P, definition).await.is(201);
+    let mut waiting = std::pin::pin!(hub.get("/v1/collections/c/snap/k?min_offset=0"));
+    for _ in 0..5 {
+        tokio::select! {
+            biased;
+            answer = &mut waiting => panic!("{answer:?}"),
+            _ = hub.get("/healthz") => {}
+        }
+    }
+    let change = async {
+        hub.put(P, &definition.replace("}", r#","fields":["id"]}"#)).await.is(200);
+        hub.post("/v1/topics/t/events", r#"{"payload":{"id":"k","n":1}}"#).await.is(201);
+    };
+    let (answer, ()) = tokio::join!(waiting, change);
+    assert_eq!(answer.is(200).json()["id"], "k");
+}

@@ -16,18 +16,6 @@ use std::time::Duration;
 /// Long enough for what must happen, on any machine.
 const LONG: Duration = Duration::from_secs(25);
 
-async fn filled(commits: u64) -> SimDisk {
-    let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
-    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
-    for n in 0..commits {
-        let commit = numbered(&store, "sync", n).await;
-        store.commit(Arc::new(commit)).await.unwrap();
-    }
-    store.close().await;
-    disk
-}
-
 #[tokio::test]
 async fn check_finds_a_flipped_bit_in_every_byte() {
     let disk = filled(7).await;
@@ -265,7 +253,9 @@ async fn check_and_open_judge_alike() {
 async fn a_folder_is_locked_and_its_format_checked() {
     let disk = filled(1).await;
     let first = open(&disk).unwrap();
-    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    let Err(error @ OpenError::Locked(_)) = open(&disk) else { panic!("it is opened twice") };
+    // A `main` that returns the error shows it so.
+    assert_eq!(format!("{error:?}"), error.to_string());
     drop(first);
     use prombus_store_disk::disk::Disk;
     let format = std::path::Path::new(DIR).join("FORMAT");
@@ -462,9 +452,9 @@ async fn no_commit_waits_for_the_rows_of_an_index() {
         last = Some(now);
     }
     drop(open);
-    let mut sequence = store.changed(Sequence(0)).await;
+    let mut sequence = store.changed(&Watched::Everything, Sequence(0)).await;
     while progress().await != Progress::Ready {
-        sequence = store.changed(sequence).await;
+        sequence = store.changed(&Watched::Everything, sequence).await;
     }
     store.close().await;
     drop(store);

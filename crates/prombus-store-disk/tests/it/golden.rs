@@ -68,7 +68,7 @@ async fn failed(store: &DiskStore) -> IndexFailure {
     loop {
         match &store.collection("documents").await.unwrap().unwrap().indexes[3].progress {
             Progress::Failed(failure) => return failure.clone(),
-            Progress::Building { .. } => seen = store.changed(seen).await,
+            Progress::Building { .. } => seen = store.changed(&Watched::Everything, seen).await,
             Progress::Ready => panic!("it is not ready over what is too long"),
         }
     }
@@ -114,10 +114,9 @@ async fn goes_on(dir: &Path) {
     let store = DiskStore::open(DiskOptions { part_bytes: 8 << 10, ..DiskOptions::new(dir) }).unwrap();
     let topic = store.topics().await.unwrap().remove(0);
     let before = store.bounds(&topic.pinned(), Partition(0)).await.unwrap();
-    let layout = Layout { topic: topic.number, partitions: topic.config.partitions };
     let append = Append {
         topic: topic.name.clone(),
-        placement: Placement::Placed(Partition(0), layout),
+        placement: Placement::Named(Partition(0)),
         expect: None,
         event: NewEvent::new(Json::parse("null".into()).unwrap()),
     };

@@ -7,6 +7,9 @@ mod support;
 
 mod conformance;
 mod crash;
+mod cut;
 mod damage;
+mod full_disk;
 mod golden;
 mod model;
+mod slow_open;

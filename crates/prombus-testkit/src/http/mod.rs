@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use prombus_core::{
     Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
     HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus,
-    TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest,
+    TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl EventLog for HttpLog {
         if self.closed.load(Ordering::SeqCst) {
             return Err(CommitError::Unavailable("the adapter is closed".into()));
         }
-        let Commit { config, events, documents, cursors, limits: _ } = &*commit;
+        let Commit { config, events, documents, cursors, limits: _, makes: _ } = &*commit;
         if !documents.is_empty() || !cursors.is_empty() {
             return Err(unsayable());
         }
@@ -297,7 +297,7 @@ impl EventLog for HttpLog {
         Err(ReadError::Unavailable("HTTP has no words for recorded time".into()))
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
+    async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
         let mut commits = self.commits.subscribe();
         match commits.wait_for(|now| *now > after.0).await {
             Ok(now) => Sequence(*now),

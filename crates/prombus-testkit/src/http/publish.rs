@@ -57,9 +57,7 @@ fn write_event(out: &mut Vec<u8>, append: &Append) {
             out.extend_from_slice(text.as_bytes());
         }
     }
-    if let (None, Placement::Named(partition) | Placement::Placed(partition, _)) =
-        (&event.key, append.placement)
-    {
+    if let (None, Placement::Named(partition)) = (&event.key, append.placement) {
         out.extend_from_slice(format!(",\"partition\":{partition}").as_bytes());
     }
     if let Some(expect) = append.expect {

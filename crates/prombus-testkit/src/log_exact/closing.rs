@@ -19,7 +19,7 @@ fn assert_unavailable(error: &CommitError) {
 /// A closed store takes no commits, and says why. Closing twice is closing once.
 pub async fn a_closed_store_takes_no_commits(s: Subject) {
     let topic = s.create("closed", partitions(1)).await;
-    let events = s.place(&topic, [numbered(0)]).await;
+    let events = s.place(&topic, [numbered(0)]);
     assert_eq!(s.log.status().failed, None, "an open store takes commits");
     assert!(!s.log.status().kind.is_empty(), "a store says what kind it is");
     for _ in 0..2 {
@@ -36,7 +36,7 @@ pub async fn a_closed_store_takes_no_commits(s: Subject) {
 pub async fn commits_that_meet_the_closing_are_answered(s: Subject) {
     let s = Arc::new(s);
     let topic = s.create("closing", partitions(1)).await;
-    let placed = s.place(&topic, [numbered(0)]).await;
+    let placed = s.place(&topic, [numbered(0)]);
     let closed = Arc::new(AtomicBool::new(false));
     let closer = {
         let (s, topic, closed) = (s.clone(), topic.clone(), closed.clone());

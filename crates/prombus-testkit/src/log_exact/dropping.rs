@@ -11,7 +11,7 @@ pub async fn a_commit_that_was_given_up_is_still_whole(s: Subject) {
     const ROUNDS: usize = 50;
     let topic = s.create("dropped", partitions(1)).await;
     for round in 0..ROUNDS {
-        let events = s.place(&topic, (0..3).map(|_| numbered(round))).await;
+        let events = s.place(&topic, (0..3).map(|_| numbered(round)));
         let mut given_up = Box::pin(s.log.commit(Arc::new(Commit { events, ..Commit::default() })));
         let _ = poll_once(given_up.as_mut()).await;
         drop(given_up);

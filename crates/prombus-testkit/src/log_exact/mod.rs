@@ -1,4 +1,4 @@
-//! Behaviours of the log that HTTP has no words for: commits of several parts, layouts and revisions, trims,
+//! Behaviours of the log that HTTP has no words for: commits of several parts, placements and revisions, trims,
 //! waiting, closing, and what depends on the clock.
 
 mod changes;
@@ -6,6 +6,7 @@ mod clock;
 mod closing;
 mod dropping;
 mod horizon;
+mod making;
 mod placement;
 mod several;
 mod trimming;
@@ -16,6 +17,7 @@ pub use clock::*;
 pub use closing::*;
 pub use dropping::*;
 pub use horizon::*;
+pub use making::*;
 pub use placement::*;
 pub use several::*;
 pub use trimming::*;

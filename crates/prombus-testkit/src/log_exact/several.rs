@@ -17,8 +17,8 @@ pub async fn a_commit_takes_events_of_several_topics(s: Subject) {
     let (a, b) = (s.create("both.a", partitions(2)).await, s.create("both.b", partitions(1)).await);
     s.published(&b, [event("0")]).await;
     let id = producer_id(1);
-    let mut events = s.place(&a, [event("1").id(id), event("2").in_partition(1)]).await;
-    events.splice(1..1, s.place(&b, [event("3").id(id).key("k"), event("4").id(producer_id(2))]).await);
+    let mut events = s.place(&a, [event("1").id(id), event("2").in_partition(1)]);
+    events.splice(1..1, s.place(&b, [event("3").id(id).key("k"), event("4").id(producer_id(2))]));
     let receipt = must(s.commit(Commit { events, ..Commit::default() }).await, "topics can share a commit");
     let places: Vec<(u32, u64)> =
         receipt.events.iter().map(|appended| (appended.partition.0, appended.offset.0)).collect();
@@ -40,9 +40,9 @@ pub async fn several_topics_change_as_a_whole_or_not_at_all(s: Subject) {
         event("1").key("k").expecting(Some(producer_id(9))),
     ];
     for bad in bad {
-        let mut events = s.place(&a, [event("1").key("k").id(producer_id(5))]).await;
-        events.extend(s.place(&b, [event("2"), bad]).await);
-        events.extend(s.place(&a, [event("3")]).await);
+        let mut events = s.place(&a, [event("1").key("k").id(producer_id(5))]);
+        events.extend(s.place(&b, [event("2"), bad]));
+        events.extend(s.place(&a, [event("3")]));
         let config = vec![ConfigChange::CreateTopic { name: new.clone(), config: partitions(1) }];
         let error = refusal(s.commit(Commit { config, events, ..Commit::default() }).await);
         let index = match error {
@@ -69,7 +69,7 @@ pub async fn a_commit_is_as_durable_as_its_strictest_topic(s: Subject) {
         let mut events = Vec::new();
         for (topic, kind) in parts {
             let draft = if *kind == 0 { event("2") } else { known.clone() };
-            events.extend(s.place(topic, [draft]).await);
+            events.extend(s.place(topic, [draft]));
         }
         let answer = s.commit(Commit { events, ..Commit::default() }).await;
         must(answer, "nothing speaks against it").durability
@@ -78,7 +78,7 @@ pub async fn a_commit_is_as_durable_as_its_strictest_topic(s: Subject) {
     assert_eq!(commit(&[(&strict, 0), (&loose, 0)]).await, Durability::Sync);
     assert_eq!(commit(&[(&loose, 0), (&strict, 0), (&other, 0)]).await, Durability::Sync);
     assert_eq!(commit(&[(&loose, 0), (&strict, 1)]).await, Durability::Sync, "a duplicate counts too");
-    let events = s.place(&loose, [event("3")]).await;
+    let events = s.place(&loose, [event("3")]);
     let config = vec![ConfigChange::CreateTopic { name: topic("loose.new"), config: TopicConfig::default() }];
     let receipt = must(s.commit(Commit { config, events, ..Commit::default() }).await, "they can be mixed");
     assert_eq!(receipt.durability, Durability::Sync, "changes of topics are always flushed");
@@ -108,8 +108,8 @@ pub async fn several_topics_become_visible_at_once(s: Subject) {
         let (s, a, b) = (s.clone(), a.clone(), b.clone());
         async move {
             for round in 0..ROUNDS {
-                let mut events = s.place(&a, [numbered(writer * ROUNDS + round)]).await;
-                events.extend(s.place(&b, [numbered(writer * ROUNDS + round)]).await);
+                let mut events = s.place(&a, [numbered(writer * ROUNDS + round)]);
+                events.extend(s.place(&b, [numbered(writer * ROUNDS + round)]));
                 must(s.commit(Commit { events, ..Commit::default() }).await, "nothing speaks against it");
             }
         }

@@ -4,8 +4,8 @@ use crate::Subject;
 use crate::build::{event, moving_keys, numbered, partitions, producer_id};
 use crate::subject::{PAGE_BYTES, must, refusal};
 use prombus_core::{
-    Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Offset, Partition, Placement,
-    ReadError, TopicName, TopicRef,
+    Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Offset, Partition, ReadError,
+    TopicName, TopicRef,
 };
 
 async fn filled(s: &Subject, name: &str) -> TopicName {
@@ -164,7 +164,7 @@ pub async fn an_id_is_remembered_though_its_event_is_trimmed(s: Subject) {
 pub async fn a_trim_comes_before_the_events_of_its_commit(s: Subject) {
     let topic = s.create("trimmed.first", partitions(1)).await;
     s.published(&topic, (0..3).map(|n| numbered(n).key("k"))).await;
-    let events = s.place(&topic, [event("9").key("k")]).await;
+    let events = s.place(&topic, [event("9").key("k")]);
     let trim = ConfigChange::Trim { topic: topic.clone(), partition: Partition(0), before: Offset(u64::MAX) };
     let commit = Commit { config: vec![trim], events, ..Commit::default() };
     let receipt = must(s.commit(commit).await, "a trim and events can share a commit");
@@ -180,10 +180,7 @@ pub async fn a_trim_is_of_the_topic_that_is_there(s: Subject) {
     let trim = ConfigChange::Trim { topic: topic.clone(), partition: Partition(0), before: Offset(5) };
     let delete = ConfigChange::DeleteTopic { name: topic.clone() };
     let create = ConfigChange::CreateTopic { name: topic.clone(), config: partitions(1) };
-    let mut events = s.place(&topic, [event("1"), event("2")]).await;
-    for append in &mut events {
-        append.placement = Placement::PlacedInNew(Partition(0));
-    }
+    let events = s.place(&topic, [event("1"), event("2")]);
     let commit = Commit { config: vec![trim, delete, create], events, ..Commit::default() };
     must(s.commit(commit).await, "a topic can be trimmed and replaced, and get its first events");
     s.published(&topic, [event("3")]).await;
@@ -200,7 +197,7 @@ pub async fn an_expectation_is_about_what_is_kept(s: Subject) {
     let last = Some(receipt[2].id);
     let error = s.refused(&topic, [event("3").key("k").expecting(None)]).await;
     assert_eq!(error, CommitError::ExpectationFailed { index: 0, actual: last }, "the latest is still kept");
-    let events = s.place(&topic, [event("3").key("k").expecting(last)]).await;
+    let events = s.place(&topic, [event("3").key("k").expecting(last)]);
     let commit = Commit { config: vec![trim(3)], events, ..Commit::default() };
     let error = refusal(s.commit(commit).await);
     assert_eq!(

@@ -1,18 +1,22 @@
 //! Waiting for commits: nobody misses one.
 
 use crate::Subject;
-use crate::build::{event, numbered, partitions};
+use crate::build::{self, event, numbered, partitions};
 use crate::subject::must;
 use crate::tasks::{joined, poll_once, together};
-use prombus_core::{Offset, Receipt, Sequence, TopicName};
+use prombus_core::{Commit, Offset, Receipt, Sequence, TopicName, Watched};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 /// Waits until more than `after` is visible, whatever wakes for nothing in between.
 async fn more_than(s: &Subject, after: Sequence) -> Sequence {
+    more_of(s, &Watched::Everything, after).await
+}
+
+async fn more_of(s: &Subject, of: &Watched, after: Sequence) -> Sequence {
     loop {
-        let now = s.log.changed(after).await;
+        let now = s.log.changed(of, after).await;
         if now > after {
             return now;
         }
@@ -50,6 +54,36 @@ pub async fn a_waiter_wakes_for_the_next_commit(s: Subject) {
             must(s.alter(&topic, |config| config.retention_days += 1).await, "settings can be changed")
         };
         assert!(waiter.await >= receipt.sequence, "a waiter wakes for the next commit");
+    }
+}
+
+/// Whoever waits for a topic wakes for its events, from wherever they come, and when it is made, changed or deleted.
+pub async fn a_waiter_for_a_topic_wakes_for_all_that_happens_to_it(s: Subject) {
+    let other = s.create("waking.other", partitions(1)).await;
+    let name = build::topic("waking.topic");
+    let topic = Watched::Topic(name.clone());
+    for step in 0..5 {
+        // What happened before this has passed.
+        let before = commit(&s, &other).await.sequence;
+        let mut of_topic = pin!(more_of(&s, &topic, before));
+        let mut of_topics = pin!(more_of(&s, &Watched::Topics, before));
+        assert_eq!(poll_once(of_topic.as_mut()).await, Poll::Pending, "nothing was committed since");
+        assert_eq!(poll_once(of_topics.as_mut()).await, Poll::Pending, "nothing was committed since");
+        match step {
+            0 => drop(s.create("waking.topic", partitions(1)).await),
+            1 => drop(commit(&s, &name).await),
+            2 => drop(must(s.alter(&name, |config| config.partitions += 1).await, "a topic can grow")),
+            3 => s.delete(&name).await,
+            _ => {
+                let (events, makes) = (s.place(&name, [event("1")]), Some(Arc::default()));
+                let made = s.commit(Commit { events, makes, ..Commit::default() }).await;
+                drop(must(made, "an event makes its topic"));
+            }
+        }
+        of_topic.await;
+        if step != 1 {
+            of_topics.await;
+        }
     }
 }
 
@@ -91,11 +125,12 @@ pub async fn a_follower_misses_nothing(s: Subject) {
         let (s, topic) = (s.clone(), topic.clone());
         tokio::spawn(async move {
             let (mut from, mut visible) = (Offset(0), Sequence(0));
+            let watched = Watched::Topic(topic.clone());
             while from < Offset((WRITERS * ROUNDS) as u64) {
                 let page = must(s.log.read(s.page(&topic, 0, from)).await, "a kept offset can be read");
                 from = page.next;
                 if page.events.is_empty() {
-                    visible = s.log.changed(visible).await;
+                    visible = s.log.changed(&watched, visible).await;
                 }
             }
         })
@@ -125,7 +160,7 @@ pub async fn what_the_sequence_covers_can_be_read(s: Subject) {
         tokio::spawn(async move {
             let (mut visible, mut seen) = (Sequence(0), Vec::new());
             loop {
-                visible = s.log.changed(visible).await;
+                visible = s.log.changed(&Watched::Topic(topic.clone()), visible).await;
                 let next = s.bounds(&topic, 0).await.next;
                 seen.push((visible, next));
                 if next == Offset(ROUNDS) {

@@ -1,11 +1,10 @@
 //! Random events: most of them valid, many of them repeated, conditional or of the same keys.
 
 use super::Model;
-use super::proposal::{Id, Place, PlannedEvent, chance, pick};
-use super::universe::{self, KEYS};
+use super::proposal::{Id, PlannedEvent, Proposal, chance, pick};
+use super::universe::{self, KEYS, MAX_PARTITIONS};
 use crate::Subject;
 use crate::build::{event, json};
-use prombus_core::hashing::partition_of;
 use prombus_core::{ConfigChange, NewEvent, Partition, Placement, TopicName};
 use std::collections::HashMap;
 use uuid::Uuid;
@@ -18,19 +17,23 @@ pub(super) struct EventPlanner<'a> {
     model: &'a mut Model,
     reference: &'a Subject,
     latest: Latest,
-    /// How many partitions the topics have that the commit makes.
+    /// How many partitions the topics have that the commit makes, or can make.
     new: HashMap<TopicName, u32>,
 }
 
 impl<'a> EventPlanner<'a> {
     /// For a commit with these changes of topics. `reference` is the store whose content makes most conditions
     /// true.
-    pub fn new(model: &'a mut Model, reference: &'a Subject, config: &[ConfigChange]) -> Self {
-        let made = config.iter().filter_map(|change| match change {
+    pub fn new(model: &'a mut Model, reference: &'a Subject, proposal: &Proposal) -> Self {
+        let by_events = proposal.makes.iter().flat_map(|makes| &makes.configs);
+        let mut new: HashMap<TopicName, u32> =
+            by_events.map(|(name, config)| (name.clone(), config.partitions)).collect();
+        new.retain(|name, _| !model.topics.contains_key(name));
+        new.extend(proposal.config.iter().filter_map(|change| match change {
             ConfigChange::CreateTopic { name, config } => Some((name.clone(), config.partitions)),
             _ => None,
-        });
-        Self { model, reference, latest: Latest::new(), new: made.collect() }
+        }));
+        Self { model, reference, latest: Latest::new(), new }
     }
 
     /// Some events, mostly of topics that exist.
@@ -63,8 +66,10 @@ impl<'a> EventPlanner<'a> {
         if let Some(key) = &event.key {
             self.latest.insert((topic.clone(), key.to_string()), id);
         }
-        let place = self.place(&topic, event.key.as_deref());
-        PlannedEvent { topic, place, id, expect, event }
+        // What goes by an id that stores made goes elsewhere in each of them.
+        let is_known = event.key.is_some() || matches!(id, Some(Id::Own(_)));
+        let placement = self.placement(&topic, is_known);
+        PlannedEvent { topic, placement, id, expect, event }
     }
 
     /// An id, if the producer brings one, and an event that mostly is the same for the same id.
@@ -121,34 +126,16 @@ impl<'a> EventPlanner<'a> {
         }
     }
 
-    fn place(&mut self, topic: &TopicName, key: Option<&str>) -> Place {
-        let Model { rng, layouts, .. } = &mut *self.model;
-        let chosen = |rng: &mut fastrand::Rng, partitions| match key {
-            _ if chance(rng, 1) => Partition(partitions + rng.u32(0..2)),
-            // As the hub does it: events of a key never go to a lower partition than its earlier ones.
-            Some(key) => partition_of(key.as_bytes(), partitions),
-            None => Partition(rng.u32(0..partitions)),
-        };
-        if let Some(partitions) = self.new.get(topic)
-            && !chance(rng, 3)
-        {
-            return Place::New { partition: chosen(rng, *partitions) };
+    /// Mostly a partition that the topic has. Nobody leaves it to a store whose turn it is: each has its own order.
+    fn placement(&mut self, topic: &TopicName, is_known: bool) -> Placement {
+        let Model { rng, topics, .. } = &mut *self.model;
+        let there = topics.get(topic).map(|topic| topic.config.partitions);
+        let partitions = self.new.get(topic).copied().or(there).unwrap_or(1);
+        match is_known {
+            _ if chance(rng, 1) => Placement::Named(Partition(MAX_PARTITIONS + rng.u32(0..2))),
+            true => Placement::Auto,
+            false => Placement::Named(Partition(rng.u32(0..partitions))),
         }
-        let Some(layouts) = layouts.get(topic) else {
-            return Place::Imagined { partition: Partition(rng.u32(0..3)) };
-        };
-        if chance(rng, 1) {
-            let partition = Partition(rng.u32(0..3));
-            return match rng.u32(0..4) {
-                0 => Place::Undecided(Placement::Auto),
-                1 => Place::Undecided(Placement::Named(partition)),
-                2 => Place::New { partition },
-                _ => Place::Imagined { partition },
-            };
-        }
-        let stale = chance(rng, 1);
-        let layout = if stale { rng.usize(0..layouts.len()) } else { layouts.len() - 1 };
-        Place::Decided { partition: chosen(rng, layouts[layout][0].partitions), layout }
     }
 }
 

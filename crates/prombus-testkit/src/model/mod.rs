@@ -36,10 +36,10 @@ use crate::Subject;
 use crate::subject::must;
 use answers::Answer;
 use prombus_core::{
-    Append, Commit, CommitError, CursorMove, Layout, ManualClock, Partition, Placement, Receipt, TopicName,
-    TopicNumber, TopicState,
+    Append, Commit, CommitError, CursorMove, ManualClock, Partition, Receipt, TopicName, TopicNumber,
+    TopicState,
 };
-use proposal::{Id, Place, PlannedEvent, PlannedMove};
+use proposal::{Id, PlannedEvent, PlannedMove};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -69,8 +69,8 @@ pub struct Model {
     steps: u64,
     /// The topics as the first store has them.
     topics: BTreeMap<TopicName, TopicState>,
-    /// Every layout that a topic of that name has had, as each store calls it.
-    layouts: HashMap<TopicName, Vec<Vec<Layout>>>,
+    /// Every incarnation that a topic of that name has had, as each store calls it.
+    incarnations: HashMap<TopicName, Vec<Vec<TopicNumber>>>,
     /// Every id that stores made: which event that was, and its id in each store.
     made: Vec<(TopicName, Vec<Uuid>)>,
     stores: Vec<Remembered>,
@@ -97,7 +97,7 @@ impl Model {
             rng,
             steps: 0,
             topics: BTreeMap::new(),
-            layouts: HashMap::new(),
+            incarnations: HashMap::new(),
             made: Vec::new(),
             stores: Vec::new(),
         }
@@ -134,7 +134,8 @@ impl Model {
             events: proposal.events.iter().map(|event| self.append_for(store, event)).collect(),
             documents: proposal.documents.clone(),
             cursors: proposal.cursors.iter().map(|planned| self.move_for(store, planned)).collect(),
-            ..Commit::default()
+            limits: proposal.limits,
+            makes: proposal.makes.clone(),
         }
     }
 
@@ -144,27 +145,16 @@ impl Model {
             Id::Made(n) => self.made[n].1[store],
             Id::Unborn => Uuid::max(),
         };
-        let placement = match planned.place {
-            Place::Undecided(placement) => placement,
-            Place::Decided { partition, layout } => {
-                Placement::Placed(partition, self.layouts[&planned.topic][layout][store])
-            }
-            Place::New { partition } => Placement::PlacedInNew(partition),
-            Place::Imagined { partition } => {
-                let layout = Layout { topic: TopicNumber(u32::MAX), partitions: partition.0 + 1 };
-                Placement::Placed(partition, layout)
-            }
-        };
         let mut event = planned.event.clone();
         event.id = planned.id.map(id);
         let expect = planned.expect.map(|last| prombus_core::Expect { last_id: last.map(id) });
-        Append { topic: planned.topic.clone(), placement, expect, event }
+        Append { topic: planned.topic.clone(), placement: planned.placement, expect, event }
     }
 
     fn move_for(&self, store: usize, planned: &PlannedMove) -> CursorMove {
         let change = planned.change.clone();
-        let layout = planned.read.map(|layout| self.layouts[&change.key.topic][layout][store]);
-        CursorMove { incarnation: layout.map(|layout| layout.topic), ..change }
+        let incarnation = planned.read.map(|n| self.incarnations[&change.key.topic][n][store]);
+        CursorMove { incarnation, ..change }
     }
 
     /// Takes the stores' answers to a proposal, and fails unless they are alike.
@@ -180,6 +170,9 @@ impl Model {
             assert_eq!(first, answer, "{}: store {n} answers otherwise to {proposal:?}", self.place());
         }
         self.observe(stores).await;
+        if receipts.len() == answers.len() {
+            self.assert_growing(proposal, &receipts);
+        }
     }
 
     /// Settles a commit that the second of two stores was killed or failed with, once it is open again: the first
@@ -227,18 +220,27 @@ impl Model {
         {
             let mut ids = Vec::with_capacity(receipts.len());
             for (n, receipt) in receipts.iter().enumerate() {
-                let appended = &receipt.events[index];
-                let id = appended.id;
-                if let Place::Decided { layout, .. } = planned.place {
-                    let topic = self.layouts[&planned.topic][layout][n].topic;
-                    let last = self.stores[n].last_made.insert((topic, appended.partition), id);
-                    assert!(last < Some(id), "{}: ids that store {n} makes grow: {id}", self.place());
-                }
+                let id = receipt.events[index].id;
                 let known = self.stores[n].made.insert(id, self.made.len());
                 assert_eq!(known, None, "{}: store {n} has made {id} twice", self.place());
                 ids.push(id);
             }
             self.made.push((planned.topic.clone(), ids));
+        }
+    }
+
+    /// Fails unless the ids that stores made grow within a partition.
+    fn assert_growing(&mut self, proposal: &Proposal, receipts: &[&Receipt]) {
+        for (index, planned) in proposal.events.iter().enumerate().filter(|(_, planned)| planned.id.is_none())
+        {
+            for (n, receipt) in receipts.iter().enumerate() {
+                let appended = &receipt.events[index];
+                // A commit changes topics before it appends: what is there now has its events.
+                let numbers = &self.incarnations[&planned.topic];
+                let topic = numbers[numbers.len() - 1][n];
+                let last = self.stores[n].last_made.insert((topic, appended.partition), appended.id);
+                assert!(last < Some(appended.id), "{}: ids that store {n} makes grow", self.place());
+            }
         }
     }
 
@@ -254,14 +256,10 @@ impl Model {
             assert_eq!(names(topics), names(&all[0]), "{}: store {n} has other topics", self.place());
         }
         for name in all[0].keys() {
-            let layout = |topics: &BTreeMap<TopicName, TopicState>| {
-                let topic = &topics[name];
-                Layout { topic: topic.number, partitions: topic.config.partitions }
-            };
-            let layouts: Vec<Layout> = all.iter().map(layout).collect();
-            let known = self.layouts.entry(name.clone()).or_default();
-            if known.last() != Some(&layouts) {
-                known.push(layouts);
+            let numbers: Vec<TopicNumber> = all.iter().map(|topics| topics[name].number).collect();
+            let known = self.incarnations.entry(name.clone()).or_default();
+            if known.last() != Some(&numbers) {
+                known.push(numbers);
             }
         }
         self.topics = all.swap_remove(0);

@@ -7,9 +7,10 @@ use super::{Model, Options};
 use crate::Subject;
 use crate::subject::must;
 use prombus_core::{
-    ConfigChange, CursorMove, DocumentWrite, Durability, NewEvent, Offset, Partition, Placement, TopicConfig,
-    TopicName, TopicState,
+    CommitLimits, ConfigChange, CursorMove, DocumentWrite, Durability, NewEvent, NewTopics, Offset,
+    Partition, Placement, TopicConfig, TopicName, TopicState,
 };
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// A commit that is the same for all stores.
@@ -19,6 +20,8 @@ pub struct Proposal {
     pub(super) events: Vec<PlannedEvent>,
     pub(super) documents: Vec<DocumentWrite>,
     pub(super) cursors: Vec<PlannedMove>,
+    pub(super) limits: CommitLimits,
+    pub(super) makes: Option<Arc<NewTopics>>,
 }
 
 /// An id by whoever made it.
@@ -32,25 +35,12 @@ pub enum Id {
     Unborn,
 }
 
-/// Where an event is to go.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
-    /// Nobody has decided.
-    Undecided(Placement),
-    /// Decided for a layout that the topic has, or had.
-    Decided { partition: Partition, layout: usize },
-    /// Decided for a topic that the commit makes.
-    New { partition: Partition },
-    /// Decided for a layout that no topic ever had.
-    Imagined { partition: Partition },
-}
-
 /// A cursor to move.
 #[derive(Debug, Clone)]
 pub(super) struct PlannedMove {
     /// The move, for any incarnation of the topic.
     pub change: CursorMove,
-    /// For the incarnation of this layout of the topic.
+    /// For the so manieth incarnation of the topic.
     pub read: Option<usize>,
 }
 
@@ -58,7 +48,7 @@ pub(super) struct PlannedMove {
 #[derive(Debug, Clone)]
 pub(super) struct PlannedEvent {
     pub topic: TopicName,
-    pub place: Place,
+    pub placement: Placement,
     pub id: Option<Id>,
     pub expect: Option<Option<Id>>,
     pub event: NewEvent,
@@ -80,8 +70,14 @@ pub(super) async fn propose(model: &mut Model, reference: &Subject) -> Proposal 
     if model.topics.is_empty() || chance(&mut model.rng, 12) {
         proposal.config = plan_config(model, reference).await;
     }
+    if chance(&mut model.rng, 20) {
+        proposal.makes = Some(Arc::new(plan_topics(model)));
+    }
+    if chance(&mut model.rng, 10) {
+        proposal.limits.topics = model.rng.usize(0..3);
+    }
     if chance(&mut model.rng, 75) {
-        proposal.events = EventPlanner::new(model, reference, &proposal.config).plan().await;
+        proposal.events = EventPlanner::new(model, reference, &proposal).plan().await;
     }
     if chance(&mut model.rng, 20) {
         proposal.documents = plan_documents(&mut model.rng, reference).await;
@@ -111,7 +107,7 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
                 let mut config = settings(rng, options);
                 config.partitions = match rng.u32(0..100) {
                     0..60 => (state.config.partitions + 1).min(MAX_PARTITIONS),
-                    60..80 => state.config.partitions,
+                    60..70 => state.config.partitions,
                     _ => rng.u32(1..=MAX_PARTITIONS),
                 };
                 ConfigChange::AlterTopic { name, expect_revision: state.revision + wrong, config }
@@ -127,6 +123,14 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
         }
     }
     changes
+}
+
+/// The settings that some topics get by their first event.
+fn plan_topics(model: &mut Model) -> NewTopics {
+    let Model { options, rng, .. } = model;
+    let settings = universe::topics()
+        .map(|name| (name, TopicConfig { partitions: rng.u32(1..=2), ..settings(rng, options) }));
+    NewTopics { configs: settings.into() }
 }
 
 fn create(rng: &mut fastrand::Rng, options: &Options, name: TopicName) -> ConfigChange {

@@ -43,7 +43,7 @@ fn plan_op(rng: &mut fastrand::Rng) -> WriteOp {
 
 /// Some moves, most of which are from the present version.
 pub(super) async fn plan_cursors(model: &mut Model, reference: &Subject) -> Vec<PlannedMove> {
-    let Model { rng, layouts, .. } = model;
+    let Model { rng, incarnations, .. } = model;
     let all: Vec<CursorKey> = universe::cursors().collect();
     let mut moves = Vec::new();
     for _ in 0..rng.u32(1..3) {
@@ -59,9 +59,9 @@ pub(super) async fn plan_cursors(model: &mut Model, reference: &Subject) -> Vec<
         });
         let detail = Bytes::from((0..rng.usize(0..20)).map(|_| rng.u8(..)).collect::<Vec<u8>>());
         let to = chance(rng, 90).then(|| CursorTarget { next: Offset(rng.u64(0..50)), detail });
-        let read = match layouts.get(&key.topic) {
-            Some(layouts) if chance(rng, 4) => Some(rng.usize(0..layouts.len())),
-            Some(layouts) if chance(rng, 50) => Some(layouts.len() - 1),
+        let read = match incarnations.get(&key.topic) {
+            Some(all) if chance(rng, 8) => Some(rng.usize(0..all.len())),
+            Some(all) if chance(rng, 50) => Some(all.len() - 1),
             _ => None,
         };
         let change = CursorMove { key, incarnation: None, expect_version, epoch, to };

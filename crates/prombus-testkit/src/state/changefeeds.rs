@@ -7,9 +7,11 @@ use crate::subject::{must, refusal};
 use prombus_core::document::WriteError;
 use prombus_core::hashing::partition_of;
 use prombus_core::{
-    CollectionConfig, Commit, CommitError, CommitLimits, ConfigChange, DocumentWrite, Event, Json, Offset,
-    TopicName, Versioning, WriteOp,
+    CollectionConfig, Commit, CommitError, CommitLimits, ConfigChange, CursorKey, CursorMove, DocumentWrite,
+    Epoch, Event, Json, NewTopics, Offset, Partition, TopicName, Versioning, WriteOp,
 };
+use std::collections::HashMap;
+use std::sync::Arc;
 
 async fn feed(s: &Subject, name: &str) -> TopicName {
     let topic = topic(name);
@@ -45,7 +47,7 @@ pub async fn a_changefeed_tells_of_puts_and_deletes(s: Subject) {
         ..set("é\0", r#"{"b":1.10,"a":"x"}"#)
     };
     let other = s.create("other", partitions(1)).await;
-    let events = s.place(&other, [event("1")]).await;
+    let events = s.place(&other, [event("1")]);
     let commit = Commit { events, documents: vec![put.clone()], ..Commit::default() };
     let receipt = must(s.commit(commit).await, "it happens");
     assert_eq!((receipt.events.len(), receipt.versions), (1, vec![1]), "what is told is not in the receipt");
@@ -73,7 +75,7 @@ pub async fn a_changefeed_tells_of_puts_and_deletes(s: Subject) {
     s.assert_holds(&other, 0, &["1"]).await;
 }
 
-/// Whoever commits makes the topics of changefeeds, with the settings that they are to have, and hears which are needed.
+/// Where a commit makes no topics by itself, those of its changefeeds must be there, and it hears which are needed.
 pub async fn a_changefeed_needs_its_topic(s: Subject) {
     let config = |feed| CollectionConfig { changefeed: Some(topic(feed)), ..CollectionConfig::default() };
     must(
@@ -101,6 +103,40 @@ pub async fn a_changefeed_needs_its_topic(s: Subject) {
         CommitError::ChangefeedsNotFound(vec![missing[1].clone()]),
         "a topic that was deleted is not there either"
     );
+}
+
+/// A commit that makes topics makes those of its changefeeds, within its limits, and takes them back with itself.
+pub async fn a_changefeed_makes_its_topic(s: Subject) {
+    let (narrow, wide) = (topic("changes.narrow"), topic("changes.wide"));
+    for (name, feed) in [("c", &narrow), ("d", &wide)] {
+        let config = CollectionConfig { changefeed: Some(feed.clone()), ..CollectionConfig::default() };
+        must(s.configure(put(name, 0, config)).await, "a collection can have a changefeed");
+    }
+    let configs = HashMap::from([(wide.clone(), partitions(8))]);
+    let makes = Some(Arc::new(NewTopics { configs }));
+    let write = |n| super::write("d", "user-1", WriteOp::Inc(json(&format!("{{\"n\":{n}}}"))));
+    let commit = |documents, topics, cursors| {
+        let limits = CommitLimits { topics, ..CommitLimits::default() };
+        s.commit(Commit { documents, limits, cursors, makes: makes.clone(), ..Commit::default() })
+    };
+    let both = || vec![set("a", "{}"), write(1), write(2)];
+    let error = refusal(commit(both(), 1, Vec::new()).await);
+    assert_eq!(error, CommitError::TooManyTopics { limit: 1 });
+    let missing = CursorMove {
+        key: CursorKey { topic: topic("missing"), reader: "r".into(), partition: Partition(0) },
+        incarnation: None,
+        expect_version: 0,
+        epoch: Epoch(0),
+        to: None,
+    };
+    let error = refusal(commit(both(), 2, vec![missing]).await);
+    assert_eq!(error, CommitError::TopicNotFound(topic("missing")));
+    assert!(!is_there(&s, &narrow).await && !is_there(&s, &wide).await, "nothing has happened");
+    must(commit(both(), 2, Vec::new()).await, "there is room for both");
+    assert_eq!(s.all(&narrow, 0).await.len(), 1);
+    assert_eq!(s.all(&wide, 5).await.len(), 2, "it has the settings that it is to have, and goes by the key");
+    must(commit(vec![write(3)], 0, Vec::new()).await, "it is there now");
+    assert_eq!(s.all(&wide, 5).await.len(), 3);
 }
 
 /// What a changefeed tells is no larger than the commit allows, and what does not fit does not happen.
@@ -152,7 +188,7 @@ pub async fn a_changefeed_goes_to_the_topic_that_is_there(s: Subject) {
     let topic = s.create("changes.there", partitions(PARTITIONS)).await;
     assert_eq!(feed(&s, "changes.there").await, topic);
     let keys: Vec<String> = (0..20).map(|n| format!("key-{n}")).collect();
-    let events = s.place(&topic, keys.iter().map(|key| event("\"own\"").key(key))).await;
+    let events = s.place(&topic, keys.iter().map(|key| event("\"own\"").key(key)));
     let documents = keys.iter().map(|key| set(key, r#"{"n":1}"#)).collect();
     let receipt = must(s.commit(Commit { events, documents, ..Commit::default() }).await, "it happens");
     assert_eq!(receipt.events.len(), keys.len());

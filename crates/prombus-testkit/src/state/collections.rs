@@ -184,7 +184,7 @@ pub async fn a_refused_collection_takes_all_with_it(s: Subject) {
         ),
     ];
     for (what, change, write) in breakages {
-        let events = s.place(&topic, [event("1")]).await;
+        let events = s.place(&topic, [event("1")]);
         let config = vec![put("made", 0, CollectionConfig::default()), change];
         let documents = vec![set("z", "{}"), delete("a"), set("a", r#"{"v":1,"n":2}"#), write];
         refusal(s.commit(Commit { config, events, documents, ..Commit::default() }).await);

@@ -6,8 +6,8 @@ use crate::subject::{must, refusal};
 use crate::tasks::together;
 use bytes::Bytes;
 use prombus_core::{
-    Commit, CommitError, ConfigChange, Cursor, CursorKey, CursorMove, CursorTarget, Durability, Epoch,
-    Offset, Partition, Receipt, TopicConfig, TopicName,
+    Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey, CursorLimit, CursorMove,
+    CursorTarget, Durability, Epoch, Offset, Partition, Receipt, TopicConfig, TopicName,
 };
 use std::sync::Arc;
 
@@ -47,6 +47,34 @@ pub async fn a_cursor_is_where_it_was_moved_to(s: Subject) {
         let cursor = Cursor { version: n + 1, epoch: Epoch(1), next: Offset(10 - n), detail };
         assert_eq!(s.cursor(&key(&topic)).await, Some(cursor), "a cursor is where it was moved to");
     }
+}
+
+/// There are no more cursors than a commit allows that moves some; those that go make room.
+pub async fn there_are_only_so_many_cursors(s: Subject) {
+    let topic = s.create("cursors.many", partitions(4)).await;
+    let cursors = Some(CursorLimit { readers: "group", most: 2 });
+    let limits = CommitLimits { cursors, ..CommitLimits::default() };
+    let others = (0..4).map(|n| CursorKey { partition: Partition(n), reader: "other".into(), ..key(&topic) });
+    must(
+        commit(&s, others.map(|key| step(key, 0, 0)).collect()).await,
+        "cursors of other readers do not count",
+    );
+    let limited = |cursors| s.commit(Commit { cursors, limits, ..Commit::default() });
+    let of = |partition| CursorKey { partition: Partition(partition), ..key(&topic) };
+    let too_many = CommitError::TooManyCursors { limit: 2 };
+    assert_eq!(refusal(limited((0..3).map(|n| step(of(n), 0, 0)).collect()).await), too_many);
+    assert_eq!(s.cursor(&of(0)).await, None, "nothing has happened");
+    must(limited(vec![step(of(0), 0, 0), step(of(1), 0, 0)]).await, "so many may be there");
+    must(limited(vec![step(of(0), 1, 0)]).await, "one that is there can be moved");
+    must(limited(vec![removal(of(0), 2), step(of(2), 0, 0)]).await, "one that goes makes room");
+    assert_eq!(refusal(limited(vec![step(of(3), 0, 0)]).await), too_many);
+    moved(&s, step(of(3), 0, 0)).await;
+    assert_eq!(refusal(limited(vec![step(of(3), 1, 0)]).await), too_many, "there are too many already");
+    let events = s.place(&topic, [event("1")]);
+    assert_eq!(refusal(s.commit(Commit { events, limits, ..Commit::default() }).await), too_many);
+    s.delete(&topic).await;
+    let topic = s.create("cursors.many", partitions(1)).await;
+    must(limited(vec![step(key(&topic), 0, 0)]).await, "a topic that goes takes its cursors along");
 }
 
 /// A move from any version but the present one is refused.
@@ -193,7 +221,7 @@ pub async fn a_late_mover_is_refused_in_a_remade_topic(s: Subject) {
     must(s.configure(ConfigChange::DeleteTopic { name: topic.clone() }).await, "a topic can be deleted");
     s.create("cursors.late", partitions(1)).await;
     let error = refusal(commit(&s, vec![read(old)]).await);
-    assert_eq!(error, CommitError::StaleLayout(topic.clone()));
+    assert_eq!(error, CommitError::TopicReplaced(topic.clone()));
     assert_eq!(s.cursor(&key(&topic)).await, None, "nothing was moved");
     moved(&s, read(s.topic(&topic).await.number)).await;
 }

@@ -6,7 +6,7 @@ use crate::build::{event, json, partitions};
 use crate::subject::{must, refusal};
 use crate::tasks::together;
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
-use prombus_core::document::{MAX_BODY_BYTES, WriteError};
+use prombus_core::document::{MAX_BODY_BYTES, MAX_VALUES, WriteError};
 use prombus_core::{Commit, CommitError, Document, DocumentWrite, Durability, WriteOp};
 use std::sync::Arc;
 
@@ -92,6 +92,38 @@ pub async fn many_writes_to_a_large_document_are_one_change(s: Subject) {
     assert_eq!(must(document.body.to_value(), "a document is JSON")["n"], WRITES);
 }
 
+/// A document holds only so many values, however it comes to them; what is beyond that is refused before it is read.
+pub async fn a_document_holds_only_so_many_values(s: Subject) {
+    // The document itself and the list are values, too.
+    let many = |count: usize| format!(r#"{{"a":[{}]}}"#, vec!["0"; count - 2].join(","));
+    let bad = |count| {
+        let error = WriteError::TooManyValues(count);
+        CommitError::BadWrite { index: 0, key: "d".into(), error }
+    };
+    for op in [WriteOp::Set, WriteOp::Merge] {
+        let refused = commit(&s, vec![write("c", "d", op(json(&many(MAX_VALUES + 1))))]).await;
+        assert_eq!(refusal(refused), bad(MAX_VALUES + 1));
+    }
+    assert_eq!(s.document("c", "d").await, None, "a refused commit writes nothing");
+    wrote(&s, vec![set("d", &many(MAX_VALUES))]).await;
+    assert_eq!(refusal(commit(&s, vec![inc("d", r#"{"n":1}"#)]).await), bad(MAX_VALUES + 1));
+    let merge = |patch: &str| write("c", "d", WriteOp::Merge(json(patch)));
+    wrote(&s, vec![merge(r#"{"a":null}"#), inc("d", r#"{"n":1}"#), merge(&many(1_000))]).await;
+    // What takes the place of other values is not counted twice.
+    wrote(&s, (0..MAX_VALUES / 1_000 + 1).map(|_| merge(&many(1_000))).collect()).await;
+}
+
+/// A commit counts documents that it reads and changes by their values, because that is what they cost.
+pub async fn many_small_values_are_counted_as_what_they_cost(s: Subject) {
+    let body = format!(r#"{{"a":[{}]}}"#, vec!["0"; MAX_VALUES - 10].join(","));
+    let keys: Vec<String> = (0..20).map(|n| format!("d{n}")).collect();
+    wrote(&s, keys.iter().map(|key| set(key, &body)).collect()).await;
+    let incs = |count: usize| keys[..count].iter().map(|key| inc(key, r#"{"n":1}"#)).collect();
+    let refused = refusal(commit(&s, incs(20)).await);
+    assert!(matches!(refused, CommitError::TooLarge { .. }), "{refused:?}");
+    wrote(&s, incs(10)).await;
+}
+
 /// A commit that makes more than the limit is refused, with what was counted, and leaves nothing.
 pub async fn what_a_commit_makes_is_bounded(s: Subject) {
     let keys: Vec<String> = (0..=DEFAULT_RESULT_BYTES / MAX_BODY_BYTES).map(|n| format!("d{n}")).collect();
@@ -100,7 +132,7 @@ pub async fn what_a_commit_makes_is_bounded(s: Subject) {
     }
     let topic = s.create("bounded", partitions(1)).await;
     let ops = [WriteOp::Merge(json(r#"{"pad":null}"#)), WriteOp::Inc(json(r#"{"n":1}"#)), WriteOp::Delete];
-    let events = s.place(&topic, [event("1")]).await;
+    let events = s.place(&topic, [event("1")]);
     let documents =
         keys.iter().zip(ops.iter().cycle()).map(|(key, op)| write("c", key, op.clone())).collect();
     match refusal(s.commit(Commit { events, documents, ..Commit::default() }).await) {

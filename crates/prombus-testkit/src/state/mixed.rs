@@ -26,7 +26,7 @@ fn step(topic: &TopicName, version: u64) -> CursorMove {
 async fn everything(s: &Subject, topic: &TopicName, made: &TopicName) -> Commit {
     Commit {
         config: vec![ConfigChange::CreateTopic { name: made.clone(), config: TopicConfig::default() }],
-        events: s.place(topic, [event("1").key("k").id(producer_id(1)), event("2")]).await,
+        events: s.place(topic, [event("1").key("k").id(producer_id(1)), event("2")]),
         documents: vec![set("d", "{}"), inc("d", r#"{"n":1}"#)],
         cursors: vec![step(topic, 0)],
         ..Commit::default()
@@ -81,7 +81,7 @@ pub async fn a_refused_part_takes_all_with_it(s: Subject) {
 pub async fn a_duplicate_stops_no_other_part(s: Subject) {
     let name = s.create("mixed.duplicate", partitions(1)).await;
     s.published(&name, [event("1").id(producer_id(1))]).await;
-    let events = s.place(&name, [event("1").id(producer_id(1))]).await;
+    let events = s.place(&name, [event("1").id(producer_id(1))]);
     let (documents, cursors) = (vec![set("d", "{}")], vec![step(&name, 0)]);
     let commit = Commit { events, documents, cursors, ..Commit::default() };
     let receipt = must(s.commit(commit).await, "a duplicate is no failure");
@@ -96,10 +96,10 @@ pub async fn documents_make_a_commit_durable(s: Subject) {
     let config = TopicConfig { durability: Durability::Interval, ..partitions(1) };
     let name = s.create("mixed.durability", config).await;
     let commit = |documents: Vec<DocumentWrite>, events| Commit { events, documents, ..Commit::default() };
-    let mut loose = commit(Vec::new(), s.place(&name, [event("1")]).await);
+    let mut loose = commit(Vec::new(), s.place(&name, [event("1")]));
     loose.cursors.push(step(&name, 0));
     assert_eq!(must(s.commit(loose).await, "it happens").durability, Durability::Interval);
-    let events = s.place(&name, [event("2")]).await;
+    let events = s.place(&name, [event("2")]);
     let receipt = must(s.commit(commit(vec![set("d", "{}")], events)).await, "it happens");
     assert_eq!(receipt.durability, Durability::Sync, "documents are always flushed");
 }
@@ -127,7 +127,7 @@ pub async fn all_parts_become_visible_at_once(s: Subject) {
         })
     };
     for version in 0..ROUNDS {
-        let events = s.place(&name, [event("1")]).await;
+        let events = s.place(&name, [event("1")]);
         let (documents, cursors) = (vec![inc("d", r#"{"n":1}"#)], vec![step(&name, version)]);
         must(s.commit(Commit { events, documents, cursors, ..Commit::default() }).await, "it happens");
         assert_eq!(counted(&s).await, version + 1, "whoever wrote it sees it");
@@ -144,7 +144,7 @@ async fn counted(s: &Subject) -> u64 {
 /// An event is refused for the documents of no other commit: what one refused commit touched, the next may.
 pub async fn a_refused_commit_leaves_the_next_alone(s: Subject) {
     let name = s.create("mixed.next", partitions(1)).await;
-    let events = s.place(&name, [event("1").key("k").id(producer_id(1)).expecting(None)]).await;
+    let events = s.place(&name, [event("1").key("k").id(producer_id(1)).expecting(None)]);
     let mut commit = Commit { events, documents: vec![set("d", "{}")], ..Commit::default() };
     commit.documents[0].if_version = Some(1);
     let conflict = CommitError::VersionConflict { collection: "c".into(), key: "d".into(), actual: 0 };

@@ -30,7 +30,7 @@ use crate::subject::must;
 use prombus_core::collection::{CollectionConfig, Condition, Index, Operand, SortKey, Test};
 use prombus_core::{
     CollectionState, Commit, CommitError, ConfigChange, DocumentWrite, FieldPath, Find, Found, Receipt,
-    Sequence, WriteOp,
+    Sequence, Watched, WriteOp,
 };
 
 fn write(collection: &str, key: &str, op: WriteOp) -> DocumentWrite {
@@ -91,11 +91,11 @@ async fn collection(s: &Subject, name: &str) -> Option<CollectionState> {
 
 /// The collection once none of its indexes is being made any more.
 async fn built(s: &Subject, name: &str) -> CollectionState {
-    let mut seen = s.log.changed(Sequence(0)).await;
+    let mut seen = s.log.changed(&Watched::Everything, Sequence(0)).await;
     loop {
         match collection(s, name).await {
             Some(state) if state.building().is_none() => return state,
-            Some(_) => seen = s.log.changed(seen).await,
+            Some(_) => seen = s.log.changed(&Watched::Everything, seen).await,
             None => panic!("collection {name} is there"),
         }
     }

@@ -89,7 +89,7 @@ pub async fn update_sets_and_adds(s: Subject) {
 pub async fn a_receipt_can_be_kept(s: Subject) {
     let topic = s.create("receipts", partitions(1)).await;
     wrote(&s, vec![set("b", "{}")]).await;
-    let events = s.place(&topic, [event("1").ts(7), event("2").ts(8)]).await;
+    let events = s.place(&topic, [event("1").ts(7), event("2").ts(8)]);
     let keep = write("c~receipts", "id", WriteOp::Receipt(u128::MAX - 6));
     let documents = vec![set("a", "{}"), set("b", "{}"), delete("none"), keep];
     let receipt = must(s.commit(Commit { events, documents, ..Commit::default() }).await, "it happens");
@@ -108,7 +108,7 @@ pub async fn a_receipt_may_be_larger_than_a_document(s: Subject) {
     let topic = s.create("receipts.large", partitions(1)).await;
     // An event takes at least the text of its id.
     let count = document::MAX_BODY_BYTES / 36 + 1;
-    let events = s.place(&topic, (0..count).map(|_| event("1"))).await;
+    let events = s.place(&topic, (0..count).map(|_| event("1")));
     let documents = vec![write("c~receipts", "large", WriteOp::Receipt(7))];
     let receipt = must(s.commit(Commit { events, documents, ..Commit::default() }).await, "it happens");
     let s = s.reopened().await;

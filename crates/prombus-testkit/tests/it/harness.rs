@@ -2,6 +2,7 @@
 
 use prombus_client::{GetOptions, Lookup, NewEvent};
 use prombus_core::Sequence;
+use prombus_core::Watched;
 use prombus_process::{Projector, ProjectorOptions, set_up};
 use prombus_testkit::{Given, Harness};
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ async fn until_status(harness: &Harness, status: &str) -> Value {
         {
             return process;
         }
-        seen = harness.hub.changed(seen).await;
+        seen = harness.hub.changed(&Watched::Everything, seen).await;
     }
 }
 
@@ -141,6 +142,19 @@ fn a_projection_in_rust_is_tried_without_a_hub() {
         .then("pauses", "web1", json!({"last": 50, "longest": 30}))
         .event("web1", json!({"at": 500}))
         .then_none("pauses", "web1");
+}
+
+#[test]
+#[should_panic(expected = "does not write a collection \"proceses\"; it writes processes")]
+fn nothing_is_expected_of_a_collection_that_a_projection_does_not_write() {
+    let [(_, processes), _] = prombus_process::projections();
+    Given::projection(processes).then_none("proceses", KEY);
+}
+
+#[test]
+#[should_panic(expected = "does not write a collection \"pause\"; it writes others, pauses")]
+fn nothing_is_expected_of_a_collection_that_a_projection_in_rust_does_not_write() {
+    Given::code("beats", &["pauses", "others"], LongestPause).then_none("pause", "web1");
 }
 
 #[test]

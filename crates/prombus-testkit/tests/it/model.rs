@@ -21,19 +21,20 @@ fn setting(seed: u64) -> (Model, Subject, Subject) {
 }
 
 /// The kinds of answers that the ports know, but for those of a store that is full or broken.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "appended",
     "BadWrite",
     "CursorMoved",
     "duplicate",
     "ExpectationFailed",
     "IdConflict",
-    "NotPlaced",
+    "NoSuchPartition",
     "PartitionsShrink",
-    "StaleLayout",
+    "TooManyTopics",
     "TopicChanged",
     "TopicExists",
     "TopicNotFound",
+    "TopicReplaced",
     "VersionConflict",
 ];
 

@@ -42,43 +42,43 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BenchArgs {
-    /// What to do: publish arrays, read pages, stream exports, pull and ack what was published, or get documents
+    /// What to measure: publishing arrays, reading pages, streaming exports, pull and ack, or getting documents
     #[arg(long, value_enum, default_value_t = Mode::Publish)]
     mode: Mode,
-    /// How many events, or documents, in all
+    /// Total number of events or documents
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
-    /// How many events in a request, or in a page
+    /// Number of events per request or page
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
-    /// How many connections, each with one request under way
+    /// Number of connections, each with one request in flight
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// Bytes of a payload
+    /// Payload size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 250, value_parser = clap::value_parser!(u32).range(template::MIN_PAYLOAD_BYTES as i64..=1_000_000))]
     size: u32,
-    /// How many topics the load is spread over
+    /// Number of topics to spread the load over
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_TOPICS as i64))]
     topics: u32,
-    /// Name that the topics' names start with
+    /// Prefix of the topic names
     #[arg(long, value_name = "NAME", default_value = "bench")]
     prefix: String,
-    /// Give each event a random id of its own, which the hub has to look up
+    /// Give each event its own random id, which the hub has to look up
     #[arg(long)]
     own_ids: bool,
-    /// How many different keys; 0: events without keys
+    /// Number of different keys; 0 for events without a key
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=template::MAX_KEYS))]
     keys: u64,
-    /// Name of the group that consumes
+    /// Name of the consumer group
     #[arg(long, value_name = "NAME", default_value = "bench")]
     group: String,
-    /// The collection whose documents are asked for by key
+    /// Collection to get documents from
     #[arg(long, value_name = "NAME", required_if_eq("mode", "get"))]
     collection: Option<String>,
-    /// Name the ETag of each document, so that the hub answers that there is nothing new
+    /// Send each document's ETag, so that the hub answers 304
     #[arg(long)]
     conditional: bool,
-    /// Report one line of JSON, on a terminal too
+    /// Report one line of JSON, even on a terminal
     #[arg(long)]
     json: bool,
 }

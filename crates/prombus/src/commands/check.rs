@@ -13,6 +13,9 @@ Examples:
   prombus check --data ./data
   prombus check --data /backup/data > problems.ndjson";
 
+/// What to do about a damaged journal. Of other files, each problem says it.
+const DAMAGED: &str = ". The journal is damaged: leave everything in place and restore a backup";
+
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
@@ -29,7 +32,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     });
     progress.finish_and_clear();
     let dir = args.data.display();
-    let Report { files, bytes, events, problems } =
+    let Report { files, bytes, events, problems, journal_is_damaged } =
         report.map_err(|error| Failure::Failed(format!("cannot check the folder: {error}")))?;
     let records = problems.iter().map(record).collect::<Result<Vec<_>, _>>()?;
     if !records.is_empty() {
@@ -43,7 +46,8 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let problems = output::counted(problems.len() as u64, "problem");
-    Err(Failure::Failed(format!("{dir} has {problems}: {seen}")))
+    let advice = if journal_is_damaged { DAMAGED } else { "" };
+    Err(Failure::Failed(format!("{dir} has {problems}: {seen}{advice}")))
 }
 
 fn record(problem: &Problem) -> Result<Record, Failure> {

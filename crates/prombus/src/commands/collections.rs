@@ -32,15 +32,15 @@ enum CollectionsCommand {
         /// Collection to show
         collection: String,
     },
-    /// Make a collection that commits write, or change its settings; the others stay as they are
+    /// Create a collection that commits write, or change the settings you name
     #[command(after_help = SET_EXAMPLES)]
     Set {
-        /// Collection to make or change
+        /// Collection to create or change
         collection: String,
         #[command(flatten)]
         change: Change,
     },
-    /// Delete a collection that commits write, with all its documents; a projection's goes with the projection
+    /// Delete a collection that commits write, with all its documents (a projection's is deleted with the projection)
     #[command(after_help = "Example:\n  prombus collections delete orders")]
     Delete {
         /// Collection to delete
@@ -58,19 +58,19 @@ Examples:
 /// What is to be another way.
 #[derive(Debug, Default, Args)]
 struct Change {
-    /// Index on these fields, separated by commas; the indexes that are given replace those that there are
+    /// Index on these comma-separated fields; may be repeated; the given indexes replace the existing ones
     #[arg(long = "index", value_name = "FIELDS", value_parser = parse_fields)]
     indexes: Vec<Fields>,
-    /// The same, and no two documents may have the same values in them
+    /// Unique index on these comma-separated fields; the same applies
     #[arg(long = "unique-index", value_name = "FIELDS", value_parser = parse_fields)]
     unique_indexes: Vec<Fields>,
-    /// No indexes
+    /// Remove all indexes
     #[arg(long, conflicts_with_all = ["indexes", "unique_indexes"])]
     no_indexes: bool,
-    /// Topic that changes are published to, in the commit that makes them
+    /// Topic to publish changes to, in the commit that makes them
     #[arg(long, value_name = "TOPIC")]
     changefeed: Option<String>,
-    /// Changes are not published
+    /// Stop publishing changes
     #[arg(long, conflicts_with = "changefeed")]
     no_changefeed: bool,
 }

@@ -14,7 +14,7 @@ Examples:
   echo '{\"writes\":[{\"collection\":\"orders\",\"key\":\"o-17\",\"set\":{\"state\":\"paid\"},\"if_version\":0}]}' | prombus commit -
 
 The file: {\"commit_id\"?, \"ack\": [lease], \"writes\": [{\"collection\", \"key\", \"set\"|\"merge\"|\"inc\"|\"delete\", \"if_version\"?}],
-\"publish\": [{\"topic\", \"payload\", ...}]}; all of it happens, or none.";
+\"publish\": [{\"topic\", \"payload\", ...}]}; all of it is committed, or none.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -16,7 +16,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {
-    /// The shell that is to complete
+    /// Shell to generate the script for
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -39,7 +39,7 @@ enum DlqCommand {
         #[command(flatten)]
         selection: Selection,
     },
-    /// Show a dead letter with the event that it is about
+    /// Show a dead letter with the event that it is about, and whether it was replayed
     #[command(after_help = "Example:\n  prombus dlq show process.state 0198c0de-0000-7000-8000-000000000001")]
     Show {
         /// Topic that the event was published to
@@ -109,37 +109,59 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
                 let ids = (!ids.is_empty()).then_some(ids);
                 let (dry_run, force) = (dry_run.then_some(true), force.then_some(true));
                 let request = ReplayRequest { to, ids, group, projection, filter, limit, dry_run, force };
-                write_replay(&client.replay(&topic, &request).await?, dry_run.is_some())
+                replay(&client, &topic, &request).await
             }
         }
     })
 }
 
-/// Writes page after page, so that memory does not go by how many there are.
-async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), Failure> {
-    let mut left = selection.limit.unwrap_or(usize::MAX);
-    let Selection { group, projection, filter, .. } = selection;
-    let query = DeadLetterQuery { group, projection, filter };
-    let mut listed = 0;
-    let mut next: Option<String> = None;
-    while left > 0 {
-        let limit = left.min(PAGE);
-        let page = match &next {
-            None => client.dead_letters(topic, &query, limit).await?,
-            Some(next) => client.dead_letters_next(topic, next, limit).await?,
-        };
-        if !page.events.is_empty() {
-            write_letters(&page)?;
+/// Dead letters of a topic that are looked for.
+struct Wanted<'a> {
+    client: &'a Client,
+    topic: &'a str,
+    query: DeadLetterQuery,
+    /// At most so many.
+    most: usize,
+}
+
+/// How many were found, and whether there may be more.
+struct Found {
+    letters: usize,
+    more: bool,
+}
+
+impl Wanted<'_> {
+    /// Writes page after page, so that memory does not go by how many there are.
+    async fn write(self, write: fn(&DeadLettersPage) -> Result<(), Failure>) -> Result<Found, Failure> {
+        let Self { client, topic, query, most } = self;
+        let mut letters = 0;
+        let mut next: Option<String> = None;
+        while letters < most {
+            let limit = PAGE.min(most - letters);
+            let page = match &next {
+                None => client.dead_letters(topic, &query, limit).await?,
+                Some(next) => client.dead_letters_next(topic, next, limit).await?,
+            };
+            if !page.events.is_empty() {
+                write(&page)?;
+            }
+            letters += page.events.len();
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
         }
-        listed += page.events.len() as u64;
-        left = left.saturating_sub(page.events.len());
-        next = page.next;
-        if next.is_none() {
-            break;
-        }
+        Ok(Found { letters, more: next.is_some() })
     }
-    let more = if next.is_some() { ", and there may be more" } else { "" };
-    say!("{} of {topic}{more}", output::counted(listed, "dead letter"));
+}
+
+async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), Failure> {
+    let Selection { group, projection, filter, limit } = selection;
+    let query = DeadLetterQuery { group, projection, filter };
+    let wanted = Wanted { client, topic, query, most: limit.unwrap_or(usize::MAX) };
+    let Found { letters, more } = wanted.write(write_letters).await?;
+    let more = if more { ", and there may be more" } else { "" };
+    say!("{} of {topic}{more}", output::counted(letters as u64, "dead letter"));
     Ok(())
 }
 
@@ -173,7 +195,7 @@ impl Letter {
 const COLUMNS: [&str; 9] =
     ["id", "ts", "group", "projection", "attempts", "replayed", "original", "key", "err"];
 
-/// A dead letter as a line of a list.
+/// A dead letter as a line.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
@@ -183,9 +205,15 @@ struct Listed<'a> {
     replayed: Option<bool>,
 }
 
+impl<'a> Listed<'a> {
+    fn of(page: &DeadLettersPage, event: &'a EventRecord) -> Self {
+        Self { event, replayed: page.replayed.get(&event.id).copied().filter(|replayed| *replayed) }
+    }
+}
+
 fn write_letters(page: &DeadLettersPage) -> Result<(), Failure> {
     let record = |event: &EventRecord| {
-        let replayed = page.replayed.get(&event.id).copied().filter(|replayed| *replayed);
+        let listed = Listed::of(page, event);
         let letter = Letter::of(event);
         let of = |what: fn(&Letter) -> Option<String>| letter.as_ref().and_then(what).unwrap_or_default();
         let cells = vec![
@@ -194,42 +222,65 @@ fn write_letters(page: &DeadLettersPage) -> Result<(), Failure> {
             of(|letter| letter.group.clone()),
             of(|letter| letter.projection.clone()),
             of(|letter| letter.attempts.map(|attempts| attempts.to_string())),
-            replayed.map(|_| "yes".to_owned()).unwrap_or_default(),
+            listed.replayed.map(|_| "yes".to_owned()).unwrap_or_default(),
             of(|letter| letter.original.as_ref().map(|original| original.id.clone())),
             of(|letter| letter.original.as_ref().and_then(|original| original.key.clone())),
             of(|letter| Some(letter.reason())),
         ];
-        Record::of(&Listed { event, replayed }, cells)
+        Record::of(&listed, cells)
     };
     output::write_records(&COLUMNS, &page.events.iter().map(record).collect::<Result<Vec<_>, _>>()?)
 }
 
+/// Shows the letter with this id, or those about the event with it: several groups and projections may have failed it.
 async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
-    let letters = match client.by_id(&format!("dlq.{topic}"), &id.to_string()).await? {
-        Some(letter) => vec![letter],
-        None => about_original(client, topic, id).await?,
-    };
-    if letters.is_empty() {
+    let filter = Some(format!("event.id == \"{id}\" || event.payload.original.id == \"{id}\""));
+    let query = DeadLetterQuery { filter, ..DeadLetterQuery::default() };
+    let found = Wanted { client, topic, query, most: usize::MAX }.write(write_whole).await?;
+    if found.letters == 0 {
         let message =
             format!("topic {topic} has no dead letter {id}, and none about an event {id} (not_found)");
         return Err(Failure::Failed(message));
     }
-    // Whole, also for a person: who asks for one wants to see all of it.
-    let lines = letters.iter().map(|letter| Ok(Record::of(letter, Vec::new())?.json + "\n"));
-    output::write_all(lines.collect::<Result<String, Failure>>()?.as_bytes())
+    Ok(())
 }
 
-/// Several groups and projections may have failed the same event.
-async fn about_original(client: &Client, topic: &str, id: Uuid) -> Result<Vec<EventRecord>, Failure> {
-    let filter = Some(format!("event.payload.original.id == \"{id}\""));
-    let query = DeadLetterQuery { filter, ..DeadLetterQuery::default() };
-    let mut page = client.dead_letters(topic, &query, PAGE).await?;
-    let mut letters = page.events;
-    while let Some(next) = page.next {
-        page = client.dead_letters_next(topic, &next, PAGE).await?;
-        letters.append(&mut page.events);
+/// Whole, also for a person: who asks for one wants to see all of it.
+fn write_whole(page: &DeadLettersPage) -> Result<(), Failure> {
+    let line = |event| Ok(Record::of(&Listed::of(page, event), Vec::new())?.json + "\n");
+    let lines = page.events.iter().map(line).collect::<Result<String, Failure>>()?;
+    output::write_all(lines.as_bytes())
+}
+
+/// Replays letters. Where whoever was named is not there, or has none, that is most likely a slip of the keyboard.
+async fn replay(client: &Client, topic: &str, request: &ReplayRequest) -> Result<(), Failure> {
+    let answer = client.replay(topic, request).await?;
+    write_replay(&answer, request.dry_run.is_some())?;
+    if answer.matched > 0 {
+        return Ok(());
     }
-    Ok(letters)
+    let ReplayRequest { ids, group, projection, .. } = request;
+    let failed = |why: String| Err(Failure::Failed(format!("{why} (not_found)")));
+    let of = match (group, projection) {
+        (Some(group), _) if matches!(client.group(topic, group).await, Ok(None)) => {
+            return failed(format!("topic {topic} has no group {group}, and no dead letters of one"));
+        }
+        (_, Some(projection)) if matches!(client.projection(projection).await, Ok(None)) => {
+            return failed(format!(
+                "there is no projection {projection}, and topic {topic} has no dead letters of one"
+            ));
+        }
+        (Some(group), _) => format!(" of group {group}"),
+        (_, Some(projection)) => format!(" of projection {projection}"),
+        (None, None) => String::new(),
+    };
+    match ids.as_deref() {
+        Some(ids) => failed(format!(
+            "topic {topic} has no dead letter{of} with the id {ids}, and none about an event with it",
+            ids = ids.join(" or ")
+        )),
+        None => Ok(()),
+    }
 }
 
 fn write_replay(answer: &ReplayAnswer, is_dry: bool) -> Result<(), Failure> {

@@ -26,10 +26,10 @@ pub struct ExportArgs {
     /// Only this partition
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
-    /// Where to start; TIME is epoch milliseconds, RFC 3339, or back from now (-15m, -2d) [default: earliest]
+    /// Where to start; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: earliest]
     #[arg(long, value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
     from: Option<Word>,
-    /// Only events whose time is at or before this; latest is the end [default: latest]
+    /// Only events up to and including this time; latest means the end of the topic [default: latest]
     #[arg(long, value_name = "TIME|latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
     to: Option<Moment>,
     /// The same as --from TIME
@@ -41,7 +41,7 @@ pub struct ExportArgs {
     /// Only events of this key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Only events for which this CEL expression over `event` holds
+    /// Only events that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
 }
@@ -72,7 +72,8 @@ pub fn run(hub: &HubArgs, args: ExportArgs) -> Result<(), Failure> {
 }
 
 async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), Failure> {
-    let mut pieces = pin!(client.export(topic, query).await?);
+    let pieces = client.export(topic, query).await.map_err(|error| start::refused(error, topic))?;
+    let mut pieces = pin!(pieces);
     let progress = progress::counter("events");
     let mut events = 0;
     let mut out = output::buffered();

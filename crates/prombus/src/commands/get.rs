@@ -15,12 +15,12 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GetArgs {
-    /// Collection to look in
+    /// Collection to read from
     collection: String,
     /// Key of the document
     key: String,
-    /// Wait, up to 5 s, until the projection of the collection has seen this offset; with its partition
-    /// where the topic has several
+    /// Wait up to 5 s until the projection has processed this offset; PARTITION:OFFSET if the topic has
+    /// several partitions
     #[arg(long, value_name = "OFFSET|PARTITION:OFFSET")]
     min_offset: Option<MinOffset>,
 }

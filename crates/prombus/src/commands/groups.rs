@@ -86,6 +86,7 @@ const RESET_EXAMPLES: &str = "\
 Examples:
   prombus groups reset process.state audit --to earliest --dry-run
   prombus groups reset process.state audit --to 2026-01-31T08:00:00Z
+  prombus groups reset process.state audit --to 2026-01-31
   prombus groups reset process.state audit --to -15m
   prombus groups reset process.state audit --to offset:1042 --partition 0";
 
@@ -151,7 +152,7 @@ impl Change {
 /// Where a group is to go.
 #[derive(Debug, Args)]
 struct Place {
-    /// Where the group goes; TIME is epoch milliseconds, RFC 3339, or back from now (-15m, -2d)
+    /// Where the group goes; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or back from now (-15m, -2d)
     #[arg(long, visible_alias = "from", value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
     to: Word,
     #[command(flatten)]
@@ -200,7 +201,8 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
                 write(&[client.alter_group(&topic, &group, &change.request()).await?])
             }
             GroupsCommand::Reset { which: Which { topic, group }, place, dry_run } => {
-                write_cursor(&client.set_cursor(&topic, &group, &place.request(dry_run)?).await?)
+                let moved = client.set_cursor(&topic, &group, &place.request(dry_run)?).await;
+                write_cursor(&moved.map_err(|error| start::refused(error, &topic))?)
             }
             GroupsCommand::Skip { which, partition, offset } => {
                 skip(&client, &which, &SkipRequest { partition, offset }).await

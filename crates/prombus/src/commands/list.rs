@@ -26,23 +26,23 @@ Examples:
   prombus list processes 'host[in]=web1,web2' name=stt --limit 10
   prombus list processes --all > processes.ndjson
 
-Conditions: field=value, and field[op]=value with eq, ne, gt, gte, lt, lte and in; dots reach inside a field.";
+Conditions: field=value, and field[op]=value with eq, ne, gt, gte, lt, lte and in; dots reach into nested fields.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ListArgs {
     /// Collection to list
     collection: String,
-    /// What must hold of a document, all of it: field=value or field[op]=value
+    /// Conditions that documents must meet: field=value or field[op]=value
     #[arg(value_name = "CONDITION", value_parser = parse_condition)]
     conditions: Vec<(String, String)>,
-    /// Field to sort by, from the greatest down with a - before it; several with commas [default: -_ts]
+    /// Comma-separated fields to sort by; a leading - means descending [default: -_ts]
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
     sort: Option<String>,
-    /// At most so many documents [default: 100]
+    /// Maximum number of documents [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "all")]
     limit: Option<u64>,
-    /// How many documents to pass over
+    /// Number of documents to skip
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     offset: u64,
     /// All documents, page after page

@@ -20,3 +20,4 @@ mod start;
 pub mod sub;
 pub mod tail;
 pub mod topics;
+mod waiting;

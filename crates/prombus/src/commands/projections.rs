@@ -9,6 +9,7 @@ use crate::progress;
 use crate::say;
 use clap::{Args, Subcommand};
 use prombus_client::{Client, ProjectionAnswer, ProjectionPartition, ProjectionState};
+use serde_json::Value;
 use std::time::Duration;
 
 /// How often a rebuild that is waited for is looked at.
@@ -32,37 +33,37 @@ enum ProjectionsCommand {
     /// List all projections
     #[command(after_help = "Example:\n  prombus projections list")]
     List,
-    /// Show one projection: its definition, how far it is, and what failed
+    /// Show one projection: its definition, position, lag and errors
     #[command(after_help = "Example:\n  prombus projections show processes")]
     Show {
         /// Projection to show
         projection: String,
     },
-    /// Define projections, or define them anew; that takes effect for new events
+    /// Define or redefine projections; changes apply to new events
     #[command(after_help = PUT_EXAMPLES)]
     Put {
         /// File with the definition, or - for stdin: TOML with [[projection]] tables, or a JSON object
         #[arg(value_name = "FILE|-")]
         file: String,
-        /// Name of the projection, where a JSON object has none
+        /// Name of the projection, if the JSON object has none
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Delete a projection with its collections
+    /// Delete a projection and its collections
     #[command(after_help = "Example:\n  prombus projections delete processes")]
     Delete {
         /// Projection to delete
         projection: String,
     },
-    /// Make the collections of a projection anew; readers see the old ones until that is done
+    /// Rebuild the collections of a projection; readers see the old ones until it is done
     #[command(after_help = "Example:\n  prombus projections rebuild processes --wait")]
     Rebuild {
         /// Projection to rebuild
         projection: String,
-        /// Also where part of the history is no longer kept
+        /// Rebuild even if part of the history is no longer retained
         #[arg(long)]
         partial: bool,
-        /// Wait until it is done
+        /// Wait until the rebuild is done
         #[arg(long)]
         wait: bool,
     },
@@ -118,7 +119,7 @@ async fn put(client: &Client, file: &str, name: Option<String>) -> Result<(), Fa
 
 /// Waits for the end of a rebuild, and shows how far it is.
 async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<ProjectionAnswer, Failure> {
-    let name = now.name.clone();
+    let (name, wanted) = (now.name.clone(), now.definition.clone());
     let bar = progress::bar(now.rebuild.map_or(0, |rebuild| rebuild.lag), "events");
     let mut failed = 0;
     while let Some(rebuild) = now.rebuild {
@@ -132,8 +133,7 @@ async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<Pro
         now = found(client, &name).await?;
     }
     bar.finish_and_clear();
-    if now.state == ProjectionState::Stopped {
-        let why = now.reason.as_deref().unwrap_or("it has stopped");
+    if let Some(why) = not_rebuilt(&now, &wanted) {
         return Err(Failure::Failed(format!("projection {name} was not rebuilt: {why}")));
     }
     if failed > 0 {
@@ -141,6 +141,15 @@ async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<Pro
     }
     say!("projection {name} is rebuilt");
     Ok(now)
+}
+
+/// Why a rebuild by this definition is over, and its collections are not in place.
+fn not_rebuilt<'a>(now: &'a ProjectionAnswer, wanted: &Value) -> Option<&'a str> {
+    if now.definition != *wanted {
+        return Some("it was defined anew meanwhile");
+    }
+    let stopped = || now.reason.as_deref().unwrap_or("it has stopped");
+    now.rebuild_error.as_deref().or_else(|| (now.state == ProjectionState::Stopped).then(stopped))
 }
 
 fn show(projection: &ProjectionAnswer) -> Result<(), Failure> {
@@ -184,4 +193,32 @@ fn write(projections: &[ProjectionAnswer]) -> Result<(), Failure> {
         Record::of(projection, cells)
     };
     output::write_records(&COLUMNS, &projections.iter().map(record).collect::<Result<Vec<_>, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_rebuild_that_is_over_and_has_changed_nothing_is_told_as_such() {
+        let wanted = json!({"topic": "t"});
+        let now = |change: Value| -> ProjectionAnswer {
+            let mut now = json!({
+                "name": "p", "kind": "changelog", "topic": "t", "collections": ["c"], "definition": &wanted,
+                "state": "running", "stale": false, "lag": 0, "partitions": [], "errors": 0, "rebuild": null,
+                // Of an event that failed.
+                "last_error": "no such key",
+            });
+            now.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            serde_json::from_value(now).unwrap()
+        };
+        assert_eq!(not_rebuilt(&now(json!({})), &wanted), None);
+        let given_up = now(json!({"rebuild_error": "the topic was deleted meanwhile"}));
+        assert_eq!(not_rebuilt(&given_up, &wanted), Some("the topic was deleted meanwhile"));
+        let stopped = now(json!({"state": "stopped", "reason": "it is gone"}));
+        assert_eq!(not_rebuilt(&stopped, &wanted), Some("it is gone"));
+        let other = now(json!({"definition": {"topic": "u"}}));
+        assert_eq!(not_rebuilt(&other, &wanted), Some("it was defined anew meanwhile"));
+    }
 }

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::time::{self, Moment};
 use clap::Args;
+use prombus_client::ClientError;
 use uuid::Uuid;
 
 /// The words, as help texts show them.
@@ -82,13 +83,24 @@ pub fn parse(text: &str) -> Result<Word, String> {
     Ok(Word::Place(place))
 }
 
+/// A hub that needs a partition beside the place asks for it in the words of its API. Here it is an option.
+pub fn refused(error: ClientError, topic: &str) -> Failure {
+    match error.hub().and_then(|error| error.number("partitions")) {
+        Some(partitions) => Failure::Failed(format!(
+            "topic {topic} has {partitions} partitions: name one with --partition, since an offset or an event is a \
+             place in one of them only"
+        )),
+        None => error.into(),
+    }
+}
+
 /// The older way to name a place: the kind of it in one option, the value in another.
 #[derive(Debug, Default, Args)]
 pub struct Values {
-    /// Event time of the place: epoch milliseconds, RFC 3339, or back from now
+    /// Event time to start at: epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now
     #[arg(long, value_name = "TIME", value_parser = time::parse_time, allow_hyphen_values = true)]
     pub ts: Option<u64>,
-    /// Id of the event that the place is behind
+    /// Id of the event to start after
     #[arg(long, value_name = "UUID")]
     pub after_id: Option<String>,
 }
@@ -143,6 +155,7 @@ mod tests {
             ("latest", Start::Latest),
             ("1754683200123", Start::Ts(1_754_683_200_123)),
             ("2025-08-08T20:00:00.123Z", Start::Ts(1_754_683_200_123)),
+            ("2025-08-08", Start::Ts(1_754_611_200_000)),
             ("offset:1042", Start::Offset(1_042)),
             (&after, Start::AfterId(ID.into())),
         ] {

@@ -2,6 +2,7 @@
 //! nothing; where the hub goes away, it goes on after the last event that it has written.
 
 use super::retry::{LONGEST_PAUSE, Pauses, Retry};
+use super::waiting;
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
@@ -33,7 +34,7 @@ pub struct TailArgs {
     /// Topics to follow: names or patterns
     #[arg(value_name = "TOPIC|PATTERN", value_delimiter = ',', required = true)]
     topics: Vec<String>,
-    /// Where to start: earliest, latest, epoch ms, RFC 3339, or back from now (-15m, -2d)
+    /// Where to start: earliest, latest, epoch ms, RFC 3339, a date (midnight UTC), or back from now (-15m, -2d)
     #[arg(long, value_name = "TIME", default_value = "latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
     from: Moment,
     /// Only events for which this CEL expression over `event` holds
@@ -67,12 +68,16 @@ pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
 async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Failure {
     let mut retry = Retry::new();
     let mut after: Option<String> = None;
+    let mut announced = false;
     loop {
         let open = async || client.tail(query, after.as_deref()).await;
         let tail = match retry.until_answered(open).await {
             Ok(tail) => tail,
             Err(failure) => return failure,
         };
+        if !std::mem::replace(&mut announced, true) {
+            waiting::announce(client, &query.topics).await;
+        }
         let opened = Instant::now();
         match write(tail, &mut after).await {
             Err(failure) => return failure,

@@ -25,7 +25,7 @@ enum TopicsCommand {
     /// List all topics
     #[command(after_help = "Example:\n  prombus topics list")]
     List,
-    /// Show one topic and what its partitions hold
+    /// Show one topic and its partitions
     #[command(after_help = "Example:\n  prombus topics show process.state")]
     Show {
         /// Topic to show
@@ -41,15 +41,15 @@ enum TopicsCommand {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Change settings of a topic; the others stay as they are
-    #[command(after_help = "Example:\n  prombus topics alter process.state --retention-days 3")]
+    /// Change the settings you name; the others stay as they are
+    #[command(after_help = "Example:\n  prombus topics alter process.state --durability sync")]
     Alter {
         /// Topic to change
         topic: String,
         #[command(flatten)]
         settings: Settings,
     },
-    /// Delete a topic with all of its events
+    /// Delete a topic and all of its events; their disk space is not freed yet
     #[command(after_help = "Example:\n  prombus topics delete process.state")]
     Delete {
         /// Topic to delete
@@ -60,40 +60,40 @@ enum TopicsCommand {
 /// What can be set on a topic.
 #[derive(Debug, Args)]
 struct Settings {
-    /// How many partitions; can only grow
+    /// Number of partitions; can only be increased
     #[arg(long, value_name = "N")]
     partitions: Option<u32>,
-    /// Days after which events are reclaimed; 0 keeps them
+    /// Days to retain events; 0 for no limit (stored, but not acted on yet)
     #[arg(long, value_name = "DAYS")]
     retention_days: Option<u32>,
-    /// Bytes above which the oldest events are reclaimed; 0 keeps them
+    /// Bytes to retain; the oldest events go first; 0 for no limit (stored, but not acted on yet)
     #[arg(long, value_name = "BYTES")]
     retention_bytes: Option<u64>,
-    /// Whether only the latest event of each key is kept
+    /// Whether to keep only the latest event of each key (stored, but not acted on yet)
     #[arg(long, value_name = "true|false", num_args = 0..=1, default_missing_value = "true")]
     compaction: Option<bool>,
-    /// How long a superseded event is kept at least
+    /// Minimum time to keep a superseded event (stored, but not acted on yet)
     #[arg(long, value_name = "MS")]
     min_compaction_lag_ms: Option<u64>,
-    /// How long a tombstone is kept
+    /// How long to keep a tombstone (stored, but not acted on yet)
     #[arg(long, value_name = "MS")]
     tombstone_retention_ms: Option<u64>,
-    /// How long a producer's id is remembered
+    /// How long producers' ids are remembered for deduplication
     #[arg(long, value_name = "MS")]
     dedupe_window_ms: Option<u64>,
-    /// When a publish is answered: after the flush (sync), or when written (interval)
+    /// When a publish is acknowledged: once flushed (sync) or once written (interval)
     #[arg(long, value_name = "sync|interval", value_parser = parse_durability)]
     durability: Option<Durability>,
-    /// What the topic's schema does to a publish that violates it
+    /// What the topic's schema does to a publish that violates it (stored, but not acted on yet)
     #[arg(long, value_name = "enforce|warn|off", value_parser = parse_schema_mode)]
     schema: Option<SchemaMode>,
-    /// Whether publishes also go to the versioned topic
+    /// Whether publishes also go to the versioned topic (stored, but not acted on yet)
     #[arg(long, value_name = "true|false", num_args = 0..=1, default_missing_value = "true")]
     dual_write: Option<bool>,
-    /// Topic that snapshots of changed keys go to
+    /// Topic to publish snapshots of changed keys to (stored, but not acted on yet)
     #[arg(long, value_name = "TOPIC", requires = "snapshot_every_ms", value_parser = parse_topic)]
     snapshot_topic: Option<TopicName>,
-    /// How long to wait between two snapshots
+    /// Time between two snapshots (stored, but not acted on yet)
     #[arg(long, value_name = "MS", requires = "snapshot_topic")]
     snapshot_every_ms: Option<u64>,
 }

@@ -7,6 +7,7 @@ use prombus_core::collection::Index;
 use prombus_core::{SnapshotConfig, TopicConfig, TopicName};
 use serde::Serialize;
 use serde_json::Value;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Keys that the contract knows and this build does not.
@@ -14,6 +15,9 @@ const LATER: &[(&str, &str)] = &[
     ("schemas", "there are no schemas in this build yet"),
     ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
 ];
+
+/// Sections whose tables have names of their users' choice.
+const NAMED: [&str; 2] = ["topics", "collections"];
 
 /// Refuses keys that are not known, with the nearest one that is.
 pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
@@ -114,6 +118,35 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// The key whose value is at `at`, in full.
+pub fn path_at(file: &DeTable<'_>, at: usize) -> Option<String> {
+    let path = path_below("", file, at)?;
+    // Which projection it is, and which key of it, the message says itself.
+    (path != "projection").then_some(path)
+}
+
+fn path_below(path: &str, table: &DeTable<'_>, at: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let (name, is_table) = (key.get_ref().as_ref(), matches!(value.get_ref(), DeValue::Table(_)));
+        // Names that users choose are in quotes, as they have to be if they have dots.
+        let name = match is_table && NAMED.contains(&path) {
+            true => format!("{name:?}"),
+            false => name.to_owned(),
+        };
+        path_within(&join(path, &name), value, at)
+    })
+}
+
+/// A table that has a header is not where its keys are, so what it holds is looked at first.
+fn path_within(path: &str, value: &Spanned<DeValue<'_>>, at: usize) -> Option<String> {
+    let inner = match value.get_ref() {
+        DeValue::Table(table) => path_below(path, table, at),
+        DeValue::Array(values) => values.iter().find_map(|value| path_within(path, value, at)),
+        _ => None,
+    };
+    inner.or_else(|| value.span().contains(&at).then(|| path.to_owned()))
 }
 
 /// Without quotes, the dots of a name make tables within tables.

@@ -61,12 +61,15 @@ impl ConfigFile {
 
     /// Reads the text of a file.
     pub fn parse(text: &str) -> Result<Self, Problem> {
-        let bad = |error: toml::de::Error| {
-            let place = error.span().map_or(0, |span| span.start);
-            Problem::at(text, place, without_value(error.message()))
-        };
-        keys::check(text, toml::de::DeTable::parse(text).map_err(bad)?.get_ref())?;
-        let file: Self = toml::from_str(text).map_err(bad)?;
+        let place = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+        let table = toml::de::DeTable::parse(text)
+            .map_err(|error| Problem::at(text, place(&error), error.message().to_owned()))?;
+        keys::check(text, table.get_ref())?;
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let (at, what) = (place(&error), in_words(&without_value(error.message())));
+            let named = keys::path_at(table.get_ref(), at).map(|path| format!("{path}: {what}"));
+            Problem::at(text, at, named.unwrap_or(what))
+        })?;
         file.validate().map_err(|what| Problem { line: None, what })?;
         Ok(file)
     }
@@ -83,6 +86,20 @@ fn without_value(message: &str) -> String {
         }
         _ => message.to_owned(),
     }
+}
+
+/// A message that says what is expected in words of a file, and not of the program that reads it.
+fn in_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let words = match expected {
+        "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        expected if expected.starts_with("struct ") => "a table",
+        expected => expected,
+    };
+    format!("{found}, expected {words}")
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use std::path::PathBuf;
 const PART_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 /// The largest commit that can be allowed: the whole of it is in memory several times.
 const MAX_COMMIT_BYTES: usize = 32 << 20;
+/// Of what connections may hold, groups may hold one part in so many of events that they have read ahead.
+const READ_AHEAD_SHARE: usize = 4;
 /// Less than this does not hold a few answers.
 const MIN_BUFFER_BYTES: usize = 64 << 20;
 
@@ -98,6 +100,8 @@ pub struct LimitValues {
     pub topics: Option<usize>,
     /// The most collections.
     pub collections: Option<usize>,
+    /// The most partitions of all consumer groups together.
+    pub group_partitions: Option<usize>,
     /// The largest body and the largest frame.
     pub body_bytes: Option<usize>,
     /// The most connections.
@@ -209,6 +213,7 @@ impl LimitValues {
             ("commit_bytes", self.commit_bytes.map(|bytes| bytes as u64)),
             ("topics", self.topics.map(|most| most as u64)),
             ("collections", self.collections.map(|most| most as u64)),
+            ("group_partitions", self.group_partitions.map(|most| most as u64)),
             ("body_bytes", self.body_bytes.map(|bytes| bytes as u64)),
             ("connections", self.connections.map(|most| most as u64)),
             ("header_timeout_ms", self.header_timeout_ms),
@@ -229,8 +234,7 @@ impl LimitValues {
 
     /// The largest body. It may be larger than the commit in it, which is counted without names, quotes and escapes.
     pub fn body_bytes(&self) -> usize {
-        let enough =
-            GatewayOptions::default().max_body_bytes.max(self.limits().commit_bytes.saturating_mul(2));
+        let enough = GatewayOptions::default().max_body_bytes.max(self.commit_bytes().saturating_mul(2));
         self.body_bytes.unwrap_or(enough)
     }
 
@@ -245,6 +249,10 @@ impl LimitValues {
         self.body_bytes().saturating_mul(4).max(MIN_BUFFER_BYTES)
     }
 
+    fn commit_bytes(&self) -> usize {
+        self.commit_bytes.unwrap_or(Limits::default().commit_bytes)
+    }
+
     /// The most that a commit may make; for the store to see to.
     pub fn result_bytes(&self) -> usize {
         self.result_bytes.unwrap_or(DEFAULT_RESULT_BYTES)
@@ -255,17 +263,19 @@ impl LimitValues {
         let default = Limits::default();
         Limits {
             event_bytes: self.event_bytes.unwrap_or(default.event_bytes),
-            commit_bytes: self.commit_bytes.unwrap_or(default.commit_bytes),
+            commit_bytes: self.commit_bytes(),
             future_ts_ms: self.future_ts_ms.unwrap_or(default.future_ts_ms),
             topics: self.topics.unwrap_or(default.topics),
             collections: self.collections.unwrap_or(default.collections),
+            group_partitions: self.group_partitions.unwrap_or(default.group_partitions),
+            read_ahead_bytes: self.buffer_bytes() / READ_AHEAD_SHARE,
         }
     }
 }
 
 /// `auto_create` is a name that a topic may have too: a switch is the setting, a table is a topic.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "auto_create must be true or false")]
+#[serde(untagged, expecting = "expected true or false")]
 enum SwitchOrTopic {
     Switch(bool),
     Topic(Box<TopicPatch>),

@@ -54,10 +54,19 @@ impl<'de> Deserialize<'de> for Projection {
             None => return Err(D::Error::custom("a projection needs a name")),
         };
         // Not flattened, which would pass over keys that are not known.
-        let definition = Definition::deserialize(table)
-            .map_err(|error| D::Error::custom(format!("projection {name:?}: {}", error.message())))?;
+        let definition = Definition::deserialize(table).map_err(|error| {
+            let key = key_of(&error).map(|key| format!("{key}: ")).unwrap_or_default();
+            D::Error::custom(format!("projection {name:?}: {key}{}", error.message()))
+        })?;
         Ok(Self { name, definition })
     }
+}
+
+/// The key that an error is about. Only its text tells, in a line of its own.
+fn key_of(error: &toml::de::Error) -> Option<String> {
+    let text = error.to_string();
+    let line = text.strip_prefix(error.message())?.trim();
+    Some(line.strip_prefix("in `")?.strip_suffix('`')?.to_owned())
 }
 
 /// Refuses names that make no sense, or are there twice.
@@ -240,7 +249,14 @@ mod tests {
             ("[[projection]]\nname = \"\"\ntopic = \"t\"", "must be a text"),
             ("[[projection]]\nname = \"p\"", "projection \"p\": missing field `topic`"),
             ("[[projection]]\nname = \"p\"\ntopic = \"T!\"", "projection \"p\""),
-            ("[[projection]]\nname = \"p\"\ntopic = \"t\"\nretries = -1", "projection \"p\""),
+            (
+                "[[projection]]\nname = \"p\"\ntopic = \"t\"\nretries = -1",
+                "projection \"p\": retries: invalid value",
+            ),
+            (
+                "[[projection]]\nname = \"p\"\ntopic = \"t\"\n[[projection.write]]\ncollection = \"c\"\nkey = 5",
+                "projection \"p\": write.key: invalid type",
+            ),
             (
                 "[[projection]]\nname = \"p\"\ntopic = \"t\"\n[[projection]]\nname = \"p\"\ntopic = \"u\"",
                 "two projections \"p\"",

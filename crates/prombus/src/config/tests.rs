@@ -38,6 +38,7 @@ fn everything_that_can_be_said_is_understood() {
         future_ts_ms = 30
         topics = 40
         collections = 45
+        group_partitions = 47
         body_bytes = 50
         connections = 60
         buffer_bytes = 67108864
@@ -63,7 +64,10 @@ fn everything_that_can_be_said_is_understood() {
     let limits = file.limits.limits();
     assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
     assert_eq!(file.limits.result_bytes(), 32 << 20);
-    assert_eq!((limits.future_ts_ms, limits.topics, limits.collections), (30, 40, 45));
+    assert_eq!(
+        (limits.future_ts_ms, limits.topics, limits.collections, limits.group_partitions),
+        (30, 40, 45, 47)
+    );
     assert_eq!((file.limits.body_bytes(), file.limits.connections), (50, Some(60)));
     assert_eq!(file.limits.buffer_bytes(), 64 << 20);
     assert_eq!((file.limits.connection_events_per_s, file.limits.topic_events_per_s), (Some(70), Some(80)));
@@ -137,6 +141,34 @@ fn a_limit_of_nothing_is_named() {
     for name in ["event_bytes", "commit_bytes", "topics", "collections", "connections", "body_timeout_ms"] {
         let (_, what) = problem(&format!("[limits]\n{name} = 0"));
         assert_eq!(what, format!("limits.{name} must be at least 1"));
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_told_with_its_key_and_what_it_should_be() {
+    for (text, told) in [
+        ("[server]\nlisten = 7", "server.listen: invalid type: integer, expected a string"),
+        ("[server]\nhosts = [\"a\", 5]", "server.hosts: invalid type: integer, expected a string"),
+        ("[topics]\nauto_create = \"yes\"", "topics.auto_create: expected true or false"),
+        (
+            "[topics.\"a.b\"]\npartitions = \"8\"",
+            "topics.\"a.b\".partitions: invalid type: string, expected a whole number, 0 or more",
+        ),
+        (
+            "[topics.a.snapshot]\ntopic = \"b\"\nevery_ms = \"1\"",
+            "topics.\"a\".snapshot.every_ms: invalid type: string, expected a whole number, 0 or more",
+        ),
+        ("[topics.a.snapshot]\ntopic = \"b\"", "topics.\"a\".snapshot: missing field `every_ms`"),
+        ("[limits]\nconnections = -1", "limits.connections: invalid value"),
+        ("[store]\nmemory = 1", "store.memory: invalid type: integer, expected true or false"),
+        ("[auth]\nmode = \"jtw\"", "auth.mode: unknown variant"),
+        ("[auth]\ntokens = [{ token = 5 }]", "auth.tokens.token: invalid type: integer, expected a string"),
+        ("[collections.c]\nindexes = [[5]]", "collections.\"c\".indexes: an index is"),
+        ("server = 5", "server: invalid type: integer, expected a table"),
+        ("projection = 5", "invalid type: integer, expected a list"),
+    ] {
+        let (line, what) = problem(text);
+        assert!(line.is_some() && what.starts_with(told), "{text}: {what}");
     }
 }
 

@@ -24,10 +24,10 @@ Then, elsewhere:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DevArgs {
-    /// Where to listen; port 0 takes any free port
+    /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     listen: String,
-    /// Have no sample processes beat: only those of your own do
+    /// Do not publish sample heartbeats
     #[arg(long)]
     no_sample: bool,
 }

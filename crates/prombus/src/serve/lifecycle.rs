@@ -8,8 +8,10 @@ use crate::failure::Failure;
 use crate::store;
 use prombus_core::{Clock, Owner, SystemClock, TopicConfig, TopicName, TopicPatch};
 use prombus_engine::collections::{CollectionError, CollectionSettings};
+use prombus_engine::projections::check_together;
 use prombus_engine::{Hub, HubOptions};
 use prombus_server::{AuthOptions, Gateway};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     settings: Settings,
     beside: impl FnOnce(SocketAddr) -> F,
 ) -> Result<(), Failure> {
+    check(&settings)?;
     let mut signals = Signals::take()?;
     survive_file_limits();
     raise_file_limit();
@@ -121,6 +124,29 @@ impl Front {
     }
 }
 
+/// Refuses a configuration whose collections and projections can never be made, before any of it is.
+fn check(settings: &Settings) -> Result<(), Failure> {
+    for (name, collection) in &settings.collections {
+        collection.settings().check().map_err(|why| unsettled("collection", name, why))?;
+    }
+    let all = || settings.projections.iter().map(|one| (one.name.as_str(), &one.definition));
+    check_together(all()).map_err(|bad| unsettled("projection", &bad.name, &bad))?;
+    for (name, definition) in all() {
+        if let Some(collection) = definition.collections().find(|one| settings.collections.contains_key(*one))
+        {
+            let why = format!(
+                "collection {collection} is in [collections] too, which is for those that commits write: leave it out there"
+            );
+            return Err(unsettled("projection", name, why));
+        }
+    }
+    Ok(())
+}
+
+fn unsettled(kind: &str, name: &str, why: impl Display) -> Failure {
+    Failure::Failed(format!("cannot settle {kind} {name} of the configuration: {why}"))
+}
+
 async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = store::open(settings.store.clone(), settings.result_bytes, clock.clone()).await?;
@@ -149,9 +175,7 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
 
 /// Makes the collection as the configuration has it.
 async fn settle_collection(hub: &Hub, name: &str, settings: CollectionSettings) -> Result<(), Failure> {
-    let failed = |why: CollectionError| {
-        Failure::Failed(format!("cannot settle collection {name} of the configuration: {why}"))
-    };
+    let failed = |why: CollectionError| unsettled("collection", name, why);
     let now = hub.collections().get(name).await.map_err(|error| failed(error.into()))?;
     let config = now.map(|now| now.config).filter(|config| config.owner == Owner::COMMITS);
     if config.is_some_and(|now| (&now.indexes, &now.changefeed) == (&settings.indexes, &settings.changefeed))
@@ -170,9 +194,7 @@ async fn settle_collection(hub: &Hub, name: &str, settings: CollectionSettings) 
 async fn settle_projection(hub: &Hub, projection: &Projection) -> Result<(), Failure> {
     let Projection { name, definition } = projection;
     let put = hub.projections().put(name, definition.clone()).await;
-    let (status, made) = put.map_err(|why| {
-        Failure::Failed(format!("cannot settle projection {name} of the configuration: {why}"))
-    })?;
+    let (status, made) = put.map_err(|why| unsettled("projection", name, why))?;
     if made {
         tracing::info!("projection {name} created");
     } else if status.stale {
@@ -183,8 +205,7 @@ async fn settle_projection(hub: &Hub, projection: &Projection) -> Result<(), Fai
 
 /// Makes the topic as the configuration has it. Partitions cannot shrink: one that has more keeps them.
 async fn settle_topic(hub: &Hub, name: &TopicName, mut patch: TopicPatch) -> Result<(), Failure> {
-    let failed =
-        |why: String| Failure::Failed(format!("cannot settle topic {name} of the configuration: {why}"));
+    let failed = |why: String| unsettled("topic", name.as_str(), why);
     let now = hub.topic(name).await.map_err(|error| failed(error.to_string()))?;
     if let (Some(now), Some(wanted)) = (&now, patch.partitions)
         && wanted < now.config.partitions

@@ -25,7 +25,7 @@ Examples:
   prombus serve --store memory --log-format json
   prombus serve --config prombus.toml --listen :7070 --tls-cert hub.pem --tls-key hub.key
 
-Environment, for what no flag says; the file is for what neither says:
+Environment variables, which override the configuration file; flags override both:
   PROMBUS_CONFIG, PROMBUS_LISTEN, PROMBUS_DATA, PROMBUS_STORE, PROMBUS_LOG_FORMAT,
   PROMBUS_TLS_CERT, PROMBUS_TLS_KEY
   PROMBUS_LOG: the same as --log-level";
@@ -34,31 +34,31 @@ Environment, for what no flag says; the file is for what neither says:
 #[derive(Debug, Default, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
-    /// Configuration file; without it, prombus.toml of this folder if there is one
+    /// Configuration file [default: ./prombus.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen [default: 127.0.0.1:7070]; port 0 takes any free port
+    /// Address to listen on [default: 127.0.0.1:7070]; port 0 picks a free port
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Folder to keep events in [default: ./data]
+    /// Data folder [default: ./data]
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     data: Option<PathBuf>,
-    /// Another store than a folder: memory, which forgets everything when the hub ends
+    /// Store to use instead of a data folder: memory, which loses everything when the hub stops
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
-    /// How lines of the log look [default: text]
+    /// Log format [default: text]
     #[arg(long, value_name = "json|text")]
     log_format: Option<String>,
-    /// How much is logged: error, warn, info, debug or trace [default: info]
+    /// Log level: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Certificate for encrypted connections, in PEM form; read again when it changes
+    /// TLS certificate chain (PEM); reloaded when the file changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM form
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Listen on an address that others can reach, although everyone may do everything there
+    /// Allow listening on a non-loopback address without authentication: anyone who can connect may do anything
     #[arg(long)]
     insecure: bool,
 }

@@ -22,9 +22,9 @@ Examples:
   curl http://127.0.0.1:8091/snap/web1:stt:4242
   curl 'http://127.0.0.1:8091/list?status=alive&cpu_pct[gte]=80'
 
-Whoever can reach the address can read the collection, with the rights of the token. So :8091 means
-127.0.0.1:8091, and addresses that others can reach are refused, unless --insecure is given; then :8091
-means every address.";
+Anyone who can connect can read the collection, with the rights of the token. So :8091 means
+127.0.0.1:8091, and non-loopback addresses are refused, unless --insecure is given; then :8091
+means all addresses.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,19 +32,19 @@ pub struct SnapshotsArgs {
     /// Collection to serve
     #[arg(long, value_name = "NAME", value_parser = parse_collection)]
     collection: String,
-    /// Where to listen [default: 127.0.0.1:8091]; only a port is one of 127.0.0.1, and port 0 any free one
+    /// Address to listen on [default: 127.0.0.1:8091]; a bare port means 127.0.0.1, and port 0 picks a free one
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8091", hide_default_value = true)]
     listen: String,
-    /// Listen on an address that others can reach, although everyone may read the collection there
+    /// Allow listening on a non-loopback address: anyone who can connect may read the collection
     #[arg(long)]
     insecure: bool,
-    /// Name by which it is reached, besides addresses and localhost: requests for others are refused
+    /// Accepted Host name, besides IP addresses and localhost; may be repeated
     #[arg(long = "host", value_name = "NAME", value_parser = parse_host)]
     hosts: Vec<String>,
-    /// How lines of the log look [default: text]
+    /// Log format [default: text]
     #[arg(long, value_name = "json|text", value_parser = LogFormat::parse)]
     log_format: Option<LogFormat>,
-    /// How much is logged: error, warn, info, debug or trace [default: info]
+    /// Log level: error, warn, info, debug or trace [default: info]
     #[arg(long, env = LOG_VARIABLE, value_name = "LEVEL", value_parser = LogLevel::parse)]
     log_level: Option<LogLevel>,
 }

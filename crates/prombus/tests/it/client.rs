@@ -2,7 +2,7 @@
 
 use crate::common::Hub;
 use futures::TryStreamExt;
-use prombus_client::{Client, NewEvent, ReadFrom, ReadQuery};
+use prombus_client::{Client, Imported, NewEvent, ReadFrom, ReadQuery};
 use std::pin::pin;
 
 fn numbered(n: u64) -> NewEvent {
@@ -50,7 +50,7 @@ async fn streams_go_in_and_out() {
     let client = Client::new(&hub.url, None).unwrap();
     let pieces = ["{\"payload\":1}\n{\"pay", "load\":2}\n", "{\"payload\":3}"];
     let lines = futures::stream::iter(pieces.map(|piece| Ok(bytes::Bytes::from_static(piece.as_bytes()))));
-    assert_eq!(client.import("a", lines).await.unwrap(), 3);
+    assert_eq!(client.import("a", lines).await.unwrap(), Imported { count: 3, duplicates: 0 });
     let mut exported = Vec::new();
     let mut pieces = pin!(client.export("a", &ReadQuery::default()).await.unwrap());
     while let Some(piece) = pieces.try_next().await.unwrap() {

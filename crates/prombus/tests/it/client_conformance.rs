@@ -10,7 +10,7 @@ use prombus_client::{
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog,
     HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt, Sequence,
-    StoreStatus, TopicName, TopicRef, TopicState, TsRequest,
+    StoreStatus, TopicName, TopicRef, TopicState, TsRequest, Watched,
 };
 use prombus_testkit::{HttpLog, Subject};
 use serde::Serialize;
@@ -69,9 +69,7 @@ fn to_client(append: &Append) -> Option<NewEvent> {
     new.headers = field(&event.headers)?;
     new.tags = field(&event.tags)?;
     new.caused_by = field(&event.caused_by)?;
-    if let (None, Placement::Named(partition) | Placement::Placed(partition, _)) =
-        (&event.key, append.placement)
-    {
+    if let (None, Placement::Named(partition)) = (&event.key, append.placement) {
         new.partition = Some(partition.0);
     }
     new.expect = append.expect.map(|expect| Expect { last_id: expect.last_id.map(|id| id.to_string()) });
@@ -186,7 +184,7 @@ impl EventLog for LiveLog {
         self.http.horizon(topic, past).await
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
+    async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
         let mut commits = self.commits.subscribe();
         let now = commits.wait_for(|now| *now > after.0).await;
         now.map_or(after, |now| Sequence(*now))

@@ -280,8 +280,7 @@ async fn with_loops(end: fn(&mut Spot)) {
     assert_eq!(billed.load(Ordering::SeqCst), ORDERS, "there is one member, so each is billed once");
     live.close().await;
     // Only now do they end.
-    let ended = soon("billing ends", billing).await.unwrap().unwrap_err();
-    assert!(ended.to_string().contains("it was closed"), "{ended}");
+    soon("billing ends", billing).await.unwrap().unwrap();
     soon("booking ends", booking).await.unwrap().unwrap();
 }
 

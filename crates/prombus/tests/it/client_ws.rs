@@ -246,6 +246,28 @@ async fn a_slow_consumer_holds_no_more_than_it_may() {
 }
 
 #[tokio::test]
+async fn a_slow_loop_by_hand_keeps_the_events_that_wait_for_it() {
+    const EVENTS: u64 = 300;
+    let lease = Duration::from_secs(1);
+    let hub = Hub::start();
+    let (client, live) = connect(&hub).await;
+    live.publish_batch("t", &(0..EVENTS).map(numbered).collect::<Vec<_>>()).await.unwrap();
+    let options = SubscribeOptions::earliest().with_ack_timeout(lease).with_max_attempts(1);
+    let mut events = live.subscribe("t", "g", options).await.unwrap();
+    for n in 0..EVENTS {
+        let delivery = delivered(&mut events).await;
+        assert_eq!((delivery.event.offset, delivery.attempt), (n, 1));
+        delivery.ack().await.unwrap();
+        if n == 0 {
+            // Several leases long: that time passes is the point.
+            tokio::time::sleep(lease * 3).await;
+        }
+    }
+    client.drained("t", "g", PATIENCE).await.unwrap();
+    assert_eq!(client.dead_letters("t", &Default::default(), 10).await.unwrap().count, 0);
+}
+
+#[tokio::test]
 async fn leases_that_ran_out_are_refused_one_by_one() {
     let hub = Hub::start();
     let (_, live) = connect(&hub).await;
@@ -360,6 +382,7 @@ async fn closing_answers_what_was_asked_and_ends_everything() {
     assert!(matches!(live.publish("t", &numbered(1)).await, Err(ClientError::Ended(_))));
     assert!(matches!(publisher.send(numbered(1)).await, Err(ClientError::Ended(_))));
     assert!(events.next().await.is_none());
+    assert!(events.error().is_none(), "it is the end that was asked for");
     assert_eq!(numbers_of(&client, "t").await.len(), 100);
 }
 

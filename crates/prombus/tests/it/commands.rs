@@ -1,6 +1,8 @@
 //! The commands that talk to a hub: publish, topics, export, import, bench.
 
-use crate::common::Hub;
+use crate::client_support::soon;
+use crate::client_support::wire::Wire;
+use crate::common::{Hub, run};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -95,6 +97,29 @@ fn lines_of_stdin_are_published_in_order_and_counted() {
     assert_eq!(receipts[2_499]["offset"], 2_499);
     let exported = json_lines(&hub.run(&["export", "a"]).ok());
     assert!(exported.iter().enumerate().all(|(n, event)| event["payload"]["n"] == n && event["key"] == "k"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_whose_answer_was_lost_may_be_in() {
+    let hub = Hub::start();
+    let wire = Wire::to(hub.url.split_once("://").unwrap().1).await;
+    wire.lose_answers();
+    let mut command = hub.command(&["pub", "a", "-"]);
+    command.env("PROMBUS_URL", wire.url());
+    let publishing = tokio::task::spawn_blocking(move || run(command, b"1\n"));
+    soon("the answer is lost", wire.an_answer_was_lost()).await;
+    wire.cut();
+    let stderr = soon("it ends", publishing).await.unwrap().fails_with(1);
+    assert!(stderr.contains("0 events published to a"), "{stderr}");
+    assert!(stderr.contains("lines 1 to 1 may be in or not (a batch is all or none)"), "{stderr}");
+    let exported = tokio::task::block_in_place(|| hub.run(&["export", "a"])).ok();
+    assert_eq!(json_lines(&exported).len(), 1, "this one is in");
+
+    // Where nobody was reached, they are not.
+    let mut command = hub.command(&["pub", "a", "-"]);
+    command.env("PROMBUS_URL", "http://127.0.0.1:1");
+    let stderr = tokio::task::block_in_place(|| run(command, b"1\n")).fails_with(1);
+    assert!(stderr.contains("lines 1 to 1 are not in"), "{stderr}");
 }
 
 #[test]
@@ -194,6 +219,22 @@ fn export_and_import_make_a_copy_digit_for_digit_and_only_once() {
     let seen = |text: &str| text.lines().map(|line| (id(line), payload(line))).collect::<Vec<_>>();
     assert_eq!(seen(&second), seen(&first));
     assert_eq!(again("second"), second, "ids are kept, so a second import adds nothing");
+
+    let new = "{\"payload\":1}\n{\"payload\":2}\n";
+    for (input, told) in [
+        (first.clone(), "0 events imported into second; 4 were there already\n"),
+        (format!("{first}{new}"), "2 events imported into second; 4 were there already\n"),
+        (format!("{new}{first}nonsense\n"), "2 events imported into second; 4 were there already\n"),
+        // What the hub refuses ends a request in which some were there already.
+        (
+            format!("{new}{first}{{\"payload\":1,\"id\":\"nope\"}}\n"),
+            "2 events imported into second; 4 were there already\n",
+        ),
+        (new.to_owned(), "2 events imported into second\n"),
+    ] {
+        let said = hub.run_with(&["import", "second"], &input);
+        assert!(said.stderr.contains(told), "{}", said.stderr);
+    }
 }
 
 #[test]

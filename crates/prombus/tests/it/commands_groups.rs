@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
@@ -110,6 +111,28 @@ fn a_reader_that_has_enough_ends_it_quietly_and_the_rest_stays() {
 }
 
 #[test]
+fn a_slow_reader_keeps_what_it_has_not_read_yet() {
+    const EVENTS: usize = 100;
+    let lease = Duration::from_millis(1_000);
+    let hub = Hub::start();
+    // More than a pipe holds, so that the writer waits for its reader.
+    let line = format!("\"{}\"\n", "x".repeat(4_000));
+    hub.run_with(&["pub", "a", "-"], &line.repeat(EVENTS)).ok();
+    let sub = ["sub", "a", "--group", "g", "--from", "earliest", "--max", "100", "--max-attempts", "1"];
+    let mut sub = spawn(hub.command(&[&sub[..], &["--ack-timeout-ms", "1000"]].concat()));
+    let mut lines = BufReader::new(sub.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    // Several leases long: that time passes is the point.
+    std::thread::sleep(lease * 3);
+    assert_eq!(lines.map(Result::unwrap).count(), EVENTS - 1);
+    let said = Said::from(sub.wait_with_output().unwrap());
+    assert_eq!(said.stderr, "100 events of a written for group g\n");
+    let partition = partition(&hub);
+    assert_eq!((&partition["next"], &partition["redelivered"]), (&EVENTS.into(), &0.into()));
+    assert_eq!(hub.run(&["dlq", "list", "a"]).ok(), "");
+}
+
+#[test]
 fn a_hub_that_is_away_is_waited_for_and_said_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = binary(folder.path());
@@ -123,6 +146,23 @@ fn a_hub_that_is_away_is_waited_for_and_said_once() {
     assert_eq!(terminate(sub).ok(), "");
     let rest: Vec<_> = stderr.lines().map(Result::unwrap).collect();
     assert_eq!(rest, ["0 events of a written for group g"]);
+}
+
+#[test]
+fn a_topic_that_a_consumer_makes_is_told_of() {
+    let hub = Hub::start();
+    let mut sub = spawn(hub.command(&["sub", "orders", "--group", "g", "--max", "1"]));
+    let mut stderr = BufReader::new(sub.stderr.take().unwrap()).lines();
+    let said = stderr.next().unwrap().unwrap();
+    assert_eq!(said, "topic orders did not exist, and was made; waiting for its first event");
+    hub.run(&["pub", "orders", "1"]).ok();
+    assert_eq!(payloads(&Said::from(sub.wait_with_output().unwrap()).ok()), [1]);
+    assert_eq!(stderr.next().unwrap().unwrap(), "1 event of orders written for group g");
+
+    let strict = Hub::with_file("[topics]\nauto_create = false", &["--store", "memory"]);
+    let stderr = strict.run(&["sub", "orders", "--group", "g"]).fails_with(1);
+    assert!(stderr.contains("orders") && stderr.contains("(not_found)"), "{stderr}");
+    assert!(!stderr.contains("waiting"), "{stderr}");
 }
 
 #[test]
@@ -161,6 +201,8 @@ fn groups_from_their_making_to_their_end() {
         (&["--from", "latest"], 4),
         (&["--to", "-1h"], 0),
         (&["--to", "2100-01-01T00:00:00Z"], 4),
+        (&["--to", "2026-01-31"], 0),
+        (&["--to", "2100-01-01"], 4),
         (&["--to", "earliest"], 0),
     ] {
         let cursor = json(&hub.run(&[&["groups", "reset", "a", "g"], args].concat()).ok());
@@ -200,6 +242,22 @@ fn a_group_is_changed_and_a_reset_is_tried_first() {
     assert_eq!(json(&alter(&["--no-filter"]).ok())["options"]["filter"], Value::Null);
     assert!(alter(&[]).fails_with(2).contains("--max-attempts"), "a change says what changes");
     assert!(alter(&["--filter", "event."]).fails_with(1).contains("(bad_filter)"));
+}
+
+#[test]
+fn a_place_in_one_of_several_partitions_needs_the_option_that_names_it() {
+    let hub = Hub::start();
+    hub.run(&["topics", "create", "a", "--partitions", "2"]).ok();
+    let id = json(&hub.run(&["pub", "a", "1"]).ok())["id"].as_str().unwrap().to_owned();
+    hub.run(&["sub", "a", "--group", "g", "--from", "earliest", "--max", "1"]).ok();
+    let after = format!("after:{id}");
+    for place in ["offset:0", after.as_str()] {
+        for args in [&["groups", "reset", "a", "g", "--to", place][..], &["export", "a", "--from", place]] {
+            let stderr = hub.run(args).fails_with(1);
+            assert!(stderr.contains("2 partitions: name one with --partition"), "{args:?}: {stderr}");
+            assert!(stderr.contains("an offset or an event"), "{args:?}: {stderr}");
+        }
+    }
 }
 
 /// Makes a dead letter of the first event of topic `a` that group `g` gets.
@@ -284,8 +342,33 @@ async fn dead_letters_are_seen_and_replayed_once() {
     assert_eq!(json_lines(&hub.run(&["dlq", "list", "a"]).ok()), letters, "a dry run replays nothing");
     assert_eq!(replay(&["--id", letter["id"].as_str().unwrap()]), (1.into(), 1.into()));
     assert_eq!(json(&hub.run(&["dlq", "list", "a"]).ok())["replayed"], true);
+    for id in [&letter["id"], &original["id"]] {
+        assert_eq!(json(&hub.run(&["dlq", "show", "a", id.as_str().unwrap()]).ok())["replayed"], true);
+    }
     let stderr = hub.run(&["dlq", "list", "nowhere"]).fails_with(1);
     assert!(stderr.contains("nowhere") && stderr.contains("(not_found)"), "{stderr}");
     assert_eq!(payloads(&hub.run(&["sub", "a", "--group", "g", "--max", "1"]).ok()), [0]);
     assert_eq!(replay(&[]), (1.into(), 0.into()));
+}
+
+#[tokio::test]
+async fn a_replay_of_letters_that_are_not_there_fails_unless_there_is_merely_nothing_to_do() {
+    let hub = hub_with_numbers(1);
+    fail_one(&hub).await;
+    hub.run(&["sub", "a", "--group", "idle", "--from", "earliest", "--max", "1"]).ok();
+    let unknown = "6f1c7a1e-3a52-4c1e-9f0b-1d2e3f405060";
+    let replay = |args: &[&str]| hub.run(&[&["dlq", "replay", "a"], args].concat());
+    for (args, told) in [
+        (&["--group", "nope"][..], "topic a has no group nope"),
+        (&["--group", "nope", "--dry-run"], "topic a has no group nope"),
+        (&["--projection", "nope"], "there is no projection nope"),
+        (&["--id", unknown], unknown),
+        (&["--id", unknown, "--group", "g"], "no dead letter of group g"),
+    ] {
+        let stderr = replay(args).fails_with(1);
+        assert!(stderr.contains(told) && stderr.contains("(not_found)"), "{args:?}: {stderr}");
+    }
+    for args in [&["--group", "idle"][..], &["--filter", "event.payload.attempts > 7"]] {
+        assert_eq!(json(&replay(args).ok())["matched"], 0, "{args:?}");
+    }
 }

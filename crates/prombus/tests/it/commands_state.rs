@@ -138,7 +138,10 @@ fn collections_are_listed_shown_and_set() {
     let stderr = hub.run(&["collections", "set", "processes", "--index", "cpu"]).fails_with(1);
     assert!(stderr.contains("not_owner"), "{stderr}");
     let stderr = hub.run(&["collections", "delete", "processes"]).fails_with(1);
-    assert!(stderr.contains("(not_owner)"), "{stderr}");
+    assert!(
+        stderr.contains("prombus projections delete processes") && stderr.contains("(not_owner)"),
+        "{stderr}"
+    );
     hub.run(&["collections", "delete", "shop.orders"]).ok();
     let stderr = hub.run(&["collections", "delete", "shop.orders"]).fails_with(1);
     assert!(stderr.contains("(not_found)"), "{stderr}");
@@ -187,6 +190,37 @@ fn projections_are_listed_defined_rebuilt_and_deleted() {
 }
 
 #[test]
+fn a_replay_counts_what_a_projection_has_failed_again_as_such() {
+    let hub = Hub::start();
+    let put = |inc: &str| {
+        let write = json!({"collection": "sums", "key": "event.key", "inc": {"sum": inc}});
+        let definition = json!({"name": "p", "topic": "t", "retries": 0, "write": [write]}).to_string();
+        hub.run_with(&["projections", "put", "-"], &definition).ok();
+    };
+    put("event.payload.amount");
+    for (key, payload) in [("a", r#"{"amont":1}"#), ("b", r#"{"amont":2}"#), ("c", r#"{"amount":4}"#)] {
+        hub.run(&["pub", "t", payload, "--key", key]).ok();
+    }
+    hub.run(&["get", "sums", "c", "--min-offset", "2"]).ok();
+    let replay = |more: &[&str]| {
+        let said = hub.run(&[&["dlq", "replay", "t", "--projection", "p"], more].concat());
+        (said.stderr.clone(), json(&said.ok()))
+    };
+    // One is tried, and no other one, although it has failed.
+    let (stderr, answer) = replay(&["--limit", "1"]);
+    assert_eq!((&answer["matched"], &answer["replayed"]), (&json!(1), &json!(0)), "{answer}");
+    assert!(answer["skipped"][0]["why"].as_str().unwrap().contains("failed again"), "{answer}");
+    assert!(stderr.contains("0 dead letters of 1 replayed"), "{stderr}");
+    put("event.payload.amont");
+    let (stderr, answer) = replay(&[]);
+    assert_eq!(answer["replayed"], 2, "{answer}");
+    assert!(stderr.contains("2 dead letters of 3 replayed"), "{stderr}");
+    let why = answer["skipped"][0]["why"].as_str().unwrap();
+    assert!(answer["skipped"].as_array().unwrap().len() == 1 && why.contains("already"), "{answer}");
+    assert_eq!(json(&hub.run(&["get", "sums", "a"]).ok())["sum"], 1);
+}
+
+#[test]
 fn a_commit_from_a_file_happens_as_a_whole() {
     let hub = hub_with_processes();
     let commit = json!({"writes": [{"collection": "shop.orders", "key": "o", "set": {"number": 1}, "if_version": 0}],
@@ -229,6 +263,27 @@ fn the_file_is_settled_again_at_every_start_and_what_came_over_http_stays() {
     let hub = Hub::with_file(&changed, &data);
     let processes = json(&hub.run(&["projections", "show", "processes"]).ok());
     assert_eq!((&processes["stale"], &processes["definition"]["fields"]), (&json!(true), &json!(["id"])));
+}
+
+#[test]
+fn a_start_that_fails_for_its_configuration_has_made_nothing() {
+    const GOOD: &str = "[topics.made]\npartitions = 2\n[collections.made]\n\
+        [[projection]]\nname = \"good\"\ntopic = \"made\"\ncollection = \"good\"\nkey = \"event.key\"\n";
+    const BAD: &str = "[[projection]]\nname = \"bad\"\ntopic = \"made\"\n";
+    for (bad, told) in [
+        ("collection = \"bad\"\nkey = \"event.payload.\"", "does not compile"),
+        ("collection = \"good\"\nkey = \"event.key\"", "written by projection \"good\""),
+        ("collection = \"made\"\nkey = \"event.key\"", "collection made is in [collections] too"),
+        ("collection = \"bad\"\nkey = \"event.key\"\nchangefeed = \"made\"", "it would feed itself"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("prombus.toml"), format!("{GOOD}{BAD}{bad}")).unwrap();
+        let mut serve = binary(folder.path());
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]);
+        let stderr = run(serve, b"").fails_with(1);
+        assert!(stderr.contains("projection bad of the configuration") && stderr.contains(told), "{stderr}");
+        assert!(!folder.path().join("data").exists(), "{bad}");
+    }
 }
 
 #[test]

@@ -192,6 +192,54 @@ fn a_refused_token_is_logged_without_itself() {
 }
 
 #[test]
+fn refused_requests_are_logged_with_who_asked_for_what_and_why() {
+    let hub = Guarded::jwt();
+    let bob = Signer::secret(SECRET).token(&with(scopes(&["publish:orders"]), "sub", json!("bob")));
+    let heard = |parts: &[&str]| {
+        let is_it = |line: &str| parts.iter().all(|part| line.contains(part));
+        auth_support::until("a line with all of it", || hub.said().lines().any(is_it));
+    };
+    hub.api.get("/v1/topics/orders/events?token=querytoken");
+    heard(&["GET", "/v1/topics/{topic}/events", "401", "this hub wants a token"]);
+    hub.caller(STRANGER).get("/v1/topics");
+    heard(&["GET", "\"/v1/topics\"", "401", "JSON Web Token"]);
+    hub.caller(&bob).publish("invoices");
+    heard(&["POST", "/publish/{topic}", "bob", "403", "does not allow publish on invoices"]);
+    hub.caller(&bob).post("/v1/commit", &json!({"publish": [{"topic": "invoices", "payload": 1}]}));
+    heard(&["POST", "/v1/commit", "bob", "403", "does not allow publish on invoices"]);
+    let mut frames = Frames::open(&hub.api);
+    frames.ask(&publish("invoices"));
+    heard(&["PUBLISH", "/ws", "401", "send AUTH"]);
+    frames.ask(&json!({"op": "AUTH", "token": bob}));
+    frames.ask(&subscribe("orders", "g"));
+    heard(&["SUBSCRIBE", "/ws", "bob", "403", "does not allow subscribe on orders"]);
+    hub.caller(&bob).publish("orders").is(201);
+    let said = hub.ends();
+    assert_eq!(said.lines().filter(|line| line.contains("a request was refused")).count(), 6, "{said}");
+    assert!(!said.contains("querytoken") && !said.contains(STRANGER) && !said.contains(&bob), "{said}");
+}
+
+#[test]
+fn a_flood_of_refused_requests_does_not_flood_the_log() {
+    const REQUESTS: u64 = 400;
+    let hub = Guarded::jwt();
+    for _ in 0..REQUESTS {
+        assert_eq!(hub.caller(STRANGER).get("/v1/topics").status, 401);
+    }
+    let lines = || hub.said().lines().filter(|line| line.contains("refused")).map(str::to_owned).collect();
+    let count = |line: &String| match line.split_once("count=") {
+        Some((_, rest)) => rest.split(' ').next().unwrap().parse().unwrap(),
+        None => 1,
+    };
+    // None is forgotten, however few lines there are.
+    auth_support::until("all of them are told", || {
+        Vec::<String>::into_iter(lines()).map(|line| count(&line)).sum::<u64>() == REQUESTS
+    });
+    let lines: Vec<String> = lines();
+    assert!(lines.len() < REQUESTS as usize / 4, "{} lines: {lines:?}", lines.len());
+}
+
+#[test]
 fn a_token_writes_no_lines_of_its_own_into_the_log() {
     let file = secret_file();
     let env = [("PROMBUS_LOG", "debug")];
@@ -220,4 +268,22 @@ fn the_key_of_the_encryption_is_not_named() {
     for line in swapped.key_pem.lines().filter(|line| !line.starts_with('-')) {
         assert!(!said.stderr.contains(line), "{said:?}");
     }
+}
+
+#[test]
+fn a_short_secret_is_warned_of_with_how_to_make_a_better_one() {
+    let short = "0123456789abcdef";
+    let warning = |secret: &str| {
+        let file = format!("[auth]\nmode = \"jwt\"\nsecret = \"{secret}\"\n");
+        let said = Setup { file: &file, env: &[("PROMBUS_LOG", "warn,prombus=info")], ..Setup::default() }
+            .start()
+            .ends();
+        assert!(!said.contains(secret), "{said}");
+        said.lines().find(|line| line.contains("auth.secret")).map(str::to_owned)
+    };
+    let told = warning(short).unwrap();
+    assert!(told.contains("WARN") && told.contains("32 bytes"), "{told}");
+    assert!(told.contains("openssl rand -hex 32"), "{told}");
+    // As that command makes them.
+    assert_eq!(warning(&short.repeat(4)), None);
 }

@@ -265,6 +265,30 @@ fn the_leases_of_a_connection_whose_token_expires_are_free() {
     assert_eq!(got["deliveries"].as_array().unwrap().len(), 1, "{got}");
 }
 
+/// The hub ends the connection, so that says nothing about the events: with one attempt each, none becomes a dead letter.
+#[test]
+fn the_end_of_a_token_counts_as_no_attempt() {
+    let hub = Guarded::jwt();
+    for _ in 0..3 {
+        hub.caller(&root()).publish("t").is(201);
+    }
+    let once = json!({"op": "SUBSCRIBE", "topic": "t", "group": "g",
+        "opts": {"from": "earliest", "ordering": "none", "maxAttempts": 1}});
+    let hold_all = |token: &str| {
+        let mut frames = Frames::authed(&hub.api, token);
+        frames.ok(&once);
+        for offset in 0..3 {
+            let got = frames.find(|frame| frame["op"] == "EVENT");
+            let (at, attempt) = (&got["event"]["offset"], &got["ctx"]["attempt"]);
+            assert_eq!((at, attempt), (&json!(offset), &json!(1)), "{got}");
+        }
+        frames
+    };
+    assert_eq!(hold_all(&short(&["subscribe:t"], 1)).is_closed().0, 1008);
+    let _again = hold_all(&root());
+    hub.caller(&root()).read("dlq.t").fails(404, "not_found");
+}
+
 #[test]
 fn a_fresh_token_before_the_end_prolongs_a_connection() {
     let hub = Guarded::jwt();
@@ -331,7 +355,7 @@ fn an_export_whose_token_expires_breaks_off() {
     let mut bytes = vec![0; 12];
     line.read_exact(&mut bytes).unwrap();
     assert_eq!(bytes, b"HTTP/1.1 200");
-    until("the end of the token", || hub.caller(&token).read("t").status == 401);
+    until("the end of the token", || hub.caller(&token).get("/v1/topics/t").status == 401);
     // A reset is an end as well.
     let _ = line.read_to_end(&mut bytes);
     assert!(bytes.len() < LARGE_EVENTS * 1_000_000, "all of it came");

@@ -74,10 +74,10 @@ fn a_collection_of_a_projection_is_not_deleted() {
         emit(api, "t", &json!({"id": "a"}));
         caught_up(api, "p");
         let error = api.delete("/v1/collections/c").fails(409, "not_owner");
-        assert!(
-            error.to_string().contains("\\\"p\\\"") || error["message"].as_str().unwrap().contains('p'),
-            "{error}"
-        );
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("filled by projection p, and goes with it"), "{error}");
+        assert!(message.contains("prombus projections delete p"), "{error}");
+        assert_eq!((&error["collection"], &error["owner"]), (&json!("c"), &json!("p")));
         api.get("/v1/collections/c").is(200);
         assert_eq!(api.delete("/v1/projections/p").status, 204);
         api.delete("/v1/collections/c").fails(404, "not_found");

@@ -120,6 +120,31 @@ fn an_event_id_where_a_lease_belongs_is_recognised() {
     assert_eq!(results["results"][0].as_object().unwrap().len(), 3, "what may be a lease has no more to say");
 }
 
+#[test]
+fn what_is_no_lease_at_all_is_told_from_one_that_has_expired() {
+    let site = Site::start();
+    publish(&site.api, "t", 0..1);
+    let group = Group::of(&site, "t", "g");
+    group.gather(&json!({"from": "earliest"}), 1);
+    let mut frames = Frames::open(&site.api);
+    frames.ok(&subscribe("t", "other"));
+    let says_so = |message: &Value| {
+        let message = message.as_str().unwrap_or_default();
+        assert!(message.contains("not a lease") && message.contains("ctx.lease"), "{message}");
+    };
+    for junk in ["", "junk", "0123", "ABCDEF00000000001", "00000000000000010 "] {
+        let results = group.post("/ack", &json!({"ack": [junk], "extend": [{"lease": junk}]})).is(200);
+        for result in results["results"].as_array().unwrap() {
+            assert_eq!((&result["ok"], &result["error"]), (&json!(false), &json!("lease_expired")));
+            says_so(&result["message"]);
+        }
+        let commit = site.api.post("/v1/commit", &json!({"ack": [junk]}).to_string());
+        says_so(&commit.fails(409, "lease_expired")["message"]);
+        let frame = json!({"op": "ACK", "topic": "t", "group": "other", "lease": junk});
+        says_so(&frames.fails(&frame, "lease_expired")["msg"]);
+    }
+}
+
 /// How an answer ends, and whether its length is right.
 fn ends_with_one_newline(api: &Api, call: &Call) {
     let answer = api.call(call);

@@ -116,3 +116,18 @@ fn names_and_patterns_go_together_and_fail_together() {
     socket.ok(both("g"));
     assert_eq!(seen(&socket.events(2)), [("a.x".into(), 0), ("t".into(), 0)].into());
 }
+
+#[test]
+fn a_pattern_that_stands_for_too_many_partitions_makes_no_groups() {
+    let site = Site::start();
+    for n in 0..20 {
+        site.api.put(&format!("/v1/topics/w.t{n}"), r#"{"partitions":1024}"#);
+    }
+    let mut socket = Socket::open(&site.api);
+    socket.fails(on("SUBSCRIBE", "w.*"), "too_large");
+    for topic in ["w.t0", "w.t19"] {
+        assert_eq!(site.api.get(&format!("/v1/topics/{topic}/groups")).is(200)["groups"], json!([]));
+    }
+    socket.fails(on("UNSUBSCRIBE", "w.*"), "not_subscribed");
+    socket.ok(on("SUBSCRIBE", "*.t0"));
+}

@@ -40,12 +40,29 @@ fn next(socket: &mut WebSocket<TcpStream>) -> Option<Value> {
     }
 }
 
+/// How a client goes about its answers.
+struct Pace {
+    /// So many requests are under way.
+    window: u64,
+    /// So long it is busy with each answer.
+    busy: Duration,
+}
+
+const QUICK: Pace = Pace { window: WINDOW, busy: Duration::ZERO };
+/// The answers that are on their way when the hub is told to end take such a client some seconds.
+const SLOW: Pace = Pace { window: 2_500, busy: Duration::from_millis(1) };
+
 /// Keeps a window of requests under way until the hub says goodbye: the numbers of those that were answered with OK.
-fn ask_until_the_end(api: &Api, answered: &AtomicU64, request: impl Fn(u64) -> Value) -> BTreeSet<u64> {
+fn ask_until_the_end(
+    api: &Api,
+    Pace { window, busy }: Pace,
+    answered: &AtomicU64,
+    request: impl Fn(u64) -> Value,
+) -> BTreeSet<u64> {
     let mut socket = connect(api);
     let (mut asked, mut open, mut done) = (0, 0, BTreeSet::new());
     loop {
-        while open < WINDOW {
+        while open < window {
             let mut frame = request(asked);
             frame["corr"] = json!(asked);
             // What the hub has closed takes nothing more, and still has its answers.
@@ -54,6 +71,8 @@ fn ask_until_the_end(api: &Api, answered: &AtomicU64, request: impl Fn(u64) -> V
         }
         let _ = socket.flush();
         let Some(answer) = next(&mut socket) else { return done };
+        // That is how slow it is.
+        std::thread::sleep(busy);
         open -= 1;
         match answer["op"].as_str().unwrap() {
             "OK" => {
@@ -105,7 +124,7 @@ fn publishes_that_were_committed_are_answered_before_the_hub_ends() {
     for round in 0..ROUNDS {
         let topic = format!("t{round}");
         let answered = end_under_load(&mut site, 3_000 + 777 * round, |api, client, answered| {
-            ask_until_the_end(api, answered, |n| {
+            ask_until_the_end(api, QUICK, answered, |n| {
                 // One of them has to make its topic.
                 let topic = if n == 150 { format!("{topic}.{client}") } else { topic.clone() };
                 json!({"op": "PUBLISH", "topic": topic, "payload": {"client": client, "n": n}})
@@ -123,12 +142,51 @@ fn publishes_that_were_committed_are_answered_before_the_hub_ends() {
 }
 
 #[test]
+fn clients_that_read_slowly_and_go_on_asking_get_all_answers_before_the_hub_ends() {
+    let mut site = Site::start();
+    let answered = end_under_load(&mut site, 20_000, |api, client, answered| {
+        ask_until_the_end(
+            api,
+            SLOW,
+            answered,
+            |n| json!({"op": "PUBLISH", "topic": "t", "payload": {"client": client, "n": n}}),
+        )
+    });
+    assert_eq!(there(&site.api, "t"), answered);
+}
+
+/// Some libraries throw away what they have not read yet once a write fails.
+#[test]
+fn a_client_that_is_busy_for_a_while_can_still_write_and_read_its_answers() {
+    let mut site = Site::start();
+    let mut socket = connect(&site.api);
+    let publish =
+        |n: u64| Message::text(json!({"op": "PUBLISH", "topic": "t", "payload": n, "corr": n}).to_string());
+    (0..WINDOW).for_each(|n| socket.write(publish(n)).unwrap());
+    socket.flush().unwrap();
+    while site.api.metric("events_published_total{topic=\"t\"}") != Some(WINDOW as f64) {}
+    site.hub().signal(Signal::TERM);
+    // It does something else.
+    std::thread::sleep(Duration::from_secs(3));
+    (WINDOW..WINDOW + 50).for_each(|n| socket.send(publish(n)).unwrap());
+    let mut answered = BTreeSet::new();
+    while let Some(answer) = next(&mut socket) {
+        assert_eq!(answer["op"], "OK", "{answer}");
+        answered.insert(answer["corr"].as_u64().unwrap());
+    }
+    drop(socket);
+    site.restart_after_the_end();
+    assert_eq!(answered, (0..WINDOW).collect());
+    assert_eq!(site.api.all("t", "limit=10000").len() as u64, WINDOW);
+}
+
+#[test]
 fn commits_that_happened_are_answered_before_the_hub_ends() {
     let mut site = Site::start();
     for round in 0..ROUNDS {
         let topic = format!("t{round}");
         let answered = end_under_load(&mut site, 2_000 + 333 * round, |api, client, answered| {
-            ask_until_the_end(api, answered, |n| {
+            ask_until_the_end(api, QUICK, answered, |n| {
                 let event = json!({"topic": topic, "payload": {"client": client, "n": n}});
                 json!({"op": "COMMIT", "publish": [event]})
             })

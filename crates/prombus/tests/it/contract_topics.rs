@@ -104,6 +104,7 @@ fn there_are_as_many_topics_as_the_limit_says() {
     let api = &site.api;
     api.publish("d", "1").fails_as(&[413, 429, 400, 403]);
     api.put("/v1/topics/e", "{}").fails_as(&[413, 429, 400, 403]);
+    api.post("/v1/topics/f/groups/g/pull", "{}").fails(413, "too_large");
     api.publish("a", "1").is(201);
     assert!(matches!(api.delete("/v1/topics/b").status, 200 | 204));
     api.publish("d", "1").is(201);

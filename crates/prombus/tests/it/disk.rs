@@ -91,6 +91,32 @@ fn a_folder_of_someone_else_is_left_alone() {
     check(&folder.path().join("missing")).fails_with(1);
 }
 
+/// What to do about a journal that is damaged.
+const ADVICE: &str = "leave everything in place and restore a backup";
+
+/// The guide, however its lines are broken.
+fn guide() -> String {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md")).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_index_that_is_damaged_is_no_reason_to_restore_a_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = "[store]\npart_bytes = 65536";
+    let hub = Hub::with_file(config, &["--data", data.to_str().unwrap()]);
+    hub.run(&["bench", "--events", "2000", "--size", "100"]).ok();
+    hub.stop();
+    let index = data.join("journal/0000000001.index");
+    let mut bytes = std::fs::read(&index).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&index, bytes).unwrap();
+    let said = check(&data);
+    assert!(said.stdout.contains("move this file away"), "{said:?}");
+    assert!(!said.fails_with(1).contains(ADVICE));
+}
+
 #[test]
 fn damage_is_found_by_check_and_stops_the_open() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,6 +131,8 @@ fn damage_is_found_by_check_and_stops_the_open() {
 
     let said = check(folder.path());
     assert!(said.stderr.contains("problem"), "{}", said.stderr);
+    // In the words of the guide.
+    assert!(said.stderr.contains(ADVICE) && guide().contains(ADVICE), "{}", said.stderr);
     assert_eq!(said.code, Some(1));
     let problem: serde_json::Value = serde_json::from_str(said.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(problem["file"], part.to_str().unwrap());

@@ -41,7 +41,7 @@ fn every_block_is_run_by_somebody() {
             assert!(named.insert(name.to_owned()), "{place}: {name} is another block already");
             continue;
         }
-        let kinds = ["answers", "hub", "serves"];
+        let kinds = ["answers", "hub", "serves", "prints"];
         let known = block.note.is_none() || kinds.iter().any(|kind| block.noted(kind).is_some());
         assert!(known, "{place}: nobody understands the note {:?}", block.note);
         let run = ["sh", "rust", "toml", "json", "cel", "text"].contains(&block.language.as_str());

@@ -8,7 +8,7 @@ use crate::common::{binary, run};
 use crate::docs_support::{Block, blocks_of, documents};
 use crate::examples_support::page::{Page, Served};
 use crate::examples_support::{Running, project, shell};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// What a block is put through.
@@ -18,10 +18,13 @@ pub type Trial = fn(&Block);
 pub const PROGRAMS: &[(&str, Trial)] = &[
     ("python", |block| outlives_the_hub(&PYTHON, &block.text)),
     ("python-tls", |block| talks_tls(&PYTHON, block)),
+    ("python-pull", polls),
     ("node", |block| outlives_the_hub(&NODE, &block.text)),
     ("node-tls", |block| talks_tls(&NODE, block)),
     ("browser", browser),
     ("websocket", websocket),
+    ("jwt", signs_a_token),
+    ("certificate", makes_a_certificate),
 ];
 
 #[test]
@@ -31,6 +34,15 @@ fn programs_work_as_they_stand() {
             // A failure tells the name of its thread.
             let thread = std::thread::Builder::new().name((*name).to_owned());
             thread.spawn_scoped(scope, move || put_through(&named(name))).unwrap();
+        }
+    });
+}
+
+#[test]
+fn consumers_lose_nothing_to_a_limit() {
+    std::thread::scope(|scope| {
+        for language in [&PYTHON, &NODE] {
+            scope.spawn(|| waits_for_the_limit(language));
         }
     });
 }
@@ -48,18 +60,28 @@ struct Language {
     started: (&'static str, &'static str),
     /// Packages of Node are found from the folder of the script.
     file: &'static str,
+    /// What is changed so that each commit publishes, and each event has one attempt.
+    limited: [(&'static str, &'static str); 2],
 }
 
 const PYTHON: Language = Language {
     consumer: "python",
     started: ("python3 billing.py", "exec examples/python/.venv/bin/python billing.py"),
     file: "billing.py",
+    limited: [
+        ("return {", "return {\"publish\": [{\"topic\": \"receipts\", \"payload\": 1}], "),
+        ("\"maxInFlight\": 16", "\"maxInFlight\": 16, \"maxAttempts\": 1"),
+    ],
 };
 
 const NODE: Language = Language {
     consumer: "node",
     started: ("node billing.mjs", "exec node examples/node/billing.mjs"),
     file: "examples/node/billing.mjs",
+    limited: [
+        ("return { writes", "return { publish: [{ topic: \"receipts\", payload: 1 }], writes"),
+        ("maxInFlight: 16", "maxInFlight: 16, maxAttempts: 1"),
+    ],
 };
 
 /// A hub for the consumer of orders.
@@ -136,14 +158,77 @@ fn outlives_the_hub(language: &Language, program: &str) {
     }
     shop.each_counted_once();
 
+    // It tells why the hub closes the connection.
+    shop.hub.stop();
+    shop.hub.start_again();
+
     // The program itself may be killed as well.
     let some: Vec<u64> = (0..20).map(|_| shop.order()).collect();
     handles(&mut consumer, some[0]);
-    drop(consumer);
+    let said = consumer.kill();
+    assert!(said.contains("the hub is closing"), "{said}");
     let mut consumer = Running::start(shell(language.started.1, folder.path(), &shop.hub.url()));
     let last = shop.order();
     handles(&mut consumer, last);
     shop.each_counted_once();
+}
+
+/// What a limit refuses is retried later, and costs the events no attempt: with one each, none becomes a dead letter.
+fn waits_for_the_limit(language: &Language) {
+    const ORDERS: u64 = 12;
+    let (folder, place) = (project(), tempfile::tempdir().unwrap());
+    std::fs::write(place.path().join("prombus.toml"), "[limits]\ntopic_events_per_s = 4\n").unwrap();
+    let mut shop = Shop::new(Spot::with(place, &[]), &[]);
+    // One publish of all of them is let through.
+    shop.published = ORDERS;
+    let orders = (1..=ORDERS).map(|n| json!({"payload": {"number": n, "customer": "c-7", "cents": n * 100}}));
+    let mut publish = shell(
+        "exec curl -sf \"$PROMBUS_URL/v1/topics/orders/events\" -H \"$JSON\" -d @-",
+        folder.path(),
+        &shop.hub.url(),
+    );
+    publish.env("JSON", "content-type: application/json");
+    run(publish, Value::from_iter(orders).to_string().as_bytes()).ok();
+    let mut program = named(language.consumer).text;
+    for (from, to) in language.limited {
+        assert!(program.contains(from), "{from} is not in {program}");
+        program = program.replace(from, to);
+    }
+    std::fs::write(folder.path().join(language.file), program).unwrap();
+    let consumer = Running::start(shell(language.started.1, folder.path(), &shop.hub.url()));
+    until("an order is counted", || shop.total().is_some());
+    shop.each_counted_once();
+    let said = consumer.kill();
+    assert!(said.contains("topic_events_per_s"), "the limit was met: {said}");
+    assert_eq!(shop.ask(&["dlq", "list", "orders"]).unwrap(), "");
+}
+
+/// A consumer that pulls goes on after the hub was away, acks what it has handled and nacks what it cannot handle.
+fn polls(block: &Block) {
+    let (folder, mut shop) = (project(), Shop::new(Spot::start(), &[]));
+    std::fs::write(folder.path().join("polling.py"), &block.text).unwrap();
+    let first = shop.order();
+    let started = "exec examples/python/.venv/bin/python polling.py";
+    let mut consumer = Running::start(shell(started, folder.path(), &shop.hub.url()));
+    handles(&mut consumer, first);
+    let ends: [fn(&mut Spot); 2] = [Spot::kill, Spot::stop];
+    for end in ends {
+        end(&mut shop.hub);
+        shop.hub.start_again();
+        let next = shop.order();
+        handles(&mut consumer, next);
+    }
+    shop.ask(&["groups", "alter", "orders", "polling", "--max-attempts", "1"]).unwrap();
+    shop.ask(&["pub", "orders", "{}"]).unwrap();
+    let last = shop.order();
+    handles(&mut consumer, last);
+    until("all is settled", || {
+        let group = shop.ask(&["groups", "show", "orders", "polling"]);
+        let group: Value = serde_json::from_str(&group.unwrap()).unwrap();
+        group["partitions"][0]["lag"] == 0
+    });
+    let letters = shop.ask(&["dlq", "list", "orders"]).unwrap();
+    assert!(letters.lines().count() == 1 && letters.contains("KeyError('number')"), "{letters}");
 }
 
 /// The consumer works with TLS and a token, started as the block says.
@@ -178,6 +263,7 @@ fn talks_tls(language: &Language, block: &Block) {
 
     let said = run(shell(&with("a-bad-one"), folder.path(), ""), b"");
     assert!(said.code != Some(0) && said.stderr.contains("401"), "a bad token ends it: {said:?}");
+    assert!(said.stderr.contains("the token is not known"), "in the words of the hub: {said:?}");
 }
 
 /// A page that keeps what a block writes to the console.
@@ -270,4 +356,33 @@ fn websocket(block: &Block) {
     std::fs::write(folder.path().join("examples/node/websocket.mjs"), script).unwrap();
     let mut node = Running::start(shell("exec node examples/node/websocket.mjs", folder.path(), &hub.url()));
     assert_eq!(node.line(), "{ job: 4 }");
+}
+
+/// The token that the block makes is one that a hub with its secret takes.
+fn signs_a_token(block: &Block) {
+    let place = tempfile::tempdir().unwrap();
+    let script = format!("{}\nprintf '%s %s' \"$JWT_SECRET\" \"$PROMBUS_TOKEN\"", block.text);
+    let made = run(shell(&script, place.path(), ""), b"").ok();
+    let (secret, token) = made.split_once(' ').unwrap();
+    let config = format!("[auth]\nmode = \"jwt\"\nsecret = \"{secret}\"\n");
+    put_file(&place.path().join("prombus.toml"), &config);
+    let mut shop = Shop::new(Spot::with(place, &[]), &[]);
+    assert_eq!(shop.ask(&["topics", "list"]), None, "nobody is let in without it");
+    shop.args = vec!["--token".into(), token.into()];
+    shop.order();
+}
+
+/// The certificate that the block makes serves a hub, and clients trust it by either of its names.
+fn makes_a_certificate(block: &Block) {
+    let place = tempfile::tempdir().unwrap();
+    run(shell(&block.text, place.path(), ""), b"").ok();
+    let trusted = place.path().join("hub.pem").display().to_string();
+    let hub = Spot::with(place, &["--tls-cert", "hub.pem", "--tls-key", "hub.key"]);
+    let mut shop = Shop::new(hub, &[]);
+    assert_eq!(shop.ask(&["topics", "list"]), None, "it is not trusted by itself");
+    shop.args = vec!["--ca-cert".into(), trusted.clone()];
+    shop.order();
+    let by_name = shop.hub.url().replace("127.0.0.1", "localhost");
+    let script = format!("curl -sSf --cacert '{trusted}' {by_name}/healthz");
+    run(shell(&script, Path::new("/"), ""), b"").ok();
 }

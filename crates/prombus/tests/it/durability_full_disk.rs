@@ -3,13 +3,16 @@
 //! The file system is a small one in memory that the test mounts itself, so it needs root. A limit on the size of files is
 //! the same to a hub, and needs none.
 
+use crate::client_support::soon;
 use crate::common;
 use crate::common::Hub;
 use crate::durability_support::{Answered, Http, array, check};
+use prombus_client::{Client, ConsumeOptions, Delivery};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The size of the file system.
@@ -408,11 +411,22 @@ fn assert_groups_work_on_a_full_disk(http: &mut Http) {
     let mut strict = Jobs { http, group: "strict" };
     let first = strict.pull(1, 0);
     assert_eq!(offsets(&first), [0]);
-    strict.nack(&first[0]);
+    for _ in 0..2 {
+        // The lease stays what it is, so it can be said again.
+        let nack = json!({"nack": [{"lease": first[0].1, "reason": "it never works"}]});
+        assert_disk_full(strict.call("POST", "/ack", &nack));
+    }
     assert_eq!(strict.dead(), [0; 0], "there is no room for a dead letter");
     let second = strict.pull(1, 0);
-    strict.ack(&second);
     assert_eq!(offsets(&second), [1], "the others do not wait for the dead letter");
+    let both = json!({"ack": [second[0].1], "nack": [{"lease": first[0].1, "reason": "it never works"}]});
+    let (status, body) = strict.call("POST", "/ack", &both);
+    assert_eq!(status, 200, "one of them fits: {body}");
+    let results: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(results["results"][0], json!({"lease": second[0].1, "ok": true}));
+    let refused = &results["results"][1];
+    assert_eq!((&refused["lease"], &refused["ok"]), (&first[0].1, &json!(false)));
+    assert_eq!(refused["error"], "disk_full");
 
     let mut doomed = Jobs { http, group: "doomed" };
     let (status, body) = doomed.call("DELETE", "", &Value::Null);
@@ -449,4 +463,57 @@ fn assert_dies_once(http: &mut Http) {
     }
     assert_eq!(others, (2..JOBS).collect::<Vec<_>>());
     assert_eq!(strict.dead(), [0]);
+}
+
+/// The events that the handler is called for.
+const ONCE_EACH: [u64; 2] = [0, 1];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_handler_said_is_said_again_until_there_is_room() {
+    let disk = SmallDisk::mount(ONE_PART);
+    let hub = disk.hub();
+    let mut http = Http::connect(&hub.url);
+    let payloads = ["job 0".to_owned(), "job 1".to_owned()];
+    assert_eq!(http.call("POST", "/v1/topics/jobs/events", &array(&payloads)).unwrap().0, 201);
+    let mut strict = Jobs { http: &mut http, group: "strict" };
+    strict.make(1);
+    std::fs::write(disk.ballast(), vec![0; BALLAST_BYTES]).unwrap();
+    let mut answered = Answered::default();
+    fill(strict.http, &mut answered, LARGE);
+    fill(strict.http, &mut answered, SMALL);
+
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let calls = handled.clone();
+    // The last nack of the first event needs room for a dead letter, the ack of the second does not.
+    let handler = move |delivery: Delivery| {
+        let offset = delivery.event.offset;
+        calls.lock().unwrap().push(offset);
+        async move { if offset == 0 { Err("it never works") } else { Ok(()) } }
+    };
+    let client = Client::new(&hub.url, None).unwrap();
+    let live = client.connect().await.unwrap();
+    let consumer = live.consume("jobs", "strict", ConsumeOptions::default(), handler).await.unwrap();
+    soon("the second is acked, after the first was nacked", async {
+        while client.group("jobs", "strict").await.unwrap().unwrap().partitions[0].lag > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(strict.dead(), [0; 0], "there is no room for a dead letter");
+    std::fs::remove_file(disk.ballast()).unwrap();
+    let letters = soon("the first is a dead letter", async {
+        loop {
+            match client.dead_letters("jobs", &Default::default(), 10).await {
+                Ok(letters) if !letters.events.is_empty() => return letters.events,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    assert!(letters[0].payload.get().contains("it never works"), "{}", letters[0].payload);
+    consumer.stop().await.unwrap();
+    assert_eq!(*handled.lock().unwrap(), ONCE_EACH);
+    live.close().await;
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
 }

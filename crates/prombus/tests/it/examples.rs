@@ -1,5 +1,7 @@
 //! The scripts in Python and Node show live events over both transports.
 
+use crate::auth_support::put_file;
+use crate::auth_support::tls::Identity;
 use crate::client_support::Spot;
 use crate::common;
 use crate::common::Hub;
@@ -64,6 +66,17 @@ fn consumes(script: &Script) {
     let mut second = consume(1);
     assert_eq!(next(&mut second), 5, "nothing comes again");
     second.end();
+
+    // What they held besides was given back, which is no attempt.
+    [6, 7, 8].into_iter().for_each(|number| script.publish(number));
+    for number in [6, 7] {
+        let mut third = consume(1);
+        assert_eq!(next(&mut third), number);
+        third.end();
+    }
+    let rest = script.hub.run(&["sub", "live", "--group", "g", "--max", "1", "--with-ctx"]).ok();
+    let rest: Value = serde_json::from_str(&rest).unwrap();
+    assert_eq!((&rest["event"]["payload"], &rest["ctx"]["attempt"]), (&8.into(), &1.into()), "{rest}");
 }
 
 /// A stream that is taken up again goes on where it was.
@@ -96,6 +109,21 @@ fn tells_what_is_wrong(script: &Script) {
     }
 }
 
+/// So is why it refuses a token.
+fn tells_what_is_wrong_with_a_token(program: &str) {
+    let (folder, place) = (project(), tempfile::tempdir().unwrap());
+    let tokens = "[auth]\nmode = \"token\"\ntokens = [{ token = \"a-good-one\", scopes = [\"*:**\"] }]\n";
+    std::fs::write(place.path().join("prombus.toml"), tokens).unwrap();
+    let hub = Spot::with(place, &[]);
+    for args in ["publish live 1", "ws live --max 1", "sse live --max 1"] {
+        let mut command = shell(&format!("{program} {args}"), folder.path(), &hub.url());
+        command.env("PROMBUS_TOKEN", "a-bad-one");
+        let said = common::run(command, b"").fails_with(1);
+        assert!(said.contains("401") && said.contains("the token is not known"), "{args}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args}: {said}");
+    }
+}
+
 /// A script goes on when its hub was killed, or stopped, and is there again.
 fn outlives_the_hub(program: &'static str) {
     let (folder, mut hub) = (project(), Spot::start());
@@ -121,6 +149,35 @@ fn outlives_the_hub(program: &'static str) {
     }
 }
 
+/// A script trusts a certificate of one's own.
+fn talks_tls(program: &str) {
+    let (folder, place, identity) = (project(), tempfile::tempdir().unwrap(), Identity::new());
+    identity.files().iter().for_each(|(name, text)| put_file(&place.path().join(name), text));
+    std::fs::write(folder.path().join("ca.pem"), &identity.cert_pem).unwrap();
+    let hub = Spot::with(place, &["--tls-cert", "hub.pem", "--tls-key", "hub.key"]);
+    let url = hub.url().replace("127.0.0.1", "localhost");
+    for (args, payload) in [("publish live 1", None), ("ws live", Some(1)), ("sse live", Some(1))] {
+        let more = if payload.is_some() { " --from earliest --max 1" } else { "" };
+        let mut command = shell(&format!("{program} {args}{more}"), folder.path(), &url);
+        command.env("PROMBUS_CA_CERT", "ca.pem");
+        let said = common::run(command, b"").ok();
+        let event: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(event["payload"].as_u64(), payload, "{args}: {event}");
+    }
+    let without = shell(&format!("{program} publish live 1"), folder.path(), &url);
+    assert!(common::run(without, b"").fails_with(1).contains("certificate"));
+}
+
+#[test]
+fn python_trusts_a_certificate_of_ones_own() {
+    talks_tls(PYTHON);
+}
+
+#[test]
+fn node_trusts_a_certificate_of_ones_own() {
+    talks_tls(NODE);
+}
+
 #[test]
 fn python_outlives_the_hub() {
     outlives_the_hub(PYTHON);
@@ -144,6 +201,7 @@ fn python_follows_server_sent_events() {
 #[test]
 fn python_tells_what_is_wrong() {
     tells_what_is_wrong(&Script::new(PYTHON));
+    tells_what_is_wrong_with_a_token(PYTHON);
 }
 
 #[test]
@@ -159,4 +217,5 @@ fn node_follows_server_sent_events() {
 #[test]
 fn node_tells_what_is_wrong() {
     tells_what_is_wrong(&Script::new(NODE));
+    tells_what_is_wrong_with_a_token(NODE);
 }

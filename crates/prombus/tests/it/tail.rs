@@ -1,7 +1,9 @@
 //! `prombus tail`: topics as they come, through restarts of the hub.
 
+use crate::auth_support::tls::Identity;
+use crate::auth_support::{Guarded, Setup};
 use crate::client_support::Spot;
-use crate::common::{PATIENCE, binary, run};
+use crate::common::{Hub, PATIENCE, binary, run};
 use crate::contract_support::Api;
 use crate::groups_support::{publish, publish_keys};
 use rustix::process::{Pid, Signal, kill_process};
@@ -41,6 +43,7 @@ impl Tail {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         assert_eq!(self.lines.iter().count(), 0);
+        assert_eq!(self.said.iter().filter(|said| said.contains("waiting")).count(), 0);
     }
 }
 
@@ -93,6 +96,45 @@ fn a_tail_goes_on_through_restarts_without_missing_or_repeating() {
         assert_eq!(got, [(format!("a.new{round}"), 0), a(10 * round), a(10 * round + 1)]);
     }
     tail.stop();
+}
+
+#[test]
+fn a_tail_says_once_what_is_not_there_yet() {
+    for file in ["", "[topics]\nauto_create = false"] {
+        let hub = Hub::with_file(file, &["--store", "memory"]);
+        hub.run(&["topics", "create", "there.a"]).ok();
+        let mut tail = hub.command(&["tail", "orders,there.a,there.*,gone.**"]);
+        let mut child = tail.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let tail = Tail { child, lines: lines(stdout), said: lines(stderr) };
+        let said = || tail.said.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(said(), "waiting for topic orders: it does not exist yet");
+        assert_eq!(said(), "waiting for topics that match gone.**: there are none yet");
+        hub.run(&["topics", "create", "orders"]).ok();
+        hub.run(&["pub", "orders", r#"{"n":7}"#]).ok();
+        assert_eq!(tail.next(), ("orders".into(), 7));
+        tail.stop();
+    }
+}
+
+#[test]
+fn what_waiting_does_not_mend_ends_a_tail_and_a_sub() {
+    let (plain, identity) = (Setup::default().start(), Identity::new());
+    let args = ["--tls-cert", "hub.pem", "--tls-key", "hub.key"];
+    let secret = Setup { args: &args, beside: &identity.files(), ..Setup::default() }.start();
+    let at = |hub: &Guarded, scheme: &str| format!("{scheme}://{}", hub.api.address);
+    for (url, told) in [
+        (at(&plain, "https"), "use http://"),
+        (at(&secret, "http"), "https://"),
+        (at(&secret, "https"), "--ca-cert"),
+    ] {
+        for args in [&["tail", "t"][..], &["sub", "t", "--group", "g"]] {
+            let mut command = plain.command(args);
+            command.args(["--url", &url]);
+            let said = run(command, b"").fails_with(1);
+            assert!(said.contains(told) && !said.contains("trying again"), "{args:?} {url}: {said}");
+        }
+    }
 }
 
 #[test]

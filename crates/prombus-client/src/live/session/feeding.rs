@@ -1,5 +1,6 @@
 //! Subscriptions of a session: made anew over every line, and fed with what the hub delivers.
 
+use super::again::Again;
 use super::{Request, Session, frames, silent_ack};
 use crate::HubError;
 use crate::live::command::Done;
@@ -50,6 +51,8 @@ pub(super) struct Fed {
     waiter: Option<Done>,
     /// Acks that are to be sent together.
     pub acks: Vec<Settle>,
+    /// What the hub has refused for now.
+    pub again: Again,
     /// How many settles are not answered, those that are to be sent included.
     pub unanswered: usize,
     /// Who waits for that to be none.
@@ -70,11 +73,18 @@ impl Fed {
         self.feed.gone.load(Ordering::SeqCst)
     }
 
+    /// What is not on its way to the hub, and now never will be.
+    fn unsaid(&mut self) -> Vec<Settle> {
+        let mut unsaid = std::mem::take(&mut self.acks);
+        unsaid.append(&mut self.again.take());
+        unsaid
+    }
+
     pub fn is_active(&self) -> bool {
         self.phase == Phase::Active
     }
 
-    pub fn end(self, end: FeedEnd) {
+    pub fn end(mut self, end: FeedEnd) {
         let why = match &end {
             FeedEnd::Closed => Failure::ended("the subscription was closed"),
             FeedEnd::Failed(failure) => failure.clone(),
@@ -82,7 +92,8 @@ impl Fed {
         if let Some(waiter) = self.waiter {
             let _ = waiter.send(Err(why.clone()));
         }
-        self.acks.into_iter().for_each(|settle| settle.answer(Err(why.clone())));
+        let unsaid = self.acks.into_iter().chain(self.again.take());
+        unsaid.for_each(|settle| settle.answer(Err(why.clone())));
         self.drains.into_iter().for_each(|done| drop(done.send(Ok(()))));
         self.feed.end(end);
     }
@@ -112,6 +123,7 @@ impl Session {
             paused: false,
             waiter: Some(done),
             acks: Vec::new(),
+            again: Again::default(),
             unanswered: 0,
             drains: Vec::new(),
             done: DoneEvents::default(),
@@ -180,6 +192,7 @@ impl Session {
     pub(super) fn unsubscribe(&mut self, number: u64, done: Option<Done>, now: Instant) {
         let asked = self.feeds.get(&number).map(|fed| (fed.feed.clone(), fed.phase));
         // What was settled before goes out before.
+        self.say_again(number, now);
         self.send_acks(number, now);
         self.end_feed(number, FeedEnd::Closed);
         match asked {
@@ -217,7 +230,7 @@ impl Session {
         let numbers: Vec<u64> = self.feeds.keys().copied().collect();
         for number in numbers {
             if let Some(fed) = self.feeds.get(&number) {
-                fed.feed.end(FeedEnd::Failed(Failure::ended("it was closed")));
+                fed.feed.end(FeedEnd::Closed);
             }
             self.unsubscribe(number, None, now);
         }
@@ -248,8 +261,8 @@ impl Session {
         fed.phase = Phase::Retry(now + RETRY_PAUSE);
         // Its leases went with it.
         fed.feed.clear(0);
-        let acks = std::mem::take(&mut fed.acks);
-        self.settles_lost(number, acks, now);
+        let unsaid = fed.unsaid();
+        self.settles_lost(number, unsaid, now);
     }
 
     /// The hub has ended a subscription, and not said which: each is asked for a harmless thing.
@@ -270,8 +283,8 @@ impl Session {
             fed.phase = Phase::Idle;
             // No lease of the line that broke is good any more.
             fed.feed.clear(0);
-            let acks = std::mem::take(&mut fed.acks);
-            self.settles_lost(number, acks, now);
+            let unsaid = fed.unsaid();
+            self.settles_lost(number, unsaid, now);
         }
         self.settling.clear();
     }
@@ -353,7 +366,7 @@ impl Session {
             let verb = nack(&format!("the client cannot read this event: {why}"), None);
             self.settle(
                 number,
-                Settle { verb, token: token.into(), made, event: String::new(), done: None },
+                Settle { verb, token: token.into(), made, event: String::new(), kept: None, done: None },
                 now,
             );
         }

@@ -5,9 +5,10 @@
 //! - A publish is kept until it is answered, and sent again, in its order, over the next line, or after a pause where
 //!   the hub has too much to do. So is a commit, whose id lets it happen once.
 //! - Leases die with their line. An ack that was not answered by then is remembered, and said again if its event comes
-//!   again.
+//!   again. One of a handler that the hub cannot take just now is said again while its lease holds.
 //! - Subscriptions are made anew over every line, until the hub refuses for good or their users leave.
 
+mod again;
 mod committing;
 mod feeding;
 mod frames;
@@ -23,7 +24,7 @@ mod tests;
 use super::command::{Command, Committing, Done, Place};
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd};
-use super::settle::{Settle, Settled, Verb};
+use super::settle::{Settle, Verb};
 use crate::HubError;
 use feeding::Fed;
 use patience::{Delayed, passes};
@@ -172,7 +173,7 @@ impl Session {
             Command::Unsubscribe { feed, done } => self.unsubscribe(feed, Some(done), now),
             Command::Settle { feed, settle } => self.settle(feed, settle, now),
             Command::Extend { feed, extensions } => self.extend(feed, extensions, now),
-            Command::Drain { feed, done } => self.drain(feed, done),
+            Command::Drain { feed, done } => self.drain(feed, done, now),
             Command::Pause { feed, pause, done } => self.pause(feed, pause, done, now),
         }
     }
@@ -186,6 +187,7 @@ impl Session {
         self.ask_delayed(now);
         self.gather_streams(now);
         self.gather_acks(now);
+        self.gather_again(now);
         self.retry_subscriptions(now);
     }
 
@@ -197,7 +199,8 @@ impl Session {
         let lingering = self.ready.iter().filter_map(|number| self.streams.get(number)?.deadline());
         let retries = self.feeds.values().filter_map(Fed::retry_at);
         let delayed = self.delayed.iter().map(|delayed| delayed.at);
-        lingering.chain(retries).chain(delayed).min()
+        let again = self.feeds.values().filter_map(|fed| fed.again.at());
+        lingering.chain(retries).chain(delayed).chain(again).min()
     }
 
     /// Users may have left.
@@ -318,7 +321,7 @@ impl Session {
         self.streams.drain().for_each(|(_, stream)| stream.fail(why));
         self.queued = 0;
         for (_, fed) in self.feeds.drain() {
-            fed.end(FeedEnd::Failed(why.clone()));
+            fed.end(why.clone().into());
         }
         self.names.clear();
         self.settling.clear();
@@ -358,11 +361,7 @@ impl Session {
             Some(Request::Publish(publish)) => self.published(publish, &frame),
             Some(Request::Commit(commit)) => self.commit_done(commit, text),
             Some(Request::Subscribe(feed)) => self.subscribed(feed, now),
-            Some(Request::Settle { feed, settles }) => {
-                self.settled(feed, settles.len());
-                settles.into_iter().for_each(|settle| settle.answer(Ok(Settled::Confirmed)));
-                self.drained(feed);
-            }
+            Some(Request::Settle { feed, settles }) => self.settles_done(feed, settles),
             Some(Request::Simple(done) | Request::Unsubscribe { done, .. }) => {
                 done.into_iter().for_each(|done| drop(done.send(Ok(()))));
             }
@@ -426,5 +425,5 @@ impl Drop for Session {
 
 /// An ack that is said without anybody waiting for it.
 fn silent_ack(token: String, event: String, made: u64) -> Settle {
-    Settle { verb: Verb::Ack, token: token.into(), made, event, done: None }
+    Settle { verb: Verb::Ack, token: token.into(), made, event, kept: None, done: None }
 }

@@ -28,15 +28,24 @@ pub(crate) struct Patience {
 impl Patience {
     /// It was refused once more. Says when to ask again, unless that has gone on for as long as it may.
     pub fn refused(&mut self, error: &HubError, now: Instant, limit: Option<Duration>) -> Option<Instant> {
-        let (since, pauses) =
-            self.refused.get_or_insert_with(|| (now, Backoff::new(&LiveOptions::default())));
-        let left = limit.map_or(LONGEST_PAUSE, |limit| limit.saturating_sub(now.duration_since(*since)));
-        if left.is_zero() {
-            return None;
-        }
+        let since = self.since(now);
+        let left = limit.map_or(LONGEST_PAUSE, |limit| limit.saturating_sub(now.duration_since(since)));
+        (!left.is_zero()).then(|| later(now, self.pause(error, now).min(left)))
+    }
+
+    /// When it was refused first, which may be now.
+    pub fn since(&mut self, now: Instant) -> Instant {
+        self.begun(now).0
+    }
+
+    /// How long to wait before asking again.
+    pub fn pause(&mut self, error: &HubError, now: Instant) -> Duration {
         let said = error.number(RETRY_AFTER_MS).map(Duration::from_millis);
-        let pause = said.unwrap_or_else(|| pauses.next(fastrand::f64()));
-        Some(later(now, pause.min(LONGEST_PAUSE).min(left)))
+        said.unwrap_or_else(|| self.begun(now).1.next(fastrand::f64())).min(LONGEST_PAUSE)
+    }
+
+    fn begun(&mut self, now: Instant) -> &mut (Instant, Backoff) {
+        self.refused.get_or_insert_with(|| (now, Backoff::new(&LiveOptions::default())))
     }
 }
 

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
@@ -66,6 +67,14 @@ pub(super) struct TooLarge {
     /// The length of its frame.
     pub bytes: usize,
     pub error: HubError,
+}
+
+/// The hub cannot take something just now.
+struct Refusal<'a> {
+    error: &'a HubError,
+    /// For how long it may refuse.
+    limit: Option<Duration>,
+    now: Instant,
 }
 
 /// A stream of events.
@@ -132,6 +141,29 @@ impl Stream {
         entries.into_iter().rev().for_each(|entry| self.queue.push_front(entry));
     }
 
+    /// A frame was refused for now. Takes back what is worth another try after a pause, and gives the events that are not:
+    /// the hub has refused for as long as it may while they waited. What came later has its own time.
+    fn refused(&mut self, entries: Vec<Entry>, refusal: Refusal<'_>) -> Vec<Entry> {
+        let Refusal { error, limit, now } = refusal;
+        let since = self.patience.since(now);
+        let left = |entry: &Entry| {
+            let waits = now.duration_since(entry.since.map_or(since, |came| came.max(since)));
+            limit.map_or(Duration::MAX, |limit| limit.saturating_sub(waits))
+        };
+        // They are in the order in which they came.
+        let mut given_up = entries;
+        let rest = given_up.split_off(given_up.partition_point(|entry| left(entry).is_zero()));
+        if let Some(first) = rest.first() {
+            let pause = left(first).min(self.patience.pause(error, now));
+            self.pause = Some(later(now, pause));
+            self.put_back(rest);
+        } else if self.queue.is_empty() {
+            // What comes next begins anew.
+            self.patience = Patience::default();
+        }
+        given_up
+    }
+
     /// It is known what became of a frame; the next may be larger.
     fn answered(&mut self) {
         self.limit = if self.again == 0 { usize::MAX } else { self.limit.saturating_mul(2) };
@@ -159,7 +191,8 @@ impl Session {
         }
     }
 
-    pub(super) fn stream(&mut self, producer: Arc<Producer>, entry: Entry, now: Instant) {
+    pub(super) fn stream(&mut self, producer: Arc<Producer>, mut entry: Entry, now: Instant) {
+        entry.since = Some(now);
         let number = producer.number;
         let stream = self.streams.entry(number).or_insert_with(|| Stream {
             producer,
@@ -292,16 +325,15 @@ impl Session {
     /// where the hub does not know what came of the first time.
     fn publish_later(&mut self, mut publish: Publish, error: HubError, now: Instant) {
         let limit = self.rules.give_up_after;
-        let at = match self.stream_of(&publish) {
-            Some(stream) => {
-                stream.pause = stream.patience.refused(&error, now, limit);
-                stream.pause
-            }
-            None => publish.patience.refused(&error, now, limit),
-        };
-        match at {
+        if let Some(stream) = self.stream_of(&publish) {
+            let entries = std::mem::take(&mut publish.entries);
+            let count = entries.len();
+            publish.entries = stream.refused(entries, Refusal { error: &error, limit, now });
+            self.queued += count - publish.entries.len();
+            return publish.fail(&error.into());
+        }
+        match publish.patience.refused(&error, now, limit) {
             None => publish.fail(&error.into()),
-            Some(_) if self.stream_of(&publish).is_some() => self.put_back(publish),
             Some(at) => self.delayed.push(Delayed { at, request: Request::Publish(publish) }),
         }
     }

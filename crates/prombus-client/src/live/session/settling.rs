@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Sends settles of one kind, as many a frame as it may have.
-    fn send_in_frames(&mut self, number: u64, mut settles: Vec<Settle>, now: Instant) {
+    pub(super) fn send_in_frames(&mut self, number: u64, mut settles: Vec<Settle>, now: Instant) {
         while settles.len() > MAX_ACKS {
             let rest = settles.split_off(MAX_ACKS);
             self.send_settles(number, std::mem::replace(&mut settles, rest), now);
@@ -64,13 +64,25 @@ impl Session {
     }
 
     /// Sends settles of one kind in a frame.
-    fn send_settles(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
+    pub(super) fn send_settles(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
         let (Some(fed), Some(first)) = (self.feeds.get(&number), settles.first()) else { return };
         let (feed, verb) = (fed.feed.clone(), first.verb.clone());
         let corr = self.requests.next();
         let leases = settles.iter().map(|settle| settle.token.text());
         let frame = frames::settle(corr, &feed, &verb, leases);
         self.ask(Request::Settle { feed: number, settles }, now, |_| frame);
+    }
+
+    /// The hub has accepted settles.
+    pub(super) fn settles_done(&mut self, number: u64, settles: Vec<Settle>) {
+        if let Some(fed) = self.feeds.get_mut(&number)
+            && settles.iter().any(|settle| settle.kept.is_some())
+        {
+            fed.again.is_over();
+        }
+        self.settled(number, settles.len());
+        settles.into_iter().for_each(|settle| settle.answer(Ok(Settled::Confirmed)));
+        self.drained(number);
     }
 
     /// So many settles of a feed are answered.
@@ -89,11 +101,13 @@ impl Session {
         }
     }
 
-    pub(super) fn drain(&mut self, number: u64, done: Done) {
+    pub(super) fn drain(&mut self, number: u64, done: Done, now: Instant) {
         match self.feeds.get_mut(&number) {
             Some(fed) if fed.unanswered > 0 => fed.drains.push(done),
-            _ => drop(done.send(Ok(()))),
+            _ => return drop(done.send(Ok(()))),
         }
+        // What was refused has one more chance.
+        self.say_again(number, now);
     }
 
     /// Nobody knows whether the hub has heard of them. An event whose ack a commit was to be is not remembered as done:
@@ -128,7 +142,16 @@ impl Session {
             }
             return;
         }
+        let settles =
+            if error.is_temporary() { self.say_later(number, settles, &error, now) } else { settles };
         self.settled(number, settles.len());
+        if let Some(fed) = self.feeds.get(&number)
+            && error.is_lease_expired()
+        {
+            // The group was moved, say. Whoever got such a delivery would work for nothing, beside whoever has it now.
+            let is_extension = |settle: &&Settle| matches!(settle.verb, Verb::Extend { .. });
+            settles.iter().filter(is_extension).for_each(|settle| fed.feed.forget(&settle.token));
+        }
         let failure = Failure::from(error);
         settles.into_iter().for_each(|settle| settle.answer(Err(failure.clone())));
         self.drained(number);

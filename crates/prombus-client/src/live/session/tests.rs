@@ -1,5 +1,6 @@
 //! One test a rule, without a socket.
 
+mod again;
 mod committing;
 mod publishing;
 mod strays;
@@ -9,7 +10,7 @@ use crate::NewEvent;
 use crate::live::command::{Appended, Entry, Producer, Window};
 use crate::live::event_text::EventText;
 use crate::live::feed::{Feed, NewFeed};
-use crate::live::settle::Lease;
+use crate::live::settle::{Hold, Lease, Settled};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,7 +111,8 @@ impl Hand {
         let delivery = feed.try_next().unwrap().unwrap();
         let (done, answer) = oneshot::channel();
         let (token, made) = (delivery.lease.token, delivery.lease.made);
-        let settle = Settle { verb, token, made, event: delivery.event.id.clone(), done: Some(done) };
+        let event = delivery.event.id.clone();
+        let settle = Settle { verb, token, made, event, kept: None, done: Some(done) };
         self.session.command(Command::Settle { feed: feed.number, settle }, self.now);
         answer
     }
@@ -174,8 +176,14 @@ fn no_frame_extends_more_than_a_hub_takes() {
     let feed = hand.subscribed();
     hand.deliver("a", "a");
     let Lease { token, made, .. } = feed.try_next().unwrap().unwrap().lease;
-    let extension =
-        || Settle { verb: Verb::Extend { ms: 1 }, token: token.clone(), made, event: "a".into(), done: None };
+    let extension = || Settle {
+        verb: Verb::Extend { ms: 1 },
+        token: token.clone(),
+        made,
+        event: "a".into(),
+        kept: None,
+        done: None,
+    };
     let extensions: Vec<Settle> = (0..10_001).map(|_| extension()).collect();
     hand.session.command(Command::Extend { feed: feed.number, extensions }, hand.now);
     let frames = hand.sent();
@@ -185,6 +193,23 @@ fn no_frame_extends_more_than_a_hub_takes() {
         "{leases:?}"
     );
     frames.iter().for_each(|frame| hand.ok(frame));
+}
+
+#[test]
+fn what_waits_under_a_lease_that_is_void_is_given_to_nobody() {
+    let mut hand = Hand::connected();
+    let feed = hand.subscribed();
+    ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
+    let extensions = feed.extensions(Duration::MAX, hand.now + Duration::from_secs(10));
+    hand.session.command(Command::Extend { feed: feed.number, extensions }, hand.now);
+    let frames = hand.sent();
+    assert_eq!(frames[0]["leases"], json!(["a", "b"]));
+    hand.err(&frames[0], "lease_expired");
+    let frames = hand.sent();
+    hand.err(&frames[0], "lease_expired");
+    hand.ok(&frames[1]);
+    assert_eq!(feed.try_next().unwrap().unwrap().event.id, "b");
+    assert!(feed.try_next().is_none());
 }
 
 #[test]
@@ -481,7 +506,7 @@ fn closing_unsubscribes_after_the_acks() {
     assert!(!hand.session.is_idle());
     frames.iter().for_each(|frame| hand.ok(frame));
     assert!(ack.try_recv().unwrap().is_ok() && hand.session.is_idle());
-    assert!(matches!(feed.ended(), Some(FeedEnd::Failed(Failure::Ended(_)))));
+    assert!(matches!(feed.ended(), Some(FeedEnd::Closed)), "its user has closed it: that is no failure");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What one commit writes, and what takes effect when it is durable.
 
+use super::refusals::{Handled, Said};
 use super::{Due, Dying, State};
-use crate::groups::chunk::Record;
 use crate::groups::lane::{Hold, Lane, Now};
 use crate::groups::progress::Changes;
 use prombus_core::CursorMove;
@@ -15,6 +15,11 @@ pub(super) struct Outcome {
     pub(super) generation: u64,
     pub(super) offset: u64,
     pub(super) kind: Kind,
+    /// What was said of a lease, where somebody waits to hear whether it holds. Boxed, because it is large and hardly ever
+    /// looked at, and outcomes are moved often.
+    pub(super) said: Option<Box<Said>>,
+    /// What is counted then.
+    pub(super) handled: Option<Handled>,
 }
 
 /// How an event goes on.
@@ -32,8 +37,12 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub struct Batch {
     /// Changes up to this one are durable with it.
-    version: u64,
-    outcomes: Vec<Outcome>,
+    pub(super) version: u64,
+    pub(super) outcomes: Vec<Outcome>,
+    /// Whether there is more to it than dead letters.
+    pub(super) is_needed: bool,
+    /// Whether a hand has set a cursor or an event: that cannot be taken back one by one.
+    pub(super) by_hand: bool,
     /// The lanes whose cursors move.
     pub moves: Vec<LaneMove>,
     /// What others want to have happen with it.
@@ -97,7 +106,12 @@ impl State {
 
     /// Whether there is something to write.
     pub fn needs_commit(&self) -> bool {
-        !self.dying.is_empty() || !self.extras.is_empty() || self.lanes.iter().any(|lane| lane.dirty)
+        let is_stalled = self.stall.is_some_and(|stall| stall.version == self.version);
+        !is_stalled && (!self.dying.is_empty() || self.has_changes())
+    }
+
+    fn has_changes(&self) -> bool {
+        !self.extras.is_empty() || self.lanes.iter().any(|lane| lane.dirty)
     }
 
     /// Events that have failed for the last time, the first `max` of them.
@@ -108,13 +122,16 @@ impl State {
     /// Starts a commit. `dead` are events that [`State::dying`] gave and whose dead letters are part of it; those
     /// that are no longer open by now are left out, and what is left is given back.
     pub fn begin(&mut self, dead: Vec<Dying>) -> (Batch, Vec<Dying>) {
+        let is_needed = self.has_changes();
         let mut buried = Vec::new();
         for dying in dead {
             let at = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset));
             // It may have died anew, since it was looked at.
             let Some(dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
             let Dying { lane, offset, generation, key, .. } = dying;
-            self.staged.push(Outcome { lane, generation, offset, kind: Kind::Done(key) });
+            let handled = dying.said.as_ref().map(|said| said.words.handled);
+            let kind = Kind::Done(key);
+            self.staged.push(Outcome { lane, generation, offset, kind, said: None, handled });
             let lane = &mut self.lanes[lane];
             lane.dirty = true;
             if lane.progress.is_open(offset) {
@@ -132,19 +149,22 @@ impl State {
             })
             .collect();
         let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));
-        (Batch { version, outcomes, moves, extras }, buried)
+        let by_hand = std::mem::take(&mut self.by_hand);
+        (Batch { version, outcomes, is_needed, by_hand, moves, extras }, buried)
     }
 
     /// The commit of a batch is durable. Gives how many changes are.
     pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
         self.durable = self.durable.max(batch.version);
+        self.decided = self.decided.max(batch.version);
         self.stirred = true;
         for step in batch.moves {
             let lane = &mut self.lanes[step.lane];
             lane.moved(&step);
             lane.durable_next = step.next.min(lane.progress.next());
         }
-        for Outcome { lane: lane_at, generation, offset, kind } in batch.outcomes {
+        for Outcome { lane: lane_at, generation, offset, kind, said: _, handled } in batch.outcomes {
+            handled.into_iter().for_each(|handled| self.count(handled));
             let Some(lane) = self.lane_of(lane_at, generation) else { continue };
             match kind {
                 Kind::Done(key) => lane.release(key),
@@ -159,36 +179,7 @@ impl State {
                 }
             }
         }
+        self.flush_times();
         self.durable
-    }
-
-    /// The dead letters of a batch could not be written for want of room: the batch goes on without them, and their
-    /// events are tried again after a pause.
-    pub fn exhume(&mut self, mut batch: Batch, dead: &[Dying], pause: Duration, now: Now) -> Batch {
-        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
-        batch.outcomes.retain(|outcome| !is_dead(outcome));
-        for dying in dead {
-            let Dying { lane, offset, .. } = *dying;
-            let (generation, resets) = (self.lanes[lane].generation, self.lanes[lane].resets);
-            // Where the cursor was set anew meanwhile, that has decided about the event.
-            if resets != dying.resets {
-                continue;
-            }
-            let (attempts, replays) = (dying.attempts - 1, dying.replays);
-            let mut record = Record { attempts, replays, ..Record::default() };
-            record.wait(pause, now.wall_ms);
-            self.lanes[lane].progress.note(offset, record);
-            let same = generation == dying.generation;
-            let kind = if same { Kind::Retry(dying.key, pause) } else { Kind::Reopened };
-            batch.outcomes.push(Outcome { lane, generation, offset, kind });
-        }
-        for step in &mut batch.moves {
-            let lane = &mut self.lanes[step.lane];
-            // What was to be written has not been.
-            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
-            let changes = lane.progress.take_changes();
-            *step = LaneMove::new(step.lane, lane, changes);
-        }
-        batch
     }
 }

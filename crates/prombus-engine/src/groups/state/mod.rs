@@ -8,12 +8,15 @@
 mod commits;
 mod moves;
 mod pledges;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
 pub use commits::{Batch, ChunkMove, LaneMove};
 pub use pledges::Pledge;
+pub use refusals::Heard;
 
+use super::ahead::{ReadAhead, Share};
 use super::chunk::Record;
 use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};
@@ -25,6 +28,7 @@ use super::pull::MAX_BATCH_BYTES;
 use crate::filter::{BadFilter, Filter};
 use commits::{Kind, Outcome};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
+use refusals::{Handled, Said, Stall, Words};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -57,6 +61,15 @@ pub struct Take {
     pub max: usize,
     /// At most so many open leases.
     pub max_in_flight: usize,
+}
+
+/// Why deliveries go back to their group without being settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenBack {
+    /// They were not used. That counts for nothing.
+    Unused,
+    /// The connection that held them was lost, which counts as an attempt for the oldest of them.
+    ConnectionLost,
 }
 
 /// What a consumer says of a delivery.
@@ -106,6 +119,20 @@ pub struct Dying {
     generation: u64,
     resets: u64,
     version: u64,
+    /// What was known of it before.
+    before: Option<Record>,
+    /// What was said of its lease, where it did not just end.
+    said: Option<Said>,
+}
+
+/// A delivery that failed.
+struct Failure {
+    lease: Lease,
+    /// Who said so, where the lease did not just end.
+    words: Option<Words>,
+    reason: String,
+    /// When to try again, where the group's own pause is not wanted.
+    delay: Option<Duration>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,14 +174,25 @@ pub struct State {
     pub leases: Leases,
     /// Who consumes.
     pub members: Members,
+    /// What it holds of events that were read and not delivered, where that is counted.
+    ahead: Option<Share>,
     /// What each lane must wait for after a growth, until it is there.
     gates: Vec<Vec<u64>>,
     due: BinaryHeap<Reverse<Due>>,
     staged: Vec<Outcome>,
     dying: VecDeque<Dying>,
+    /// Those of them that wait until there is room for their letters.
+    unburied: Vec<Dying>,
+    /// When that is tried again.
+    bury_at: Option<Instant>,
     extras: Vec<CursorMove>,
+    /// Whether a hand has set a cursor or an event since the last commit began.
+    by_hand: bool,
     version: u64,
     durable: u64,
+    /// Changes up to this one are durable, refused, or nobody waits for them.
+    decided: u64,
+    stall: Option<Stall>,
     turn: usize,
     metrics: GroupMetrics,
     /// Times of handlers that are not in the metrics yet.
@@ -170,6 +208,7 @@ impl State {
     pub fn new(options: Arc<GroupOptions>, lanes: Vec<Lane>, metrics: GroupMetrics) -> Self {
         Self {
             members: Members::new(options.member_ttl()),
+            ahead: None,
             filter: Arc::new(compiled(&options)),
             options,
             gates: vec![Vec::new(); lanes.len()],
@@ -178,9 +217,14 @@ impl State {
             due: BinaryHeap::new(),
             staged: Vec::new(),
             dying: VecDeque::new(),
+            unburied: Vec::new(),
+            bury_at: None,
             extras: Vec::new(),
+            by_hand: false,
             version: 0,
             durable: 0,
+            decided: 0,
+            stall: None,
             turn: 0,
             metrics,
             handling: Tally::default(),
@@ -218,7 +262,7 @@ impl State {
         if self.lanes.len() > known {
             self.version += 1;
             self.stirred = true;
-            self.assign();
+            self.assign(None);
         }
     }
 
@@ -314,6 +358,22 @@ impl State {
         deliveries
     }
 
+    /// Counts what it holds in this account from now on.
+    pub fn count_in(&mut self, account: &Arc<ReadAhead>) {
+        self.ahead = Some(Share::of(account));
+    }
+
+    /// Counts what was read and not delivered, and lets go of it where groups hold too much.
+    pub fn trim(&mut self) {
+        let held = self.lanes.iter().map(Lane::held_bytes).sum();
+        if let Some(share) = &mut self.ahead
+            && share.set(held)
+        {
+            self.lanes.iter_mut().for_each(Lane::forget_bodies);
+            share.set(0);
+        }
+    }
+
     /// Whether there is more that someone else may want, as far as is known.
     pub fn has_more(&self) -> bool {
         self.lanes.iter().any(Lane::has_more)
@@ -361,28 +421,28 @@ impl State {
                 let Some(lease) = self.leases.settle(token, Verb::Ack) else {
                     return self.leases.was(token, Verb::Ack);
                 };
-                self.closed(&lease, now);
-                self.metrics.counters.acked.add(1);
-                self.done(&lease);
+                self.closed(&lease);
+                let handled = Handled::new(Verb::Ack, &lease, now);
+                self.done(Words { token, handled }, lease);
                 true
             }
             Settle::Nack { lease: token, reason, delay } => {
                 let Some(lease) = self.leases.settle(token, Verb::Nack) else {
                     return self.leases.was(token, Verb::Nack);
                 };
-                self.closed(&lease, now);
-                self.metrics.counters.nacked.add(1);
-                self.failed(lease, reason.as_deref().unwrap_or("nack").to_owned(), delay, now);
+                self.closed(&lease);
+                let words = Some(Words { token, handled: Handled::new(Verb::Nack, &lease, now) });
+                let reason = reason.as_deref().unwrap_or("nack").to_owned();
+                self.failed(Failure { lease, words, reason, delay }, now);
                 true
             }
             Settle::Bury { lease: token, reason } => {
                 let Some(lease) = self.leases.settle(token, Verb::Nack) else {
                     return self.leases.was(token, Verb::Nack);
                 };
-                self.closed(&lease, now);
-                self.metrics.counters.nacked.add(1);
-                let record = self.lanes[lease.partition].progress.record(lease.offset).unwrap_or_default();
-                self.dies(lease, Record { attempts: record.attempts + 1, ..record }, reason);
+                self.closed(&lease);
+                let words = Some(Words { token, handled: Handled::new(Verb::Nack, &lease, now) });
+                self.dies(Failure { lease, words, reason, delay: None });
                 true
             }
             Settle::Extend { lease, by } => {
@@ -397,58 +457,87 @@ impl State {
         self.handling.flush(&self.metrics.times.handlers);
     }
 
-    fn closed(&mut self, lease: &Lease, now: Now) {
+    fn closed(&mut self, lease: &Lease) {
         self.members.took_back(&lease.member);
         self.lanes[lease.partition].in_flight -= 1;
-        self.handling.add(now.instant - lease.given, &self.metrics.times.handlers);
     }
 
-    fn done(&mut self, lease: &Lease) {
-        let lane = &mut self.lanes[lease.partition];
-        lane.progress.settle(lease.offset);
+    /// Counts what was said of a delivery, once it is durable.
+    fn count(&mut self, handled: Handled) {
+        match handled.verb {
+            Verb::Ack => self.metrics.counters.acked.add(1),
+            Verb::Nack => self.metrics.counters.nacked.add(1),
+        }
+        self.handling.add(handled.took, &self.metrics.times.handlers);
+    }
+
+    fn done(&mut self, words: Words, lease: Lease) {
+        let (partition, offset, key) = (lease.partition, lease.offset, lease.key);
+        let said = self.said(words, lease);
+        let lane = &mut self.lanes[partition];
+        lane.progress.settle(offset);
         lane.dirty = true;
-        self.stage(lease.partition, lease.offset, Kind::Done(lease.key));
+        self.stage(partition, offset, Kind::Done(key), Some(said));
     }
 
-    fn stage(&mut self, lane: usize, offset: u64, kind: Kind) {
+    /// What is said of a lease with the next change.
+    fn said(&self, words: Words, lease: Lease) -> Said {
+        let lane = &self.lanes[lease.partition];
+        let (before, resets) = (lane.progress.record(lease.offset), lane.resets);
+        Said { words, lease, before, resets, version: self.version + 1 }
+    }
+
+    fn stage(&mut self, lane: usize, offset: u64, kind: Kind, said: Option<Said>) {
         let generation = self.lanes[lane].generation;
-        self.staged.push(Outcome { lane, generation, offset, kind });
+        let handled = said.as_ref().map(|said| said.words.handled);
+        let said = said.map(Box::new);
+        self.staged.push(Outcome { lane, generation, offset, kind, said, handled });
         self.version += 1;
     }
 
-    fn failed(&mut self, lease: Lease, reason: String, delay: Option<Duration>, now: Now) {
-        let lane = &mut self.lanes[lease.partition];
-        let mut record = lane.progress.record(lease.offset).unwrap_or_default();
+    fn failed(&mut self, failure: Failure, now: Now) {
+        let (partition, offset, key) = (failure.lease.partition, failure.lease.offset, failure.lease.key);
+        let mut record = self.lanes[partition].progress.record(offset).unwrap_or_default();
         record.attempts += 1;
         if record.attempts >= self.options.max_attempts {
-            self.dies(lease, record, reason);
+            self.dies(failure);
             return;
         }
+        let Failure { lease, words, reason: _, delay } = failure;
+        let said = words.map(|words| self.said(words, lease));
         let pause = delay.unwrap_or_else(|| self.options.backoff(record.attempts));
         record.wait(pause, now.wall_ms);
-        lane.progress.note(lease.offset, record);
+        let lane = &mut self.lanes[partition];
+        lane.progress.note(offset, record);
         lane.dirty = true;
-        self.stage(lease.partition, lease.offset, Kind::Retry(lease.key, pause));
+        self.stage(partition, offset, Kind::Retry(key, pause), said);
     }
 
-    fn dies(&mut self, lease: Lease, record: Record, reason: String) {
+    fn dies(&mut self, failure: Failure) {
+        let Failure { lease, words, reason, delay: _ } = failure;
+        let (partition, offset, key) = (lease.partition, lease.offset, lease.key);
+        let said = words.map(|words| self.said(words, lease));
+        let lane = &self.lanes[partition];
+        let before = lane.progress.record(offset);
+        let record = before.unwrap_or_default();
         self.version += 1;
         self.dying.push_back(Dying {
-            lane: lease.partition,
-            offset: lease.offset,
-            attempts: record.attempts,
+            lane: partition,
+            offset,
+            attempts: record.attempts + 1,
             replays: record.replays,
             reason,
-            key: lease.key,
-            generation: self.lanes[lease.partition].generation,
-            resets: self.lanes[lease.partition].resets,
+            key,
+            generation: lane.generation,
+            resets: lane.resets,
             version: self.version,
+            before,
+            said,
         });
     }
 
-    /// Takes deliveries back that their holder cannot settle any more. A lost connection counts as an attempt for
-    /// the oldest of them; nothing else does.
-    pub fn give_back(&mut self, tokens: &[LeaseToken], lost_connection: bool, now: Now) {
+    /// Takes deliveries back that their holder cannot settle any more.
+    pub fn give_back(&mut self, tokens: &[LeaseToken], why: GivenBack, now: Now) {
         let mut open: Vec<LeaseToken> =
             tokens.iter().copied().filter(|token| self.leases.get_mut(*token).is_some()).collect();
         open.sort_unstable_by_key(|token| token.number);
@@ -456,8 +545,9 @@ impl State {
             let Some(lease) = self.leases.close(token.number) else { continue };
             self.members.took_back(&lease.member);
             self.lanes[lease.partition].in_flight -= 1;
-            if lost_connection && n == 0 {
-                self.failed(lease, "the connection was lost".into(), Some(Duration::ZERO), now);
+            if why == GivenBack::ConnectionLost && n == 0 {
+                let reason = "the connection was lost".into();
+                self.failed(Failure { lease, words: None, reason, delay: Some(Duration::ZERO) }, now);
             } else {
                 self.lanes[lease.partition].again(lease.offset, Hold::Key(lease.key));
                 self.stirred = true;
@@ -479,10 +569,13 @@ impl State {
     pub fn tick(&mut self, now: Now) {
         if self.leases.next_ending().is_some_and(|ending| ending <= now.instant) {
             for lease in self.leases.ended(now.instant) {
-                self.closed(&lease, now);
-                self.failed(lease, EXPIRED.into(), Some(Duration::ZERO), now);
+                self.closed(&lease);
+                self.handling.add(now.instant - lease.given, &self.metrics.times.handlers);
+                let (reason, delay) = (EXPIRED.into(), Some(Duration::ZERO));
+                self.failed(Failure { lease, words: None, reason, delay }, now);
             }
         }
+        self.end_of_stall(now.instant);
         while let Some(Reverse(due)) = self.due.peek()
             && due.at <= now.instant
         {
@@ -491,7 +584,7 @@ impl State {
             self.stirred |= lane.is_some_and(|lane| lane.end_of_pause(due.offset));
         }
         if self.options.mode == Mode::Partitioned && self.members.drop_silent(now.instant) {
-            self.assign();
+            self.assign(None);
         }
     }
 
@@ -502,6 +595,7 @@ impl State {
             Mode::Partitioned => self.members.next_silent(),
         };
         let due = self.due.peek().map(|Reverse(due)| due.at);
-        [self.leases.next_ending(), due, silent].into_iter().flatten().min()
+        let stall = self.stall.map(|stall| stall.until);
+        [self.leases.next_ending(), due, silent, stall, self.bury_at].into_iter().flatten().min()
     }
 }

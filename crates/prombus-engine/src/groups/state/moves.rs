@@ -2,22 +2,37 @@
 //! event.
 
 use super::commits::Kind;
-use super::{State, compiled};
+use super::{Dying, State, compiled};
+use crate::groups::GroupError;
 use crate::groups::chunk::Record;
 use crate::groups::lane::Lane;
 use crate::groups::options::{GroupOptions, Mode};
 use prombus_core::TopicState;
+use prombus_core::topic::MAX_PARTITIONS;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// So many members has a partitioned group at most. More would have nothing to do, however many partitions there are.
+const MAX_MEMBERS: usize = MAX_PARTITIONS as usize;
+
 impl State {
-    /// A connection or call of a member starts.
-    pub fn join(&mut self, member: &Arc<str>, now: Instant) {
-        if self.members.enter(member, now) {
-            self.assign();
+    /// A connection or call of a member starts. A partitioned group takes no more members than a topic may have
+    /// partitions: what a rebalance costs goes by them.
+    pub fn join(&mut self, member: &Arc<str>, now: Instant) -> Result<(), GroupError> {
+        if self.options.mode == Mode::Partitioned && self.members.is_new(member) {
+            if self.members.len() >= MAX_MEMBERS && self.members.drop_silent(now) {
+                self.assign(None);
+            }
+            if self.members.len() >= MAX_MEMBERS {
+                return Err(GroupError::TooManyMembers { limit: MAX_MEMBERS });
+            }
         }
+        if self.members.enter(member, now) {
+            self.assign(Some(member));
+        }
+        Ok(())
     }
 
     /// A connection of a member is over, and the member gone where nothing else of it is there. One that may still
@@ -26,17 +41,21 @@ impl State {
         let keeps = self.options.mode == Mode::Shared && self.members.in_flight(member) > 0;
         if self.members.end_connection(member, now) && !keeps {
             self.members.remove(member);
-            self.assign();
+            self.assign(None);
+            if self.members.len() == 0 {
+                // Nobody is there to deliver it to.
+                self.lanes.iter_mut().for_each(Lane::forget_bodies);
+            }
         }
     }
 
-    /// Gives each partition its owner. One that moves starts again at its cursor: the leases of the owner before
-    /// are void, and no attempt is counted.
-    pub(super) fn assign(&mut self) {
+    /// Gives each partition its owner, after some members went or one has `joined`. One that moves starts again at its
+    /// cursor: the leases of the owner before are void, and no attempt is counted.
+    pub(super) fn assign(&mut self, joined: Option<&Arc<str>>) {
         if self.options.mode != Mode::Partitioned {
             return;
         }
-        let owners = self.members.owners(self.lanes.len());
+        let owners = self.members.owners(self.lanes.iter().map(|lane| lane.owner.as_ref()), joined);
         let moved: Vec<usize> =
             (0..self.lanes.len()).filter(|n| self.lanes[*n].owner != owners[*n]).collect();
         self.restart(&moved);
@@ -76,7 +95,9 @@ impl State {
         self.see_topic(topic);
         self.version += 1;
         let targeted: BTreeSet<usize> = targets.iter().map(|(lane, _)| *lane).collect();
+        self.by_hand = true;
         self.dying.retain(|dying| !targeted.contains(&dying.lane));
+        self.unburied.retain(|dying| !targeted.contains(&dying.lane));
         for (lane, next) in targets {
             let lane = &mut self.lanes[*lane];
             lane.progress.start_at(*next);
@@ -115,11 +136,15 @@ impl State {
             }
             None => self.lanes[lane].forget_retry(offset).flatten(),
         };
-        let dying = self.dying.iter().position(|dying| (dying.lane, dying.offset) == (lane, offset));
-        let key = key.or_else(|| self.dying.remove(dying?)?.key);
+        let is_it = |dying: &Dying| (dying.lane, dying.offset) == (lane, offset);
+        let dying = self.dying.iter().position(is_it).and_then(|at| self.dying.remove(at));
+        let unburied = self.unburied.iter().position(is_it).map(|at| self.unburied.remove(at));
+        let key = key.or_else(|| dying.or(unburied)?.key);
+        self.by_hand = true;
         self.lanes[lane].progress.settle(offset);
+        self.lanes[lane].step_over();
         self.lanes[lane].dirty = true;
-        self.stage(lane, offset, Kind::Done(key));
+        self.stage(lane, offset, Kind::Done(key), None);
         // One that waits to be delivered lets go of its key when it is met, which must not be before this is durable.
         self.lanes[lane].barrier = self.version;
         true
@@ -132,8 +157,9 @@ impl State {
             return false;
         }
         progress.note(offset, Record { replays, ..Record::default() });
+        self.by_hand = true;
         self.lanes[lane].dirty = true;
-        self.stage(lane, offset, Kind::Reopened);
+        self.stage(lane, offset, Kind::Reopened, None);
         true
     }
 }

@@ -1,6 +1,8 @@
 //! Very much that happens at one moment. A look at each for each would take minutes here, and all of it is done under
 //! the lock of the group.
 
+mod refusals;
+
 use super::{Settle, State};
 use crate::groups::lane::{Lane, Now};
 use crate::groups::lease::{Lease, LeaseToken};
@@ -75,11 +77,11 @@ fn many_leases_may_end_at_one_moment() {
 fn a_large_commit_settles_what_a_new_owner_has() {
     let (mut state, now) = state(GroupOptions { mode: Mode::Partitioned, ..GroupOptions::default() });
     let (before, after): (Arc<str>, Arc<str>) = ("before".into(), "after".into());
-    state.join(&before, now.instant);
+    state.join(&before, now.instant).unwrap();
     let tokens = deliver(&mut state, &before, now);
     let pledge = state.pledge(&tokens).unwrap();
     state.leave(&before, now.instant);
-    state.join(&after, now.instant);
+    state.join(&after, now.instant).unwrap();
     deliver(&mut state, &after, now);
     state.members.gave(&after, MANY as usize);
     state.redeem(pledge, now);

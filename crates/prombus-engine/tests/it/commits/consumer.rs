@@ -4,7 +4,7 @@ use crate::projections::stage::{LONG, Stage, outgoing};
 use prombus_core::{Json, TopicName, WriteOp};
 use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, CommitWrite};
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupName, LeaseToken, OptionsPatch, Pull, SettleCall,
+    Delivery, Group, GroupCall, GroupName, LeaseToken, OptionsPatch, Pull, SettleCall, SettleResult,
 };
 use prombus_engine::query::From;
 use serde_json::{Value, json};
@@ -62,7 +62,8 @@ pub fn leases(deliveries: &[Delivery]) -> Vec<LeaseToken> {
 
 /// Whether each lease could be acked.
 pub async fn ack(group: &Arc<Group>, leases: &[LeaseToken]) -> Vec<bool> {
-    group.settle(SettleCall::acks(leases.iter().copied())).await.expect("acks have an answer")
+    let results = group.settle(SettleCall::acks(leases.iter().copied())).await.expect("acks have an answer");
+    results.into_iter().map(SettleResult::is_done).collect()
 }
 
 /// Publishes `{"n": number}` under a key.

@@ -167,28 +167,69 @@ pub async fn a_clock_that_is_set_forgets_no_id(s: Stage) {
     assert!(!s.hub.commit(named("n0", request(&[]))).await.expect("a day has passed").repeated);
 }
 
-/// Nobody knows what was asked, only that it was done.
-pub async fn an_id_that_an_earlier_build_kept_is_not_done_again(s: Stage) {
-    let old = |key: &str| DocumentWrite {
+/// What early builds kept: the answer alone, under the bare id.
+async fn keep_early(s: &Stage, key: &str, answer: serde_json::Value) {
+    let write = DocumentWrite {
         ts: s.clock.now_ms(),
-        ..DocumentWrite::new(
-            "hub~commits",
-            key,
-            WriteOp::Set(Json::from_value(&json!({"events": [], "versions": {}}))),
-        )
+        ..DocumentWrite::new("hub~commits", key, WriteOp::Set(Json::from_value(&answer)))
     };
-    // Without its caller, and in a form that means nothing to this build.
-    let commit = Commit { documents: vec![old("x"), old("0:y")], ..Commit::default() };
+    let commit = Commit { documents: vec![write], ..Commit::default() };
     s.log.commit(std::sync::Arc::new(commit)).await.expect("a document");
-    for id in ["x", "y"] {
-        let refused = s.hub.commit(named(id, request(&[]))).await;
-        assert!(matches!(refused, Err(CommitRefused::IdConflict(_))), "{refused:?}");
+}
+
+pub async fn an_id_that_an_earlier_build_kept_is_answered_as_it_was_first(s: Stage) {
+    // In the form in which such builds wrote them, which was that of the answer.
+    let event = json!({
+        "durability": "sync", "duplicate": false, "id": "019f1c2f-7d4b-7c5e-8d54-0d7e7d2b7f10", "offset": 41,
+        "partition": 0, "topic": "out", "ts": 1_794_924_966_781_u64,
+    });
+    let answer = json!({"events": [event], "versions": {"done": {"all": 7}}});
+    keep_early(&s, "x", answer.clone()).await;
+    keep_early(&s, "ack", json!({"events": [], "versions": {}})).await;
+    for caller in [None, Some("somebody".to_owned())] {
+        let again = s.hub.commit(CommitRequest { caller, ..named("x", request(&[])) }).await.expect("known");
+        assert_eq!((again.body.to_value().expect("JSON"), again.repeated), (answer.clone(), true));
     }
+    // A lease of a run that is over, which nobody could settle now.
+    let acks = vec![prombus_engine::groups::LeaseToken { session: 1, number: 2 }];
+    let acked = named("ack", CommitRequest { acks, ..CommitRequest::default() });
+    assert!(s.hub.commit(acked).await.expect("known").repeated);
+    assert_eq!(outcome(&s).await, (0, 0), "nothing was done again");
+    let s = s.restart().await;
+    assert!(s.hub.commit(named("x", request(&[]))).await.expect("known").repeated);
     s.clock.advance(DAY_MS);
-    for id in ["x", "y"] {
-        assert!(!s.hub.commit(named(id, request(&[]))).await.expect("a day has passed").repeated);
-        assert!(s.hub.commit(named(id, request(&[]))).await.expect("the same one").repeated);
+    assert!(!s.hub.commit(named("x", request(&[]))).await.expect("a day has passed").repeated);
+    assert!(s.hub.commit(named("x", request(&[]))).await.expect("the same one").repeated);
+}
+
+pub async fn an_id_that_an_earlier_build_kept_for_something_else_is_a_conflict(s: Stage) {
+    let event = |topic: &str| json!({"topic": topic});
+    let others = [
+        json!({"events": [], "versions": {"done": {"all": 1}}}),
+        json!({"events": [event("in")], "versions": {"done": {"all": 1}}}),
+        json!({"events": [event("out"), event("out")], "versions": {"done": {"all": 1}}}),
+        json!({"events": [event("out")], "versions": {}}),
+        json!({"events": [event("out")], "versions": {"done": {"some": 1}}}),
+        json!({"events": [event("out")], "versions": {"done": {"all": 1, "some": 1}}}),
+        json!({"something": "else"}),
+    ];
+    for (n, other) in others.into_iter().enumerate() {
+        let id = format!("x{n}");
+        keep_early(&s, &id, other.clone()).await;
+        let refused = s.hub.commit(named(&id, request(&[]))).await;
+        assert!(matches!(refused, Err(CommitRefused::IdConflict(_))), "{other}: {refused:?}");
     }
+    // The key of a name of this build, in a form that means nothing to it.
+    keep_early(&s, "0:y", json!({"events": [], "versions": {}})).await;
+    let refused = s.hub.commit(named("y", request(&[]))).await;
+    assert!(matches!(refused, Err(CommitRefused::IdConflict(_))), "{refused:?}");
+    assert_eq!(outcome(&s).await, (0, 0));
+}
+
+pub async fn an_id_that_reads_like_the_name_of_another_commit_is_its_own(s: Stage) {
+    s.hub.commit(named("x", request(&[]))).await.expect("a commit");
+    assert!(!s.hub.commit(named("0:x", request(&[]))).await.expect("another commit").repeated);
+    assert_eq!(outcome(&s).await, (0, 2));
 }
 
 pub async fn a_commit_of_very_many_events_has_an_id_too(s: Stage) {

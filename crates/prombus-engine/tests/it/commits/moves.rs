@@ -181,7 +181,7 @@ pub async fn a_partition_that_moves_takes_its_leases_along(s: Stage) {
         publish(&s, &t, "a", 0..2).await;
         let options = OptionsPatch { mode: Some(Mode::Partitioned), ..OptionsPatch::default() };
         let group = group_with(&s, &t, "g", options).await;
-        let m = group.enter("m");
+        let m = group.enter("m").unwrap();
         let pull = Pull { max: 1, wait: LONG, ..Pull::default() };
         let first = m.pull(&pull).await.expect("a pull has an answer")[0].lease;
         s.refuse(is_ours, usize::from(refused), CommitError::Busy);

@@ -260,7 +260,7 @@ pub async fn members_hear_of_their_partitions(s: Stage) {
     let all: Vec<Partition> = (0..8).map(Partition).collect();
     assert_eq!(told(&mut heard).await, ("assigned", all.clone()), "it is alone");
     let group = s.found(&topic, "g").await;
-    let other = group.enter("other");
+    let other = group.enter("other").unwrap();
     let others = group.owned_by("other");
     assert!(!others.is_empty());
     assert_eq!(told(&mut heard).await, ("revoked", others.clone()), "what it lost, and nothing else");

@@ -1,7 +1,9 @@
 //! Dead letters: what becomes of an event that has failed for the last time.
 
 use crate::groups::stage::{Stage, Use, drain, ids};
-use prombus_engine::groups::{DeadLetter, FailedBy, OptionsPatch, Settle, SettleCall};
+use prombus_engine::groups::{
+    DeadLetter, FailedBy, GivenBack, OptionsPatch, Settle, SettleCall, SettleResult,
+};
 
 fn attempts(max: u32) -> OptionsPatch {
     OptionsPatch { max_attempts: Some(max), backoff_ms: Some(0), ..OptionsPatch::default() }
@@ -97,8 +99,8 @@ pub async fn lost_connections_lead_to_dead_letters(s: Stage) {
         held.sort_by_key(|delivery| delivery.event.offset);
         // The first event is always the one that was delivered first.
         let first = held.remove(0);
-        group.give_back(&[held[0].lease], false);
-        group.give_back(&[first.lease], true);
+        group.give_back(&[held[0].lease], GivenBack::Unused);
+        group.give_back(&[first.lease], GivenBack::ConnectionLost);
     }
     // Nobody waits for an answer here, so the letter comes when it comes.
     let mut letters = s.letters(&topic).await;
@@ -120,7 +122,7 @@ pub async fn many_events_die_at_once(s: Stage) {
     }
     let nack = |lease| Some(Settle::Nack { lease, reason: None, delay: None });
     let settles = held.iter().map(|delivery| nack(delivery.lease)).collect();
-    assert!(group.settle(SettleCall { settles }).await.unwrap().into_iter().all(|taken| taken));
+    assert!(group.settle(SettleCall { settles }).await.unwrap().into_iter().all(SettleResult::is_done));
     assert_eq!(s.letters(&topic).await.len(), 400, "the answer comes when all letters are written");
     let s = s.restart().await;
     assert!(drain(&s.found(&topic, "g").await, "m").await.is_empty());

@@ -1,7 +1,9 @@
 //! Leases: acks, nacks, more time, expiry, and tokens that are good once.
 
 use crate::groups::stage::{LONG, Stage, Use, drain, numbers};
-use prombus_engine::groups::{LeaseToken, OptionsPatch, Ordering, Settle, SettleCall};
+use prombus_engine::groups::{
+    GivenBack, LeaseToken, OptionsPatch, Ordering, Settle, SettleCall, SettleResult,
+};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -54,7 +56,7 @@ pub async fn later_nacks_wait_longer_each_time(s: Stage) {
         assert!(group.nack(delivery.lease, None).await);
         let again = group.take_just("m", 1, attempt + 1).await;
         assert!(start.elapsed() >= ms(pause), "after failure {attempt} it comes after {pause} ms at least");
-        group.give_back(&[again.lease], false);
+        group.give_back(&[again.lease], GivenBack::Unused);
     }
 }
 
@@ -155,6 +157,7 @@ pub async fn answers_are_in_the_order_of_what_was_said(s: Stage) {
         Some(Settle::Ack(LeaseToken { number: 999, ..leases[0] })),
     ];
     let results = group.settle(SettleCall { settles }).await.unwrap();
+    let results: Vec<bool> = results.into_iter().map(SettleResult::is_done).collect();
     assert_eq!(results, [true, false, false, true, false, true, false]);
     assert!(group.settle(SettleCall::default()).await.unwrap().is_empty());
 }
@@ -167,7 +170,7 @@ pub async fn a_lost_connection_counts_for_the_oldest_only(s: Stage) {
     assert!(group.ack(held[0].lease).await);
     // It lost what it had already acked, too; the oldest that it still held is the second.
     let leases: Vec<LeaseToken> = held.iter().rev().map(|delivery| delivery.lease).collect();
-    group.give_back(&leases, true);
+    group.give_back(&leases, GivenBack::ConnectionLost);
     let mut again = Vec::new();
     while again.len() < 3 {
         again.extend(group.take("n", 3).await);
@@ -186,7 +189,7 @@ pub async fn what_is_given_back_counts_for_nothing(s: Stage) {
     let group = s.group(&topic, "g", options).await;
     for _ in 0..5 {
         let lease = group.take_just("m", 1, 1).await.lease;
-        group.give_back(&[lease, lease], false);
+        group.give_back(&[lease, lease], GivenBack::Unused);
     }
     assert_eq!(drain(&group, "n").await, [1, 2], "in order, and without a failure");
     assert!(s.letters(&topic).await.is_empty());

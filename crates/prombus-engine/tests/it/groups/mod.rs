@@ -1,10 +1,12 @@
 //! What consumer groups promise, one test a promise, on the memory store and on a disk.
 
+mod ahead;
 mod altering;
 mod consumers;
 mod cursors;
 mod deaths;
 mod filters;
+mod full_disk;
 mod growth;
 mod leases;
 mod listing;
@@ -105,6 +107,14 @@ behaviours! {
         expired_leases_lead_to_dead_letters
         lost_connections_lead_to_dead_letters
         many_events_die_at_once;
+    full_disk:
+        an_ack_without_room_fails_alone
+        a_refused_lease_is_as_it_was
+        a_lease_that_ends_without_room_is_counted_later
+        a_last_nack_without_room_for_its_letter_fails_alone
+        what_dies_without_room_waits_for_its_letter
+        a_repeated_ack_is_refused_with_the_first
+        what_finds_no_room_is_told_apart;
     replays:
         a_replayed_letter_reaches_only_its_group
         a_letter_is_replayed_once_unless_forced
@@ -118,6 +128,7 @@ behaviours! {
     partitioned:
         each_partition_has_one_member
         a_join_moves_only_what_it_must
+        a_group_has_no_more_members_than_could_own_something
         a_silent_member_is_dropped
         a_member_that_waits_is_not_silent
         a_member_that_is_there_is_not_silent

@@ -3,7 +3,7 @@
 use crate::groups::stage::{LONG, Stage, Use, number, numbers};
 use prombus_core::hashing::owner_of;
 use prombus_core::{Partition, TopicName};
-use prombus_engine::groups::{Delivery, Group, Mode, OptionsPatch, Pull};
+use prombus_engine::groups::{Delivery, GivenBack, Group, GroupError, Mode, OptionsPatch, Pull};
 use prombus_engine::query::From;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub async fn a_join_moves_only_what_it_must(s: Stage) {
     }
     let before = owners(&group).await;
     let mut moves = group.assignments();
-    let d = group.enter("d");
+    let d = group.enter("d").unwrap();
     assert!(moves.has_changed().unwrap(), "those who ask are told");
     moves.mark_unchanged();
     let after = owners(&group).await;
@@ -72,6 +72,24 @@ pub async fn a_join_moves_only_what_it_must(s: Stage) {
     assert!(!moves.has_changed().unwrap(), "a pull of one that is there is no join");
     drop(d);
     assert_eq!(owners(&group).await, before, "and when it leaves only that comes back");
+}
+
+pub async fn a_group_has_no_more_members_than_could_own_something(s: Stage) {
+    const MOST: usize = prombus_core::topic::MAX_PARTITIONS as usize;
+    let topic = s.topic("crowd", 4).await;
+    let group = s.group(&topic, "g", partitioned()).await;
+    let mut there: Vec<_> = (0..MOST).map(|n| group.enter(&format!("m{n}")).unwrap()).collect();
+    let refused = group.enter("one.more").err();
+    assert!(matches!(refused, Some(GroupError::TooManyMembers { limit: MOST })), "{refused:?}");
+    let pull = Pull { member: Some("one.more".into()), ..Pull::default() };
+    assert!(matches!(group.pull(&pull).await, Err(GroupError::TooManyMembers { .. })));
+    assert_eq!(group.status().await.unwrap().members.len(), MOST);
+    let _again = group.enter("m1").expect("those who are there come as often as they like");
+    drop(there.pop());
+    assert!(group.pull(&pull).await.unwrap().is_empty(), "there is a place again");
+    let shared = s.group(&topic, "shared", OptionsPatch::default()).await;
+    let all: Vec<_> = (0..=MOST).map(|n| shared.enter(&format!("m{n}")).unwrap()).collect();
+    assert_eq!(all.len(), MOST + 1, "all members of a shared group have something to do");
 }
 
 pub async fn a_silent_member_is_dropped(s: Stage) {
@@ -117,7 +135,7 @@ pub async fn a_member_that_is_there_is_not_silent(s: Stage) {
     let options = OptionsPatch { member_ttl_ms: Some(ttl), ..partitioned() };
     let group = s.group(&topic, "g", options).await;
     let mut moves = group.assignments();
-    let present = group.enter("m");
+    let present = group.enter("m").unwrap();
     assert_eq!(group.owned_by("m").len(), 4);
     moves.mark_unchanged();
     let quiet = tokio::time::timeout(Duration::from_millis(4 * ttl), moves.changed()).await;
@@ -132,12 +150,12 @@ pub async fn a_member_is_there_as_long_as_one_of_its_connections_is(s: Stage) {
     one_each(&s, &topic, 4).await;
     let group = s.group(&topic, "g", partitioned()).await;
     let pull = Pull { max: 1, wait: LONG, ..Pull::default() };
-    let (old, new) = (group.enter("m"), group.enter("m"));
+    let (old, new) = (group.enter("m").unwrap(), group.enter("m").unwrap());
     let before = owners(&group).await;
     let (lost, kept) = (old.pull(&pull).await.unwrap(), new.pull(&pull).await.unwrap());
     let mut moves = group.assignments();
     moves.mark_unchanged();
-    group.give_back(&[lost[0].lease], true);
+    group.give_back(&[lost[0].lease], GivenBack::ConnectionLost);
     drop(old);
     assert!(!moves.has_changed().unwrap(), "the other connection is the same member");
     assert_eq!(owners(&group).await, before);
@@ -156,7 +174,7 @@ pub async fn a_member_is_there_as_long_as_one_of_its_connections_is(s: Stage) {
 pub async fn a_connection_that_ends_leaves_a_member_that_pulls(s: Stage) {
     let topic = s.topic("both-ways", 4).await;
     let group = s.group(&topic, "g", partitioned()).await;
-    let connection = group.enter("m");
+    let connection = group.enter("m").unwrap();
     group.take_now("m", 1).await;
     let before = owners(&group).await;
     drop(connection);
@@ -167,7 +185,7 @@ pub async fn a_move_fences_the_old_owner_and_counts_nothing(s: Stage) {
     let topic = s.topic("moves", 8).await;
     one_each(&s, &topic, 8).await;
     let group = s.group(&topic, "g", partitioned()).await;
-    let a = group.enter("a");
+    let a = group.enter("a").unwrap();
     let held = a.pull(&Pull { wait: LONG, ..Pull::default() }).await.unwrap();
     assert_eq!(held.len(), 8);
     let acked = &held[0];
@@ -195,7 +213,7 @@ pub async fn epochs_grow_and_survive_a_restart(s: Stage) {
     let topic = s.topic("epochs", 1).await;
     let group = s.group(&topic, "g", partitioned()).await;
     let epoch = async |group: &Arc<Group>| group.status().await.unwrap().lanes[0].epoch;
-    let a = group.enter("a");
+    let a = group.enter("a").unwrap();
     let first = epoch(&group).await;
     drop(a);
     group.take_now("b", 1).await;

@@ -144,7 +144,7 @@ pub async fn a_member_that_left_is_counted_for_what_it_holds(s: Stage) {
     let group = s.group(&topic, "g", defaults()).await;
     let pull = Pull { member: Some("m".into()), max: 2, max_in_flight: 2, ..Pull::default() };
     let patient = Pull { wait: LONG, ..pull.clone() };
-    let connection = group.enter("m");
+    let connection = group.enter("m").unwrap();
     let held = connection.pull(&patient).await.unwrap();
     drop(connection);
     assert!(group.pull(&pull).await.unwrap().is_empty(), "it is back, and holds two");
@@ -158,7 +158,7 @@ pub async fn connections_of_a_member_share_what_it_may_hold(s: Stage) {
     let group = s.group(&topic, "g", defaults()).await;
     let pull = Pull { max: 2, max_in_flight: 2, ..Pull::default() };
     let patient = Pull { wait: LONG, ..pull.clone() };
-    let (left, waiting) = (group.enter("m"), Arc::new(group.enter("m")));
+    let (left, waiting) = (group.enter("m").unwrap(), Arc::new(group.enter("m").unwrap()));
     let waits = tokio::spawn({
         let (waiting, patient) = (waiting.clone(), patient.clone());
         async move { waiting.pull(&patient).await }

@@ -2,7 +2,9 @@
 
 use crate::groups::stage::{LONG, Stage, Use, drain, group_name, numbers};
 use prombus_core::{EventLog, TopicName};
-use prombus_engine::groups::{Delivery, MAX_BATCH, OptionsPatch, Ordering, Pull, Settle, SettleCall};
+use prombus_engine::groups::{
+    Delivery, MAX_BATCH, OptionsPatch, Ordering, Pull, Settle, SettleCall, SettleResult,
+};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ pub async fn acks_out_of_order_survive_a_restart(s: Stage) {
     let deliveries = group.take("m", 50).await;
     let even = deliveries.iter().filter(|delivery| delivery.event.offset.0 % 2 == 0);
     let acks = SettleCall::acks(even.map(|delivery| delivery.lease));
-    assert!(group.settle(acks).await.unwrap().into_iter().all(|taken| taken));
+    assert!(group.settle(acks).await.unwrap().into_iter().all(SettleResult::is_done));
     assert_eq!(group.status().await.unwrap().lanes[0].lag, 25);
     let s = s.restart().await;
     let group = s.found(&topic, "g").await;
@@ -100,7 +102,7 @@ pub async fn what_an_ack_writes_goes_by_what_changed(s: Stage) {
         let nack =
             |delivery: &Delivery| Settle::Nack { lease: delivery.lease, reason: None, delay: Some(HOUR) };
         let settles = some.iter().map(|delivery| Some(nack(delivery))).collect();
-        assert!(group.settle(SettleCall { settles }).await.unwrap().into_iter().all(|taken| taken));
+        assert!(group.settle(SettleCall { settles }).await.unwrap().into_iter().all(SettleResult::is_done));
     }
     for _ in 0..3 {
         let one = group.pull(&Pull { max: 1, ..pull.clone() }).await.unwrap();

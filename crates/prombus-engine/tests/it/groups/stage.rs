@@ -126,7 +126,7 @@ impl Use for Arc<Group> {
 
     async fn say(&self, settle: Settle) -> bool {
         let results = self.settle(SettleCall { settles: vec![Some(settle)] }).await;
-        results.expect("what is said has an answer")[0]
+        results.expect("what is said has an answer")[0].is_done()
     }
 
     async fn ack(&self, lease: LeaseToken) -> bool {
@@ -140,7 +140,7 @@ impl Use for Arc<Group> {
     async fn ack_all(&self, deliveries: &[Delivery]) {
         let leases = deliveries.iter().map(|delivery| delivery.lease);
         let results = self.settle(SettleCall::acks(leases)).await.expect("acks have an answer");
-        assert!(results.iter().all(|taken| *taken), "valid leases can be acked: {results:?}");
+        assert!(results.iter().all(|result| result.is_done()), "valid leases can be acked: {results:?}");
     }
 
     async fn until(&self, what: &str, holds: for<'a> fn(&'a GroupStatus) -> bool) -> GroupStatus {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prombus_core::{Json, NewEvent, TopicName, TopicPatch};
 use prombus_engine::groups::{
-    Delivery, Group, GroupError, GroupName, LeaseToken, Present, Pull, Settle, SettleCall,
+    Delivery, GivenBack, Group, GroupError, GroupName, LeaseToken, Present, Pull, Settle, SettleCall,
+    SettleResult,
 };
 use prombus_engine::{Hub, Outgoing};
 use std::sync::Arc;
@@ -90,6 +91,7 @@ impl Seat {
         self.note(load, Entry::Said { call, settles: settles.clone() });
         let settles = settles.into_iter().map(Some).collect();
         let results = group.settle(SettleCall { settles }).await.ok();
+        let results = results.map(|all| all.into_iter().map(SettleResult::is_done).collect());
         self.note(load, Entry::Answered { call, results });
     }
 }
@@ -267,7 +269,8 @@ impl Member {
         let leases = self.leases.split_off(latest);
         let lost_connection = self.rng.bool();
         self.connection = None;
-        group.give_back(&leases, lost_connection);
+        let why = if lost_connection { GivenBack::ConnectionLost } else { GivenBack::Unused };
+        group.give_back(&leases, why);
         self.seat.note(load, Entry::GaveBack { leases, lost_connection });
         let pause = self.ms(50);
         pass(pause).await;
@@ -276,7 +279,7 @@ impl Member {
     async fn connect_or_leave(&mut self, group: &Arc<Group>, load: usize) {
         self.connection = match self.connection.take() {
             Some(_) => None,
-            None => Some((load, group.enter(self.name.as_deref().unwrap_or_default()))),
+            None => Some((load, group.enter(self.name.as_deref().unwrap_or_default()).unwrap())),
         };
         let pause = self.ms(100);
         pass(pause).await;

@@ -174,7 +174,7 @@ impl EventLog for SlowStore {
         self.inner.horizon(topic, past).await
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
+    async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
         // Not by the store below: it wakes those who wait in an order that no seed decides.
         loop {
             let mut grown = pin!(self.grown.notified());

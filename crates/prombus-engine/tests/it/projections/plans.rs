@@ -316,3 +316,23 @@ fn several_writes_may_say_the_same_of_a_collection() {
     third["changefeed"] = json!("c.other");
     assert!(refusal(json!({"topic": "t", "write": [other, third]})).contains("two changefeeds"));
 }
+
+#[test]
+fn what_no_document_could_hold_is_not_made_a_tree() {
+    const MANY: usize = prombus_core::document::MAX_VALUES;
+    let of = |count: usize| format!(r#"{{"a":[{}],"b":1}}"#, vec!["0"; count].join(","));
+    let table = |expressions: &[&str]| {
+        let write = |source: &&str| json!({"collection": "c", "key": "event.key", "set": {"x": source}});
+        plan(json!({"topic": "t", "write": expressions.iter().map(write).collect::<Vec<_>>()}))
+    };
+    let (few, many) = (event(Some("k"), &of(MANY - 10)), event(Some("k"), &of(MANY + 10)));
+    for source in ["event.payload", "event.payload.a", "event.payload.a.map(v, v)"] {
+        assert!(table(&[source]).apply(&few).is_ok(), "{source}");
+        let refused = table(&[source]).apply(&many).expect_err(source);
+        assert!(refused.contains("values"), "{source}: {refused}");
+    }
+    // What is beside is nobody's business.
+    assert!(table(&["event.payload.b"]).apply(&many).is_ok());
+    let refused = table(&["event.payload"; 40]).apply(&few).expect_err("it makes too much");
+    assert!(refused.contains("writes"), "{refused}");
+}

@@ -1,9 +1,7 @@
 //! Collections that are made anew.
 
 use crate::projections::stage::*;
-use prombus_core::{
-    Append, Commit, CommitError, EventLog, Layout, Partition, Placement, TopicName, collection,
-};
+use prombus_core::{Append, Commit, CommitError, EventLog, Partition, Placement, TopicName, collection};
 use prombus_engine::Outgoing;
 use prombus_engine::projections::{ProjectionError, ProjectionState};
 use serde_json::{Value, json};
@@ -129,14 +127,12 @@ pub async fn events_keep_coming_during_a_rebuild(s: Stage) {
 
 /// From here on whoever reads finds something new: an event in each of three partitions, of which one fails.
 async fn feed_always(s: &Stage, topic: &TopicName) {
-    let state = s.hub.topic(topic).await.expect("readable").expect("a topic");
-    let layout = Layout { topic: state.number, partitions: 3 };
     let append = |partition| {
         let value = if partition == 1 { json!("no number") } else { json!(1) };
         let event = outgoing(None, &json!({"k": "a", "v": value})).event;
         Append {
             topic: topic.clone(),
-            placement: Placement::Placed(Partition(partition), layout),
+            placement: Placement::Named(Partition(partition)),
             expect: None,
             event,
         }
@@ -225,7 +221,8 @@ pub async fn a_rebuild_after_one_that_was_given_up_is_a_new_one(s: Stage) {
     s.topic("t", 1).await;
     s.publish(&topic, some().take(2)).await;
     s.rebuilt("p").await;
-    s.until("p", "it runs", |status| status.state == ProjectionState::Running).await;
+    let status = s.until("p", "it runs", |status| status.state == ProjectionState::Running).await;
+    assert_eq!(status.rebuild_error, None, "that was about another one");
     s.caught_up("p").await;
     assert_eq!(s.field("counts", "a", "n").await, json!(2));
 }
@@ -266,6 +263,7 @@ pub async fn a_rebuild_is_given_up_when_its_topic_goes(s: Stage) {
         let status = s.until("p", "the rebuild ends", |status| status.rebuild.is_none()).await;
         let why = status.last_error.unwrap_or_default();
         assert!(why.contains("the rebuild was given up"), "{why}");
+        assert!(status.rebuild_error.is_some_and(|why| why.contains("deleted")), "it is told by itself");
         assert_eq!(status.errors, before.errors);
         s.caught_up("p").await;
         let more = if made_again { 3 } else { 0 };

@@ -2,9 +2,7 @@
 
 use crate::projections::stage::*;
 use crate::support::switch::Refusal;
-use prombus_core::{
-    Append, Commit, CommitError, EventLog, Json, Layout, NewEvent, Partition, Placement, TopicName,
-};
+use prombus_core::{Append, Commit, CommitError, EventLog, Json, NewEvent, Placement, TopicName};
 use prombus_engine::groups::{FailedBy, GroupCall, GroupName, Replay, Replayed};
 use prombus_engine::query::From;
 use serde_json::{Value, json};
@@ -72,7 +70,7 @@ pub async fn a_letter_goes_back_to_its_projection_and_to_no_group(s: Stage) {
 
 pub async fn a_letter_that_fails_again_has_a_successor(s: Stage) {
     let topic = failing(&s).await;
-    assert_eq!(replay(&s, &topic, false).await.replayed, 1);
+    assert!(skipped(&s, &topic, false).await.contains("failed again"), "that is no success");
     let letters = s.letters(&topic).await;
     assert_eq!(letters.len(), 2, "it has failed anew");
     assert!(format!("{:?}", letters[1].headers).contains("x-dlq-replays"));
@@ -164,9 +162,7 @@ pub async fn letters_that_older_builds_wrote_are_explained(s: Stage) {
     old.insert("group".into(), name);
     let dead = topic.dead_letters().expect("a name");
     let event = NewEvent::new(Json::from_value(&Value::Object(old)));
-    let number = s.hub.topic(&dead).await.expect("it can be read").expect("it is there").number;
-    let placement = Placement::Placed(Partition(0), Layout { topic: number, partitions: 1 });
-    let events = vec![Append { topic: dead, placement, expect: None, event }];
+    let events = vec![Append { topic: dead, placement: Placement::Auto, expect: None, event }];
     let filter = prombus_engine::Filter::compile("has(event.payload.group)").expect("a filter");
     s.log.commit(Arc::new(Commit { events, ..Commit::default() })).await.expect("it can be written");
     let about = Replay { filter: Some(filter), ..Replay::default() };

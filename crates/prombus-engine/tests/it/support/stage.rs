@@ -47,18 +47,25 @@ impl Stage {
         Self::on(Arc::new(ManualClock::at(1_754_683_200_000)), Kind::Disk(Arc::new(dir))).await
     }
 
+    /// In memory, where groups may hold so many bytes of events that they have read ahead.
+    pub async fn reading_ahead(read_ahead_bytes: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+        let store = Arc::new(MemoryStore::new(clock.clone(), 1));
+        let limits = Limits { read_ahead_bytes, ..Limits::default() };
+        Self::within(limits, clock, Kind::Memory(store)).await
+    }
+
     async fn on(clock: Arc<ManualClock>, kind: Kind) -> Self {
+        Self::within(Limits::default(), clock, kind).await
+    }
+
+    async fn within(limits: Limits, clock: Arc<ManualClock>, kind: Kind) -> Self {
         let (store, closes) = match &kind {
             Kind::Memory(store) => (Store::new(store.clone()), false),
             Kind::Disk(dir) => (Store::new(opened(dir, &clock).await), true),
         };
         let log = Switch::new(store, closes);
-        let options = HubOptions {
-            limits: Limits::default(),
-            auto_create: true,
-            topics: HashMap::new(),
-            clock: clock.clone(),
-        };
+        let options = HubOptions { limits, auto_create: true, topics: HashMap::new(), clock: clock.clone() };
         let hub = Hub::assemble(Store::new(log.clone()), options);
         hub.projections().start().await.expect("projections start");
         Self { hub, clock, log, kind }

@@ -239,9 +239,9 @@ impl EventLog for Switch {
         self.log()?.horizon(topic, past).await
     }
 
-    async fn changed(&self, after: Sequence) -> Sequence {
+    async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
         match self.log() {
-            Ok(log) => log.changed(after).await,
+            Ok(log) => log.changed(of, after).await,
             Err(_) => std::future::pending().await,
         }
     }

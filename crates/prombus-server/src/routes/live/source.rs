@@ -1,6 +1,6 @@
 //! Where the events of a stream come from.
 
-use prombus_core::{Event, Sequence, TopicName};
+use prombus_core::{Event, Sequence, TopicName, Watched};
 use prombus_engine::{Filter, Follower, From, Hub, Query, QueryError, TopicsFollower};
 
 /// What is followed.
@@ -60,9 +60,19 @@ impl Source {
             Self::Topic(follower) => follower.changed().await,
             Self::Topics(follower) => follower.changed().await,
             Self::Awaited(awaited) => {
-                awaited.seen = awaited.hub.changed(awaited.seen).await;
+                let topic = Watched::Topic(awaited.topic.clone());
+                awaited.seen = awaited.hub.changed(&topic, awaited.seen).await;
                 Ok(())
             }
+        }
+    }
+
+    /// About how much memory it takes for as long as it is there.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Topic(follower) => follower.held_bytes(),
+            Self::Topics(follower) => follower.held_bytes(),
+            Self::Awaited(_) => 0,
         }
     }
 

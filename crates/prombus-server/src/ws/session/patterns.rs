@@ -4,26 +4,21 @@
 //! are subscribed to from their beginning, wherever the group starts in those that were there: the event that made a
 //! topic must not be missed.
 
-use super::{Effect, Key, Session, Subscription, Wanted, accept, of_key, refuse};
+use super::{Effect, Flow, Key, Session, Subscription, Wanted, accept, of_key, refuse};
 use crate::auth::{Action, Ask};
 use crate::error::ApiError;
-use crate::pattern::Topics;
+use crate::pattern::{MAX_PATTERNS, Topics};
 use crate::ws::frames::Corr;
-use prombus_core::{TopicName, TopicNumber};
-use prombus_engine::From;
+use prombus_core::TopicNumber;
 use prombus_engine::groups::{GroupCall, GroupName, Pull};
+use prombus_engine::{From, NumberedTopic};
 use prombus_wire::{ErrorCode, SubscriptionFrame};
-
-/// The most patterns of a connection.
-const MAX_PATTERNS: usize = 100;
-
-/// A topic, and which one of those that had its name.
-pub(crate) type Topic = (TopicName, TopicNumber);
+use std::sync::Arc;
 
 /// A group of all topics that match, as a connection names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PatternKey {
-    pub text: String,
+    pub text: Arc<str>,
     pub group: GroupName,
 }
 
@@ -41,6 +36,8 @@ pub(super) struct PatternSubscription {
     topics: Topics,
     options: PatternOptions,
     paused: bool,
+    /// Whether the client knows that topics are left out, for which there is no room.
+    told_of_end: bool,
 }
 
 /// Where a subscription comes from.
@@ -48,8 +45,10 @@ pub(super) struct PatternSubscription {
 pub(super) struct ByPattern {
     pattern: PatternKey,
     number: TopicNumber,
+    /// How many partitions the topic counts for.
+    pub partitions: u32,
     /// A topic that was made under the same name since. It is subscribed to once this one is known to be gone.
-    successor: Option<TopicNumber>,
+    successor: Option<Box<NumberedTopic>>,
 }
 
 impl Session {
@@ -59,19 +58,22 @@ impl Session {
         caller.check_somewhere(Action::Subscribe)
     }
 
+    pub(super) fn check_room_for_patterns(&self, more: usize) -> Result<(), ApiError> {
+        if self.patterns.len() + more <= MAX_PATTERNS {
+            return Ok(());
+        }
+        Err(ApiError::too_large(format!("a connection may subscribe to {MAX_PATTERNS} patterns")))
+    }
+
     pub(super) fn add_patterns(
         &mut self,
         keys: &[PatternKey],
         options: PatternOptions,
     ) -> Result<(), ApiError> {
-        if self.patterns.len() + keys.len() > MAX_PATTERNS {
-            return Err(ApiError::too_large(format!(
-                "a connection may subscribe to {MAX_PATTERNS} patterns"
-            )));
-        }
         for key in keys {
             let topics = Topics::parse(&key.text)?;
-            let subscription = PatternSubscription { topics, options: options.clone(), paused: false };
+            let options = options.clone();
+            let subscription = PatternSubscription { topics, options, paused: false, told_of_end: false };
             self.patterns.insert(key.clone(), subscription);
         }
         Ok(())
@@ -81,7 +83,7 @@ impl Session {
     pub fn listed(
         &mut self,
         (corr, mut wanted, call): (Corr, Wanted, GroupCall),
-        topics: Result<&[Topic], ApiError>,
+        topics: Result<&[NumberedTopic], ApiError>,
         out: &mut Vec<Effect>,
     ) {
         let topics = match topics {
@@ -103,7 +105,7 @@ impl Session {
     }
 
     /// Topics were made.
-    pub fn appeared(&mut self, topics: &[Topic], out: &mut Vec<Effect>) {
+    pub fn appeared(&mut self, topics: &[NumberedTopic], out: &mut Vec<Effect>) {
         let patterns: Vec<PatternKey> = self.patterns.keys().cloned().collect();
         for topic in topics {
             for pattern in &patterns {
@@ -113,13 +115,13 @@ impl Session {
     }
 
     /// Subscribes to a new topic from its beginning, where a pattern stands for it.
-    fn take_up(&mut self, pattern: &PatternKey, topic: &Topic, out: &mut Vec<Effect>) {
-        let key = Key { topic: topic.0.clone(), group: pattern.group.clone() };
+    fn take_up(&mut self, pattern: &PatternKey, topic: &NumberedTopic, out: &mut Vec<Effect>) {
+        let key = Key { topic: topic.name.clone(), group: pattern.group.clone() };
         match self.subscribe_by(pattern, topic) {
             Ok(None) => {
                 let by = self.subscriptions.get_mut(&key).and_then(|one| one.by.as_mut());
-                if let Some(by) = by.filter(|by| by.pattern == *pattern && by.number < topic.1) {
-                    by.successor = Some(topic.1);
+                if let Some(by) = by.filter(|by| by.pattern == *pattern && by.number < topic.number) {
+                    by.successor = Some(Box::new(topic.clone()));
                 }
             }
             Ok(Some(key)) => {
@@ -128,28 +130,32 @@ impl Session {
                 let wanted = Wanted { keys: vec![key], patterns: Vec::new() };
                 out.push(Effect::Subscribe { corr: None, wanted, call });
             }
-            Err(error) => refuse(None, &of_key(error, &key), out),
+            Err(error) => {
+                let Some(subscription) = self.patterns.get_mut(pattern) else { return };
+                // There may be thousands of them, and one tells all.
+                if !std::mem::replace(&mut subscription.told_of_end, true) {
+                    refuse(None, &of_key(error, &key), out);
+                }
+            }
         }
     }
 
     /// The subscription of a topic that a pattern stands for, and that was not subscribed to yet.
-    fn subscribe_by(
-        &mut self,
-        pattern: &PatternKey,
-        (topic, number): &Topic,
-    ) -> Result<Option<Key>, ApiError> {
-        let Some(PatternSubscription { topics, options, paused }) = self.patterns.get(pattern) else {
+    fn subscribe_by(&mut self, pattern: &PatternKey, topic: &NumberedTopic) -> Result<Option<Key>, ApiError> {
+        let NumberedTopic { name: topic, number, partitions } = topic;
+        let Some(PatternSubscription { topics, options, paused, .. }) = self.patterns.get(pattern) else {
             return Ok(None);
         };
         let key = Key { topic: topic.clone(), group: pattern.group.clone() };
         let ask =
             Ask { action: Action::Subscribe, topic: topic.as_str(), group: Some(pattern.group.as_str()) };
         let is_allowed = self.guest.caller.as_ref().is_some_and(|caller| caller.may(ask));
-        if !topics.include(topic) || !is_allowed || self.subscriptions.contains_key(&key) {
+        if !topics.include(topic) || !is_allowed || self.subscriptions.contains(&key) {
             return Ok(None);
         }
-        self.check_room(1)?;
-        let by = ByPattern { pattern: pattern.clone(), number: *number, successor: None };
+        self.subscriptions.reserve_matching(*partitions)?;
+        let (pattern, successor) = (pattern.clone(), None);
+        let by = ByPattern { pattern, number: *number, partitions: *partitions, successor };
         let subscription = Subscription {
             by: Some(by),
             paused: *paused,
@@ -160,9 +166,9 @@ impl Session {
     }
 
     /// A subscription is gone; a topic that was made under the same name takes its place.
-    pub(super) fn succeed(&mut self, key: &Key, by: Option<ByPattern>, out: &mut Vec<Effect>) {
-        if let Some(ByPattern { pattern, successor: Some(number), .. }) = by {
-            self.take_up(&pattern, &(key.topic.clone(), number), out);
+    pub(super) fn succeed(&mut self, by: Option<ByPattern>, out: &mut Vec<Effect>) {
+        if let Some(ByPattern { pattern, successor: Some(topic), .. }) = by {
+            self.take_up(&pattern, &topic, out);
         }
     }
 
@@ -193,7 +199,7 @@ impl Session {
     }
 
     fn known_pattern(&self, frame: &SubscriptionFrame<'_>) -> Result<PatternKey, ApiError> {
-        let key = PatternKey { text: frame.topic.to_string(), group: GroupName::parse(&frame.group)? };
+        let key = PatternKey { text: (&*frame.topic).into(), group: GroupName::parse(&frame.group)? };
         if self.patterns.contains_key(&key) {
             return Ok(key);
         }
@@ -235,16 +241,16 @@ impl Session {
     pub(super) fn pause_pattern(
         &mut self,
         frame: &SubscriptionFrame<'_>,
-        pause: bool,
+        flow: Flow,
         out: &mut Vec<Effect>,
     ) -> Result<(), ApiError> {
         let pattern = self.known_pattern(frame)?;
         if let Some(subscription) = self.patterns.get_mut(&pattern) {
-            subscription.paused = pause;
+            subscription.paused = flow == Flow::Paused;
         }
         for key in self.of_pattern(&pattern) {
             if let Some(subscription) = self.subscriptions.get_mut(&key) {
-                out.extend(subscription.pause(key, pause));
+                out.extend(subscription.pause(key, flow));
             }
         }
         Ok(())

@@ -2,13 +2,20 @@
 
 mod patterns;
 
+use super::subscriptions::MAX_SUBSCRIPTIONS;
 use super::*;
 use crate::auth::{AuthOptions, Rules, Secret, StaticToken};
+use crate::commit::MAX_SETTLED;
 use prombus_core::{Event, Json, Offset};
+use prombus_engine::groups::Settle;
+use prombus_engine::groups::SettleResult::{Done, Expired, NoRoom};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use uuid::Uuid;
 
+/// What all connections may take.
+const MEMORY: usize = 8 << 20;
 const ID: Uuid = Uuid::from_u128(7);
 
 fn session() -> Session {
@@ -168,16 +175,102 @@ fn a_pause_ends_the_pull_and_resume_starts_it() {
     assert_eq!(frame(&mut session, json!({"op": "RESUME", "topic": "t", "group": "g"})), ["pull t as ws-1"]);
 }
 
+/// What a frame says of leases, on its way to the group.
+fn said_of(session: &mut Session, frame: &Value) -> Said {
+    let mut out = Vec::new();
+    session.frame(&Bytes::from(frame.to_string()), &mut out);
+    match out.pop() {
+        Some(Effect::Settle { said, .. }) => said,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn spent_leases_are_told() {
-    let session = consuming();
+    let mut session = consuming();
     let mut out = Vec::new();
-    session.settled(None, Ok(vec![true, true]), &mut out);
-    session.settled(Some("1".into()), Ok(vec![true]), &mut out);
-    session.settled(None, Ok(vec![true, false]), &mut out);
+    for (corr, results) in [(None, vec![Done, Done]), (Some(1), vec![Done]), (None, vec![Done, Expired])] {
+        let mut extend = json!({"op": "MODACK", "topic": "t", "group": "g", "id": ID.to_string()});
+        corr.into_iter().for_each(|corr| extend["corr"] = json!(corr));
+        let said = said_of(&mut session, &extend);
+        session.settled(said, Ok(results), &mut out);
+    }
     let said = said(out);
     assert_eq!(said.len(), 2, "{said:?}");
     assert_eq!((&said[0], &said[1]["code"]), (&json!({"op": "OK", "corr": 1}), &json!("lease_expired")));
+}
+
+fn no_room() -> ApiError {
+    ApiError::with_code(ErrorCode::DiskFull, "there is no room")
+}
+
+#[test]
+fn a_lease_is_held_as_before_where_there_was_no_room() {
+    for op in ["ACK", "NACK"] {
+        let mut session = consuming();
+        let settle = json!({"op": op, "topic": "t", "group": "g", "id": ID.to_string()});
+        let first = said_of(&mut session, &settle);
+        assert_eq!(code(&mut session, settle.clone()), "unknown_id", "the first one is under way");
+        let mut out = Vec::new();
+        assert_eq!(session.settled(first, Err(no_room()), &mut out), []);
+        assert_eq!(said(out)[0]["code"], "disk_full");
+        // It can be said again, and what is not said again is given back.
+        let again = said_of(&mut session, &settle);
+        session.settled(again, Err(no_room()), &mut Vec::new());
+        assert_eq!(session.end()[0].1, [delivery(1).lease]);
+    }
+}
+
+#[test]
+fn of_several_leases_those_are_held_that_found_no_room() {
+    let mut session = consuming();
+    let mut other = delivery(2);
+    other.event.id = Uuid::from_u128(8);
+    session.delivered(key(), vec![other], 5, &mut Vec::new());
+    let leases = [1, 2].map(|number| delivery(number).lease.to_string());
+    let said_ = said_of(&mut session, &json!({"op": "NACK", "topic": "t", "group": "g", "leases": leases}));
+    let mut out = Vec::new();
+    session.settled(said_, Ok(vec![Done, NoRoom]), &mut out);
+    assert_eq!(said(out)[0]["code"], "disk_full");
+    assert_eq!(session.end()[0].1, [delivery(2).lease]);
+}
+
+#[test]
+fn what_failed_otherwise_is_no_longer_held() {
+    let mut session = consuming();
+    let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
+    let first = said_of(&mut session, &ack);
+    session.settled(first, Err(ApiError::unavailable("the store failed")), &mut Vec::new());
+    assert_eq!(code(&mut session, ack), "unknown_id");
+}
+
+#[test]
+fn a_refused_lease_of_a_subscription_that_is_gone_is_given_back() {
+    let mut session = consuming();
+    let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
+    let first = said_of(&mut session, &ack);
+    frame(&mut session, json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
+    assert_eq!(session.settled(first, Err(no_room()), &mut Vec::new()), [delivery(1).lease]);
+}
+
+#[test]
+fn a_refused_lease_does_not_stand_before_a_newer_one() {
+    let mut session = consuming();
+    let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
+    let first = said_of(&mut session, &ack);
+    session.delivered(key(), vec![delivery(2)], 5, &mut Vec::new());
+    session.settled(first, Err(no_room()), &mut Vec::new());
+    assert_eq!(session.end()[0].1, [delivery(2).lease]);
+}
+
+#[test]
+fn what_is_not_begun_at_the_end_is_held() {
+    let mut session = consuming();
+    let mut out = Vec::new();
+    let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
+    session.frame(&Bytes::from(ack.to_string()), &mut out);
+    out.iter_mut().for_each(|effect| session.not_begun(effect));
+    assert_eq!(session.end()[0].1, [delivery(1).lease]);
 }
 
 #[test]
@@ -204,7 +297,8 @@ proptest! {
 
 fn session_of(caller: Option<Caller>, auth: AuthOptions) -> Session {
     let auth = Arc::new(Auth::open(auth).unwrap());
-    Session::new("ws-1".into(), Guest { caller, auth }, 1 << 20)
+    let allowance = Allowance { publish_bytes: 1 << 20, memory: Memory::new(MEMORY) };
+    Session::new("ws-1".into(), Guest { caller, auth }, allowance)
 }
 
 /// A connection of a client that has not said who it is. It may be `all`, who may do everything, or `few`, who may

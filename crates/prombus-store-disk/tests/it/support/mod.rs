@@ -21,6 +21,8 @@ pub fn options() -> DiskOptions {
         rows_in_memory: ROWS_IN_MEMORY,
         // So that every index over documents takes several steps.
         index_step: 1,
+        // What an open leaves behind must not depend on how busy the machine is.
+        slow_open: std::time::Duration::MAX,
         clock: Arc::new(ManualClock::at(1_000_000)),
         seed: 1,
         ..DiskOptions::new(DIR)
@@ -29,6 +31,19 @@ pub fn options() -> DiskOptions {
 
 pub fn open(disk: &SimDisk) -> Result<Arc<DiskStore>, OpenError> {
     DiskStore::open_on(Arc::new(disk.clone()), options())
+}
+
+/// A folder with so many commits of the workload.
+pub async fn filled(commits: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    for n in 0..commits {
+        let commit = numbered(&store, "sync", n).await;
+        store.commit(Arc::new(commit)).await.unwrap();
+    }
+    store.close().await;
+    disk
 }
 
 pub fn check(disk: &SimDisk) -> Vec<String> {
@@ -57,12 +72,10 @@ pub fn payload(n: u64, i: u64) -> Json {
 
 /// Commit `n` of the workload: some events over both partitions, one with an id of its own, and a counter.
 pub async fn numbered(store: &DiskStore, topic: &str, n: u64) -> Commit {
-    let number = store.topic(&name(topic)).await.unwrap().map_or(TopicNumber(0), |topic| topic.number);
-    let layout = Layout { topic: number, partitions: 2 };
     let events = (0..1 + n % 4)
         .map(|i| Append {
             topic: name(topic),
-            placement: Placement::Placed(Partition((i % 2) as u32), layout),
+            placement: Placement::Named(Partition((i % 2) as u32)),
             expect: None,
             event: NewEvent {
                 id: (i == 0).then(|| Uuid::from_u128(u128::from(n) + 1)),
@@ -159,11 +172,11 @@ pub async fn items_by_group(store: &DiskStore) -> std::collections::BTreeMap<Str
 
 /// Waits until no index of the items is being made.
 pub async fn items_are_indexed(store: &DiskStore) {
-    let mut seen = store.changed(Sequence(0)).await;
+    let mut seen = store.changed(&Watched::Everything, Sequence(0)).await;
     while let Some(state) = store.collection("items").await.unwrap()
         && state.building().is_some()
     {
-        seen = store.changed(seen).await;
+        seen = store.changed(&Watched::Everything, seen).await;
     }
 }
 

@@ -45,11 +45,16 @@ pub struct ImportArgs {
 pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
     let client = hub.client()?;
     let progress = progress::counter("lines");
-    let mut import =
-        Import { client: &client, topic: &args.topic, input: source::read(io::stdin()), count: 0, progress };
+    let input = source::read(io::stdin());
+    let mut import = Import { client: &client, topic: &args.topic, input, count: 0, duplicates: 0, progress };
     let outcome = hub::block_on(import.run());
     import.progress.finish_and_clear();
-    say!("{} imported into {}", output::counted(import.count, "event"), args.topic);
+    let new = output::counted(import.count.saturating_sub(import.duplicates), "event");
+    match import.duplicates {
+        0 => say!("{new} imported into {}", args.topic),
+        1 => say!("{new} imported into {}; 1 was there already", args.topic),
+        some => say!("{new} imported into {}; {some} were there already", args.topic),
+    }
     outcome
 }
 
@@ -60,6 +65,8 @@ struct Import<'a> {
     input: mpsc::Receiver<Input>,
     /// How many events are in.
     count: u64,
+    /// How many of them were in before.
+    duplicates: u64,
     progress: ProgressBar,
 }
 
@@ -91,7 +98,9 @@ impl Import<'_> {
             outcome = &mut request => return Err(outcome.err().unwrap_or_else(too_early)),
             ended = &mut feed => ended,
         };
-        self.count += request.await?;
+        let imported = request.await?;
+        self.count += imported.count;
+        self.duplicates += imported.duplicates;
         Ok(ended)
     }
 
@@ -99,6 +108,7 @@ impl Import<'_> {
     fn refused(&mut self, first_line: u64, error: &ClientError) -> Failure {
         let number = |name| error.hub().and_then(|hub| hub.number(name));
         self.count += number("count").unwrap_or(0);
+        self.duplicates += number("duplicates").unwrap_or(0);
         Failure::Failed(match (error.hub(), number("line")) {
             (Some(hub), Some(line)) => {
                 // The hub counts the lines of one request.

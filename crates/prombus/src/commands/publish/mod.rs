@@ -21,33 +21,33 @@ Examples:
 pub struct PubArgs {
     /// Topic to publish to
     topic: String,
-    /// The payload, any JSON; - publishes one payload for each line of stdin
+    /// Payload, any JSON; - publishes one event per line of stdin
     payload: String,
-    /// Key that order, compaction and partitioning go by
+    /// Key, which determines ordering, compaction and the partition
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Header of the event; may be given several times
+    /// Event header; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_header)]
     headers: Vec<(String, String)>,
-    /// Id of your own (a UUID): publishing it again is a duplicate, not a second event
+    /// Your own event id (a UUID); publishing it again is recognised as a duplicate
     #[arg(long, value_name = "UUID")]
     id: Option<String>,
     /// Event time in epoch milliseconds
     #[arg(long, value_name = "MS")]
     ts: Option<u64>,
-    /// Tag; may be given several times
+    /// Tag; may be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Id of an event that led to this one; may be given several times
+    /// Id of an event that caused this one; may be repeated
     #[arg(long, value_name = "UUID")]
     caused_by: Vec<String>,
     /// Session or correlation id
     #[arg(long, value_name = "SID")]
     sid: Option<String>,
-    /// Partition to publish to, where there is no key
+    /// Partition to publish to, if there is no key
     #[arg(long, value_name = "N", conflicts_with = "key")]
     partition: Option<u32>,
-    /// Publish only if this is the latest event of the key; none: only if the key has no event
+    /// Publish only if this is the latest event of the key; none: only if the key has no events
     #[arg(long, value_name = "UUID|none", requires = "key")]
     expect_last_id: Option<String>,
 }

@@ -114,7 +114,11 @@ async fn publish_batch(client: &Client, args: &PubArgs, batch: &Batch) -> Result
     }
     let (first, last) = batch.lines;
     let published = client.publish_batch(&args.topic, &batch.events).await.map_err(|error| {
-        Failure::Failed(format!("lines {first} to {last} are not in (a batch is all or none): {error}"))
+        let outcome = match error.is_outcome_unknown() {
+            true => "may be in or not",
+            false => "are not in",
+        };
+        Failure::Failed(format!("lines {first} to {last} {outcome} (a batch is all or none): {error}"))
     })?;
     // A person has no use for thousands of rows.
     if output::is_terminal() {

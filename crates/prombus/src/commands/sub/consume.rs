@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use crate::output;
 use crate::say;
 use crate::serve::signals::Signals;
-use prombus_client::{Client, PullRequest, RawDelivery};
+use prombus_client::{AckRequest, Client, ExtendRequest, PullRequest, RawDelivery, Text};
+use std::borrow::Cow;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,13 @@ const WAIT: Duration = Duration::from_secs(10);
 const EMPTY_PAUSE: Duration = Duration::from_millis(200);
 /// How long a batch may take to be written and acked after a signal.
 const LAST_BATCH_GRACE: Duration = Duration::from_secs(5);
+
+/// For how long the leases of a batch are extended while its reader is slow. After that others get what was not read.
+const EXTEND_UP_TO: Duration = Duration::from_secs(600);
+/// How often they are extended while one holds, so that one that fails is made up for by the next.
+const EXTENSIONS_PER_LEASE: u32 = 3;
+/// They are extended no more often than this.
+const MIN_EXTEND_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is consumed, and how.
 pub struct Subscription {
@@ -44,12 +52,19 @@ pub async fn consume(subscription: &Subscription, signals: &mut Signals) -> Resu
         );
     }
     let mut retry = Retry::new();
-    let mut written = 0;
+    let (mut written, mut is_first) = (0, true);
     while let Some(wanted) = subscription.wanted(written) {
+        let next = async {
+            match is_first {
+                true => subscription.first(&mut retry, wanted).await,
+                false => subscription.pull(&mut retry, wanted).await,
+            }
+        };
         let batch = tokio::select! {
             _ = signals.next() => break,
-            batch = subscription.pull(&mut retry, wanted) => batch?,
+            batch = next => batch?,
         };
+        is_first = false;
         let count = batch.len() as u64;
         let mut delivery = pin!(subscription.deliver(&mut retry, batch));
         let is_last = tokio::select! {
@@ -83,20 +98,29 @@ impl Subscription {
         (wanted > 0).then_some(wanted)
     }
 
+    /// The same as [`Subscription::pull`], and says so where the topic was not there: its name may be mistyped.
+    async fn first(&self, retry: &mut Retry, wanted: u64) -> Result<Vec<RawDelivery>, Failure> {
+        // Who may consume a topic but not look at it is told nothing.
+        let look = async || self.client.topic(&self.topic).await;
+        if !matches!(retry.until_answered(look).await, Ok(None)) {
+            return self.pull(retry, wanted).await;
+        }
+        // The hub refuses this where topics are not made by whoever asks for them first.
+        let batch = self.ask(retry, &self.request(wanted, Duration::ZERO)).await?;
+        if !batch.is_empty() {
+            return Ok(batch);
+        }
+        say!("topic {} did not exist, and was made; waiting for its first event", self.topic);
+        self.pull(retry, wanted).await
+    }
+
     /// Waits for events; there is at least one.
     async fn pull(&self, retry: &mut Retry, wanted: u64) -> Result<Vec<RawDelivery>, Failure> {
-        let request = PullRequest {
-            max: Some(usize::try_from(wanted).unwrap_or(usize::MAX)),
-            wait_ms: Some(u64::try_from(WAIT.as_millis()).unwrap_or(u64::MAX)),
-            ..self.request.clone()
-        };
+        let request = self.request(wanted, WAIT);
         loop {
             let asked = Instant::now();
-            let call = async || self.client.pull_raw(&self.topic, &self.group, &request).await;
-            let mut batch = retry.until_answered(call).await?;
+            let batch = self.ask(retry, &request).await?;
             if !batch.is_empty() {
-                // A hub does not send more than was asked for; if one did, the rest would come again.
-                batch.truncate(request.max.unwrap_or(usize::MAX));
                 return Ok(batch);
             }
             // A hub that answers at once although it was to wait is not asked in a tight loop.
@@ -104,11 +128,31 @@ impl Subscription {
         }
     }
 
+    fn request(&self, wanted: u64, wait: Duration) -> PullRequest {
+        PullRequest {
+            max: Some(usize::try_from(wanted).unwrap_or(usize::MAX)),
+            wait_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            ..self.request.clone()
+        }
+    }
+
+    async fn ask(&self, retry: &mut Retry, request: &PullRequest) -> Result<Vec<RawDelivery>, Failure> {
+        let call = async || self.client.pull_raw(&self.topic, &self.group, request).await;
+        let mut batch = retry.until_answered(call).await?;
+        // A hub does not send more than was asked for; if one did, the rest would come again.
+        batch.truncate(request.max.unwrap_or(usize::MAX));
+        Ok(batch)
+    }
+
     /// Writes events, and acks them when they are out.
     async fn deliver(&self, retry: &mut Retry, batch: Vec<RawDelivery>) -> Result<(), Failure> {
         let lines = self.lines(&batch)?;
         // A reader may be slow, and a signal must be heard all the same.
-        let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
+        let mut writing = tokio::task::spawn_blocking(move || output::write_all(&lines));
+        let written = tokio::select! {
+            written = &mut writing => written,
+            () = self.keep(&batch), if self.acks => writing.await,
+        };
         written.map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))??;
         if !self.acks {
             return Ok(());
@@ -125,6 +169,23 @@ impl Subscription {
             );
         }
         Ok(())
+    }
+
+    /// Extends the leases of a batch again and again, until that has gone on for as long as it may.
+    async fn keep(&self, batch: &[RawDelivery]) {
+        let since = Instant::now();
+        let shortest = batch.iter().map(|delivery| delivery.ctx.ack_deadline_ms).min().unwrap_or_default();
+        let pause = (Duration::from_millis(shortest) / EXTENSIONS_PER_LEASE).max(MIN_EXTEND_PAUSE);
+        while since.elapsed() < EXTEND_UP_TO {
+            // Leases run out by the clock, and that is what is waited for.
+            tokio::time::sleep(pause).await;
+            let lease = |delivery: &RawDelivery| Text(Cow::Owned(delivery.ctx.lease.clone()));
+            let extend =
+                batch.iter().map(|delivery| ExtendRequest { lease: lease(delivery), extend_ms: None });
+            let request = AckRequest { extend: extend.collect(), ..AckRequest::default() };
+            // Where the hub is away, there is another try, and the ack says what came of it.
+            drop(self.client.settle(&self.topic, &self.group, &request).await);
+        }
     }
 
     fn lines(&self, batch: &[RawDelivery]) -> Result<Vec<u8>, Failure> {

@@ -29,43 +29,43 @@ The options of a group are set when it is made, by its first sub; later ones may
 pub struct SubArgs {
     /// Topic to consume
     topic: String,
-    /// Group to consume for; it is made where it does not exist
+    /// Consumer group; created if it does not exist
     #[arg(long, value_name = "GROUP")]
     group: String,
-    /// Where a new group starts; TIME is epoch milliseconds, RFC 3339, or back from now (-15m, -2d) [default: latest]
+    /// Where a new group starts; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: latest]
     #[arg(long, value_name = "earliest|latest|TIME|after:ID", value_parser = start::parse, allow_hyphen_values = true)]
     from: Option<Word>,
     #[command(flatten)]
     values: Values,
-    /// Only events for which this CEL expression over `event` holds; the group passes over the others
+    /// Only events that match this CEL expression over `event`; the group skips the others
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
     /// Stop after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
-    /// Acknowledge nothing: every event is delivered again when its lease has expired
+    /// Do not ack: every event is redelivered when its lease expires
     #[arg(long)]
     no_ack: bool,
     /// Name of this member of the group
     #[arg(long, value_name = "NAME")]
     member: Option<String>,
-    /// Whether every member may get every event, or each partition has one member
+    /// Whether any member may get any event, or each partition is assigned to one member
     #[arg(long, value_name = "shared|partitioned", value_parser = ["shared", "partitioned"], hide_possible_values = true)]
     mode: Option<String>,
-    /// What waits while an event is not settled: its key, nothing, or its partition
+    /// What waits while an event is in flight: its key, nothing, or its partition
     #[arg(long, value_name = "key|none|partition", value_parser = ["key", "none", "partition"], hide_possible_values = true)]
     ordering: Option<String>,
-    /// How long a lease holds
+    /// How long a lease lasts
     #[arg(long, value_name = "MS")]
     ack_timeout_ms: Option<u64>,
-    /// After how many attempts an event is a dead letter
+    /// Number of attempts before an event is dead-lettered
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// How many events are pulled, written and acknowledged at once
+    /// Number of events to pull, write and ack at a time
     #[arg(long, value_name = "N", default_value_t = DEFAULT_BATCH,
         value_parser = clap::value_parser!(u64).range(1..=MAX_BATCH))]
     batch: u64,
-    /// Write {"event", "ctx"} with the attempt and the lease, not just the event
+    /// Print {"event", "ctx"}, with the attempt and the lease, instead of just the event
     #[arg(long)]
     with_ctx: bool,
 }

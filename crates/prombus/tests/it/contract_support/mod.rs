@@ -336,7 +336,15 @@ impl Api {
     pub fn metric(&self, sample: &str) -> Option<f64> {
         let answer = self.get("/metrics");
         assert_eq!(answer.status, 200);
-        let line = answer.text().lines().find(|line| {
+        answer.metric(sample)
+    }
+}
+
+impl Answer {
+    /// The value of a metric's sample, by its beginning.
+    pub fn metric(&self, sample: &str) -> Option<f64> {
+        let text = self.text();
+        let line = text.lines().find(|line| {
             line.strip_prefix(sample).is_some_and(|rest| rest.starts_with(' ') || rest.starts_with('{'))
         })?;
         line.rsplit(' ').next().unwrap().parse().ok()

@@ -104,6 +104,11 @@ impl Running {
         said
     }
 
+    /// Kills it; what it wrote to stderr.
+    pub fn kill(mut self) -> String {
+        self.stop()
+    }
+
     fn stop(&mut self) -> String {
         // It may have ended already.
         let _ = self.child.kill();

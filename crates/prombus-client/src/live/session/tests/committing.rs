@@ -44,14 +44,14 @@ fn a_commit_settles_its_deliveries_once_it_is_answered() {
     let mut drained = drain(&mut hand, &feed);
     assert!(drained.try_recv().is_err() && !delivery.lease.token.is_settled());
     let late = delivery.lease.deadline - Duration::from_secs(1);
-    assert!(delivery.lease.extension("a", Duration::MAX, late).is_some(), "it is still to be kept");
+    assert!(delivery.lease.extension("a", Hold::HANDLED, late).is_some(), "it is still to be kept");
 
     done(&mut hand, &frames[0]);
     let committed = answer.try_recv().unwrap().unwrap();
     assert_eq!((committed.events[0].offset, committed.version("c", "k")), (5, Some(2)));
     assert!(drained.try_recv().unwrap().is_ok() && delivery.lease.token.is_settled());
     let late = delivery.lease.deadline - Duration::from_secs(1);
-    assert!(delivery.lease.extension("a", Duration::MAX, late).is_none());
+    assert!(delivery.lease.extension("a", Hold::HANDLED, late).is_none());
     assert!(hand.session.is_idle());
 }
 
@@ -76,7 +76,7 @@ fn a_commit_that_comes_too_late_marks_its_deliveries_and_an_ack_is_not_remembere
     hand.break_line();
     let (done, mut acked) = oneshot::channel();
     let (token, made, event) = (delivery.lease.token.clone(), delivery.lease.made, "a".to_owned());
-    let settle = Settle { verb: Verb::Ack, token, made, event, done: Some(done) };
+    let settle = Settle { verb: Verb::Ack, token, made, event, kept: None, done: Some(done) };
     hand.session.command(Command::Settle { feed: feed.number, settle }, hand.now);
     assert!(matches!(acked.try_recv().unwrap(), Ok(Settled::Unconfirmed)));
     hand.reconnect();

@@ -162,6 +162,43 @@ fn what_the_hub_cannot_take_for_too_long_fails_with_what_it_said() {
 }
 
 #[test]
+fn events_that_came_later_have_their_own_time_before_they_are_given_up() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let mut hand = Hand::connected();
+    hand.session = Session::new(Rules { give_up_after: Some(LIMIT), ..Rules::default() });
+    hand.reconnect();
+    let producer = producer(2, 0, true);
+    let refuse_until = |hand: &mut Hand, end: Instant| {
+        let mut tries = 0;
+        while hand.now < end {
+            let frames = hand.sent();
+            tries += frames.len();
+            frames.iter().for_each(|frame| hand.err(frame, "unavailable"));
+            hand.now = hand.session.deadline().unwrap_or(end).max(hand.now).min(end);
+        }
+        tries
+    };
+    let begun = hand.now;
+    let mut first = hand.stream(&producer, 0);
+    refuse_until(&mut hand, begun + LIMIT / 2);
+    // It shares a frame with one that has waited for longer.
+    let mut second = hand.stream(&producer, 1);
+    refuse_until(&mut hand, begun + LIMIT + LIMIT / 4);
+    assert!(matches!(first.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 503));
+    assert!(second.try_recv().is_err(), "it has half of its time left");
+    refuse_until(&mut hand, begun + 2 * LIMIT);
+    assert!(second.try_recv().unwrap().is_err());
+    // Although the hub has refused for long, another one is tried for as long, and taken in the end.
+    let mut third = hand.stream(&producer, 2);
+    let end = hand.now + LIMIT / 2;
+    assert!(refuse_until(&mut hand, end) > 1);
+    hand.now = hand.session.deadline().unwrap();
+    let frames = hand.sent();
+    hand.ok(&frames[0]);
+    assert!(third.try_recv().unwrap().is_ok() && hand.session.is_idle());
+}
+
+#[test]
 fn what_waits_for_the_hub_is_told_when_the_connection_ends() {
     let mut hand = Hand::connected();
     let mut answer = hand.publish(0);

@@ -24,7 +24,7 @@ impl Subscriber for Counter {
 }
 
 /// How many lines `work` logs.
-fn logged(work: impl FnOnce()) -> usize {
+pub fn logged(work: impl FnOnce()) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::with_default(Counter(count.clone()), work);
     count.load(Ordering::SeqCst)

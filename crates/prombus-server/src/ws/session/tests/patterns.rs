@@ -1,10 +1,17 @@
 //! Subscriptions to patterns.
 
 use super::*;
+use crate::memory::Standing;
+use crate::ws::session::subscriptions::SUBSCRIPTION_BYTES;
 use prombus_core::TopicNumber;
+use prombus_engine::{MAX_PARTITIONS, NumberedTopic};
 
-fn topic(name: &str, number: u32) -> Topic {
-    (TopicName::parse(name).unwrap(), TopicNumber(number))
+fn topic(name: &str, number: u32) -> NumberedTopic {
+    NumberedTopic { name: TopicName::parse(name).unwrap(), number: TopicNumber(number), partitions: 1 }
+}
+
+fn wide(name: &str, number: u32, partitions: u32) -> NumberedTopic {
+    NumberedTopic { partitions, ..topic(name, number) }
 }
 
 fn key_of(name: &str) -> Key {
@@ -16,7 +23,7 @@ fn on(op: &str, topic: &str) -> Value {
 }
 
 /// What a SUBSCRIBE to `topic` leads to, where the hub has `topics`.
-fn subscribe(session: &mut Session, topic: &str, topics: &[Topic]) -> Vec<Value> {
+fn subscribe(session: &mut Session, topic: &str, topics: &[NumberedTopic]) -> Vec<Value> {
     let mut out = Vec::new();
     session.frame(&Bytes::from(on("SUBSCRIBE", topic).to_string()), &mut out);
     match out.pop() {
@@ -36,7 +43,7 @@ fn subscribe(session: &mut Session, topic: &str, topics: &[Topic]) -> Vec<Value>
     said
 }
 
-fn appeared(session: &mut Session, topics: &[Topic]) -> Vec<(Key, prombus_engine::From)> {
+fn appeared(session: &mut Session, topics: &[NumberedTopic]) -> Vec<(Key, prombus_engine::From)> {
     let mut out = Vec::new();
     session.appeared(topics, &mut out);
     let each = out.into_iter().map(|effect| match effect {
@@ -136,4 +143,48 @@ fn a_refusal_leaves_nothing_of_a_pattern() {
     assert_eq!(said(out).last().unwrap()["code"], "group_options");
     assert_eq!(appeared(&mut session, &[topic("a.y", 2)]), []);
     assert_eq!(frame(&mut session, mixed), ["list"]);
+}
+
+#[test]
+fn patterns_stand_for_so_many_partitions_and_no_more() {
+    const MOST: u32 = MAX_PARTITIONS as u32;
+    let mut session = session();
+    let topics = [wide("a.x", 1, MOST - 10), wide("b.x", 2, 10), wide("b.y", 3, 1)];
+    let refused = subscribe(&mut session, "**", &topics).pop().unwrap();
+    assert_eq!(refused["code"], "too_large");
+    assert!(refused["msg"].as_str().unwrap().contains("20000 partitions"), "{refused}");
+    // Nothing of it is left; all patterns count together.
+    assert_eq!(subscribe(&mut session, "a.*", &topics).len(), 2);
+    assert_eq!(subscribe(&mut session, "b.*", &topics).pop().unwrap()["code"], "too_large");
+    assert_eq!(subscribe(&mut session, "*.x", &topics).len(), 2);
+    // What comes later and goes beyond it is left out, and the client is told once.
+    let mut out = Vec::new();
+    session.appeared(&[wide("a.y", 4, 1), wide("a.z", 5, 2)], &mut out);
+    let told = said(out);
+    assert_eq!((told.len(), &told[0]["code"], &told[0]["topic"]), (1, &json!("too_large"), &json!("a.y")));
+    let mut out = Vec::new();
+    session.appeared(&[topic("a.w", 6)], &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    // What is given up makes room.
+    frame(&mut session, on("UNSUBSCRIBE", "*.x"));
+    assert_eq!(appeared(&mut session, &[wide("a.v", 7, 10)]).len(), 1);
+}
+
+#[test]
+fn what_is_subscribed_to_takes_of_the_memory_that_all_share() {
+    let mut session = session();
+    let most = (MEMORY / 2 + Standing::FREE_BYTES) / SUBSCRIPTION_BYTES;
+    let topics: Vec<_> = (0..=most as u32).map(|n| topic(&format!("a.t{n}"), n)).collect();
+    let refused = subscribe(&mut session, "a.*", &topics).pop().unwrap();
+    assert_eq!(refused["code"], "unavailable");
+    assert!(refused["msg"].as_str().unwrap().contains("limits.buffer_bytes"), "{refused}");
+    let named: Vec<_> = topics.iter().map(|topic| topic.name.to_string()).collect();
+    let named = json!({"op": "SUBSCRIBE", "topics": named, "group": "g", "corr": 1});
+    assert_eq!(code(&mut session, named), "unavailable");
+    assert_eq!(subscribe(&mut session, "a.*", &topics[1..]).len(), most + 1);
+    let mut out = Vec::new();
+    session.appeared(&[topic("a.x", 90_000), topic("a.y", 90_001)], &mut out);
+    assert_eq!(said(out).iter().map(|told| &told["code"]).collect::<Vec<_>>(), ["unavailable"]);
+    frame(&mut session, on("UNSUBSCRIBE", "a.*"));
+    assert_eq!(subscribe(&mut session, "a.*", &topics[1..]).len(), most + 1);
 }

@@ -1,0 +1,145 @@
+//! Who is woken by which commit: a publish must not cost more because thousands wait for other topics.
+//!
+//! A topic has one of a fixed number of bells, by its name, so that one can also wait for a topic that does not exist
+//! yet. Topics that share a bell wake each other's waiters for nothing, which [`EventLog::changed`] allows.
+//!
+//! [`EventLog::changed`]: crate::EventLog::changed
+
+use crate::position::Sequence;
+use crate::topic::TopicName;
+use tokio::sync::watch;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// So many bells do all topics have.
+const BELLS: usize = 1024;
+const WORD: usize = u64::BITS as usize;
+
+/// What somebody waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watched {
+    /// Any commit, and any step in the making of an index.
+    Everything,
+    /// Topics that are made, changed or deleted.
+    Topics,
+    /// Events of one topic, and that it is made, changed or deleted.
+    Topic(TopicName),
+}
+
+/// What commits have touched since the last time that waiters were woken.
+#[derive(Debug, Clone)]
+pub struct Touched {
+    topics: bool,
+    bells: [u64; BELLS / WORD],
+}
+
+impl Default for Touched {
+    fn default() -> Self {
+        Self { topics: false, bells: [0; BELLS / WORD] }
+    }
+}
+
+impl Touched {
+    /// A topic has new events.
+    pub fn appended_to(&mut self, topic: &TopicName) {
+        let bell = bell_of(topic);
+        self.bells[bell / WORD] |= 1 << (bell % WORD);
+    }
+
+    /// A topic was made, changed or deleted.
+    pub fn changed(&mut self, topic: &TopicName) {
+        self.topics = true;
+        self.appended_to(topic);
+    }
+
+    fn rung(&self) -> impl Iterator<Item = usize> {
+        self.bells.iter().enumerate().flat_map(|(word, bits)| {
+            let mut left = *bits;
+            std::iter::from_fn(move || {
+                let bell = (left != 0).then(|| word * WORD + left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(bell)
+            })
+        })
+    }
+}
+
+fn bell_of(topic: &TopicName) -> usize {
+    xxh3_64(topic.as_str().as_bytes()) as usize % BELLS
+}
+
+/// Those who wait for commits to become visible.
+#[derive(Debug)]
+pub struct Wakes {
+    everything: watch::Sender<u64>,
+    topics: watch::Sender<u64>,
+    bells: Box<[watch::Sender<u64>]>,
+}
+
+impl Wakes {
+    /// Nobody waits yet; what is visible goes up to `sequence`.
+    pub fn new(sequence: u64) -> Self {
+        let bell = || watch::Sender::new(sequence);
+        Self { everything: bell(), topics: bell(), bells: (0..BELLS).map(|_| bell()).collect() }
+    }
+
+    /// Wakes whoever waits for what was touched. It must be visible already.
+    pub fn wake(&self, sequence: u64, touched: &Touched) {
+        let is_later = |now: &mut u64| std::mem::replace(now, sequence) != sequence;
+        self.everything.send_if_modified(is_later);
+        if touched.topics {
+            self.topics.send_if_modified(is_later);
+        }
+        for bell in touched.rung() {
+            self.bells[bell].send_if_modified(is_later);
+        }
+    }
+
+    /// Waits for something after `after`: what [`EventLog::changed`](crate::EventLog::changed) promises.
+    pub async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
+        let bell = match of {
+            Watched::Everything => &self.everything,
+            Watched::Topics => &self.topics,
+            Watched::Topic(topic) => &self.bells[bell_of(topic)],
+        };
+        let mut bell = bell.subscribe();
+        // A bell lives as long as this does.
+        bell.wait_for(|now| *now > after.0).await.map_or(after, |now| Sequence(*now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    fn topic(name: &str) -> TopicName {
+        TopicName::parse(name).unwrap()
+    }
+
+    #[test]
+    fn only_those_who_wait_for_it_wake() {
+        let (mine, other) = (topic("mine"), topic("other"));
+        assert_ne!(bell_of(&mine), bell_of(&other));
+        let wakes = Wakes::new(1);
+        let mut touched = Touched::default();
+        touched.appended_to(&other);
+        wakes.wake(2, &touched);
+        let now = |of: Watched| wakes.changed(&of, Sequence(1)).now_or_never();
+        assert_eq!(now(Watched::Everything), Some(Sequence(2)));
+        assert_eq!(now(Watched::Topic(other.clone())), Some(Sequence(2)));
+        assert_eq!(now(Watched::Topic(mine.clone())), None);
+        assert_eq!(now(Watched::Topics), None);
+        let mut touched = Touched::default();
+        touched.changed(&mine);
+        wakes.wake(3, &touched);
+        assert_eq!(now(Watched::Topic(mine)), Some(Sequence(3)));
+        assert_eq!(now(Watched::Topic(other)), Some(Sequence(2)));
+        assert_eq!(now(Watched::Topics), Some(Sequence(3)));
+    }
+
+    #[test]
+    fn every_bell_can_be_rung() {
+        let touched = Touched { topics: false, bells: [u64::MAX; BELLS / WORD] };
+        assert!(touched.rung().eq(0..BELLS));
+    }
+}

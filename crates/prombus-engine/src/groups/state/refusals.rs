@@ -1,0 +1,228 @@
+//! What happens where there is no room to write: nothing has changed, so what was said of leases is taken back and can be
+//! said again. What nobody waits for stays as it is until there is room.
+
+use super::commits::{Batch, LaneMove, Outcome};
+use super::{Dying, Settle, State};
+use crate::groups::chunk::Record;
+use crate::groups::durable::Span;
+use crate::groups::lane::{Hold, Now};
+use crate::groups::lease::{Lease, LeaseToken, Verb};
+use std::cmp::Reverse;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long what nobody waits for waits for room on the disk.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a consumer has said of a delivery, and after how long. It counts once it is durable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handled {
+    pub(super) verb: Verb,
+    pub(super) took: Duration,
+}
+
+impl Handled {
+    pub(super) fn new(verb: Verb, lease: &Lease, now: Now) -> Self {
+        Self { verb, took: now.instant - lease.given }
+    }
+}
+
+/// Words that settle a lease.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words {
+    pub(super) token: LeaseToken,
+    pub(super) handled: Handled,
+}
+
+/// What was said of a lease, as it was before.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    pub(super) words: Words,
+    pub(super) lease: Lease,
+    /// What was known of the event.
+    pub(super) before: Option<Record>,
+    pub(super) resets: u64,
+    /// The change that it was.
+    pub(super) version: u64,
+}
+
+/// What a group makes of something that is said of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// The lease has expired or passed on.
+    Expired,
+    /// The lease holds longer, which is not written.
+    Extended,
+    /// This change, which is to be written.
+    Change(u64),
+    /// It was said before, with a change that may not be written yet.
+    Repeat,
+}
+
+/// Nothing is written before there is something new to write, or a while has passed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stall {
+    /// What there was to write.
+    pub(super) version: u64,
+    pub(super) until: Instant,
+}
+
+/// An event that is not settled after all.
+struct Undo {
+    lane: usize,
+    offset: u64,
+    generation: u64,
+    resets: u64,
+    before: Option<Record>,
+}
+
+impl Batch {
+    /// Whether it can be taken back where there is no room for it.
+    pub fn can_be_refused(&self) -> bool {
+        !self.by_hand && self.extras.is_empty()
+    }
+
+    /// Whether there is more to it than dead letters.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed
+    }
+}
+
+impl State {
+    /// What a call has to wait for that was made after so many changes.
+    pub fn span_since(&self, before: u64) -> Span {
+        Span { after: before, upto: self.version }
+    }
+
+    /// The changes that may still be refused.
+    pub fn undecided(&self) -> Span {
+        Span { after: self.decided, upto: self.version }
+    }
+
+    /// Does what a consumer says, and tells what that hangs on.
+    pub fn hear(&mut self, settle: Settle, now: Now) -> Heard {
+        let (before, extends) = (self.version, matches!(settle, Settle::Extend { .. }));
+        match self.settle(settle, now) {
+            false => Heard::Expired,
+            true if extends => Heard::Extended,
+            true if self.version > before => Heard::Change(self.version),
+            true => Heard::Repeat,
+        }
+    }
+
+    /// The dead letters of a batch could not be written for want of room: what is left of it does without them. Gives
+    /// the changes that are refused.
+    pub fn exhume(&mut self, batch: &mut Batch, dead: &[Dying], now: Now) -> Vec<u64> {
+        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
+        batch.outcomes.retain(|outcome| !is_dead(outcome));
+        let mut refused = Vec::new();
+        let mut dead = dead.to_vec();
+        dead.sort_unstable_by_key(|dying| Reverse((dying.lane, dying.offset)));
+        for dying in dead {
+            match &dying.said {
+                Some(said) => {
+                    refused.push(said.version);
+                    self.take_back(said.clone(), dying.generation);
+                }
+                None => self.unbury(dying, now),
+            }
+        }
+        self.rewrite(batch);
+        refused
+    }
+
+    /// There was no room for a batch. Gives the changes that are refused, and how many nobody has to wait for any more.
+    pub fn refused(&mut self, mut batch: Batch, now: Now) -> (Vec<u64>, u64) {
+        self.decided = self.decided.max(batch.version);
+        for step in &batch.moves {
+            let lane = &mut self.lanes[step.lane];
+            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
+            lane.dirty |= batch.is_needed;
+        }
+        batch.outcomes.sort_by_key(|outcome| Reverse((outcome.lane, outcome.offset)));
+        let (mut refused, mut kept) = (Vec::new(), Vec::new());
+        for mut outcome in batch.outcomes {
+            match outcome.said.take() {
+                Some(said) => {
+                    refused.push(said.version);
+                    self.take_back(*said, outcome.generation);
+                }
+                None => {
+                    self.lanes[outcome.lane].dirty = true;
+                    kept.push(outcome);
+                }
+            }
+        }
+        kept.reverse();
+        kept.append(&mut self.staged);
+        self.staged = kept;
+        self.stall = Some(Stall { version: self.version, until: now.instant + PAUSE });
+        (refused, self.decided)
+    }
+
+    /// What was said of a lease was not accepted, and the lease is open as it was before, unless its partition has moved.
+    fn take_back(&mut self, said: Said, generation: u64) {
+        let Said { words: Words { token, .. }, lease, before, resets, version: _ } = said;
+        let (lane, offset) = (lease.partition, lease.offset);
+        self.leases.take_back(token);
+        if self.undo(Undo { lane, offset, generation, resets, before }) {
+            self.lanes[lane].in_flight += 1;
+            self.members.gave(&lease.member, 1);
+            self.leases.reopen(token, lease);
+        }
+    }
+
+    /// An event has failed for the last time without anybody saying so: it waits for its letter.
+    fn unbury(&mut self, dying: Dying, now: Now) {
+        let Dying { lane, offset, generation, resets, before, .. } = dying;
+        if self.undo(Undo { lane, offset, generation, resets, before }) {
+            self.unburied.push(dying);
+            self.bury_at = Some(now.instant + PAUSE);
+        }
+    }
+
+    /// An event is not settled. Whether its lane still is as it was when that was said.
+    fn undo(&mut self, undo: Undo) -> bool {
+        let lane = &mut self.lanes[undo.lane];
+        // Where the cursor was set anew meanwhile, that has decided about the event.
+        if lane.resets != undo.resets {
+            return false;
+        }
+        lane.progress.unsettle(undo.offset, undo.before);
+        let same = lane.generation == undo.generation;
+        // A lane that has started again took it for settled.
+        if !same && lane.is_past(undo.offset) {
+            lane.again(undo.offset, Hold::Nothing);
+            self.stirred = true;
+        }
+        same
+    }
+
+    /// What a batch writes, after it has changed. Nothing of it was written yet.
+    fn rewrite(&mut self, batch: &mut Batch) {
+        for step in &mut batch.moves {
+            let lane = &mut self.lanes[step.lane];
+            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
+            let changes = lane.progress.take_changes();
+            *step = LaneMove::new(step.lane, lane, changes);
+        }
+    }
+
+    /// Tries again what there was no room for, once it is time.
+    pub(super) fn end_of_stall(&mut self, now: Instant) {
+        self.stall = self.stall.filter(|stall| now < stall.until);
+        if self.bury_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.bury_at = None;
+        for mut dying in std::mem::take(&mut self.unburied) {
+            let lane = &self.lanes[dying.lane];
+            // A lane that has started again has met the event, and delivers it.
+            if lane.generation == dying.generation && lane.progress.is_open(dying.offset) {
+                self.version += 1;
+                dying.version = self.version;
+                self.dying.push_back(dying);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Tells the log by which rules of the hub it is to take each commit: only the log knows what a commit comes to.
+
+use crate::bus::{Bus, BusError, Layer};
+use async_trait::async_trait;
+use prombus_core::{Commit, CommitLimits, NewTopics, Receipt};
+use std::sync::Arc;
+
+/// The layer.
+pub struct Rules {
+    /// What every commit may come to, whoever it is from.
+    pub limits: CommitLimits,
+    /// How topics come into being by their first event; `None` where they don't.
+    pub makes: Option<Arc<NewTopics>>,
+}
+
+impl Layer for Rules {
+    fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
+        Arc::new(Ruled { rules: self, inner })
+    }
+}
+
+struct Ruled {
+    rules: Rules,
+    inner: Arc<dyn Bus>,
+}
+
+#[async_trait]
+impl Bus for Ruled {
+    async fn commit(&self, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
+        let ruled = Arc::make_mut(&mut commit);
+        ruled.limits = ruled.limits.and(self.rules.limits);
+        ruled.makes = ruled.makes.take().or_else(|| self.rules.makes.clone());
+        self.inner.commit(commit).await
+    }
+}

@@ -1,0 +1,186 @@
+//! A log of requests that were refused because of who asked, so that whoever runs the hub sees mistyped tokens, missing
+//! rights and those who try tokens. However many come, they do not fill the log.
+
+use crate::error::ApiError;
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// So many refusals in a row are logged one by one.
+const BURST: u32 = 10;
+/// Beyond that, those that come within such a time are counted in one line. As long as there is none, another one may be
+/// logged by itself after each such time.
+const EVERY: Duration = Duration::from_secs(1);
+/// What stands for a request that fits no route, or a frame with an operation that there is none of.
+const UNKNOWN: &str = "unknown";
+/// What stands for whoever did not say who they are.
+const NOBODY: &str = "unknown";
+/// The operations of frames.
+const OPS: [&str; 10] =
+    ["AUTH", "PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "MODACK", "PAUSE", "RESUME", "COMMIT"];
+
+/// Why a request was refused, kept with its answer. It never holds the token.
+#[derive(Debug, Clone)]
+pub(crate) struct Reason(pub String);
+
+/// Logs refusals.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalLog(Arc<Mutex<Lines>>);
+
+/// A request that was refused.
+#[derive(Debug)]
+pub(crate) struct Refused<'a> {
+    pub method: &'a str,
+    pub route: &'a str,
+    /// Who asked, where that is known.
+    pub subject: Option<&'a str>,
+    pub status: u16,
+    pub reason: &'a str,
+}
+
+impl Refused<'_> {
+    fn log(&self) {
+        let Self { method, route, subject, status, reason } = *self;
+        tracing::warn!(
+            method,
+            route,
+            subject = subject.unwrap_or(NOBODY),
+            status,
+            reason,
+            "a request was refused"
+        );
+    }
+}
+
+/// How many lines may be written.
+#[derive(Debug)]
+struct Lines {
+    left: u32,
+    /// Since when there may be more.
+    since: Instant,
+    /// How many refusals were not logged.
+    held: u64,
+    /// Whether somebody is about to tell how many.
+    is_told: bool,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { left: BURST, since: Instant::now(), held: 0, is_told: false }
+    }
+}
+
+/// What to do about a refusal.
+#[derive(Debug, PartialEq, Eq)]
+enum Take {
+    Log,
+    /// It is counted, and the count is to be told after a while.
+    Tell,
+    /// It is counted.
+    Count,
+}
+
+impl Lines {
+    fn take(&mut self, now: Instant) -> Take {
+        if self.is_told {
+            self.held += 1;
+            return Take::Count;
+        }
+        let gained = now.saturating_duration_since(self.since).as_secs() / EVERY.as_secs();
+        if gained > 0 {
+            self.left = BURST.min(self.left.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)));
+            self.since = now;
+        }
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return Take::Log;
+        }
+        (self.held, self.is_told) = (self.held + 1, true);
+        Take::Tell
+    }
+
+    /// How many were not logged, once that is told.
+    fn told(&mut self, now: Instant) -> u64 {
+        (self.is_told, self.since) = (false, now);
+        std::mem::take(&mut self.held)
+    }
+}
+
+impl RefusalLog {
+    /// Logs a refusal, or counts it.
+    pub fn note(&self, refused: &Refused<'_>) {
+        let take = self.0.lock().take(Instant::now());
+        match take {
+            Take::Log => refused.log(),
+            Take::Count => {}
+            Take::Tell => {
+                // Without a runtime there are no requests.
+                let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+                let lines = self.0.clone();
+                runtime.spawn(async move {
+                    // What comes meanwhile shares the line.
+                    tokio::time::sleep(EVERY).await;
+                    let count = lines.lock().told(Instant::now());
+                    tracing::warn!(count, "more requests were refused");
+                });
+            }
+        }
+    }
+
+    /// Looks at an answer, and logs it where it is a refusal.
+    pub fn answer(&self, asked: Asked<'_>, answer: &Response) {
+        let status = answer.status();
+        if ![StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status) {
+            return;
+        }
+        let Asked { method, route, subject } = asked;
+        let reason = answer.extensions().get::<Reason>().map_or("", |reason| reason.0.as_str());
+        let (method, status) = (method.as_str(), status.as_u16());
+        self.note(&Refused { method, route: route.unwrap_or(UNKNOWN), subject, status, reason });
+    }
+
+    /// Looks at the error that a frame has led to, and logs it where it is a refusal.
+    pub fn frame(&self, op: &str, subject: Option<&str>, error: &ApiError) {
+        let Some((status, reason)) = error.refusal() else { return };
+        let method = OPS.into_iter().find(|known| *known == op).unwrap_or(UNKNOWN);
+        self.note(&Refused { method, route: "/ws", subject, status, reason });
+    }
+}
+
+/// What was asked, and by whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub method: &'a Method,
+    /// The route's pattern: the query may hold secrets, and the reason names what matters of the path.
+    pub route: Option<&'a str>,
+    pub subject: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_logged_and_what_comes_after_it_is_counted() {
+        let mut lines = Lines::default();
+        let mut now = lines.since;
+        assert!((0..BURST).all(|_| lines.take(now) == Take::Log));
+        // A flood is a line for each while, and nothing else.
+        for _ in 0..3 {
+            assert_eq!(lines.take(now), Take::Tell);
+            assert!((0..100).all(|_| lines.take(now) == Take::Count));
+            now += EVERY;
+            assert_eq!(lines.take(now), Take::Count, "it goes with those that were not told yet");
+            assert_eq!(lines.told(now), 102);
+        }
+        // Once it is over, one more is logged after a while, and as many as at first after a long one.
+        now += EVERY;
+        assert_eq!((lines.take(now), lines.take(now), lines.told(now)), (Take::Log, Take::Tell, 1));
+        now += EVERY * 1_000;
+        assert!((0..BURST).all(|_| lines.take(now) == Take::Log));
+        assert_eq!(lines.take(now), Take::Tell);
+    }
+}

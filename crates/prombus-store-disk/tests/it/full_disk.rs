@@ -1,0 +1,145 @@
+//! What a full disk still takes: acks as long as their share of the reserve lasts, and deletes even after that.
+
+use crate::support::*;
+use prombus_core::*;
+use prombus_store_disk::{DiskOptions, DiskStore};
+use prombus_testkit::SimDisk;
+use std::sync::Arc;
+
+/// So many topics, groups and collections can be given up after the last ack.
+const DELETES: u32 = 10;
+/// More acks than any reserve here has room for.
+const MAX_ACKS: u64 = 10_000;
+const PART: u64 = 256 << 10;
+
+fn victim(n: u32) -> TopicName {
+    name(&format!("victim-{n}"))
+}
+
+fn victim_collection(n: u32) -> Arc<str> {
+    format!("victim-{n}").into()
+}
+
+/// A collection of the hub's own, as those of definitions are.
+fn definitions(n: u32) -> String {
+    format!("hub~definitions-{n}")
+}
+
+/// A document is written, or removed.
+fn written(collection: &str, op: WriteOp) -> Commit {
+    let documents = vec![DocumentWrite::new(collection, "k", op)];
+    Commit { documents, ..Commit::default() }
+}
+
+/// The cursor of a group goes on, or is removed.
+fn cursor(reader: &str, version: u64, next: Option<u64>) -> Commit {
+    let key = CursorKey { topic: name("other"), reader: reader.into(), partition: Partition(0) };
+    let to = next.map(|next| CursorTarget { next: Offset(next), detail: Default::default() });
+    let step = CursorMove { key, incarnation: None, expect_version: version, epoch: Epoch(0), to };
+    Commit { cursors: vec![step], ..Commit::default() }
+}
+
+async fn commit(store: &DiskStore, commit: Commit) -> Result<Receipt, CommitError> {
+    store.commit(Arc::new(commit)).await
+}
+
+/// Publishes an event with so large a payload.
+async fn publish(store: &DiskStore, bytes: usize) -> Result<Receipt, CommitError> {
+    let placement = Placement::Named(Partition(0));
+    let event = NewEvent::new(Json::parse(format!("\"{}\"", "x".repeat(bytes)).into()).unwrap());
+    let append = Append { topic: name("other"), placement, expect: None, event };
+    commit(store, Commit { events: vec![append], ..Commit::default() }).await
+}
+
+/// Publishes until the disk is full: large events first, and then small ones.
+async fn fill(store: &DiskStore) {
+    for bytes in [5_000, 10] {
+        while let published = publish(store, bytes).await
+            && published != Err(CommitError::DiskFull)
+        {
+            published.unwrap();
+        }
+    }
+}
+
+/// Acks until the share of acks is used up, and says how many there were.
+async fn ack_all(store: &DiskStore) -> u64 {
+    for version in 0..MAX_ACKS {
+        if let Err(error) = commit(store, cursor("worker", version, Some(version))).await {
+            assert_eq!(error, CommitError::DiskFull);
+            return version;
+        }
+    }
+    panic!("{MAX_ACKS} acks fit onto a full disk");
+}
+
+async fn deletes_go_on_after_acks(room: u64) {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: PART, rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    commit(&store, create("other", Durability::Sync)).await.unwrap();
+    for n in 0..DELETES {
+        commit(&store, create(victim(n).as_str(), Durability::Sync)).await.unwrap();
+        commit(&store, cursor(&format!("group-{n}"), 0, Some(0))).await.unwrap();
+        for collection in [&*victim_collection(n), &definitions(n)] {
+            let set = WriteOp::Set(Json::parse("{}".into()).unwrap());
+            commit(&store, written(collection, set)).await.unwrap();
+        }
+    }
+    let keep = WriteOp::Set(Json::parse("{}".into()).unwrap());
+    commit(&store, written("kept", keep)).await.unwrap();
+    disk.limit(Some(disk.used() + room));
+    fill(&store).await;
+    let acks = ack_all(&store).await;
+    assert!(acks > 20, "only {acks} acks were taken");
+    // A changefeed may tell of it, so it takes nothing of what is kept for deletes of whole things.
+    let by_user = commit(&store, written("kept", WriteOp::Delete)).await;
+    assert_eq!(by_user, Err(CommitError::DiskFull));
+    for n in 0..DELETES {
+        let change = ConfigChange::DeleteTopic { name: victim(n) };
+        commit(&store, Commit { config: vec![change], ..Commit::default() }).await.unwrap();
+        commit(&store, cursor(&format!("group-{n}"), 1, None)).await.unwrap();
+        commit(&store, written(&definitions(n), WriteOp::Delete)).await.unwrap();
+        let (name, config) = (victim_collection(n), CollectionConfig::default());
+        let put = ConfigChange::PutCollection { name: name.clone(), expect_revision: 1, config };
+        let config = vec![put, ConfigChange::DropCollection { name }];
+        commit(&store, Commit { config, ..Commit::default() }).await.unwrap();
+    }
+    assert_eq!(commit(&store, cursor("late", 0, Some(1))).await, Err(CommitError::DiskFull));
+    disk.limit(None);
+    commit(&store, cursor("worker", acks, Some(acks))).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = DiskStore::open_on(Arc::new(disk), options).unwrap();
+    for n in 0..DELETES {
+        assert!(store.topic(&victim(n)).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn deletes_go_on_after_acks_where_a_part_cannot_grow() {
+    deletes_go_on_after_acks(0).await;
+}
+
+#[tokio::test]
+async fn deletes_go_on_after_acks_where_no_new_part_can_be_made() {
+    // There is room for what is kept back at the end of the part, and not for another part.
+    deletes_go_on_after_acks(PART / 2).await;
+}
+
+#[tokio::test]
+async fn what_still_fits_onto_a_full_disk_does_not_make_it_look_empty() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: PART, rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    commit(&store, create("other", Durability::Sync)).await.unwrap();
+    disk.limit(Some(disk.used()));
+    assert_eq!(publish(&store, PART as usize / 2 * 3).await, Err(CommitError::DiskFull));
+    publish(&store, 10).await.unwrap();
+    commit(&store, cursor("worker", 0, Some(1))).await.unwrap();
+    assert!(store.status().disk_full, "an event is refused, and the status says that all is well");
+    disk.limit(None);
+    publish(&store, PART as usize / 2 * 3).await.unwrap();
+    assert!(!store.status().disk_full);
+}

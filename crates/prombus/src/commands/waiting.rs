@@ -1,0 +1,25 @@
+//! What a command waits for, where that is not there yet: a mistyped name would otherwise be waited for in silence.
+
+use crate::say;
+use prombus_client::Client;
+
+/// Says which of these names and patterns, separated by commas, stand for no topic yet. Where the hub does not tell, and
+/// for callers who may follow a topic but not look at it, nothing is said.
+pub async fn announce(client: &Client, topics: &str) {
+    let wanted = topics.split(',').filter(|wanted| !wanted.is_empty());
+    let (patterns, names): (Vec<_>, Vec<_>) = wanted.partition(|wanted| wanted.contains('*'));
+    for name in names {
+        if matches!(client.topic(name).await, Ok(None)) {
+            say!("waiting for topic {name}: it does not exist yet");
+        }
+    }
+    if patterns.is_empty() {
+        return;
+    }
+    let Ok(there) = client.topics().await else { return };
+    for pattern in patterns {
+        if !there.iter().any(|topic| prombus_server::stands_for(pattern, &topic.topic)) {
+            say!("waiting for topics that match {pattern}: there are none yet");
+        }
+    }
+}
