@@ -31,13 +31,13 @@ const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds n
 pub enum OpenError {
     /// Another process has it.
     #[error(
-        "{} is in use by another hub, or is being checked; stop that first, or choose another folder with --data",
+        "{} is in use by another hub, or is being checked; stop that first, or choose another folder",
         .0.display()
     )]
     Locked(PathBuf),
     /// Nothing would keep another process out.
     #[error(
-        "{} cannot be locked, so that nothing keeps a second hub out: {error}; choose a folder on a local disk with --data",
+        "{} cannot be locked, so that nothing keeps a second hub out: {error}; choose a folder on a local disk",
         .dir.display()
     )]
     NoLocks {

@@ -351,6 +351,11 @@ impl Lane {
         !self.cold.is_empty()
     }
 
+    /// How many events were read and may be delivered next.
+    pub fn at_hand(&self) -> usize {
+        self.ready.len() + self.buffer.len()
+    }
+
     /// Whether there is more to deliver, as far as is known.
     pub fn has_more(&self) -> bool {
         !self.ready.is_empty() || !self.cold.is_empty() || !self.buffer.is_empty() || self.read < self.end

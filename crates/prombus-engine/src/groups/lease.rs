@@ -12,8 +12,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// For so many of the latest deliveries it is remembered how they were settled, so that a repeated call is known.
+/// For so many of the latest deliveries, at least, it is remembered how they were settled, so that a repeated call is known.
 const REMEMBERED: u64 = 1 << 20;
+/// Older ones are forgotten so many at a time.
+const FORGOTTEN_AT_ONCE: u64 = 1 << 16;
 /// The list of deadlines is tidied when it has so many entries more than there are leases.
 const SPARE_DEADLINES: usize = 1_024;
 const SESSION_DIGITS: usize = 16;
@@ -53,13 +55,24 @@ impl FromStr for LeaseToken {
     type Err = NotALease;
 
     fn from_str(text: &str) -> Result<Self, NotALease> {
-        if !text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
-            return Err(NotALease);
-        }
         let (session, number) = text.split_at_checked(SESSION_DIGITS).ok_or(NotALease)?;
-        let hex = |digits| u64::from_str_radix(digits, 16).map_err(|_| NotALease);
-        Ok(Self { session: hex(session)?, number: hex(number)? })
+        Ok(Self { session: parse_hex(session)?, number: parse_hex(number)? })
     }
+}
+
+/// Lower case only, and no sign: a lease has one text.
+fn parse_hex(digits: &str) -> Result<u64, NotALease> {
+    if digits.is_empty() || digits.len() > SESSION_DIGITS {
+        return Err(NotALease);
+    }
+    digits.bytes().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return Err(NotALease),
+        };
+        Ok(number << 4 | u64::from(value))
+    })
 }
 
 /// One open delivery.
@@ -104,6 +117,8 @@ pub struct Leases {
     endings: BinaryHeap<Reverse<Ending>>,
     acked: RoaringTreemap,
     nacked: RoaringTreemap,
+    /// With this number, old ones are forgotten.
+    forgets_at: u64,
 }
 
 impl Leases {
@@ -116,6 +131,7 @@ impl Leases {
             endings: BinaryHeap::new(),
             acked: RoaringTreemap::new(),
             nacked: RoaringTreemap::new(),
+            forgets_at: FORGOTTEN_AT_ONCE,
         }
     }
 
@@ -208,10 +224,12 @@ impl Leases {
     }
 
     fn remember(&mut self, number: u64, verb: Verb) {
-        let settled = self.settled(verb);
-        settled.insert(number);
-        if settled.len() > REMEMBERED {
-            settled.remove_range(..number.saturating_sub(REMEMBERED));
+        self.settled(verb).insert(number);
+        if number >= self.forgets_at {
+            let old = ..number.saturating_sub(REMEMBERED);
+            self.acked.remove_range(old);
+            self.nacked.remove_range(old);
+            self.forgets_at = number + FORGOTTEN_AT_ONCE;
         }
     }
 
@@ -412,14 +430,15 @@ mod tests {
     #[test]
     fn what_commits_have_settled_does_not_pile_up() {
         let mut leases = Leases::new();
-        for number in 0..REMEMBERED + 10 {
+        let many = REMEMBERED + 2 * FORGOTTEN_AT_ONCE;
+        for number in 0..many {
             leases.note_acked(LeaseToken { session: leases.session, number });
         }
         let was = |leases: &mut Leases, number| {
             leases.was(LeaseToken { session: leases.session, number }, Verb::Ack)
         };
-        assert!(leases.acked.len() <= REMEMBERED + 1, "{}", leases.acked.len());
-        assert!(!was(&mut leases, 0) && was(&mut leases, REMEMBERED + 9));
+        assert!(leases.acked.len() <= REMEMBERED + FORGOTTEN_AT_ONCE, "{}", leases.acked.len());
+        assert!(!was(&mut leases, 0) && was(&mut leases, many - REMEMBERED) && was(&mut leases, many - 1));
     }
 
     proptest! {

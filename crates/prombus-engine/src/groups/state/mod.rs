@@ -309,7 +309,9 @@ impl State {
         let max = take.max.min(self.room(take));
         let first = self.leases.next_number();
         let deadline = now.instant + self.options.ack_timeout();
-        let (mut deliveries, mut bytes) = (Vec::new(), 0);
+        // Deliveries are large: a list that grows would move each of them several times.
+        let known = self.lanes.iter().map(Lane::at_hand).sum::<usize>();
+        let (mut deliveries, mut bytes) = (Vec::with_capacity(max.min(known)), 0);
         let mut pauses = Vec::new();
         let mut latencies = Tally::default();
         self.turn = (self.turn + 1) % self.lanes.len().max(1);

@@ -14,6 +14,7 @@ use prombus_wire::{ErrorCode, SettleFrame, parse_object};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use uuid::fmt::Simple;
 
 /// A frame that settles deliveries.
 #[derive(Debug)]
@@ -140,6 +141,12 @@ impl Session {
 }
 
 fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
+    // Only what is as long as the id of an event can be taken for one.
+    if text.len() < Simple::LENGTH
+        && let Ok(lease) = text.parse()
+    {
+        return Ok(lease);
+    }
     match not_a_lease(text) {
         Some(why) => {
             let message = format!("{why}, or name the event with id or ids");
