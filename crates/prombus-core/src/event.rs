@@ -15,6 +15,8 @@ pub const MAX_HEADER_BYTES: usize = 16 * 1024;
 const FIXED_BYTES: usize = 64;
 
 /// An event on its way in. What is `None` was not given.
+///
+/// What few events have is boxed, here and in [`Event`]: lists of events are moved about a lot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     /// The producer's own id; the store makes one where there is none.
@@ -24,15 +26,15 @@ pub struct NewEvent {
     /// What compaction, partitioning and order per key go by.
     pub key: Option<ByteString>,
     /// A session or correlation id, carried as given (a JSON string).
-    pub sid: Option<Json>,
+    pub sid: Option<Box<Json>>,
     /// A JSON object of strings.
-    pub headers: Option<Json>,
+    pub headers: Option<Box<Json>>,
     /// Any JSON.
     pub payload: Json,
     /// A JSON array of strings.
-    pub caused_by: Option<Json>,
+    pub caused_by: Option<Box<Json>>,
     /// A JSON array of strings.
-    pub tags: Option<Json>,
+    pub tags: Option<Box<Json>>,
 }
 
 impl NewEvent {
@@ -43,7 +45,7 @@ impl NewEvent {
 
     /// The size that limits go by.
     pub fn size(&self) -> usize {
-        let optional = |json: &Option<Json>| json.as_ref().map_or(0, Json::len);
+        let optional = |json: &Option<Box<Json>>| json.as_deref().map_or(0, Json::len);
         FIXED_BYTES
             + self.key.as_ref().map_or(0, |key| key.len())
             + self.payload.len()
@@ -169,21 +171,21 @@ pub struct Event {
     /// Its place in the partition.
     pub offset: Offset,
     /// A JSON string.
-    pub sid: Option<Json>,
+    pub sid: Option<Box<Json>>,
     /// A JSON object of strings.
-    pub headers: Option<Json>,
+    pub headers: Option<Box<Json>>,
     /// Any JSON; `null` makes it a tombstone.
     pub payload: Json,
     /// A JSON array of strings.
-    pub caused_by: Option<Json>,
+    pub caused_by: Option<Box<Json>>,
     /// A JSON array of strings.
-    pub tags: Option<Json>,
+    pub tags: Option<Box<Json>>,
 }
 
 impl Event {
     /// What its texts take.
     pub fn text_bytes(&self) -> usize {
-        let optional = |json: &Option<Json>| json.as_ref().map_or(0, Json::len);
+        let optional = |json: &Option<Box<Json>>| json.as_deref().map_or(0, Json::len);
         self.key.as_ref().map_or(0, |key| key.len())
             + self.payload.len()
             + optional(&self.sid)
@@ -196,13 +198,14 @@ impl Event {
     /// it came in.
     pub fn detached(self) -> Self {
         let own = |json: Json| Json::from_stored(bytes::Bytes::copy_from_slice(json.as_bytes()));
+        let own_boxed = |json: Option<Box<Json>>| json.map(|json| Box::new(own(*json)));
         Self {
             key: self.key.map(|key| key.to_string().into()),
-            sid: self.sid.map(own),
-            headers: self.headers.map(own),
+            sid: own_boxed(self.sid),
+            headers: own_boxed(self.headers),
             payload: own(self.payload),
-            caused_by: self.caused_by.map(own),
-            tags: self.tags.map(own),
+            caused_by: own_boxed(self.caused_by),
+            tags: own_boxed(self.tags),
             ..self
         }
     }
@@ -235,11 +238,11 @@ impl Event {
                 out.extend_from_slice(value.as_bytes());
             }
         };
-        field(b",\"sid\":", self.sid.as_ref());
-        field(b",\"headers\":", self.headers.as_ref());
+        field(b",\"sid\":", self.sid.as_deref());
+        field(b",\"headers\":", self.headers.as_deref());
         field(b",\"payload\":", Some(&self.payload));
-        field(b",\"caused_by\":", self.caused_by.as_ref());
-        field(b",\"tags\":", self.tags.as_ref());
+        field(b",\"caused_by\":", self.caused_by.as_deref());
+        field(b",\"tags\":", self.tags.as_deref());
         out.push(b'}');
     }
 
@@ -267,7 +270,7 @@ mod tests {
         };
         let headers = |text: &'static str| {
             let mut event = NewEvent::new(json("null"));
-            event.headers = Some(json(text));
+            event.headers = Some(json(text).into());
             event.check()
         };
         assert_eq!(with(|e| e.key = Some("k".repeat(MAX_KEY_BYTES).into())), Ok(()));
@@ -281,10 +284,13 @@ mod tests {
         assert_eq!(headers("[]"), Err(BadEvent::Headers));
         assert_eq!(headers(r#"{"X-A":"1"}"#), Err(BadEvent::HeaderName("X-A".into())));
         assert_eq!(headers(r#"{"x-":"1"}"#), Err(BadEvent::HeaderName("x-".into())));
-        assert_eq!(with(|e| e.sid = Some(json("1"))), Err(BadEvent::Sid));
-        assert_eq!(with(|e| e.tags = Some(json("[1]"))), Err(BadEvent::NotStrings("tags")));
-        assert_eq!(with(|e| e.caused_by = Some(json("\"a\""))), Err(BadEvent::NotStrings("caused_by")));
-        assert_eq!(with(|e| e.tags = Some(json(r#"["a","\u00e9"]"#))), Ok(()));
+        assert_eq!(with(|e| e.sid = Some(json("1").into())), Err(BadEvent::Sid));
+        assert_eq!(with(|e| e.tags = Some(json("[1]").into())), Err(BadEvent::NotStrings("tags")));
+        assert_eq!(
+            with(|e| e.caused_by = Some(json("\"a\"").into())),
+            Err(BadEvent::NotStrings("caused_by"))
+        );
+        assert_eq!(with(|e| e.tags = Some(json(r#"["a","\u00e9"]"#).into())), Ok(()));
     }
 
     #[test]
@@ -314,10 +320,10 @@ mod tests {
         );
         event.recorded_ts = 6;
         event.key = Some("k\"ö\n".into());
-        event.sid = Some(json("\"s\""));
-        event.headers = Some(json(r#"{"x-a":"b"}"#));
-        event.caused_by = Some(json(r#"["c"]"#));
-        event.tags = Some(json("[\"#t\"]"));
+        event.sid = Some(json("\"s\"").into());
+        event.headers = Some(json(r#"{"x-a":"b"}"#).into());
+        event.caused_by = Some(json(r#"["c"]"#).into());
+        event.tags = Some(json("[\"#t\"]").into());
         assert_eq!(
             text(&event),
             r##"{"id":"0198c0de-0000-7000-8000-000000000001","ts":5,"recorded_ts":6,"topic":"a.b","key":"k\"ö\n","partition":3,"offset":7,"sid":"s","headers":{"x-a":"b"},"payload":{"n":1.10},"caused_by":["c"],"tags":["#t"]}"##

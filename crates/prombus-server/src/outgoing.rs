@@ -17,7 +17,7 @@ const HEADER_PREFIX: &str = "x-event-";
 
 /// The event that `request`, which was parsed from `body`, asks for.
 pub(crate) fn from_request(request: EventRequest<'_>, body: &Bytes) -> Result<Outgoing, ApiError> {
-    let json = |raw: Option<&RawValue>| raw.map(|raw| Json::from_raw(raw, body)).transpose();
+    let json = |raw: Option<&RawValue>| raw.map(|raw| Json::from_raw(raw, body).map(Box::new)).transpose();
     let expect = match request.expect {
         None => None,
         Some(expect) => {
@@ -54,10 +54,10 @@ pub(crate) fn from_parts(mut params: Params, headers: &HeaderMap, body: Bytes) -
         id: params.id("id")?,
         ts: params.number("ts")?,
         key: params.one("key")?.map(ByteString::from),
-        sid: params.one("sid")?.map(|sid| json_string(&sid)),
-        headers: event_headers(headers)?,
-        caused_by: json_strings(params.all("caused_by")?),
-        tags: json_strings(params.all("tag")?),
+        sid: params.one("sid")?.map(|sid| json_string(&sid).into()),
+        headers: event_headers(headers)?.map(Box::new),
+        caused_by: json_strings(params.all("caused_by")?).map(Box::new),
+        tags: json_strings(params.all("tag")?).map(Box::new),
         payload: Json::parse(body)?,
     };
     params.done("key, id, ts, sid, partition, tag, caused_by")?;

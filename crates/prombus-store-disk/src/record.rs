@@ -212,7 +212,7 @@ pub fn event(item: &Bytes, topic: TopicName) -> Option<Event> {
     let mut extras = [None, None, None, None];
     for (extra, len) in extras.iter_mut().zip(extra_lens) {
         if let Some(len) = len {
-            *extra = Some(Json::from_stored(take(len)?));
+            *extra = Some(Box::new(Json::from_stored(take(len)?)));
         }
     }
     let [sid, headers, caused_by, tags] = extras;

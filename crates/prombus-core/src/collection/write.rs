@@ -110,7 +110,7 @@ pub(super) fn change_event(
     let mut event = NewEvent::new(payload);
     event.key = Some(write.key.as_str().into());
     event.ts = Some(write.ts);
-    event.caused_by = write.cause.map(|id| Json::from_stored(format!("[\"{id}\"]").into()));
+    event.caused_by = write.cause.map(|id| Json::from_stored(format!("[\"{id}\"]").into()).into());
     bytes.count(event.size())?;
     Ok(Some((topic, event)))
 }

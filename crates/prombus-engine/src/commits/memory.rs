@@ -222,7 +222,7 @@ fn digest(request: &CommitRequest) -> u128 {
         digest.optional(event.key.as_deref());
         digest.text(event.payload.as_bytes());
         for json in [&event.sid, &event.headers, &event.caused_by, &event.tags] {
-            digest.optional(json.as_ref().map(Json::as_bytes));
+            digest.optional(json.as_deref().map(Json::as_bytes));
         }
     }
     digest.0.digest128()

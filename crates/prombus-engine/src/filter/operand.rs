@@ -36,11 +36,11 @@ impl<'a> Operand<'a> {
         put("partition", &|_| Some(integer(event.partition.0.into())));
         put("offset", &|_| Some(integer(event.offset.0)));
         for (name, json) in [
-            ("sid", event.sid.as_ref()),
-            ("headers", event.headers.as_ref()),
+            ("sid", event.sid.as_deref()),
+            ("headers", event.headers.as_deref()),
             ("payload", Some(&event.payload)),
-            ("caused_by", event.caused_by.as_ref()),
-            ("tags", event.tags.as_ref()),
+            ("caused_by", event.caused_by.as_deref()),
+            ("tags", event.tags.as_deref()),
         ] {
             if let (Some(json), Some(touched)) = (json, touched.field(name)) {
                 let (value, gaps) = read(json, touched);

@@ -98,8 +98,8 @@ pub(crate) fn letter_of(original: &Event, failure: &Failure<'_>) -> Option<Appen
     text.extend_from_slice(format!(",\"ts\":{now_ms},\"attempts\":{attempts}}}").as_bytes());
     let mut event = NewEvent::new(Json::from_stored(text.into()));
     event.key = original.key.clone();
-    event.caused_by = Some(strings(&[&original.id.to_string()]));
-    event.headers = (replays > 0).then(|| replays_header(replays));
+    event.caused_by = Some(strings(&[&original.id.to_string()]).into());
+    event.headers = (replays > 0).then(|| replays_header(replays).into());
     Some(Append { topic, placement: Placement::Auto, expect: None, event })
 }
 
@@ -220,10 +220,11 @@ impl DeadLetter {
         headers.insert(REPLAYS_HEADER.into(), (self.replays + 1).to_string());
         let mut event = NewEvent::new(own(original.payload));
         event.key = original.key.map(Into::into);
-        event.sid = original.sid.map(own);
-        event.tags = original.tags.map(own);
-        event.headers = Some(Json::from_stored(serde_json::to_vec(&headers).unwrap_or_default().into()));
-        event.caused_by = Some(strings(&[&self.original_id.to_string(), &self.event.id.to_string()]));
+        event.sid = original.sid.map(own).map(Box::new);
+        event.tags = original.tags.map(own).map(Box::new);
+        event.headers =
+            Some(Json::from_stored(serde_json::to_vec(&headers).unwrap_or_default().into()).into());
+        event.caused_by = Some(strings(&[&self.original_id.to_string(), &self.event.id.to_string()]).into());
         Some(event)
     }
 }

@@ -98,6 +98,11 @@ impl Members {
         self.members.len() < before
     }
 
+    /// Forgets members that hold nothing and are not there right now.
+    pub fn forget_idle(&mut self) {
+        self.members.retain(|_, member| member.in_flight > 0 || member.presences > 0);
+    }
+
     /// When the next member may have been silent for too long.
     pub fn next_silent(&self) -> Option<Instant> {
         let absent = self.members.values().filter(|member| member.presences == 0);

@@ -78,11 +78,8 @@ pub enum GroupError {
         /// Those that differ, as they are.
         actual: serde_json::Map<String, serde_json::Value>,
     },
-    /// The group is partitioned, and has as many members as it may have.
-    #[error(
-        "the group has {limit} members, as many as a partitioned group may have; others would have nothing to do: a \
-         partition has one member"
-    )]
+    /// The group has as many members as it may have.
+    #[error("the group has {limit} members, as many as a group of its mode may have; reuse the names of members")]
     TooManyMembers {
         /// The most.
         limit: usize,

@@ -209,7 +209,7 @@ impl Tx<'_> {
     /// hub refuses circles of changefeeds, and cannot see this one.
     pub fn publish(&mut self, topic: &TopicName, outgoing: Outgoing) -> Result<(), ProjectFailure> {
         let mut append = outgoing.to(topic.clone());
-        let cause = || Json::from_stored(format!("[\"{}\"]", self.event.id).into());
+        let cause = || Json::from_stored(format!("[\"{}\"]", self.event.id).into()).into();
         append.event.caused_by.get_or_insert_with(cause);
         self.scope.checks.check_one(&append).map_err(|error| ProjectFailure(error.to_string()))?;
         if self.scope.publishes {

@@ -108,4 +108,3 @@ fn index(by_lease: &mut HashMap<LeaseToken, One>) -> HashMap<Uuid, LeaseToken> {
     by_lease.retain(|lease, one| last.get(&one.id).is_some_and(|(_, last)| last == lease));
     last.into_iter().map(|(id, (_, lease))| (id, lease)).collect()
 }
-

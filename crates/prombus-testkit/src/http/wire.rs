@@ -143,6 +143,7 @@ impl WireEvent {
     fn into_event(self) -> Result<Event, String> {
         let json =
             |raw: Box<RawValue>| Json::parse(Bytes::copy_from_slice(raw.get().as_bytes())).map_err(wrong);
+        let optional = |raw: Option<Box<RawValue>>| raw.map(|raw| json(raw).map(Box::new)).transpose();
         if self.recorded_ts == Some(self.ts) {
             return Err("recorded_ts is said only where it differs from ts".into());
         }
@@ -154,11 +155,11 @@ impl WireEvent {
             key: self.key.map(Into::into),
             partition: self.partition,
             offset: self.offset,
-            sid: self.sid.map(json).transpose()?,
-            headers: self.headers.map(json).transpose()?,
+            sid: optional(self.sid)?,
+            headers: optional(self.headers)?,
             payload: json(self.payload)?,
-            caused_by: self.caused_by.map(json).transpose()?,
-            tags: self.tags.map(json).transpose()?,
+            caused_by: optional(self.caused_by)?,
+            tags: optional(self.tags)?,
         })
     }
 }

@@ -51,10 +51,12 @@ pub async fn optional_fields_are_carried_or_absent(s: Subject) {
     let fill = [
         |event: &mut NewEvent| event.key = Some("k".into()),
         |event: &mut NewEvent| event.ts = Some(7),
-        |event: &mut NewEvent| event.sid = Some(json(r#""s-\u0031""#)),
-        |event: &mut NewEvent| event.headers = Some(json(r#"{"x-b":"2","x-a":"","content-type":"t/p"}"#)),
-        |event: &mut NewEvent| event.caused_by = Some(json(r#"["0198c0de","b"]"#)),
-        |event: &mut NewEvent| event.tags = Some(json(r##"["#stt","",""]"##)),
+        |event: &mut NewEvent| event.sid = Some(json(r#""s-\u0031""#).into()),
+        |event: &mut NewEvent| {
+            event.headers = Some(json(r#"{"x-b":"2","x-a":"","content-type":"t/p"}"#).into())
+        },
+        |event: &mut NewEvent| event.caused_by = Some(json(r#"["0198c0de","b"]"#).into()),
+        |event: &mut NewEvent| event.tags = Some(json(r##"["#stt","",""]"##).into()),
     ];
     // Every subset once, so that no field can take the place of another.
     let subsets = 0..1usize << fill.len();

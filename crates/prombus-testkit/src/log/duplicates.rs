@@ -18,8 +18,8 @@ pub async fn a_repeated_id_answers_the_first_position(s: Subject) {
     assert!(!first.duplicate, "the first one is no duplicate");
     s.published_one(&topic, event("2").key("k")).await;
     let mut other = draft.clone().ts(6);
-    other.event.headers = Some(json(r#"{"x-a":"b"}"#));
-    other.event.tags = Some(json(r#"["t"]"#));
+    other.event.headers = Some(json(r#"{"x-a":"b"}"#).into());
+    other.event.tags = Some(json(r#"["t"]"#).into());
     for repeat in [draft, other] {
         let answer = s.published_one(&topic, repeat).await;
         assert_eq!(answer, again(first), "a duplicate answers the first one's position");

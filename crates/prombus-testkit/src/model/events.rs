@@ -154,12 +154,12 @@ fn random_event(rng: &mut fastrand::Rng) -> NewEvent {
         new.ts = Some(100 * rng.u64(1..20));
     }
     if chance(rng, 10) {
-        new.sid = Some(json("\"s\""));
-        new.headers = Some(json(r#"{"x-b":"1","x-a":"2"}"#));
+        new.sid = Some(json("\"s\"").into());
+        new.headers = Some(json(r#"{"x-b":"1","x-a":"2"}"#).into());
     }
     if chance(rng, 10) {
-        new.tags = Some(json("[\"t\"]"));
-        new.caused_by = Some(json("[\"c\",\"d\"]"));
+        new.tags = Some(json("[\"t\"]").into());
+        new.caused_by = Some(json("[\"c\",\"d\"]").into());
     }
     new
 }

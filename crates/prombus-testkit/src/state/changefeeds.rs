@@ -69,7 +69,7 @@ pub async fn a_changefeed_tells_of_puts_and_deletes(s: Subject) {
         [7, 8, 9],
         "with the time of the write"
     );
-    let causes: Vec<Option<Json>> = told.iter().map(|event| event.caused_by.clone()).collect();
+    let causes: Vec<Option<Json>> = told.iter().map(|event| event.caused_by.as_deref().cloned()).collect();
     let cause = |n| Some(json(&format!("[\"{}\"]", producer_id(n))));
     assert_eq!(causes, [cause(1), None, cause(2)], "with the event that caused it");
     s.assert_holds(&other, 0, &["1"]).await;

@@ -52,7 +52,7 @@ async fn log(way: Way) -> Subject {
 
 /// A field as the client has it, unless it would be written otherwise than it was given: the client has strings, and
 /// not the texts of strings.
-fn field<T: DeserializeOwned + Serialize + Default>(given: &Option<Json>) -> Option<T> {
+fn field<T: DeserializeOwned + Serialize + Default>(given: &Option<Box<Json>>) -> Option<T> {
     let Some(given) = given else { return Some(T::default()) };
     let value: T = serde_json::from_slice(given.as_bytes()).unwrap();
     (serde_json::to_vec(&value).unwrap() == given.as_bytes()).then_some(value)

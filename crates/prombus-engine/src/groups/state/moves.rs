@@ -16,23 +16,37 @@ use tokio::time::Instant;
 
 /// So many members has a partitioned group at most. More would have nothing to do, however many partitions there are.
 const MAX_MEMBERS: usize = MAX_PARTITIONS as usize;
+/// So many members has a shared group at most: each is listed, and takes memory.
+const MAX_SHARED_MEMBERS: usize = 16_384;
 
 impl State {
     /// A connection or call of a member starts. A partitioned group takes no more members than a topic may have
     /// partitions: what a rebalance costs goes by them.
     pub fn join(&mut self, member: &Arc<str>, now: Instant) -> Result<(), GroupError> {
-        if self.options.mode == Mode::Partitioned && self.members.is_new(member) {
-            if self.members.len() >= MAX_MEMBERS && self.members.drop_silent(now) {
-                self.assign(None);
-            }
-            if self.members.len() >= MAX_MEMBERS {
-                return Err(GroupError::TooManyMembers { limit: MAX_MEMBERS });
-            }
+        if self.members.is_new(member) {
+            self.make_room_for_member(now)?;
         }
         if self.members.enter(member, now) {
             self.assign(Some(member));
         }
         Ok(())
+    }
+
+    /// Forgets members that are not there where there are as many as can be. Those of a shared group that hold nothing
+    /// lose nothing by that, however short they are silent.
+    fn make_room_for_member(&mut self, now: Instant) -> Result<(), GroupError> {
+        let limit = match self.options.mode {
+            Mode::Partitioned => MAX_MEMBERS,
+            Mode::Shared => MAX_SHARED_MEMBERS,
+        };
+        if self.members.len() >= limit {
+            match self.options.mode {
+                Mode::Partitioned if self.members.drop_silent(now) => self.assign(None),
+                Mode::Partitioned => {}
+                Mode::Shared => self.members.forget_idle(),
+            }
+        }
+        if self.members.len() >= limit { Err(GroupError::TooManyMembers { limit }) } else { Ok(()) }
     }
 
     /// A connection of a member is over, and the member gone where nothing else of it is there. One that may still

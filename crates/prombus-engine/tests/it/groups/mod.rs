@@ -38,6 +38,7 @@ behaviours! {
         a_status_says_how_far_the_group_is;
     pulls:
         a_pull_gives_what_is_there
+        names_of_members_do_not_pile_up
         a_pull_waits_for_the_first_event
         a_pull_that_does_not_wait_comes_back_empty
         a_pull_that_is_given_up_loses_nothing

@@ -1,7 +1,7 @@
 //! Pulls: what is there, or the first that comes.
 
 use crate::groups::stage::{LONG, Stage, Use, drain, numbers};
-use prombus_engine::groups::{OptionsPatch, Pull};
+use prombus_engine::groups::{GroupError, OptionsPatch, Pull};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -22,6 +22,25 @@ pub async fn a_pull_gives_what_is_there(s: Stage) {
     assert_eq!(event.key.as_deref(), Some("a"), "the event as it was published");
     assert!(deliveries.iter().all(|delivery| delivery.attempt == 1));
     assert_eq!(numbers(&group.take("m", 100).await), [4, 5, 6, 7, 8, 9]);
+}
+
+pub async fn names_of_members_do_not_pile_up(s: Stage) {
+    const MOST: usize = 16_384;
+    let topic = s.topic("names", 1).await;
+    let group = s.group(&topic, "g", defaults()).await;
+    let pull = |n: usize| Pull { member: Some(format!("m{n}")), max: 1, ..Pull::default() };
+    for n in 0..MOST + 100 {
+        assert!(group.pull(&pull(n)).await.unwrap().is_empty(), "whoever holds nothing is in nobody's way");
+    }
+    let listed = group.status().await.unwrap().members.len();
+    assert!(listed <= MOST, "{listed}");
+    s.publish_numbers(&topic, None, 0..MOST as u64).await;
+    for n in 0..MOST {
+        assert_eq!(group.pull(&pull(n)).await.unwrap().len(), 1);
+    }
+    let refused = group.pull(&pull(MOST)).await.unwrap_err();
+    assert!(matches!(refused, GroupError::TooManyMembers { limit: MOST }), "{refused:?}");
+    assert!(group.pull(&pull(7)).await.unwrap().is_empty(), "those who are there come as often as they like");
 }
 
 pub async fn a_pull_waits_for_the_first_event(s: Stage) {
