@@ -27,8 +27,8 @@ pub mod wakes;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorLimit, CursorMove, CursorTarget,
-    Expect, Placement, Receipt, ResultBytes,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
+    Placement, ReaderLimit, Receipt, ResultBytes,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};

@@ -224,6 +224,7 @@ impl Hub {
         for _ in 0..MAX_TRIES {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
+            let mut limits = CommitLimits::default();
             let change = match now {
                 None => creation(name, patch.clone())?,
                 Some(state) => {
@@ -237,10 +238,15 @@ impl Hub {
                     if config == state.config {
                         return Ok((state, false));
                     }
+                    if config.partitions > state.config.partitions {
+                        // Its groups get them too.
+                        let most = self.limits.group_partitions;
+                        limits.reader_partitions = Some(crate::groups::all_partitions(most));
+                    }
                     ConfigChange::AlterTopic { name: name.clone(), expect_revision: state.revision, config }
                 }
             };
-            let commit = Commit { config: vec![change], ..Commit::default() };
+            let commit = Commit { config: vec![change], limits, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
                 // Someone else changed it in between: look again.
                 Err(BusError::Commit(

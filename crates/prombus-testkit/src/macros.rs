@@ -166,7 +166,7 @@ macro_rules! state_conformance {
     ($factory:expr) => {
         $crate::conformance! { $factory, state:
             a_cursor_is_where_it_was_moved_to
-            there_are_only_so_many_cursors
+            readers_have_only_so_many_partitions
             a_cursor_moves_only_from_its_version
             a_cursor_is_fenced_by_epoch
             a_removed_cursor_is_gone

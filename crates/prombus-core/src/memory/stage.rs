@@ -94,7 +94,10 @@ impl Stage {
             durability = durability.max(stage.move_cursor(state, cursor)?);
         }
         let at_most = state.cursors.len() + stage.cursors.len();
-        commit.limits.check_cursors(at_most, || stage.cursors_after(state))?;
+        let cursors = (at_most, || stage.cursors_after(state));
+        let partitions_of =
+            |name: &TopicName| stage.topic(state, name).map_or(0, |topic| topic.config.partitions);
+        commit.limits.check_readers(cursors, partitions_of)?;
         stage.receipt.durability = durability;
         Ok(stage)
     }
