@@ -15,6 +15,7 @@ use axum::response::Response;
 use prombus_core::TopicNumber;
 use prombus_engine::Outgoing;
 use prombus_wire::Imported;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most lines in one commit.
@@ -198,8 +199,9 @@ impl<'a> Import<'a> {
             self.check_topic().await.map_err(|error| error.after_lines(self.count, *line))?;
         }
         let (mut good, mut refusal) = (events.len(), None);
+        let mut commit = Arc::new(Outgoing::all_to(self.way.topic, events));
         while good > 0 {
-            match publish(self.way, events[..good].to_vec()).await {
+            match publish(self.way, &mut commit).await {
                 Ok(receipt) => {
                     self.count += good as u64;
                     self.duplicates += receipt.events.iter().filter(|one| one.duplicate).count() as u64;
@@ -210,6 +212,8 @@ impl<'a> Import<'a> {
                     // Without an event to blame, none of them can go in.
                     let culprit = error.index().filter(|index| *index < good);
                     good = culprit.unwrap_or(0);
+                    // Nobody else has it any more, so nothing is copied.
+                    Arc::make_mut(&mut commit).events.truncate(good);
                     refusal = Some((culprit.is_some(), lines[good], ApiError::from(error)));
                 }
             }

@@ -16,9 +16,10 @@ use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
 use bytes::Bytes;
-use prombus_core::{Receipt, TopicName};
+use prombus_core::{Commit, Receipt, Ticket, TopicName};
 use prombus_engine::{BusError, Outgoing};
 use prombus_wire::{EventRequest, each_event};
+use std::sync::Arc;
 
 /// How many events of an array there is room for before it is known how many it has.
 const ARRAY_EVENTS: usize = 128;
@@ -82,13 +83,13 @@ pub(crate) fn parse_event(text: &Bytes) -> Result<Outgoing, ApiError> {
 }
 
 async fn publish_one(way: Way<'_>, outgoing: Outgoing) -> Result<Response, ApiError> {
-    let receipt = publish(way, vec![outgoing]).await?;
+    let receipt = publish(way, &mut Outgoing::all_to(way.topic, vec![outgoing]).into()).await?;
     Ok(answers::published(way.topic, &receipt))
 }
 
 async fn publish_array(way: Way<'_>, body: Bytes) -> Result<Response, ApiError> {
     let events = parse_array(&body, way.app.hub()?.limits().commit_bytes)?;
-    let receipt = publish(way, events).await.map_err(|error| {
+    let receipt = publish(way, &mut Outgoing::all_to(way.topic, events).into()).await.map_err(|error| {
         let index = error.index();
         ApiError::from(error).at_index(index)
     });
@@ -124,14 +125,30 @@ pub(crate) struct Way<'a> {
     pub topic: &'a TopicName,
 }
 
-/// Publishes and counts.
-pub(crate) async fn publish(way: Way<'_>, events: Vec<Outgoing>) -> Result<Receipt, PublishError> {
-    let Way { app, rate, topic } = way;
-    let (hub, count) = (app.hub()?, events.len());
-    app.rates.admit(rate, topic, count)?;
-    let receipt = hub.publish(topic, events).await.inspect_err(|_| app.rates.put_back(rate, topic, count))?;
-    app.metrics.count_published(topic, &receipt);
-    Ok(receipt)
+impl Way<'_> {
+    /// Gives events their place in the order, where they do not come too fast.
+    pub async fn enqueue(self, commit: &mut Arc<Commit>) -> Result<Ticket, PublishError> {
+        let (hub, count) = (self.app.hub()?, commit.events.len());
+        self.app.rates.admit(self.rate, self.topic, count)?;
+        Ok(hub.enqueue(commit).await.inspect_err(|_| self.put_back(count))?)
+    }
+
+    /// Waits for what comes of that, and counts.
+    pub async fn answer(self, ticket: Ticket, count: usize) -> Result<Receipt, PublishError> {
+        let receipt = ticket.await.inspect_err(|_| self.put_back(count)).map_err(BusError::from)?;
+        self.app.metrics.count_published(self.topic, &receipt);
+        Ok(receipt)
+    }
+
+    fn put_back(self, count: usize) {
+        self.app.rates.put_back(self.rate, self.topic, count);
+    }
+}
+
+/// Publishes events. Those that are refused are still there.
+pub(crate) async fn publish(way: Way<'_>, commit: &mut Arc<Commit>) -> Result<Receipt, PublishError> {
+    let ticket = way.enqueue(commit).await?;
+    way.answer(ticket, commit.events.len()).await
 }
 
 /// Why a publish did not happen.
