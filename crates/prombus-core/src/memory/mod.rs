@@ -90,13 +90,12 @@ impl MemoryStore {
 #[async_trait]
 impl EventLog for MemoryStore {
     async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
-        let commit = Arc::unwrap_or_clone(commit);
         let mut state = self.state.write();
         if state.closed {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
         // There is no queue: its turn has come.
-        let done = state.commit(commit, self.clock.now_ms()).map(|(receipt, touched)| {
+        let done = state.commit(&commit, self.clock.now_ms()).map(|(receipt, touched)| {
             // While the state is locked, so that sequence and state move as one.
             self.wakes.wake(receipt.sequence.0, &touched);
             receipt
