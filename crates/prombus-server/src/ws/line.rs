@@ -121,19 +121,7 @@ impl Line {
     pub fn commit(&mut self, corr: Corr, asked: Asked, by: By) {
         // What was published before goes before.
         self.submit();
-        let bytes = asked.bytes;
-        let enqueue = async move {
-            let committed = asked.enqueue(by).await;
-            let answer = async move {
-                let result = match committed {
-                    Ok(committed) => committed.await,
-                    Err(error) => Err(error),
-                };
-                Done::Committed { corr, bytes, result }
-            };
-            answer.boxed()
-        };
-        self.waiting.push_back(enqueue.boxed());
+        self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
     }
 
     /// What came of the next of those that are enqueued, in their order; `None` where none is under way. Meanwhile
@@ -155,6 +143,19 @@ impl Line {
             }
         }
     }
+}
+
+async fn enqueue_commit(corr: Corr, asked: Asked, by: By) -> Answer {
+    let bytes = asked.bytes;
+    let committed = asked.enqueue(by).await;
+    let answer = async move {
+        let result = match committed {
+            Ok(committed) => committed.await,
+            Err(error) => Err(error),
+        };
+        Done::Committed { corr, bytes, result }
+    };
+    answer.boxed()
 }
 
 /// Who publishes to a topic, over which connection.
