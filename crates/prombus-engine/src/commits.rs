@@ -135,12 +135,9 @@ impl Commits {
         let receipt = self.groups.enqueue(&acks, kept, self.bus.clone()).await;
         let memory = self.memory.clone();
         Ok(Box::pin(async move {
-            let answer = match receipt {
-                Ok(receipt) => receipt.await,
-                Err(error) => Err(error),
-            };
+            let receipt = async { receipt?.await }.await;
             memory.sweep().await;
-            let error = match answer {
+            let error = match receipt {
                 Ok(receipt) => return Ok(done(&commit, &receipt)),
                 Err(error) => error,
             };

@@ -85,10 +85,7 @@ async fn commit_with(
     let ticket = bus.enqueue(&mut Arc::new(commit)).await;
     // Whoever no longer waits does not want to know.
     let _ = enqueued.send(());
-    let answer = match ticket {
-        Ok(ticket) => ticket.await.map_err(BusError::from),
-        Err(error) => Err(error),
-    };
+    let answer = async { Ok::<_, BusError>(ticket?.await?) }.await;
     let mut spent = None;
     for ((group, leases), pledge) in shares.iter().zip(pledges) {
         {

@@ -543,8 +543,7 @@ impl Runner {
 
 /// What becomes of a commit that was enqueued, or was not.
 async fn outcome(ticket: Result<Ticket, BusError>) -> Result<(), BusError> {
-    ticket?.await?;
-    Ok(())
+    Ok(ticket?.await.map(drop)?)
 }
 
 /// Whether a batch makes too much, so that fewer events might do.

@@ -181,7 +181,7 @@ impl Calls {
         };
         self.unanswered -= match &done {
             Done::Published(published) => {
-                self.unanswered_bytes -= published.iter().map(|one| one.bytes).sum::<usize>();
+                self.unanswered_bytes -= published.iter().map(|one| one.publish.bytes).sum::<usize>();
                 published.len()
             }
             Done::Committed { bytes, .. } => {
@@ -421,8 +421,8 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
         Some(Done::Published(published)) => {
-            for Published { corr, array, result, .. } in published {
-                session.published(corr, array, result, out);
+            for Published { publish, result } in published {
+                session.published(publish.corr, publish.array, result, out);
             }
         }
         Some(Done::Subscribed { corr, wanted, result }) => {

@@ -41,9 +41,7 @@ pub(super) struct Publish {
 
 /// What came of them.
 pub(super) struct Published {
-    pub corr: Corr,
-    pub array: bool,
-    pub bytes: usize,
+    pub publish: Publish,
     pub result: Result<Receipt, ApiError>,
 }
 
@@ -112,8 +110,8 @@ impl Line {
     /// Puts what has gathered in line.
     pub fn submit(&mut self) {
         if let Some(Together { topic, events, publishes, .. }) = self.together.take() {
-            let producer = Producer { app: self.app.clone(), rate: self.rate.clone(), topic };
-            self.waiting.push_back(producer.enqueue(events, publishes).boxed());
+            let way = Way { app: self.app.clone(), rate: self.rate.clone(), topic };
+            self.waiting.push_back(enqueue(way, events, publishes).boxed());
         }
     }
 
@@ -148,21 +146,8 @@ impl Line {
 async fn enqueue_commit(corr: Corr, asked: Asked, by: By) -> Answer {
     let bytes = asked.bytes;
     let committed = asked.enqueue(by).await;
-    let answer = async move {
-        let result = match committed {
-            Ok(committed) => committed.await,
-            Err(error) => Err(error),
-        };
-        Done::Committed { corr, bytes, result }
-    };
-    answer.boxed()
-}
-
-/// Who publishes to a topic, over which connection.
-struct Producer {
-    app: App,
-    rate: ConnectionRate,
-    topic: TopicName,
+    let answer = async { committed?.await };
+    answer.map(move |result| Done::Committed { corr, bytes, result }).boxed()
 }
 
 /// Publishes that went as one commit, and its ticket, or why it has none.
@@ -171,48 +156,33 @@ struct Sent {
     ticket: Result<Ticket, PublishError>,
 }
 
-impl Producer {
-    fn way(&self) -> Way<'_> {
-        Way { app: &self.app, rate: &self.rate, topic: &self.topic }
+/// Enqueues events as one commit, or those of each publish alone where one of them is to blame.
+async fn enqueue(way: Way, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
+    let mut commit = Arc::new(Commit { events, ..Commit::default() });
+    let ticket = way.enqueue(&mut commit).await;
+    let is_one_to_blame = matches!(&ticket, Err(error) if error.index().is_some());
+    if publishes.len() == 1 || !is_one_to_blame {
+        return answer(way, vec![Sent { publishes, ticket }]).boxed();
     }
-
-    /// Enqueues events as one commit, or those of each publish alone where one of them is to blame.
-    async fn enqueue(self, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
-        let mut commit = Arc::new(Commit { events, ..Commit::default() });
-        let ticket = self.way().enqueue(&mut commit).await;
-        let is_one_to_blame = matches!(&ticket, Err(error) if error.index().is_some());
-        if publishes.len() == 1 || !is_one_to_blame {
-            return self.answer(vec![Sent { publishes, ticket }]).boxed();
-        }
-        // It was refused before anyone else had it, so nothing is copied.
-        let mut events = Arc::unwrap_or_clone(commit).events.into_iter();
-        let mut sent = Vec::with_capacity(publishes.len());
-        for publish in publishes {
-            let events = events.by_ref().take(publish.count).collect();
-            let ticket = self.way().enqueue(&mut Arc::new(Commit { events, ..Commit::default() })).await;
-            sent.push(Sent { publishes: vec![publish], ticket });
-        }
-        self.answer(sent).boxed()
+    // It was refused before anyone else had it, so nothing is copied.
+    let mut events = Arc::unwrap_or_clone(commit).events.into_iter();
+    let mut sent = Vec::with_capacity(publishes.len());
+    for publish in publishes {
+        let events = events.by_ref().take(publish.count).collect();
+        let ticket = way.enqueue(&mut Arc::new(Commit { events, ..Commit::default() })).await;
+        sent.push(Sent { publishes: vec![publish], ticket });
     }
-
-    async fn answer(self, sent: Vec<Sent>) -> Done {
-        let mut published = Vec::new();
-        for Sent { publishes, ticket } in sent {
-            let count = publishes.iter().map(|publish| publish.count).sum();
-            let result = match ticket {
-                Ok(ticket) => self.way().answer(ticket, count).await,
-                Err(error) => Err(error),
-            };
-            share(publishes, result, &mut published);
-        }
-        Done::Published(published)
-    }
+    answer(way, sent).boxed()
 }
 
-impl Publish {
-    fn done(self, result: Result<Receipt, ApiError>) -> Published {
-        Published { corr: self.corr, array: self.array, bytes: self.bytes, result }
+async fn answer(way: Way, sent: Vec<Sent>) -> Done {
+    let mut published = Vec::new();
+    for Sent { publishes, ticket } in sent {
+        let count = publishes.iter().map(|publish| publish.count).sum();
+        let result = async { way.answer(ticket?, count).await };
+        share(publishes, result.await, &mut published);
     }
+    Done::Published(published)
 }
 
 /// Gives each publish its part of what came of their commit.
@@ -222,15 +192,16 @@ fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &m
             let mut events = events.into_iter();
             out.extend(publishes.into_iter().map(|publish| {
                 let events = events.by_ref().take(publish.count).collect();
-                publish.done(Ok(Receipt { events, versions: Vec::new(), durability, sequence }))
+                let result = Ok(Receipt { events, versions: Vec::new(), durability, sequence });
+                Published { publish, result }
             }));
         }
         Err(error) => {
             // Where several are refused, none of their events is to blame.
             let (index, error) = (error.index(), ApiError::from(error));
             out.extend(publishes.into_iter().map(|publish| {
-                let index = index.filter(|_| publish.array);
-                publish.done(Err(error.clone().at_index(index)))
+                let result = Err(error.clone().at_index(index.filter(|_| publish.array)));
+                Published { publish, result }
             }));
         }
     }
