@@ -21,6 +21,7 @@ pub mod placing;
 pub mod ports;
 pub mod position;
 pub mod receipt;
+pub mod ticket;
 pub mod topic;
 pub mod wakes;
 
@@ -43,6 +44,7 @@ pub use ports::{
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use receipt::KeptReceipt;
+pub use ticket::{EventLogExt, Ticket};
 pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
     TopicState,

@@ -2,7 +2,7 @@
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
 use crate::collections::Collections;
-use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf};
+use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
@@ -15,7 +15,7 @@ use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
     NewEvent, NewTopics, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
-    TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -111,9 +111,15 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// What appends it to a topic.
-    pub(crate) fn to(self, topic: TopicName) -> Append {
+    pub fn to(self, topic: TopicName) -> Append {
         let Self { event, partition, expect } = self;
         Append { topic, placement: partition.map_or(Placement::Auto, Placement::Named), expect, event }
+    }
+
+    /// The commit that appends all of these to a topic, or none.
+    pub fn all_to(topic: &TopicName, events: Vec<Self>) -> Commit {
+        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
+        Commit { events, ..Commit::default() }
     }
 }
 
@@ -181,8 +187,12 @@ impl Hub {
 
     /// Publishes `events` to `topic`, all or none.
     pub async fn publish(&self, topic: &TopicName, events: Vec<Outgoing>) -> Result<Receipt, BusError> {
-        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
-        self.bus.commit(Arc::new(Commit { events, ..Commit::default() })).await
+        self.bus.commit(Arc::new(Outgoing::all_to(topic, events))).await
+    }
+
+    /// Gives a commit of events its place in the order: see [`Bus::enqueue`].
+    pub async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        self.bus.enqueue(commit).await
     }
 
     /// The topic of that name.
@@ -307,7 +317,15 @@ impl Hub {
 
     /// Does all that a consumer asks for, or none of it.
     pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
-        self.commits.commit(request).await
+        self.enqueue_commit(request).await?.await
+    }
+
+    /// Gives all that a consumer asks for its place in the order.
+    pub async fn enqueue_commit(
+        &self,
+        request: CommitRequest,
+    ) -> Result<Pending<CommitAnswer>, CommitRefused> {
+        self.commits.enqueue(request).await
     }
 
     /// A group of a topic, made where it does not exist. Says whether it was.

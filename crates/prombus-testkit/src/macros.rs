@@ -156,6 +156,11 @@ macro_rules! log_exact_conformance {
             a_waiter_that_gave_up_bothers_nobody
             a_follower_misses_nothing
             what_the_sequence_covers_can_be_read
+            commits_happen_in_the_order_in_which_they_were_enqueued
+            checks_see_what_was_enqueued_before
+            a_ticket_can_be_awaited_anywhere
+            a_commit_needs_nobody_to_wait_for_it
+            a_refusal_is_the_answer_of_its_ticket
         }
     };
 }

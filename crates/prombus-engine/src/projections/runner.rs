@@ -13,13 +13,12 @@ use crate::groups::{Failure, Reader, letter_of};
 use crate::layers::Checks;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicRef,
+    EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName, TopicRef,
     TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
 /// How long it takes until the clock has gone on.
 const TICK: Duration = Duration::from_millis(1);
@@ -122,7 +121,8 @@ pub(super) struct Failures {
 
 /// A batch that is being committed.
 struct Flight {
-    answer: JoinHandle<Result<Receipt, BusError>>,
+    /// An error where it was not even taken.
+    ticket: Result<Ticket, BusError>,
     commit: Arc<Commit>,
     batch: Batch,
     ends: BTreeMap<u32, u64>,
@@ -222,7 +222,7 @@ impl Runner {
         }
         match batch {
             Some((batch, ends)) => {
-                self.launch(batch, ends);
+                self.launch(batch, ends).await;
                 // What a projection in Rust reads must be there.
                 if matches!(self.projector, Projector::Code(_)) {
                     self.land().await?;
@@ -412,25 +412,23 @@ impl Runner {
     }
 
     /// Starts to commit a batch.
-    fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>) {
-        let commit = Arc::new(self.commit(&mut batch, &ends));
-        let (bus, sent) = (self.hub.bus.clone(), commit.clone());
-        let answer = tokio::spawn(async move { bus.commit(sent).await });
-        self.flight = Some(Flight { answer, commit, batch, ends });
+    async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>) {
+        let mut commit = Arc::new(self.commit(&mut batch, &ends));
+        let ticket = self.hub.bus.enqueue(&mut commit).await;
+        self.flight = Some(Flight { ticket, commit, batch, ends });
     }
 
     /// Waits for the batch that is being committed. `false`: it was refused, and what could be done of it was done
     /// another way.
     pub async fn land(&mut self) -> Result<bool, Stop> {
-        let Some(Flight { answer, commit, mut batch, ends }) = self.flight.take() else { return Ok(true) };
-        let given_up = |_| Err(CommitError::Unknown("the commit was given up".into()).into());
-        match answer.await.unwrap_or_else(given_up) {
-            Ok(_) => {
+        let Some(Flight { ticket, commit, mut batch, ends }) = self.flight.take() else { return Ok(true) };
+        match outcome(ticket).await {
+            Ok(()) => {
                 self.landed(&batch, &ends);
                 Ok(true)
             }
             Err(error) => {
-                batch.take_back(&commit);
+                batch.take_back(commit);
                 let done = self.recover(batch, ends, error).await;
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
@@ -533,19 +531,19 @@ impl Runner {
     }
 
     async fn commit_now(&mut self, batch: &mut Batch, ends: &BTreeMap<u32, u64>) -> Result<(), BusError> {
-        let commit = Arc::new(self.commit(batch, ends));
-        let answer = self.hub.bus.commit(commit.clone()).await;
-        match answer {
-            Ok(_) => {
-                self.landed(batch, ends);
-                Ok(())
-            }
-            Err(error) => {
-                batch.take_back(&commit);
-                Err(error)
-            }
+        let mut commit = Arc::new(self.commit(batch, ends));
+        let done = outcome(self.hub.bus.enqueue(&mut commit).await).await;
+        match done {
+            Ok(()) => self.landed(batch, ends),
+            Err(_) => batch.take_back(commit),
         }
+        done
     }
+}
+
+/// What becomes of a commit that was enqueued, or was not.
+async fn outcome(ticket: Result<Ticket, BusError>) -> Result<(), BusError> {
+    Ok(ticket?.await.map(drop)?)
 }
 
 /// Whether a batch makes too much, so that fewer events might do.

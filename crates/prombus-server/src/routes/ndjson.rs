@@ -15,6 +15,7 @@ use axum::response::Response;
 use prombus_core::TopicNumber;
 use prombus_engine::Outgoing;
 use prombus_wire::Imported;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most lines in one commit.
@@ -25,7 +26,7 @@ const MAX_COMMIT_BYTES: usize = 8 << 20;
 const CLOSING_DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// Publishes every line of the body.
-pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
+pub(crate) async fn import(way: &Way, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
     let mut import = match Import::new(way) {
         Ok(import) => import,
         Err(error) => {
@@ -39,7 +40,7 @@ pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) ->
             tokio::select! {
                 () = intake.discard() => {}
                 // The answer must leave before the connection is given up.
-                () = closed_for(way.app, CLOSING_DISCARD_TIME) => {}
+                () = closed_for(&way.app, CLOSING_DISCARD_TIME) => {}
             }
             Err(match import.duplicates {
                 0 => error,
@@ -58,7 +59,7 @@ async fn closed_for(app: &Shared, time: Duration) {
 
 /// An import under way.
 struct Import<'a> {
-    way: Way<'a>,
+    way: &'a Way,
     max_commit_bytes: usize,
     /// The events that are not committed yet, and which lines they came from.
     events: Vec<Outgoing>,
@@ -75,7 +76,7 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn new(way: Way<'a>) -> Result<Self, ApiError> {
+    fn new(way: &'a Way) -> Result<Self, ApiError> {
         let max_commit_bytes = way.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
         let (events, lines) = (Vec::new(), Vec::new());
         Ok(Self {
@@ -171,7 +172,7 @@ impl<'a> Import<'a> {
     /// rest, and one that was made since has nothing to do with it.
     async fn check_topic(&self) -> Result<(), ApiError> {
         let Some(pinned) = self.topic else { return Ok(()) };
-        let topic = self.way.topic;
+        let topic = &self.way.topic;
         match self.way.app.hub()?.topic(topic).await? {
             Some(state) if state.number == pinned => Ok(()),
             _ => Err(ApiError::not_found(format!(
@@ -185,7 +186,7 @@ impl<'a> Import<'a> {
         if self.topic.is_none()
             && let Ok(hub) = self.way.app.hub()
         {
-            self.topic = hub.topic(self.way.topic).await.ok().flatten().map(|state| state.number);
+            self.topic = hub.topic(&self.way.topic).await.ok().flatten().map(|state| state.number);
         }
     }
 
@@ -198,8 +199,9 @@ impl<'a> Import<'a> {
             self.check_topic().await.map_err(|error| error.after_lines(self.count, *line))?;
         }
         let (mut good, mut refusal) = (events.len(), None);
+        let mut commit = Arc::new(Outgoing::all_to(&self.way.topic, events));
         while good > 0 {
-            match publish(self.way, events[..good].to_vec()).await {
+            match publish(self.way, &mut commit).await {
                 Ok(receipt) => {
                     self.count += good as u64;
                     self.duplicates += receipt.events.iter().filter(|one| one.duplicate).count() as u64;
@@ -210,6 +212,8 @@ impl<'a> Import<'a> {
                     // Without an event to blame, none of them can go in.
                     let culprit = error.index().filter(|index| *index < good);
                     good = culprit.unwrap_or(0);
+                    // Nobody else has it any more, so nothing is copied.
+                    Arc::make_mut(&mut commit).events.truncate(good);
                     refusal = Some((culprit.is_some(), lines[good], ApiError::from(error)));
                 }
             }
