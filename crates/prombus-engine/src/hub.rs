@@ -9,7 +9,7 @@ use crate::groups::{
     ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
 };
 use crate::layers::{Checks, Rules};
-use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
+use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
@@ -20,7 +20,7 @@ use prombus_core::{
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -171,6 +171,7 @@ impl Hub {
             bus: bus.clone(),
             clock: clock.clone(),
             checks: checks.clone(),
+            large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);

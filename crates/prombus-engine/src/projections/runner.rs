@@ -19,6 +19,7 @@ use prombus_core::{
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long it takes until the clock has gone on.
 const TICK: Duration = Duration::from_millis(1);
@@ -33,6 +34,10 @@ const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 /// After a batch that made too much, batches are smaller, and grow by half each time that so many were committed.
 const GROWS_AFTER: usize = 8;
+/// A batch of so many events is a large one.
+const LARGE_BATCH: usize = 256;
+/// So many large batches are committed at a time.
+pub(crate) const LARGE_BATCHES: usize = 4;
 /// How long to wait when others change the same things.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -44,6 +49,8 @@ pub(crate) struct Surroundings {
     pub clock: Arc<dyn Clock>,
     /// What is asked of every event that somebody publishes.
     pub checks: Checks,
+    /// Turns of large batches. Whoever publishes waits behind no more of them, however many projections have a backlog.
+    pub large_batches: Arc<Semaphore>,
 }
 
 /// Why a projection cannot go on.
@@ -413,8 +420,13 @@ impl Runner {
 
     /// Starts to commit a batch.
     async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>) {
+        let turn = match batch.applied.len() >= LARGE_BATCH {
+            // They are never closed.
+            true => self.hub.large_batches.clone().acquire_owned().await.ok(),
+            false => None,
+        };
         let mut commit = Arc::new(self.commit(&mut batch, &ends));
-        let ticket = self.hub.bus.enqueue(&mut commit).await;
+        let ticket = self.hub.bus.enqueue(&mut commit).await.map(|ticket| in_turn(ticket, turn));
         self.flight = Some(Flight { ticket, commit, batch, ends });
     }
 
@@ -544,6 +556,19 @@ impl Runner {
 /// What becomes of a commit that was enqueued, or was not.
 async fn outcome(ticket: Result<Ticket, BusError>) -> Result<(), BusError> {
     Ok(ticket?.await.map(drop)?)
+}
+
+/// The ticket of a commit that has its turn until it is decided. It does not go by who awaits the ticket, and when: a
+/// projection may wait for a turn of its rebuild first.
+fn in_turn(ticket: Ticket, turn: Option<OwnedSemaphorePermit>) -> Ticket {
+    let Some(turn) = turn else { return ticket };
+    let decided = tokio::spawn(async move {
+        let answer = ticket.await;
+        drop(turn);
+        answer
+    });
+    let given_up = |_| Err(CommitError::Unknown("the commit was given up".into()));
+    Ticket::new(async move { decided.await.unwrap_or_else(given_up) })
 }
 
 /// Whether a batch makes too much, so that fewer events might do.
