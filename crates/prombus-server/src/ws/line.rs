@@ -122,8 +122,8 @@ impl Line {
         self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
     }
 
-    /// What came of the next of those that are enqueued, in their order; `None` where none is under way. Meanwhile
-    /// others are.
+    /// What came of the next one, in their order; `None` where none is under way. Whoever waits for it also gets those in
+    /// line enqueued.
     pub async fn next(&mut self) -> Option<Done> {
         loop {
             let first = async {
