@@ -72,11 +72,11 @@ fn append(topic: &TopicName, partitions: u32, n: u32) -> Result<Append, JsonErro
         id: n.is_multiple_of(2).then(|| Uuid::from_u128(u128::from(n) << 64 | 0xfeed)),
         ts: n.is_multiple_of(3).then_some(1_700_000_000_000 + u64::from(n)),
         key: (!n.is_multiple_of(4)).then(|| format!("key {} ö", n % 6).into()),
-        sid: if n.is_multiple_of(5) { Some(json("\"sid\"".into())?) } else { None },
-        headers: if n.is_multiple_of(7) { Some(json("{\"x-a\":\"b\"}".into())?) } else { None },
+        sid: if n.is_multiple_of(5) { Some(json("\"sid\"".into())?.into()) } else { None },
+        headers: if n.is_multiple_of(7) { Some(json("{\"x-a\":\"b\"}".into())?.into()) } else { None },
         payload: json(format!("{{\"n\":{n},\"exact\":1.10,\"pad\":\"{}\"}}", "p".repeat(n as usize * 3)))?,
-        caused_by: if n.is_multiple_of(11) { Some(json("[\"c\"]".into())?) } else { None },
-        tags: if n.is_multiple_of(13) { Some(json("[\"#t\"]".into())?) } else { None },
+        caused_by: if n.is_multiple_of(11) { Some(json("[\"c\"]".into())?.into()) } else { None },
+        tags: if n.is_multiple_of(13) { Some(json("[\"#t\"]".into())?.into()) } else { None },
     };
     let placement = Placement::Named(Partition(n % partitions));
     Ok(Append { topic: topic.clone(), placement, expect: None, event })

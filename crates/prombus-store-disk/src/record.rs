@@ -250,10 +250,10 @@ mod tests {
         };
         let event = NewEvent {
             key: key.map(Into::into),
-            sid: (extras & 1 != 0).then(|| json("\"s\"")),
-            headers: (extras & 2 != 0).then(|| json(r#"{"x-a":"b"}"#)),
-            caused_by: (extras & 4 != 0).then(|| json(r#"["c"]"#)),
-            tags: (extras & 8 != 0).then(|| json("[]")),
+            sid: (extras & 1 != 0).then(|| json("\"s\"").into()),
+            headers: (extras & 2 != 0).then(|| json(r#"{"x-a":"b"}"#).into()),
+            caused_by: (extras & 4 != 0).then(|| json(r#"["c"]"#).into()),
+            tags: (extras & 8 != 0).then(|| json("[]").into()),
             ..NewEvent::new(json(r#"{"n":1.10}"#))
         };
         (head, event)
