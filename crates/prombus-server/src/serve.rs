@@ -194,7 +194,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S,
         request.extensions_mut().insert(received.clone());
         received.is_in_request();
         let answering = router.clone().call(request);
-        let (unread, reader) = (unread.clone(), Reader { received: received.clone(), stopped: closing.clone() });
+        let (unread, reader) =
+            (unread.clone(), Reader { received: received.clone(), stopped: closing.clone() });
         async move {
             let Ok(mut answer) = answering.await;
             reader.received.is_done_with_request();

@@ -6,7 +6,7 @@
 use super::lines::{Line, Lines};
 use super::publish::{Way, parse_event, publish};
 use crate::answers::json_of;
-use crate::auth::{Caller, TOKEN_EXPIRED};
+use crate::auth::Caller;
 use crate::body::Intake;
 use crate::error::ApiError;
 use axum::http::StatusCode;
@@ -81,12 +81,14 @@ impl<'a> Import<'a> {
             };
             let first_left_out = self.lines.first().copied();
             let part = match part {
-                // A stream may go on for longer than its caller's token.
-                Ok(Some(_)) if caller.is_expired() => {
-                    let error = ApiError::unauthorized(TOKEN_EXPIRED);
-                    return Err(error.after_lines(self.count, lines.number() + 1));
-                }
-                Ok(Some(part)) => part,
+                Ok(Some(part)) => match caller.ended() {
+                    None => part,
+                    // A stream may go on for longer than its caller's token.
+                    Some(why) => {
+                        let error = ApiError::unauthorized(why);
+                        return Err(error.after_lines(self.count, lines.number() + 1));
+                    }
+                },
                 Ok(None) => break,
                 Err(error) => {
                     let line = first_left_out.unwrap_or(lines.number() + 1);

@@ -645,7 +645,8 @@ async fn a_copy_of_another_index_or_checkpoint_is_told() {
                 assert!(error.to_string().contains("Run `prombus check`"), "{error}");
             }
             for (path, _) in disk.files() {
-                if path == *file || (kind == "state" && path.parent().is_some_and(|of| of.ends_with("state"))) {
+                if path == *file || (kind == "state" && path.parent().is_some_and(|of| of.ends_with("state")))
+                {
                     disk.remove(&path).unwrap();
                 }
             }
