@@ -10,7 +10,7 @@ use crate::error::CommitError;
 use crate::event::NewEvent;
 use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, TopicConfig, TopicName};
+use crate::topic::{Durability, MAX_PARTITIONS, TopicConfig, TopicName};
 use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -43,14 +43,15 @@ pub struct CommitLimits {
     pub topics: usize,
     /// The most collections, those of the hub's own not counted: one more is [`CommitError::TooManyCollections`].
     pub collections: usize,
-    /// The most cursors of some readers: more is [`CommitError::TooManyCursors`]. Whoever makes a reader asks for this;
-    /// readers that are there go on without.
-    pub cursors: Option<CursorLimit>,
+    /// The most partitions that some readers may have together: more is [`CommitError::TooManyReaderPartitions`]. Whoever
+    /// makes a reader, or lets a topic grow, asks for this; readers that are there go on without.
+    pub reader_partitions: Option<ReaderLimit>,
 }
 
-/// How many cursors there may be of readers of one kind.
+/// How many partitions readers of one kind may have together. A reader that has a cursor in the first partition of its
+/// topic has all of them, whether it has been there yet or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CursorLimit {
+pub struct ReaderLimit {
     /// How the names of these readers begin.
     pub readers: &'static str,
     /// So many.
@@ -61,18 +62,18 @@ impl Default for CommitLimits {
     /// There are none.
     fn default() -> Self {
         let most = usize::MAX;
-        Self { event_bytes: most, topics: most, collections: most, cursors: None }
+        Self { event_bytes: most, topics: most, collections: most, reader_partitions: None }
     }
 }
 
 impl CommitLimits {
-    /// The stricter of both; of limits on cursors, the own one.
+    /// The stricter of both; of limits on readers, the own one.
     pub fn and(self, other: Self) -> Self {
         Self {
             event_bytes: self.event_bytes.min(other.event_bytes),
             topics: self.topics.min(other.topics),
             collections: self.collections.min(other.collections),
-            cursors: self.cursors.or(other.cursors),
+            reader_partitions: self.reader_partitions.or(other.reader_partitions),
         }
     }
 
@@ -93,18 +94,21 @@ impl CommitLimits {
         if fits { Ok(()) } else { Err(CommitError::TooManyTopics { limit }) }
     }
 
-    /// Refuses a commit after which there are more cursors than may be. They are counted only where `at_most` does not
-    /// say already that there are fewer.
-    pub fn check_cursors<'a, K: Iterator<Item = &'a CursorKey>>(
+    /// Refuses a commit after which readers have more partitions than they may. `cursors` are all that there are then, at
+    /// most so many, which are looked at only where that does not decide it already; `partitions_of` says how many
+    /// partitions a topic has then.
+    pub fn check_readers<'a, K: Iterator<Item = &'a CursorKey>>(
         &self,
-        at_most: usize,
-        all: impl FnOnce() -> K,
+        (at_most, cursors): (usize, impl FnOnce() -> K),
+        partitions_of: impl Fn(&TopicName) -> u32,
     ) -> Result<(), CommitError> {
-        let Some(CursorLimit { readers, most: limit }) = self.cursors else { return Ok(()) };
-        match at_most <= limit || all().filter(|key| key.reader.starts_with(readers)).count() <= limit {
-            true => Ok(()),
-            false => Err(CommitError::TooManyCursors { limit }),
+        let Some(ReaderLimit { readers, most: limit }) = self.reader_partitions else { return Ok(()) };
+        if at_most.saturating_mul(MAX_PARTITIONS as usize) <= limit {
+            return Ok(());
         }
+        let is_one = |key: &&CursorKey| key.partition == Partition(0) && key.reader.starts_with(readers);
+        let count: usize = cursors().filter(is_one).map(|key| partitions_of(&key.topic) as usize).sum();
+        if count <= limit { Ok(()) } else { Err(CommitError::TooManyReaderPartitions { limit }) }
     }
 
     /// Refuses a new collection where there are as many as may be. They are counted only where `at_most` does not

@@ -133,12 +133,12 @@ pub enum CommitError {
         /// The limit.
         limit: usize,
     },
-    /// There are as many cursors as may be.
+    /// Readers have as many partitions as they may.
     #[error(
         "there would be more than {limit} partitions of consumer groups, as many as limits.group_partitions allows; \
          delete groups that nobody uses"
     )]
-    TooManyCursors {
+    TooManyReaderPartitions {
         /// The limit.
         limit: usize,
     },

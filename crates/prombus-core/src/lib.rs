@@ -21,14 +21,15 @@ pub mod placing;
 pub mod ports;
 pub mod position;
 pub mod receipt;
+pub mod ticket;
 pub mod topic;
 pub mod wakes;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorLimit, CursorMove, CursorTarget,
-    Expect, Placement, Receipt, ResultBytes,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
+    Placement, ReaderLimit, Receipt, ResultBytes,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
@@ -43,6 +44,7 @@ pub use ports::{
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use receipt::KeptReceipt;
+pub use ticket::{EventLogExt, Ticket};
 pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
     TopicState,

@@ -4,12 +4,13 @@
 //! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
 
 use crate::collection::{CollectionState, Find, Found};
-use crate::commit::{Commit, CursorKey, Receipt};
+use crate::commit::{Commit, CursorKey};
 use crate::document::Document;
 use crate::error::{CommitError, ReadError};
 use crate::event::Event;
 use crate::histogram::Histogram;
 use crate::position::{Epoch, Offset, Partition, Sequence};
+use crate::ticket::Ticket;
 use crate::topic::{TopicName, TopicRef, TopicState};
 use crate::wakes::Watched;
 use async_trait::async_trait;
@@ -23,7 +24,17 @@ use uuid::Uuid;
 /// [`ReadError::TopicGone`], whatever has its name now.
 #[async_trait]
 pub trait EventLog: Send + Sync {
-    /// Makes all of `commit` happen, or none of it.
+    /// Gives `commit` its place in the order, and a ticket that says what became of it: all of it happens, or none.
+    ///
+    /// - When this has returned, the place is fixed: the commit happens after all those that were enqueued before this
+    ///   was called, in every partition, and its checks see them.
+    /// - The ticket can be awaited anywhere and in any order, or be dropped: the commit goes on all the same.
+    /// - This may wait until the store has room for the commit. Dropping it meanwhile does not take the commit back: it
+    ///   may still happen.
+    /// - An error means that the store takes no commits: [`CommitError::Unavailable`]. What is wrong with the commit
+    ///   itself shows when its turn comes, and is the ticket's answer.
+    ///
+    /// What the ticket stands for:
     ///
     /// - Offsets continue where the partition ends, without gaps; ids that the store makes are UUIDv7 and grow
     ///   within a partition.
@@ -44,12 +55,12 @@ pub trait EventLog: Send + Sync {
     ///   each, but only what the last one leaves is stored.
     /// - What it makes is counted by [`ResultBytes`](crate::ResultBytes); beyond the limit of the store it is
     ///   [`CommitError::TooLarge`].
-    /// - When this returns `Ok`, the commit is as durable as the receipt says, and every later read through this
+    /// - When the ticket gives a receipt, the commit is as durable as that says, and every later read through this
     ///   store sees it. It becomes visible as a whole, and after every commit with lower offsets in its partitions.
-    /// - Dropping the future does not take the commit back: it may still happen.
     ///
-    /// The commit is shared, so that whoever tries again still has it.
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError>;
+    /// The commit is shared, so that whoever tries again still has it; once it was refused, the store has let go of it.
+    /// [`EventLogExt::commit`](crate::EventLogExt::commit) is both steps at once.
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError>;
 
     /// Events of one partition in order, from `request.from` or the first kept offset after it that has an event.
     ///

@@ -2,15 +2,25 @@
 
 use async_trait::async_trait;
 use prombus_core::event::BadEvent;
-use prombus_core::{Commit, CommitError, EventLog, Receipt, TopicName};
+use prombus_core::{Commit, CommitError, EventLog, Receipt, Ticket, TopicName};
 use std::sync::Arc;
 
-/// Takes commits. What a layer wants changed in one, it changes on the way (`Arc::make_mut` copies only
-/// what someone else still holds).
+/// Takes commits.
 #[async_trait]
 pub trait Bus: Send + Sync {
-    /// Makes all of `commit` happen, or none of it.
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, BusError>;
+    /// Gives `commit` its place in the order of the log, as [`EventLog::enqueue`] does, after the checks of all layers:
+    /// what they refuse has no place, and what the log refuses is the ticket's answer.
+    ///
+    /// A layer waits for nothing by itself, so that none passes another. What it wants changed in a commit, it changes on
+    /// the way (`Arc::make_mut` copies only what someone else still holds), and whoever tries again has it as it is then.
+    async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError>;
+}
+
+impl dyn Bus {
+    /// Enqueues a commit, and waits for what comes of it.
+    pub async fn commit(&self, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
+        Ok(self.enqueue(&mut commit).await?.await?)
+    }
 }
 
 /// Something that happens to every commit on its way to the log.
@@ -24,8 +34,8 @@ pub struct LogBus(pub Arc<dyn EventLog>);
 
 #[async_trait]
 impl Bus for LogBus {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, BusError> {
-        Ok(self.0.commit(commit).await?)
+    async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        Ok(self.0.enqueue(commit.clone()).await?)
     }
 }
 

@@ -14,6 +14,8 @@ use prombus_core::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// The longest id of a commit, in bytes.
@@ -93,6 +95,9 @@ pub struct CommitAnswer {
     pub repeated: bool,
 }
 
+/// What comes of a commit that has its place in the order. It goes on whether or not this is awaited.
+pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, CommitRefused>> + Send>>;
+
 /// The commits of consumers.
 pub(crate) struct Commits {
     groups: Arc<Groups>,
@@ -112,33 +117,37 @@ impl Commits {
         Self { groups, bus, clock, memory }
     }
 
-    /// Does all of a request, or none of it.
-    pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
+    /// Gives a request its place in the order; all of it is done, or none of it.
+    pub async fn enqueue(&self, request: CommitRequest) -> Result<Pending<CommitAnswer>, CommitRefused> {
         request.check()?;
         let name = Name::of(&request);
         let (acks, commit) = request.into_commit(self.clock.now_ms());
         let Some(name) = name else {
-            let receipt = self.groups.commit(&acks, commit.clone(), self.bus.clone()).await?;
-            return Ok(done(&commit, &receipt));
+            let receipt = self.groups.enqueue(&acks, commit.clone(), self.bus.clone()).await?;
+            return Ok(Box::pin(async move { Ok(done(&commit, &receipt.await?)) }));
         };
         let before = self.memory.recall(&name, &commit).await?;
         if let Some(done) = before.done {
-            return Ok(repeated(&commit, done));
+            return Ok(Box::pin(ready(Ok(repeated(&commit, done)))));
         }
         let mut kept = commit.clone();
         kept.documents.push(self.memory.keep(&name, &before).await?);
-        let answer = self.groups.commit(&acks, kept, self.bus.clone()).await;
-        self.memory.sweep().await;
-        let error = match answer {
-            Ok(receipt) => return Ok(done(&commit, &receipt)),
-            Err(error) => error,
-        };
-        // The same one may have been under way at the same time, and have taken the leases or been remembered first;
-        // and what was answered with an error may have happened all the same.
-        match self.memory.recall(&name, &commit).await?.done {
-            Some(done) => Ok(repeated(&commit, done)),
-            None => Err(error),
-        }
+        let receipt = self.groups.enqueue(&acks, kept, self.bus.clone()).await;
+        let memory = self.memory.clone();
+        Ok(Box::pin(async move {
+            let receipt = async { receipt?.await }.await;
+            memory.sweep().await;
+            let error = match receipt {
+                Ok(receipt) => return Ok(done(&commit, &receipt)),
+                Err(error) => error,
+            };
+            // The same one may have been under way at the same time, and have taken the leases or been remembered first;
+            // and what was answered with an error may have happened all the same.
+            match memory.recall(&name, &commit).await?.done {
+                Some(done) => Ok(repeated(&commit, done)),
+                None => Err(error),
+            }
+        }))
     }
 }
 

@@ -2,25 +2,25 @@
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
 use crate::collections::Collections;
-use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf};
+use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
     ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
 };
 use crate::layers::{Checks, Rules};
-use crate::projections::{Projections, Surroundings as ProjectionSurroundings};
+use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
     NewEvent, NewTopics, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
-    TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 /// How often a change of a topic is tried again when others change it at the same time.
@@ -111,9 +111,15 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// What appends it to a topic.
-    pub(crate) fn to(self, topic: TopicName) -> Append {
+    pub fn to(self, topic: TopicName) -> Append {
         let Self { event, partition, expect } = self;
         Append { topic, placement: partition.map_or(Placement::Auto, Placement::Named), expect, event }
+    }
+
+    /// The commit that appends all of these to a topic, or none.
+    pub fn all_to(topic: &TopicName, events: Vec<Self>) -> Commit {
+        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
+        Commit { events, ..Commit::default() }
     }
 }
 
@@ -165,6 +171,7 @@ impl Hub {
             bus: bus.clone(),
             clock: clock.clone(),
             checks: checks.clone(),
+            large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);
@@ -181,8 +188,12 @@ impl Hub {
 
     /// Publishes `events` to `topic`, all or none.
     pub async fn publish(&self, topic: &TopicName, events: Vec<Outgoing>) -> Result<Receipt, BusError> {
-        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
-        self.bus.commit(Arc::new(Commit { events, ..Commit::default() })).await
+        self.bus.commit(Arc::new(Outgoing::all_to(topic, events))).await
+    }
+
+    /// Gives a commit of events its place in the order: see [`Bus::enqueue`].
+    pub async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        self.bus.enqueue(commit).await
     }
 
     /// The topic of that name.
@@ -224,6 +235,7 @@ impl Hub {
         for _ in 0..MAX_TRIES {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
+            let mut limits = CommitLimits::default();
             let change = match now {
                 None => creation(name, patch.clone())?,
                 Some(state) => {
@@ -237,10 +249,15 @@ impl Hub {
                     if config == state.config {
                         return Ok((state, false));
                     }
+                    if config.partitions > state.config.partitions {
+                        // Its groups get them too.
+                        let most = self.limits.group_partitions;
+                        limits.reader_partitions = Some(crate::groups::all_partitions(most));
+                    }
                     ConfigChange::AlterTopic { name: name.clone(), expect_revision: state.revision, config }
                 }
             };
-            let commit = Commit { config: vec![change], ..Commit::default() };
+            let commit = Commit { config: vec![change], limits, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
                 // Someone else changed it in between: look again.
                 Err(BusError::Commit(
@@ -301,7 +318,15 @@ impl Hub {
 
     /// Does all that a consumer asks for, or none of it.
     pub async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer, CommitRefused> {
-        self.commits.commit(request).await
+        self.enqueue_commit(request).await?.await
+    }
+
+    /// Gives all that a consumer asks for its place in the order.
+    pub async fn enqueue_commit(
+        &self,
+        request: CommitRequest,
+    ) -> Result<Pending<CommitAnswer>, CommitRefused> {
+        self.commits.enqueue(request).await
     }
 
     /// A group of a topic, made where it does not exist. Says whether it was.

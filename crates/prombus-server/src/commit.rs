@@ -2,10 +2,12 @@
 
 use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::gateway::App;
 use crate::outgoing;
 use crate::rate::ConnectionRate;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use prombus_core::collection::{self, MAX_KEY_BYTES};
 use prombus_core::document::{self, RESERVED};
 use prombus_core::{Json, JsonError, TopicName, WriteOp};
@@ -33,11 +35,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether it settles leases.
-    pub fn settles(&self) -> bool {
-        !self.request.acks.is_empty()
-    }
-
     /// What `request`, which was parsed from `body`, asks for, where that is no more than `max_bytes`.
     pub fn parse(
         request: prombus_wire::CommitRequest<'_>,
@@ -80,8 +77,8 @@ impl Asked {
         caller.check_somewhere(Action::Subscribe)
     }
 
-    /// Does it. The caller must have passed [`Self::check`].
-    pub async fn carry_out(self, by: By<'_>) -> Result<Committed, ApiError> {
+    /// Gives it its place in the order; what comes of it is then waited for. The caller must have passed [`Self::check`].
+    pub async fn enqueue(self, by: By) -> Result<BoxFuture<'static, Result<Committed, ApiError>>, ApiError> {
         let Self { request, not_a_lease, .. } = self;
         let hub = by.app.hub()?;
         let settled = groups_of(hub, &request.acks);
@@ -93,26 +90,29 @@ impl Asked {
             return Err(ApiError::lease_expired(&lease));
         }
         let leases = request.acks.clone();
-        let taken = Taken::admit(by, &request.publish)?;
+        let taken = Taken::admit(&by, &request.publish)?;
         let request = CommitRequest { caller: by.caller.name().map(str::to_owned), ..request };
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
-        let answer = hub.commit(request).await.inspect_err(|_| taken.put_back(by))?;
-        if answer.repeated {
-            taken.put_back(by);
-        }
-        answer.published.iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, *new));
-        let settled = settled.into_iter().zip(leases);
-        let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
-        Ok(Committed { answer: answer.body, settled })
+        let answer = hub.enqueue_commit(request).await.inspect_err(|_| taken.put_back(&by))?;
+        let committed = async move {
+            let answer = answer.await.inspect_err(|_| taken.put_back(&by))?;
+            if answer.repeated {
+                taken.put_back(&by);
+            }
+            answer.published.iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, *new));
+            let settled = settled.into_iter().zip(leases);
+            let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
+            Ok(Committed { answer: answer.body, settled })
+        };
+        Ok(committed.boxed())
     }
 }
 
 /// Who has a commit done, and over which connection.
-#[derive(Clone, Copy)]
-pub(crate) struct By<'a> {
-    pub app: &'a Shared,
-    pub rate: &'a ConnectionRate,
-    pub caller: &'a Caller,
+pub(crate) struct By {
+    pub app: App,
+    pub rate: ConnectionRate,
+    pub caller: Caller,
 }
 
 /// What came of a commit.
@@ -243,12 +243,12 @@ fn object(name: &str, raw: &RawValue, body: &Bytes) -> Result<Json, String> {
 struct Taken(Vec<(TopicName, usize)>);
 
 impl Taken {
-    fn admit(by: By<'_>, publish: &[(TopicName, Outgoing)]) -> Result<Self, ApiError> {
+    fn admit(by: &By, publish: &[(TopicName, Outgoing)]) -> Result<Self, ApiError> {
         let mut counts: BTreeMap<&TopicName, usize> = BTreeMap::new();
         publish.iter().for_each(|(topic, _)| *counts.entry(topic).or_default() += 1);
         let mut taken = Self(Vec::with_capacity(counts.len()));
         for (topic, count) in counts {
-            if let Err(error) = by.app.rates.admit(by.rate, topic, count) {
+            if let Err(error) = by.app.rates.admit(&by.rate, topic, count) {
                 taken.put_back(by);
                 return Err(error);
             }
@@ -257,8 +257,8 @@ impl Taken {
         Ok(taken)
     }
 
-    fn put_back(&self, by: By<'_>) {
-        self.0.iter().for_each(|(topic, count)| by.app.rates.put_back(by.rate, topic, *count));
+    fn put_back(&self, by: &By) {
+        self.0.iter().for_each(|(topic, count)| by.app.rates.put_back(&by.rate, topic, *count));
     }
 }
 

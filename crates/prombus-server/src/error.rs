@@ -306,7 +306,7 @@ impl From<CommitError> for ApiError {
             CommitError::BadWrite { error: WriteError::ChangeTooLarge { limit, .. }, .. }
             | CommitError::TooManyTopics { limit }
             | CommitError::TooManyCollections { limit }
-            | CommitError::TooManyCursors { limit } => Self::too_large(message).with("limit", limit),
+            | CommitError::TooManyReaderPartitions { limit } => Self::too_large(message).with("limit", limit),
             CommitError::PartitionsShrink { .. }
             | CommitError::NoSuchPartition { .. }
             | CommitError::BadWrite { .. } => Self::bad_request(message),
@@ -503,7 +503,7 @@ mod tests {
             (CommitError::TooLarge { bytes: 2, limit: 1 }, (413, "too_large")),
             (CommitError::TooManyTopics { limit: 1 }, (413, "too_large")),
             (CommitError::TooManyCollections { limit: 1 }, (413, "too_large")),
-            (CommitError::TooManyCursors { limit: 1 }, (413, "too_large")),
+            (CommitError::TooManyReaderPartitions { limit: 1 }, (413, "too_large")),
             (too_long(), (413, "too_large")),
             (CommitError::ChangefeedsNotFound(vec![topic()]), (404, "not_found")),
             (CommitError::DiskFull, (507, "disk_full")),

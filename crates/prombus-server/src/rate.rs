@@ -11,9 +11,12 @@ use tokio::time::Instant;
 /// So many topics' buckets are kept; then those that are full are let go, which makes no difference.
 const MAX_BUCKETS: usize = 10_000;
 
+/// Others wait no longer than this for a batch to be made up for.
+const MAX_DEBT_S: f64 = 10.0;
+
 /// Lets through so many a second, and as many at once after a second of silence. Whoever finds something in it may
 /// take more than there is, and those who come next wait for it to be made up for: so a batch is never too large, and
-/// the rate holds all the same.
+/// the rate holds all the same, but for batches so large that others would be kept out for long.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     /// Which setting it is.
@@ -46,13 +49,14 @@ impl Bucket {
         if state.level < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - state.level) / self.per_s as f64));
         }
-        state.level -= count as f64;
+        state.level = (state.level - count as f64).max(-MAX_DEBT_S * self.per_s as f64);
         Ok(())
     }
 
     /// Puts back what was taken for nothing.
     fn put_back(&self, count: usize) {
-        self.state.lock().level += count as f64;
+        let mut state = self.state.lock();
+        state.level = (state.level + count as f64).min(self.per_s as f64);
     }
 
     fn is_full(&self) -> bool {
@@ -167,6 +171,10 @@ mod tests {
         tokio::time::sleep(wait).await;
         bucket.take(1).unwrap();
         bucket.take(1).unwrap_err();
+        // However large a batch is, others are not kept out for long.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bucket.take(1_000_000).unwrap();
+        assert_eq!(bucket.take(1).unwrap_err().as_millis(), 10_100);
         // Long silence fills it, and not more.
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert!(bucket.is_full());

@@ -156,6 +156,11 @@ impl Shared {
         self.failed.get().cloned()
     }
 
+    /// Why there is no answer to a commit, or to a question, once the writer is gone.
+    pub fn failure(&self) -> String {
+        self.failed().unwrap_or_else(|| "the store is closed".to_owned())
+    }
+
     /// Takes no more commits; the first reason counts.
     pub fn fail(&self, reason: &str) {
         if self.failed.set(reason.to_owned()).is_ok() && reason != "the store is closed" {

@@ -185,8 +185,9 @@ impl Stage {
             }
             receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
-        let cursors = &self.view.cursors;
-        commit.limits.check_cursors(cursors.len(), || cursors.keys())?;
+        let (topics, cursors) = (&self.view.topics, &self.view.cursors);
+        let partitions_of = |name: &TopicName| topics.get(name).map_or(0, |topic| topic.config.partitions);
+        commit.limits.check_readers((cursors.len(), || cursors.keys()), partitions_of)?;
         if self.items > items {
             self.view.sequence += 1;
         }

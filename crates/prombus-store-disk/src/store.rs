@@ -13,7 +13,7 @@ use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
     Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
-    ReadRequest, Receipt, ScanRequest, Sequence, StoreStatus, SystemClock, TopicName, TopicRef, TopicState,
+    ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef, TopicState,
     TsRequest, Watched, collection,
 };
 use std::path::{Path, PathBuf};
@@ -174,12 +174,8 @@ impl DiskStore {
         Snapshot { view, parts: self.shared.parts() }
     }
 
-    fn failure(&self) -> String {
-        self.shared.failed().unwrap_or_else(|| "the store is closed".to_owned())
-    }
-
     fn unavailable(&self) -> CommitError {
-        CommitError::Unavailable(self.failure())
+        CommitError::Unavailable(self.shared.failure())
     }
 
     /// Tells the writer something; whether it is still there to be told. One that has stopped has answered all, so who
@@ -247,7 +243,7 @@ impl Drop for DiskStore {
 
 #[async_trait]
 impl EventLog for DiskStore {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
         let events = commit.events.iter().map(|append| append.event.size()).sum::<usize>();
         let size = (events + commit.documents.iter().map(DocumentWrite::size).sum::<usize>()) / 1024;
         let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
@@ -256,7 +252,10 @@ impl EventLog for DiskStore {
         if !self.tell(Message::Commit(Job { work: Work::Commit(commit), answer, permit: Some(permit) })) {
             return Err(self.unavailable());
         }
-        answered.await.map_err(|_| CommitError::Unknown(self.failure()))?
+        let shared = self.shared.clone();
+        Ok(Ticket::new(async move {
+            answered.await.unwrap_or_else(|_| Err(CommitError::Unknown(shared.failure())))
+        }))
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
@@ -292,7 +291,7 @@ impl EventLog for DiskStore {
             return Ok(view.last_recorded_ts);
         }
         let (answer, answered) = oneshot::channel();
-        let unavailable = |_| ReadError::Unavailable(self.failure());
+        let unavailable = |_| ReadError::Unavailable(self.shared.failure());
         self.tell(Message::Horizon(Horizon { past, answer }));
         answered.await.map_err(unavailable)
     }

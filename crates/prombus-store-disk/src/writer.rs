@@ -285,11 +285,12 @@ impl Writer {
                 }
                 (Err(error), _) => Err(error.clone()),
             };
+            // What happened is let go of only when all are answered, because that takes a while for many events. Whoever
+            // tries again has what was refused for himself.
+            done.push((result.is_ok().then_some(work), permit));
             // Whoever no longer waits does not want to know.
             let _ = answer.send(result);
-            done.push((work, permit));
         }
-        // Letting go of many events takes a while: not before they are answered.
         drop(done);
         if !self.carried.is_empty() {
             self.roll_or_refuse();
@@ -525,8 +526,9 @@ impl Writer {
                 CommitError::Unavailable(failure)
             }
         };
-        for job in self.carried.drain(..) {
-            let _ = job.answer.send(Err(error.clone()));
+        for Job { work, answer, .. } in self.carried.drain(..) {
+            drop(work);
+            let _ = answer.send(Err(error.clone()));
         }
     }
 

@@ -156,6 +156,11 @@ macro_rules! log_exact_conformance {
             a_waiter_that_gave_up_bothers_nobody
             a_follower_misses_nothing
             what_the_sequence_covers_can_be_read
+            commits_happen_in_the_order_in_which_they_were_enqueued
+            checks_see_what_was_enqueued_before
+            a_ticket_can_be_awaited_anywhere
+            a_commit_needs_nobody_to_wait_for_it
+            a_refusal_is_the_answer_of_its_ticket
         }
     };
 }
@@ -166,7 +171,7 @@ macro_rules! state_conformance {
     ($factory:expr) => {
         $crate::conformance! { $factory, state:
             a_cursor_is_where_it_was_moved_to
-            there_are_only_so_many_cursors
+            readers_have_only_so_many_partitions
             a_cursor_moves_only_from_its_version
             a_cursor_is_fenced_by_epoch
             a_removed_cursor_is_gone

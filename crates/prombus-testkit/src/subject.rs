@@ -3,8 +3,8 @@
 use crate::build::{self, Draft};
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Document, Documents,
-    Event, EventLog, HistoryRequest, ManualClock, Offset, Partition, Placement, ReadError, ReadRequest,
-    Receipt, TopicConfig, TopicName, TopicState, TsRequest,
+    Event, EventLog, EventLogExt, HistoryRequest, ManualClock, Offset, Partition, Placement, ReadError,
+    ReadRequest, Receipt, TopicConfig, TopicName, TopicState, TsRequest,
 };
 use std::any::Any;
 use std::fmt::Debug;

@@ -7,7 +7,7 @@ mod state;
 
 use crate::clock::Clock;
 use crate::collection::{self, CollectionState, Find, Found};
-use crate::commit::{Commit, CursorKey, Receipt};
+use crate::commit::{Commit, CursorKey};
 use crate::document::Document;
 use crate::error::{CommitError, ReadError};
 use crate::event::Event;
@@ -18,6 +18,7 @@ use crate::ports::{
     TsRequest,
 };
 use crate::position::{Offset, Partition, Sequence};
+use crate::ticket::Ticket;
 use crate::topic::{TopicName, TopicRef, TopicState};
 use crate::wakes::{Wakes, Watched};
 use async_trait::async_trait;
@@ -88,13 +89,18 @@ impl MemoryStore {
 
 #[async_trait]
 impl EventLog for MemoryStore {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
-        let commit = Arc::unwrap_or_clone(commit);
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
         let mut state = self.state.write();
-        let (receipt, touched) = state.commit(commit, self.clock.now_ms())?;
-        // While the state is locked, so that sequence and state move as one.
-        self.wakes.wake(receipt.sequence.0, &touched);
-        Ok(receipt)
+        if state.closed {
+            return Err(CommitError::Unavailable("the store is closed".into()));
+        }
+        // There is no queue: its turn has come.
+        let done = state.commit(&commit, self.clock.now_ms()).map(|(receipt, touched)| {
+            // While the state is locked, so that sequence and state move as one.
+            self.wakes.wake(receipt.sequence.0, &touched);
+            receipt
+        });
+        Ok(Ticket::decided(done))
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {

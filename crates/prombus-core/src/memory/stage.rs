@@ -42,7 +42,7 @@ pub(super) struct Trim {
 }
 
 impl Stage {
-    pub fn of(state: &mut State, commit: Commit, now_ms: u64) -> Result<Self, CommitError> {
+    pub fn of(state: &mut State, commit: &Commit, now_ms: u64) -> Result<Self, CommitError> {
         let receipt = Receipt {
             events: Vec::with_capacity(commit.events.len()),
             versions: Vec::new(),
@@ -70,31 +70,34 @@ impl Stage {
         let mut bytes = ResultBytes::new(state.result_bytes);
         for append in &commit.events {
             bytes.count(append.event.size())?;
-            durability = durability.max(stage.append(state, append.clone(), &commit)?);
+            durability = durability.max(stage.append(state, append.clone(), commit)?);
         }
         // What is made of topics is always flushed.
         if stage.next_topic > state.next_topic {
             durability = Durability::Sync;
         }
         for index in 0..commit.documents.len() {
-            let written = Written { commit: &commit, index, receipt: &stage.receipt };
+            let written = Written { commit, index, receipt: &stage.receipt };
             let version = stage.collections.write(&state.collections, written, &mut bytes)?;
             stage.receipt.versions.push(version);
         }
-        let told = stage.collections.settle(&state.collections, &commit);
-        stage.tell(state, told, &commit)?;
+        let told = stage.collections.settle(&state.collections, commit);
+        stage.tell(state, told, commit)?;
         // What changefeeds tell is nobody's answer.
         stage.receipt.events.truncate(commit.events.len());
         // A group must be able to go on and to be deleted, however much it has to write.
         let is_cursors_alone = commit.events.is_empty() && commit.documents.is_empty();
-        for cursor in commit.cursors {
+        for cursor in &commit.cursors {
             if !is_cursors_alone {
                 bytes.count(cursor.size())?;
             }
-            durability = durability.max(stage.move_cursor(state, cursor)?);
+            durability = durability.max(stage.move_cursor(state, cursor.clone())?);
         }
         let at_most = state.cursors.len() + stage.cursors.len();
-        commit.limits.check_cursors(at_most, || stage.cursors_after(state))?;
+        let cursors = (at_most, || stage.cursors_after(state));
+        let partitions_of =
+            |name: &TopicName| stage.topic(state, name).map_or(0, |topic| topic.config.partitions);
+        commit.limits.check_readers(cursors, partitions_of)?;
         stage.receipt.durability = durability;
         Ok(stage)
     }

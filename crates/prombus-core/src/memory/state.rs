@@ -114,10 +114,7 @@ impl State {
         }
     }
 
-    pub fn commit(&mut self, commit: Commit, now_ms: u64) -> Result<(Receipt, Touched), CommitError> {
-        if self.closed {
-            return Err(CommitError::Unavailable("the store is closed".into()));
-        }
+    pub fn commit(&mut self, commit: &Commit, now_ms: u64) -> Result<(Receipt, Touched), CommitError> {
         // Recorded time never runs backwards, whatever the clock does.
         self.last_recorded_ts = self.last_recorded_ts.max(now_ms);
         let stage = Stage::of(self, commit, now_ms)?;

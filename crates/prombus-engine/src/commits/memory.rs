@@ -321,10 +321,10 @@ mod tests {
             publish("t", |event| event.event.key = Some("".into())),
             publish("t", |event| event.event.key = Some("k".into())),
             publish("t", |event| event.event.payload = json("[2]")),
-            publish("t", |event| event.event.sid = Some(json("\"s\""))),
-            publish("t", |event| event.event.headers = Some(json("{}"))),
-            publish("t", |event| event.event.caused_by = Some(json("[]"))),
-            publish("t", |event| event.event.tags = Some(json("[]"))),
+            publish("t", |event| event.event.sid = Some(json("\"s\"").into())),
+            publish("t", |event| event.event.headers = Some(json("{}").into())),
+            publish("t", |event| event.event.caused_by = Some(json("[]").into())),
+            publish("t", |event| event.event.tags = Some(json("[]").into())),
         ];
         let digests: HashSet<u128> = requests.iter().map(digest).collect();
         assert_eq!(digests.len(), requests.len());

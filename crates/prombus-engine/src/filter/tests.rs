@@ -324,7 +324,7 @@ proptest! {
     fn an_event_is_read_as_it_is_written(payload in json(), headers in json(), ts: u64, key in proptest::option::of("\\PC{0,8}")) {
         let mut event = event(&payload);
         (event.ts, event.key) = (ts, key.map(Into::into));
-        event.headers = Some(Json::parse(headers.into()).unwrap());
+        event.headers = Some(Json::parse(headers.into()).unwrap().into());
         let mut text = Vec::new();
         event.write_json(&mut text);
         let whole = by_tree(Json::from_stored(text.into()).to_value().unwrap());

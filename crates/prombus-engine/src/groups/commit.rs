@@ -5,10 +5,11 @@ use super::state::Pledge;
 use super::stored::lane_key;
 use super::{Groups, LeaseToken};
 use crate::bus::{Bus, BusError};
-use crate::commits::{CommitRefused, LeaseOf};
+use crate::commits::{CommitRefused, LeaseOf, Pending};
 use prombus_core::{Commit, CommitError, Receipt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// A group, and the leases of it that a commit settles.
 type Share = (Arc<Group>, Vec<LeaseToken>);
@@ -34,15 +35,17 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Settles leases together with all else that `commit` does, or does nothing of it.
-    pub(crate) async fn commit(
+    /// Settles leases together with all else that `commit` does, or does nothing of it. When this has returned, its place
+    /// in the order is fixed, or it has none and is refused.
+    pub(crate) async fn enqueue(
         &self,
         acks: &[LeaseToken],
         commit: Commit,
         bus: Arc<dyn Bus>,
-    ) -> Result<Receipt, CommitRefused> {
+    ) -> Result<Pending<Receipt>, CommitRefused> {
         if acks.is_empty() {
-            return Ok(bus.commit(Arc::new(commit)).await?);
+            let ticket = bus.enqueue(&mut Arc::new(commit)).await?;
+            return Ok(Box::pin(async move { Ok(ticket.await.map_err(BusError::from)?) }));
         }
         // In the order of their names, so that two commits never wait for each other.
         let mut shares: BTreeMap<(String, String), Share> = BTreeMap::new();
@@ -51,11 +54,17 @@ impl Groups {
             shares.entry(place).or_insert_with(|| (group, Vec::new())).1.push(*lease);
         }
         let shares: Vec<Share> = shares.into_values().collect();
+        let (enqueued, is_enqueued) = oneshot::channel();
         // On its own, because it must come to its end even if nobody waits for it any more.
-        let done = tokio::spawn(async move { commit_with(shares, commit, bus).await });
-        done.await.unwrap_or_else(|error| {
-            Err(BusError::Commit(CommitError::Unknown(format!("the commit was given up: {error}"))).into())
-        })
+        let done = tokio::spawn(commit_with(shares, commit, bus, enqueued));
+        // One that is refused before that says so at its end.
+        let _ = is_enqueued.await;
+        Ok(Box::pin(async move {
+            done.await.unwrap_or_else(|error| {
+                let given_up = CommitError::Unknown(format!("the commit was given up: {error}"));
+                Err(BusError::Commit(given_up).into())
+            })
+        }))
     }
 }
 
@@ -63,6 +72,7 @@ async fn commit_with(
     shares: Vec<Share>,
     mut commit: Commit,
     bus: Arc<dyn Bus>,
+    enqueued: oneshot::Sender<()>,
 ) -> Result<Receipt, CommitRefused> {
     let mut turns = Vec::with_capacity(shares.len());
     for (group, _) in &shares {
@@ -72,7 +82,10 @@ async fn commit_with(
     for ((group, _), pledge) in shares.iter().zip(&pledges) {
         commit.cursors.extend(pledge.moves.iter().flat_map(|step| group.lane_moves(step)));
     }
-    let answer = bus.commit(Arc::new(commit)).await;
+    let ticket = bus.enqueue(&mut Arc::new(commit)).await;
+    // Whoever no longer waits does not want to know.
+    let _ = enqueued.send(());
+    let answer = async { Ok::<_, BusError>(ticket?.await?) }.await;
     let mut spent = None;
     for ((group, leases), pledge) in shares.iter().zip(pledges) {
         {

@@ -183,13 +183,13 @@ impl Group {
         Ok(())
     }
 
-    pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
+    pub(super) async fn commit(&self, mut commit: Arc<Commit>) -> Result<(), BusError> {
         loop {
-            match self.hub.bus.commit(commit.clone()).await {
+            match self.hub.bus.enqueue(&mut commit).await?.await {
                 Ok(_) => return Ok(()),
                 // Whoever is in the way is another hub, which tells nobody here when it is done.
-                Err(BusError::Commit(CommitError::Busy)) => tokio::time::sleep(BUSY_PAUSE).await,
-                Err(error) => return Err(error),
+                Err(CommitError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -49,6 +49,7 @@ pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
 pub use settling::{SettleCall, SettleResult};
 pub use state::{Delivery, GivenBack, Settle};
 pub use status::{GroupStatus, LaneStatus, MemberStatus, Wait};
+pub(crate) use stored::partitions as all_partitions;
 
 use crate::bus::BusError;
 use crate::filter::BadFilter;
@@ -79,7 +80,9 @@ pub enum GroupError {
         actual: serde_json::Map<String, serde_json::Value>,
     },
     /// The group has as many members as it may have.
-    #[error("the group has {limit} members, as many as a group of its mode may have; reuse the names of members")]
+    #[error(
+        "the group has {limit} members, as many as a group of its mode may have; reuse the names of members"
+    )]
     TooManyMembers {
         /// The most.
         limit: usize,

@@ -257,7 +257,7 @@ impl Groups {
             None => stored::creation_in_new(topic, name, &options, &starts),
         };
         let limits = CommitLimits {
-            cursors: Some(stored::lanes(self.hub.most_partitions)),
+            reader_partitions: Some(stored::partitions(self.hub.most_partitions)),
             ..CommitLimits::default()
         };
         self.hub.bus.commit(Arc::new(Commit { config, cursors, limits, ..Commit::default() })).await?;

@@ -1,6 +1,7 @@
 //! What consumers say of deliveries, and what comes of each.
 
 use super::GroupError;
+use super::durable::Span;
 use super::group::Group;
 use super::lease::LeaseToken;
 use super::options::{MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
@@ -67,12 +68,31 @@ impl SettleResult {
 }
 
 impl Group {
-    /// Does what a consumer says of deliveries, and waits until that is as durable as the topic is. Where there was no
-    /// room for anything of it, that is an error.
-    pub async fn settle(self: &Arc<Self>, call: SettleCall) -> Result<Vec<SettleResult>, GroupError> {
-        call.check()?;
+    /// Does what a consumer says of deliveries: that is so when this has returned, for whatever is said after it. Awaited,
+    /// it waits until that is as durable as the topic is. Where there was no room for anything of it, that is an error.
+    pub fn settle(
+        self: &Arc<Self>,
+        call: SettleCall,
+    ) -> impl Future<Output = Result<Vec<SettleResult>, GroupError>> + Send + use<> {
+        let (group, heard) = (self.clone(), call.check().map(|()| self.hear(call)));
+        async move {
+            let (heard, open) = heard?;
+            // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
+            if heard.iter().any(|one| matches!(one, Heard::Change(_) | Heard::Repeat)) {
+                group.durable.until_decided(open.upto).await?;
+            }
+            let results = group.durable.results(&heard, open);
+            if !results.is_empty() && results.iter().all(|one| *one == SettleResult::NoRoom) {
+                return Err(BusError::Commit(CommitError::DiskFull).into());
+            }
+            Ok(results)
+        }
+    }
+
+    /// Takes note of what is said, and of what is not decided yet then.
+    fn hear(self: &Arc<Self>, call: SettleCall) -> (Vec<Heard>, Span) {
         let now = self.now();
-        let (heard, open) = {
+        let heard = {
             let mut state = self.state.lock();
             state.tick(now);
             let settles = call.settles.into_iter();
@@ -82,14 +102,6 @@ impl Group {
             (heard, state.undecided())
         };
         self.keep();
-        // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
-        if heard.iter().any(|one| matches!(one, Heard::Change(_) | Heard::Repeat)) {
-            self.durable.until_decided(open.upto).await?;
-        }
-        let results = self.durable.results(&heard, open);
-        if !results.is_empty() && results.iter().all(|one| *one == SettleResult::NoRoom) {
-            return Err(BusError::Commit(CommitError::DiskFull).into());
-        }
-        Ok(results)
+        heard
     }
 }

@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::{GroupError, metrics::GroupMetrics, state::State};
 use bytes::Bytes;
 use prombus_core::{
-    CursorKey, CursorLimit, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, TopicName,
+    CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReaderLimit, TopicName,
     TopicState,
 };
 use std::collections::BTreeMap;
@@ -25,9 +25,9 @@ pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
     CursorKey { topic: topic.clone(), reader: format!("{OPTIONS}{group}"), partition: Partition(0) }
 }
 
-/// That there are at most so many partitions of groups.
-pub fn lanes(most: usize) -> CursorLimit {
-    CursorLimit { readers: LANES, most }
+/// That all groups together have at most so many partitions.
+pub fn partitions(most: usize) -> ReaderLimit {
+    ReaderLimit { readers: LANES, most }
 }
 
 /// The cursor that says where a group is in a partition.

@@ -3,7 +3,7 @@
 use crate::bus::{Bus, BusError, Layer};
 use crate::hub::Limits;
 use async_trait::async_trait;
-use prombus_core::{Append, Clock, Commit, DocumentWrite, Placement, Receipt};
+use prombus_core::{Append, Clock, Commit, DocumentWrite, Placement, Ticket};
 use std::sync::Arc;
 
 /// The layer.
@@ -28,9 +28,9 @@ struct Checked {
 
 #[async_trait]
 impl Bus for Checked {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, BusError> {
-        self.checks.check(&commit)?;
-        self.inner.commit(commit).await
+    async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        self.checks.check(commit)?;
+        self.inner.enqueue(commit).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bus::{Bus, BusError, Layer};
 use async_trait::async_trait;
-use prombus_core::{Commit, CommitLimits, NewTopics, Receipt};
+use prombus_core::{Commit, CommitLimits, NewTopics, Ticket};
 use std::sync::Arc;
 
 /// The layer.
@@ -26,10 +26,10 @@ struct Ruled {
 
 #[async_trait]
 impl Bus for Ruled {
-    async fn commit(&self, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
-        let ruled = Arc::make_mut(&mut commit);
+    async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        let ruled = Arc::make_mut(commit);
         ruled.limits = ruled.limits.and(self.rules.limits);
         ruled.makes = ruled.makes.take().or_else(|| self.rules.makes.clone());
-        self.inner.commit(commit).await
+        self.inner.enqueue(commit).await
     }
 }

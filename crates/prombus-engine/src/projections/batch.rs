@@ -99,10 +99,10 @@ impl Batch {
     }
 
     /// Takes its writes back from a commit that was refused.
-    pub fn take_back(&mut self, commit: &Commit) {
+    pub fn take_back(&mut self, commit: Arc<Commit>) {
+        self.writes = Arc::unwrap_or_clone(commit).documents;
         // What follows are notes of what failed.
-        let own = self.applied.last().map_or(0, |last| last.writes_end);
-        self.writes = commit.documents.iter().take(own).cloned().collect();
+        self.writes.truncate(self.applied.last().map_or(0, |last| last.writes_end));
     }
 
     /// The batch taken apart behind its first `count` events.

@@ -22,7 +22,7 @@ pub use definition::{
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
 pub(crate) use replay::{Again, Outcome};
-pub(crate) use runner::Surroundings;
+pub(crate) use runner::{LARGE_BATCHES, Surroundings};
 pub use together::{BadDefinition, check_together};
 pub use trial::Trial;
 pub use tx::{Project, ProjectFailure, Tx};

@@ -13,13 +13,13 @@ use crate::groups::{Failure, Reader, letter_of};
 use crate::layers::Checks;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Receipt, TopicName, TopicRef,
+    EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName, TopicRef,
     TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long it takes until the clock has gone on.
 const TICK: Duration = Duration::from_millis(1);
@@ -34,6 +34,10 @@ const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 /// After a batch that made too much, batches are smaller, and grow by half each time that so many were committed.
 const GROWS_AFTER: usize = 8;
+/// A batch of so many events is a large one.
+const LARGE_BATCH: usize = 256;
+/// So many large batches are committed at a time.
+pub(crate) const LARGE_BATCHES: usize = 4;
 /// How long to wait when others change the same things.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -45,6 +49,8 @@ pub(crate) struct Surroundings {
     pub clock: Arc<dyn Clock>,
     /// What is asked of every event that somebody publishes.
     pub checks: Checks,
+    /// Turns of large batches. Whoever publishes waits behind no more of them, however many projections have a backlog.
+    pub large_batches: Arc<Semaphore>,
 }
 
 /// Why a projection cannot go on.
@@ -122,7 +128,8 @@ pub(super) struct Failures {
 
 /// A batch that is being committed.
 struct Flight {
-    answer: JoinHandle<Result<Receipt, BusError>>,
+    /// An error where it was not even taken.
+    ticket: Result<Ticket, BusError>,
     commit: Arc<Commit>,
     batch: Batch,
     ends: BTreeMap<u32, u64>,
@@ -222,7 +229,7 @@ impl Runner {
         }
         match batch {
             Some((batch, ends)) => {
-                self.launch(batch, ends);
+                self.launch(batch, ends).await;
                 // What a projection in Rust reads must be there.
                 if matches!(self.projector, Projector::Code(_)) {
                     self.land().await?;
@@ -412,25 +419,28 @@ impl Runner {
     }
 
     /// Starts to commit a batch.
-    fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>) {
-        let commit = Arc::new(self.commit(&mut batch, &ends));
-        let (bus, sent) = (self.hub.bus.clone(), commit.clone());
-        let answer = tokio::spawn(async move { bus.commit(sent).await });
-        self.flight = Some(Flight { answer, commit, batch, ends });
+    async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>) {
+        let turn = match batch.applied.len() >= LARGE_BATCH {
+            // They are never closed.
+            true => self.hub.large_batches.clone().acquire_owned().await.ok(),
+            false => None,
+        };
+        let mut commit = Arc::new(self.commit(&mut batch, &ends));
+        let ticket = self.hub.bus.enqueue(&mut commit).await.map(|ticket| in_turn(ticket, turn));
+        self.flight = Some(Flight { ticket, commit, batch, ends });
     }
 
     /// Waits for the batch that is being committed. `false`: it was refused, and what could be done of it was done
     /// another way.
     pub async fn land(&mut self) -> Result<bool, Stop> {
-        let Some(Flight { answer, commit, mut batch, ends }) = self.flight.take() else { return Ok(true) };
-        let given_up = |_| Err(CommitError::Unknown("the commit was given up".into()).into());
-        match answer.await.unwrap_or_else(given_up) {
-            Ok(_) => {
+        let Some(Flight { ticket, commit, mut batch, ends }) = self.flight.take() else { return Ok(true) };
+        match outcome(ticket).await {
+            Ok(()) => {
                 self.landed(&batch, &ends);
                 Ok(true)
             }
             Err(error) => {
-                batch.take_back(&commit);
+                batch.take_back(commit);
                 let done = self.recover(batch, ends, error).await;
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
@@ -533,19 +543,32 @@ impl Runner {
     }
 
     async fn commit_now(&mut self, batch: &mut Batch, ends: &BTreeMap<u32, u64>) -> Result<(), BusError> {
-        let commit = Arc::new(self.commit(batch, ends));
-        let answer = self.hub.bus.commit(commit.clone()).await;
-        match answer {
-            Ok(_) => {
-                self.landed(batch, ends);
-                Ok(())
-            }
-            Err(error) => {
-                batch.take_back(&commit);
-                Err(error)
-            }
+        let mut commit = Arc::new(self.commit(batch, ends));
+        let done = outcome(self.hub.bus.enqueue(&mut commit).await).await;
+        match done {
+            Ok(()) => self.landed(batch, ends),
+            Err(_) => batch.take_back(commit),
         }
+        done
     }
+}
+
+/// What becomes of a commit that was enqueued, or was not.
+async fn outcome(ticket: Result<Ticket, BusError>) -> Result<(), BusError> {
+    Ok(ticket?.await.map(drop)?)
+}
+
+/// The ticket of a commit that has its turn until it is decided. It does not go by who awaits the ticket, and when: a
+/// projection may wait for a turn of its rebuild first.
+fn in_turn(ticket: Ticket, turn: Option<OwnedSemaphorePermit>) -> Ticket {
+    let Some(turn) = turn else { return ticket };
+    let decided = tokio::spawn(async move {
+        let answer = ticket.await;
+        drop(turn);
+        answer
+    });
+    let given_up = |_| Err(CommitError::Unknown("the commit was given up".into()));
+    Ticket::new(async move { decided.await.unwrap_or_else(given_up) })
 }
 
 /// Whether a batch makes too much, so that fewer events might do.

@@ -19,9 +19,9 @@ struct Layered {
 
 #[async_trait]
 impl EventLog for Layered {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
-        match self.bus.commit(commit).await {
-            Ok(receipt) => Ok(receipt),
+    async fn enqueue(&self, mut commit: Arc<Commit>) -> Result<Ticket, CommitError> {
+        match self.bus.enqueue(&mut commit).await {
+            Ok(ticket) => Ok(ticket),
             Err(BusError::Commit(error)) => Err(error),
             Err(other) => panic!("a layer refused what the log would have taken: {other}"),
         }

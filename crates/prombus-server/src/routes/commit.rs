@@ -24,6 +24,6 @@ pub(crate) async fn commit(
     let body = json_body(&app, request).await?;
     let asked = Asked::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
     asked.check(&caller)?;
-    let committed = asked.carry_out(By { app: &app, rate: &rate, caller: &caller }).await?;
+    let committed = asked.enqueue(By { app, rate, caller }).await?.await?;
     Ok(answers::json(StatusCode::OK, committed.answer.bytes().to_vec()))
 }

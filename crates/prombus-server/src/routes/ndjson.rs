@@ -14,6 +14,7 @@ use axum::response::Response;
 use prombus_core::TopicNumber;
 use prombus_engine::Outgoing;
 use prombus_wire::Imported;
+use std::sync::Arc;
 
 /// The most lines in one commit.
 const MAX_COMMIT_LINES: usize = 1_000;
@@ -21,7 +22,7 @@ const MAX_COMMIT_LINES: usize = 1_000;
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
-pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
+pub(crate) async fn import(way: &Way, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
     let mut import = Import::new(way)?;
     match import.run(&mut intake, caller).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &import.outcome())),
@@ -34,7 +35,7 @@ pub(crate) async fn import(way: Way<'_>, mut intake: Intake, caller: &Caller) ->
 
 /// An import under way.
 struct Import<'a> {
-    way: Way<'a>,
+    way: &'a Way,
     max_commit_bytes: usize,
     /// The events that are not committed yet, and which lines they came from.
     events: Vec<Outgoing>,
@@ -51,7 +52,7 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn new(way: Way<'a>) -> Result<Self, ApiError> {
+    fn new(way: &'a Way) -> Result<Self, ApiError> {
         let max_commit_bytes = way.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
         let (events, lines) = (Vec::new(), Vec::new());
         Ok(Self {
@@ -149,7 +150,7 @@ impl<'a> Import<'a> {
     /// rest, and one that was made since has nothing to do with it.
     async fn check_topic(&self) -> Result<(), ApiError> {
         let Some(pinned) = self.topic else { return Ok(()) };
-        let topic = self.way.topic;
+        let topic = &self.way.topic;
         match self.way.app.hub()?.topic(topic).await? {
             Some(state) if state.number == pinned => Ok(()),
             _ => Err(ApiError::not_found(format!(
@@ -163,7 +164,7 @@ impl<'a> Import<'a> {
         if self.topic.is_none()
             && let Ok(hub) = self.way.app.hub()
         {
-            self.topic = hub.topic(self.way.topic).await.ok().flatten().map(|state| state.number);
+            self.topic = hub.topic(&self.way.topic).await.ok().flatten().map(|state| state.number);
         }
     }
 
@@ -176,8 +177,9 @@ impl<'a> Import<'a> {
             self.check_topic().await.map_err(|error| error.after_lines(self.count, *line))?;
         }
         let (mut good, mut refusal) = (events.len(), None);
+        let mut commit = Arc::new(Outgoing::all_to(&self.way.topic, events));
         while good > 0 {
-            match publish(self.way, events[..good].to_vec()).await {
+            match publish(self.way, &mut commit).await {
                 Ok(receipt) => {
                     self.count += good as u64;
                     self.duplicates += receipt.events.iter().filter(|one| one.duplicate).count() as u64;
@@ -188,6 +190,8 @@ impl<'a> Import<'a> {
                     // Without an event to blame, none of them can go in.
                     let culprit = error.index().filter(|index| *index < good);
                     good = culprit.unwrap_or(0);
+                    // Nobody else has it any more, so nothing is copied.
+                    Arc::make_mut(&mut commit).events.truncate(good);
                     refusal = Some((culprit.is_some(), lines[good], ApiError::from(error)));
                 }
             }

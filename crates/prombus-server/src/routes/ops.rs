@@ -53,6 +53,8 @@ pub(crate) async fn ops(
     };
     let (mut topics, mut groups, mut rows) = (Vec::new(), Vec::new(), MAX_ROWS);
     for topic in hub.topics().await?.iter().filter(is_shown) {
+        // Each topic and each group is some work that waits for nothing; others must have their turn.
+        tokio::task::yield_now().await;
         let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
@@ -86,7 +88,6 @@ pub(crate) async fn ops(
 
 /// A group in the answer: with its partitions while `rows` of them are left, in totals after that.
 async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Option<Value> {
-    // Each group is some work that waits for nothing; others must have their turn.
     tokio::task::yield_now().await;
     let whole = bounds.len() <= *rows;
     let status = if whole { groups::status_of(group).await? } else { group.outline(bounds) };
@@ -119,6 +120,7 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
 async fn samples(hub: &Hub) -> Vec<GroupSample> {
     let mut samples = Vec::new();
     for topic in hub.topics().await.unwrap_or_default() {
+        tokio::task::yield_now().await;
         let groups = hub.groups().list(&topic).await;
         if groups.is_empty() {
             continue;

@@ -5,7 +5,7 @@ use crate::answers;
 use crate::auth::Caller;
 use crate::body::Intake;
 use crate::error::ApiError;
-use crate::gateway::{App, Shared};
+use crate::gateway::App;
 use crate::media::{self, BodyType};
 use crate::outgoing;
 use crate::params::Params;
@@ -16,9 +16,10 @@ use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
 use bytes::Bytes;
-use prombus_core::{Receipt, TopicName};
+use prombus_core::{Commit, Receipt, Ticket, TopicName};
 use prombus_engine::{BusError, Outgoing};
 use prombus_wire::{EventRequest, each_event};
+use std::sync::Arc;
 
 /// How many events of an array there is room for before it is known how many it has.
 const ARRAY_EVENTS: usize = 128;
@@ -34,7 +35,7 @@ pub(crate) async fn raw(
     let body = Intake::new(body, &parts, &app).whole().await?;
     let topic = names?.topic()?;
     let outgoing = outgoing::from_parts(Params::parse(parts.uri.query())?, &parts.headers, body)?;
-    publish_one(Way { app: &app, rate: &rate_of(&parts.extensions), topic: &topic }, outgoing).await
+    publish_one(&Way { app, rate: rate_of(&parts.extensions), topic }, outgoing).await
 }
 
 /// How fast the connection of a request may be. Only in tests are there requests without a connection.
@@ -53,7 +54,7 @@ pub(crate) async fn events(
     Params::parse(parts.uri.query())?.done("none")?;
     let (topic, body_type) = (names?.topic()?, media::body_type(&parts.headers)?);
     let intake = Intake::new(body, &parts, &app);
-    let way = Way { app: &app, rate: &rate_of(&parts.extensions), topic: &topic };
+    let way = &Way { app, rate: rate_of(&parts.extensions), topic };
     match body_type {
         BodyType::Lines => ndjson::import(way, intake, &caller).await,
         BodyType::Json => {
@@ -72,18 +73,18 @@ pub(crate) fn parse_event(text: &Bytes) -> Result<Outgoing, ApiError> {
     outgoing::from_request(request, text)
 }
 
-async fn publish_one(way: Way<'_>, outgoing: Outgoing) -> Result<Response, ApiError> {
-    let receipt = publish(way, vec![outgoing]).await?;
-    Ok(answers::published(way.topic, &receipt))
+async fn publish_one(way: &Way, outgoing: Outgoing) -> Result<Response, ApiError> {
+    let receipt = publish(way, &mut Outgoing::all_to(&way.topic, vec![outgoing]).into()).await?;
+    Ok(answers::published(&way.topic, &receipt))
 }
 
-async fn publish_array(way: Way<'_>, body: Bytes) -> Result<Response, ApiError> {
+async fn publish_array(way: &Way, body: Bytes) -> Result<Response, ApiError> {
     let events = parse_array(&body, way.app.hub()?.limits().commit_bytes)?;
-    let receipt = publish(way, events).await.map_err(|error| {
+    let receipt = publish(way, &mut Outgoing::all_to(&way.topic, events).into()).await.map_err(|error| {
         let index = error.index();
         ApiError::from(error).at_index(index)
     });
-    Ok(answers::published_batch(way.topic, &receipt?))
+    Ok(answers::published_batch(&way.topic, &receipt?))
 }
 
 /// The events of an array that takes no more than `max_bytes`.
@@ -108,21 +109,36 @@ pub(crate) fn parse_array(body: &Bytes, max_bytes: usize) -> Result<Vec<Outgoing
 }
 
 /// Where events come from, and where they go.
-#[derive(Clone, Copy)]
-pub(crate) struct Way<'a> {
-    pub app: &'a Shared,
-    pub rate: &'a ConnectionRate,
-    pub topic: &'a TopicName,
+pub(crate) struct Way {
+    pub app: App,
+    pub rate: ConnectionRate,
+    pub topic: TopicName,
 }
 
-/// Publishes and counts.
-pub(crate) async fn publish(way: Way<'_>, events: Vec<Outgoing>) -> Result<Receipt, PublishError> {
-    let Way { app, rate, topic } = way;
-    let (hub, count) = (app.hub()?, events.len());
-    app.rates.admit(rate, topic, count)?;
-    let receipt = hub.publish(topic, events).await.inspect_err(|_| app.rates.put_back(rate, topic, count))?;
-    app.metrics.count_published(topic, &receipt);
-    Ok(receipt)
+impl Way {
+    /// Gives events their place in the order, where they do not come too fast.
+    pub async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, PublishError> {
+        let (hub, count) = (self.app.hub()?, commit.events.len());
+        self.app.rates.admit(&self.rate, &self.topic, count)?;
+        Ok(hub.enqueue(commit).await.inspect_err(|_| self.put_back(count))?)
+    }
+
+    /// Waits for what comes of that, and counts.
+    pub async fn answer(&self, ticket: Ticket, count: usize) -> Result<Receipt, PublishError> {
+        let receipt = ticket.await.inspect_err(|_| self.put_back(count)).map_err(BusError::from)?;
+        self.app.metrics.count_published(&self.topic, &receipt);
+        Ok(receipt)
+    }
+
+    fn put_back(&self, count: usize) {
+        self.app.rates.put_back(&self.rate, &self.topic, count);
+    }
+}
+
+/// Publishes events. Those that are refused are still there.
+pub(crate) async fn publish(way: &Way, commit: &mut Arc<Commit>) -> Result<Receipt, PublishError> {
+    let ticket = way.enqueue(commit).await?;
+    way.answer(ticket, commit.events.len()).await
 }
 
 /// Why a publish did not happen.

@@ -1,10 +1,9 @@
 //! The calls of a connection that are under way: publishes, subscriptions, acks, and a pull for each subscription.
 
 use super::frames::Corr;
-use super::publishing::{Publish, Published, Publishing};
+use super::line::{Line, Publish, Published};
 use super::session::{Effect, Key, Said, Session, Wanted};
-use crate::auth::Caller;
-use crate::commit::{Asked, By, Committed};
+use crate::commit::{By, Committed};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::pulls::{self, Patience, PullError, Pulled};
@@ -111,11 +110,10 @@ pub(super) struct Calls {
     rate: ConnectionRate,
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
-    publishing: Publishing,
+    /// Publishes and commits.
+    line: Line,
     live: HashMap<Key, Live>,
     groups: HashMap<Key, Arc<GroupCall>>,
-    /// Commits wait here for their turn, in the order in which they came.
-    commits: Arc<tokio::sync::RwLock<()>>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
     /// About how many bytes of publishes and commits are not.
@@ -129,14 +127,13 @@ pub(super) struct Calls {
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        let publishing = Publishing::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
+        let line = Line::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
         Self {
             app,
             rate,
             hub,
             running,
-            publishing,
-            commits: Arc::default(),
+            line,
             live: HashMap::new(),
             groups: HashMap::new(),
             unanswered: 0,
@@ -157,12 +154,12 @@ impl Calls {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.running.is_empty() && self.publishing.is_empty()
+        self.running.is_empty() && self.line.is_empty()
     }
 
     /// Sends off publishes that have gathered.
     pub fn submit(&mut self) {
-        self.publishing.submit();
+        self.line.submit();
     }
 
     /// Delivers no more, for good.
@@ -178,13 +175,13 @@ impl Calls {
     pub async fn next(&mut self) -> Option<Done> {
         let done = tokio::select! {
             biased;
-            Some(published) = self.publishing.next() => Done::Published(published),
+            Some(done) = self.line.next() => done,
             Some(done) = self.running.next() => done,
             else => return None,
         };
         self.unanswered -= match &done {
             Done::Published(published) => {
-                self.unanswered_bytes -= published.iter().map(|one| one.bytes).sum::<usize>();
+                self.unanswered_bytes -= published.iter().map(|one| one.publish.bytes).sum::<usize>();
                 published.len()
             }
             Done::Committed { bytes, .. } => {
@@ -244,13 +241,18 @@ impl Calls {
             Effect::Send(_) => {}
             Effect::Publish { corr, topic, events, array } => {
                 let bytes = events.iter().map(|one| one.event.size()).sum();
+                let count = events.len();
                 self.unanswered_bytes += bytes;
-                self.publishing.add(topic, Publish { corr, events, array, bytes });
+                self.line.publish(topic, events, Publish { corr, count, array, bytes });
             }
             Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, call),
             Effect::List { corr, wanted, call } => self.list((corr, wanted, call)),
             Effect::Settle { said, call } => self.settle(said, call),
-            Effect::Commit { corr, caller, asked } => self.commit(corr, caller, *asked),
+            Effect::Commit { corr, caller, asked } => {
+                self.unanswered_bytes += asked.bytes;
+                let by = By { app: self.app.clone(), rate: self.rate.clone(), caller };
+                self.line.commit(corr, *asked, by);
+            }
             Effect::Pull(key, pull) => self.pull(key, pull),
             Effect::Stop(key) => {
                 if let Some(pull) = self.live.get_mut(&key).and_then(|live| live.pull.take()) {
@@ -316,36 +318,17 @@ impl Calls {
 
     fn settle(&mut self, said: Said, call: SettleCall) {
         let group = self.live.get(&said.key).map(|live| live.group.clone());
+        // Said from here on, whatever comes next; only then it is waited for.
+        let settling = group.as_ref().map(|group| group.settle(call));
         let settle = async move {
-            let result = match &group {
-                Some(group) => group.settle(call).await.map_err(ApiError::from),
+            let result = match settling {
+                Some(settling) => settling.await.map_err(ApiError::from),
                 // Where there is no group yet, there are no leases of it.
                 None => Ok(vec![SettleResult::Expired]),
             };
             Done::Settled { said, group, result }
         };
         self.running.push(settle.boxed());
-    }
-
-    fn commit(&mut self, corr: Corr, caller: Caller, asked: Asked) {
-        // What was published before goes before.
-        self.publishing.submit();
-        let (app, rate, bytes) = (self.app.clone(), self.rate.clone(), asked.bytes);
-        self.unanswered_bytes += bytes;
-        let turn = self.commits.clone();
-        let work = async move {
-            // Commits go one after another where leases are settled, and together where none are.
-            let (_alone, _together);
-            if asked.settles() {
-                _alone = turn.write().await;
-            } else {
-                _together = turn.read().await;
-            }
-            let result = asked.carry_out(By { app: &app, rate: &rate, caller: &caller }).await;
-            Done::Committed { corr, bytes, result }
-        };
-        // Without the runtime's budget, whose end would hold some back at their start and let later ones pass them.
-        self.running.push(tokio::task::unconstrained(work).boxed());
     }
 
     fn pull(&mut self, key: Key, pull: Pull) {
@@ -438,8 +421,8 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
         Some(Done::Published(published)) => {
-            for Published { corr, array, result, .. } in published {
-                session.published(corr, array, result, out);
+            for Published { publish, result } in published {
+                session.published(publish.corr, publish.array, result, out);
             }
         }
         Some(Done::Subscribed { corr, wanted, result }) => {

@@ -6,7 +6,7 @@
 mod calls;
 mod frames;
 mod held;
-mod publishing;
+mod line;
 mod session;
 mod talk;
 

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::{Answer, start};
 use futures::StreamExt;
-use prombus_core::{Commit, ConfigChange, EventLog, Offset, Partition, TopicName};
+use prombus_core::{Commit, ConfigChange, EventLogExt, Offset, Partition, TopicName};
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 use std::sync::Arc;

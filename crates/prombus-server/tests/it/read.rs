@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{Served, payloads, start};
-use prombus_core::{Commit, ConfigChange, EventLog, Offset, Partition, TopicName};
+use prombus_core::{Commit, ConfigChange, EventLogExt, Offset, Partition, TopicName};
 use prombus_wire::EventsPage;
 use reqwest::Method;
 use serde_json::Value;

@@ -13,7 +13,7 @@ use calls::{Answer, Calls};
 use parking_lot::Mutex;
 use prombus_core::{
     Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
-    HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus,
+    HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus, Ticket,
     TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest, Watched,
 };
 use std::collections::HashMap;
@@ -183,13 +183,10 @@ fn unsayable() -> CommitError {
     CommitError::Unavailable("HTTP has no words for this commit".into())
 }
 
-#[async_trait]
-impl EventLog for HttpLog {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(CommitError::Unavailable("the adapter is closed".into()));
-        }
-        let Commit { config, events, documents, cursors, limits: _, makes: _ } = &*commit;
+impl HttpLog {
+    /// Has the hub do a commit, as far as HTTP has words for it.
+    async fn carry_out(&self, commit: &Commit) -> Result<Receipt, CommitError> {
+        let Commit { config, events, documents, cursors, limits: _, makes: _ } = commit;
         if !documents.is_empty() || !cursors.is_empty() {
             return Err(unsayable());
         }
@@ -209,6 +206,17 @@ impl EventLog for HttpLog {
             sequence = *commits;
         });
         Ok(Receipt { events, versions: Vec::new(), durability, sequence: Sequence(sequence) })
+    }
+}
+
+#[async_trait]
+impl EventLog for HttpLog {
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(CommitError::Unavailable("the adapter is closed".into()));
+        }
+        // Over HTTP, nobody knows of its place before it is answered.
+        Ok(Ticket::decided(self.carry_out(&commit).await))
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {

@@ -25,7 +25,8 @@ pub async fn a_closed_store_takes_no_commits(s: Subject) {
     for _ in 0..2 {
         s.log.close().await;
         let commit = Commit { events: events.clone(), ..Commit::default() };
-        assert_unavailable(&refusal(s.commit(commit).await));
+        assert_unavailable(&refusal(s.commit(commit.clone()).await));
+        assert!(s.log.enqueue(Arc::new(commit)).await.is_err(), "it gives no commit a place");
         let change = ConfigChange::DeleteTopic { name: topic.clone() };
         assert_unavailable(&refusal(s.configure(change).await));
         assert!(s.log.status().failed.is_some(), "the status says why it takes no commits");

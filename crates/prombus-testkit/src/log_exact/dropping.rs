@@ -3,7 +3,7 @@
 use crate::Subject;
 use crate::build::{numbered, partitions};
 use crate::tasks::poll_once;
-use prombus_core::{Commit, Event, Offset};
+use prombus_core::{Commit, Event, EventLogExt, Offset};
 use std::sync::Arc;
 
 /// A commit whose answer nobody waits for may still happen, but only as a whole, and it harms nobody else.

@@ -6,8 +6,8 @@ use crate::subject::{must, refusal};
 use crate::tasks::together;
 use bytes::Bytes;
 use prombus_core::{
-    Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey, CursorLimit, CursorMove,
-    CursorTarget, Durability, Epoch, Offset, Partition, Receipt, TopicConfig, TopicName,
+    Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey, CursorMove, CursorTarget, Durability,
+    Epoch, Offset, Partition, ReaderLimit, Receipt, TopicConfig, TopicName,
 };
 use std::sync::Arc;
 
@@ -49,28 +49,36 @@ pub async fn a_cursor_is_where_it_was_moved_to(s: Subject) {
     }
 }
 
-/// There are no more cursors than a commit allows that moves some; those that go make room.
-pub async fn there_are_only_so_many_cursors(s: Subject) {
+/// Readers have no more partitions together than a commit allows: each has all that its topic has, in commits that let the
+/// topic grow too. Those that go make room.
+pub async fn readers_have_only_so_many_partitions(s: Subject) {
     let topic = s.create("cursors.many", partitions(4)).await;
-    let cursors = Some(CursorLimit { readers: "group", most: 2 });
-    let limits = CommitLimits { cursors, ..CommitLimits::default() };
+    let reader_partitions = Some(ReaderLimit { readers: "group", most: 11 });
+    let limits = CommitLimits { reader_partitions, ..CommitLimits::default() };
     let others = (0..4).map(|n| CursorKey { partition: Partition(n), reader: "other".into(), ..key(&topic) });
     must(
         commit(&s, others.map(|key| step(key, 0, 0)).collect()).await,
         "cursors of other readers do not count",
     );
     let limited = |cursors| s.commit(Commit { cursors, limits, ..Commit::default() });
-    let of = |partition| CursorKey { partition: Partition(partition), ..key(&topic) };
-    let too_many = CommitError::TooManyCursors { limit: 2 };
+    let of = |n: u32| CursorKey { reader: format!("group.{n}"), ..key(&topic) };
+    let too_many = CommitError::TooManyReaderPartitions { limit: 11 };
     assert_eq!(refusal(limited((0..3).map(|n| step(of(n), 0, 0)).collect()).await), too_many);
     assert_eq!(s.cursor(&of(0)).await, None, "nothing has happened");
     must(limited(vec![step(of(0), 0, 0), step(of(1), 0, 0)]).await, "so many may be there");
     must(limited(vec![step(of(0), 1, 0)]).await, "one that is there can be moved");
     must(limited(vec![removal(of(0), 2), step(of(2), 0, 0)]).await, "one that goes makes room");
     assert_eq!(refusal(limited(vec![step(of(3), 0, 0)]).await), too_many);
-    moved(&s, step(of(3), 0, 0)).await;
-    assert_eq!(refusal(limited(vec![step(of(3), 1, 0)]).await), too_many, "there are too many already");
+    let grown = async |to: u32| {
+        let state = s.topic(&topic).await;
+        let (name, config) = (topic.clone(), TopicConfig { partitions: to, ..state.config });
+        let change = ConfigChange::AlterTopic { name, expect_revision: state.revision, config };
+        s.commit(Commit { config: vec![change], limits, ..Commit::default() }).await
+    };
+    assert_eq!(refusal(grown(6).await), too_many, "they would have twelve");
+    must(grown(5).await, "they have ten");
     let events = s.place(&topic, [event("1")]);
+    must(commit(&s, vec![step(of(3), 0, 0)]).await, "where nobody asks for the limit, there is none");
     assert_eq!(refusal(s.commit(Commit { events, limits, ..Commit::default() }).await), too_many);
     s.delete(&topic).await;
     let topic = s.create("cursors.many", partitions(1)).await;

@@ -9,8 +9,8 @@ use prombus_client::{
 };
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog,
-    HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt, Sequence,
-    StoreStatus, TopicName, TopicRef, TopicState, TsRequest, Watched,
+    EventLogExt, HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt,
+    Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest, Watched,
 };
 use prombus_testkit::{HttpLog, Subject};
 use serde::Serialize;
@@ -132,16 +132,13 @@ impl LiveLog {
         });
         Sequence(sequence)
     }
-}
 
-#[async_trait]
-impl EventLog for LiveLog {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+    async fn carry_out(&self, commit: &Arc<Commit>) -> Result<Receipt, CommitError> {
         let one_topic = commit.events.windows(2).all(|two| two[0].topic == two[1].topic);
         let plain = commit.config.is_empty() && commit.documents.is_empty() && commit.cursors.is_empty();
         let events: Option<Vec<NewEvent>> = commit.events.iter().map(to_client).collect();
         let (Some(events), Some(first), true) = (events, commit.events.first(), one_topic && plain) else {
-            let receipt = self.http.commit(commit).await?;
+            let receipt = self.http.commit(commit.clone()).await?;
             return Ok(Receipt { sequence: self.count(), ..receipt });
         };
         let topic = &first.topic;
@@ -154,6 +151,14 @@ impl EventLog for LiveLog {
             durability: if sync { Durability::Sync } else { Durability::Interval },
             sequence: self.count(),
         })
+    }
+}
+
+#[async_trait]
+impl EventLog for LiveLog {
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
+        // Nobody here knows of its place before it is answered.
+        Ok(Ticket::decided(self.carry_out(&commit).await))
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {

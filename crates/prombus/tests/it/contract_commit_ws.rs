@@ -219,6 +219,33 @@ fn frames_are_done_in_their_order() {
 }
 
 #[test]
+fn publishes_and_commits_are_done_in_the_order_of_their_frames() {
+    let (site, mut socket, got) = delivered(30);
+    let said = |n: u64| json!({"topic": "out", "payload": {"n": n}});
+    let mut frames = Vec::new();
+    for (n, delivery) in (0..).step_by(4).zip(&got) {
+        frames.extend([
+            with(said(n), "op", json!("PUBLISH")),
+            frame(json!({"ack": [lease(delivery)], "publish": [said(n + 1)]})),
+            with(said(n + 2), "op", json!("PUBLISH")),
+            frame(json!({"publish": [said(n + 3)]})),
+        ]);
+    }
+    let count = frames.len();
+    for (n, frame) in frames.into_iter().enumerate() {
+        socket.send(&with(frame, "corr", json!(n.to_string())));
+    }
+    for _ in 0..count {
+        let answer = socket.next();
+        assert_eq!(answer["op"], "OK", "{answer}");
+    }
+    let events = site.api.all("out", "");
+    let found: Vec<u64> = events.iter().map(|event| event["payload"]["n"].as_u64().unwrap()).collect();
+    assert_eq!(found, (0..count as u64).collect::<Vec<_>>());
+    Group::of(&site, "t", "g").is_done();
+}
+
+#[test]
 fn what_is_wrong_in_a_frame_is_refused_and_the_line_stays() {
     let (site, mut socket) = site();
     let good = write("c", "k", "set", json!({}));

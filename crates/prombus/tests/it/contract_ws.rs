@@ -422,6 +422,34 @@ fn publishes_of_a_connection_keep_their_order() {
 }
 
 #[test]
+fn a_publish_that_is_refused_lets_no_later_one_pass() {
+    const COUNT: u64 = 2_000;
+    let (site, mut socket) = site();
+    socket.ok(publish("t", 0));
+    // So few that most of those that come together are good.
+    let is_bad = |n: u64| n % 100 == 50;
+    for n in 1..COUNT {
+        let mut frame = publish("t", n);
+        frame["corr"] = json!(n.to_string());
+        match is_bad(n) {
+            true if n % 200 == 50 => frame["opts"] = json!({"partition": 9}),
+            true => frame["opts"] = json!({"ts": u64::MAX}),
+            false => {}
+        }
+        socket.send(&frame);
+    }
+    for n in 1..COUNT {
+        let answer = socket.next();
+        let op = if is_bad(n) { "ERR" } else { "OK" };
+        assert_eq!((&answer["corr"], &answer["op"]), (&json!(n.to_string()), &json!(op)), "{answer}");
+    }
+    let events = site.api.all("t", "");
+    let found: Vec<u64> = events.iter().map(|event| event["payload"]["n"].as_u64().unwrap()).collect();
+    let wanted: Vec<u64> = (0..COUNT).filter(|n| !is_bad(*n)).collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
 fn what_was_answered_survives_a_crash() {
     let (mut site, mut socket) = site();
     for n in 0..20 {

@@ -2,7 +2,7 @@
 
 use crate::commits::consumer::*;
 use crate::projections::stage::*;
-use prombus_core::{Clock, Commit, CommitError, DocumentWrite, EventLog, Json, ScanRequest, WriteOp};
+use prombus_core::{Clock, Commit, CommitError, DocumentWrite, EventLogExt, Json, ScanRequest, WriteOp};
 use prombus_engine::commits::{CommitRefused, CommitRequest};
 use prombus_engine::groups::OptionsPatch;
 use serde_json::json;

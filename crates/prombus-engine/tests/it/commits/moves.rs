@@ -2,7 +2,7 @@
 
 use crate::commits::consumer::*;
 use crate::projections::stage::*;
-use prombus_core::{CommitError, EventLog, Offset, Partition, TopicName};
+use prombus_core::{CommitError, EventLog, EventLogExt, Offset, Partition, TopicName};
 use prombus_engine::commits::CommitAnswer;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{Group, GroupCall, LeaseToken, Mode, OptionsPatch, Pull};

@@ -1,7 +1,9 @@
 //! Groups that are about some events only.
 
 use crate::groups::stage::{Stage, Use, drain, group_name};
-use prombus_core::{Commit, CursorKey, CursorMove, CursorTarget, EventLog, Partition, TopicName};
+use prombus_core::{
+    Commit, CursorKey, CursorMove, CursorTarget, EventLog, EventLogExt, Partition, TopicName,
+};
 use prombus_engine::groups::{GroupError, OptionsPatch, Pull};
 use serde_json::Value;
 use std::sync::Arc;

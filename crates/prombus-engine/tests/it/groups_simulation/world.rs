@@ -120,10 +120,10 @@ impl SlowStore {
 
 #[async_trait]
 impl EventLog for SlowStore {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
         self.take_time().await;
         if self.one_in(20) {
-            return Err(CommitError::Busy);
+            return Ok(Ticket::decided(Err(CommitError::Busy)));
         }
         if self.one_in(150) {
             return Err(CommitError::Unavailable("the simulation says so".into()));
@@ -134,7 +134,7 @@ impl EventLog for SlowStore {
             self.grown.notify_waiters();
         }
         self.take_time().await;
-        receipt
+        Ok(Ticket::decided(receipt))
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {

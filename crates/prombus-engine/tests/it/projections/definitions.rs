@@ -1,7 +1,7 @@
 //! Projections that are made, changed and deleted.
 
 use crate::projections::stage::*;
-use prombus_core::{Commit, CommitError, DocumentWrite, Documents, EventLog, Json, WriteOp, collection};
+use prombus_core::{Commit, CommitError, DocumentWrite, Documents, EventLogExt, Json, WriteOp, collection};
 use prombus_engine::commits::{CommitRequest, CommitWrite};
 use prombus_engine::projections::{ProjectionError, ProjectionState, ProjectionStatus};
 use serde_json::{Value, json};

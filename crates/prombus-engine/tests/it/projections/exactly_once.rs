@@ -6,6 +6,7 @@ use prombus_core::collection::MAX_INDEX_VALUE_BYTES;
 use prombus_core::{CommitError, Event, EventLog};
 use prombus_engine::projections::ProjectionState;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// The key and value of the `n`th event; they go to all partitions and to few documents.
 fn payload(n: u64) -> (String, Value) {
@@ -357,4 +358,24 @@ pub async fn two_projections_of_a_topic_do_not_disturb_each_other(s: Stage) {
     assert_eq!(s.letters(&topic).await.len(), 1_001);
     assert_eq!(s.all("q").await.len(), 1_000);
     assert_eq!(s.field("sums", "a", "n").await, json!(999));
+}
+
+/// Whoever publishes waits behind what projections have under way, so that must not go by how many there are.
+pub async fn large_batches_go_a_few_at_a_time(s: Stage) {
+    const AT_ONCE: usize = 4;
+    let topic = s.topic("t", 1).await;
+    s.publish(&topic, (0..3_000).map(|_| ("x", json!({"k": "a", "v": 1})))).await;
+    s.log.hold(moves_cursors);
+    let names: Vec<String> = (0..AT_ONCE + 2).map(|n| format!("p{n}")).collect();
+    for name in &names {
+        s.put(name, counter("t", &format!("counts.{name}"))).await;
+    }
+    s.log.until_held(AT_ONCE).await;
+    let more = tokio::time::timeout(Duration::from_millis(300), s.log.until_held(AT_ONCE + 1));
+    assert!(more.await.is_err(), "the others wait for their turn");
+    s.log.release();
+    for name in &names {
+        s.caught_up(name).await;
+        assert_eq!(s.field(&format!("counts.{name}"), "a", "n").await, json!(3_000));
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::projections::stage::*;
 use crate::support::switch::Refusal;
-use prombus_core::{Append, Commit, CommitError, EventLog, Json, NewEvent, Placement, TopicName};
+use prombus_core::{Append, Commit, CommitError, EventLogExt, Json, NewEvent, Placement, TopicName};
 use prombus_engine::groups::{FailedBy, GroupCall, GroupName, Replay, Replayed};
 use prombus_engine::query::From;
 use serde_json::{Value, json};

@@ -173,7 +173,7 @@ impl Switch {
 
 #[async_trait]
 impl EventLog for Switch {
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
+    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
         let details = commit.cursors.iter().flat_map(|step| &step.to).map(|to| to.detail.len());
         self.cursor_bytes.fetch_add(details.sum(), Ordering::SeqCst);
         self.wait_while(&self.held, |which| which.is_some_and(|which| which(&commit))).await;
@@ -188,13 +188,13 @@ impl EventLog for Switch {
                 if matches!(answer, Err(CommitError::TooLarge { .. })) {
                     self.too_large.fetch_add(1, Ordering::SeqCst);
                 }
-                answer
+                Ok(Ticket::decided(answer))
             }
             Some((error, happens)) => {
                 if happens {
                     log.commit(commit).await?;
                 }
-                Err(error)
+                Ok(Ticket::decided(Err(error)))
             }
         }
     }

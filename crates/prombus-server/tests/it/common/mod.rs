@@ -1,7 +1,7 @@
 //! A gateway on a memory store, on a port of its own, and what tests ask of it.
 
 use prombus_core::memory::MemoryStore;
-use prombus_core::{Clock, Commit, DocumentWrite, EventLog, Json, SystemClock, WriteOp};
+use prombus_core::{Clock, Commit, DocumentWrite, EventLogExt, Json, SystemClock, WriteOp};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_server::{AuthOptions, Gateway, GatewayOptions, Rules, Secret, StaticToken};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};

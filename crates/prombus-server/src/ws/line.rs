@@ -1,0 +1,208 @@
+//! The publishes and commits of a connection. They are enqueued one after another, in the order in which they came, and
+//! what comes of them is waited for beside: who waits for room holds up what comes behind it on this connection, and
+//! nobody else.
+//!
+//! Publishes that came together and cannot fail by themselves go together, as one commit: an event without an id, an
+//! expectation and a partition of its own is refused for what it is, before it has its place in the order, or for what
+//! befalls all of them.
+
+use super::calls::Done;
+use super::frames::Corr;
+use crate::commit::{Asked, By};
+use crate::error::ApiError;
+use crate::gateway::App;
+use crate::rate::ConnectionRate;
+use crate::routes::publish::{PublishError, Way};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesOrdered, StreamExt};
+use prombus_core::{Append, Commit, Receipt, Ticket, TopicName};
+use prombus_engine::Outgoing;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// At most so many publishes go together.
+const MAX_TOGETHER: usize = 1_000;
+/// At most so many bytes of them, about.
+const MAX_TOGETHER_BYTES: usize = 1 << 20;
+
+/// What comes of something that has its place in the order.
+type Answer = BoxFuture<'static, Done>;
+
+/// What a client wants to know of events that are published for it.
+pub(super) struct Publish {
+    pub corr: Corr,
+    /// How many events there are.
+    pub count: usize,
+    pub array: bool,
+    /// What it counts as while it is not answered.
+    pub bytes: usize,
+}
+
+/// What came of them.
+pub(super) struct Published {
+    pub publish: Publish,
+    pub result: Result<Receipt, ApiError>,
+}
+
+/// The publishes and commits that are under way.
+pub(super) struct Line {
+    app: App,
+    rate: ConnectionRate,
+    /// Those that have no place in the order yet. Only the first of them is at it.
+    waiting: VecDeque<BoxFuture<'static, Answer>>,
+    /// Those that have one.
+    enqueued: FuturesOrdered<Answer>,
+    together: Option<Together>,
+    /// At most so many bytes go together; 0 where each goes alone, because it is counted alone.
+    max_together: usize,
+}
+
+/// Publishes that are about to go together.
+struct Together {
+    topic: TopicName,
+    events: Vec<Append>,
+    publishes: Vec<Publish>,
+    bytes: usize,
+}
+
+impl Line {
+    pub fn new(app: App, rate: ConnectionRate, commit_bytes: usize) -> Self {
+        let limited = rate.is_limited() || app.rates.are_limited();
+        let max_together = if limited { 0 } else { MAX_TOGETHER_BYTES.min(commit_bytes) };
+        let (waiting, enqueued) = (VecDeque::new(), FuturesOrdered::new());
+        Self { app, rate, waiting, enqueued, together: None, max_together }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.enqueued.is_empty()
+    }
+
+    /// Takes a publish, which is in line once the next [`Self::submit`] is done.
+    pub fn publish(&mut self, topic: TopicName, events: Vec<Outgoing>, publish: Publish) {
+        let (bytes, most) = (publish.bytes, self.max_together);
+        let is_plain =
+            |one: &Outgoing| one.event.id.is_none() && one.expect.is_none() && one.partition.is_none();
+        let may_go_together = bytes <= most && events.iter().all(is_plain);
+        let fits = |with: &Together| {
+            may_go_together
+                && with.topic == topic
+                && with.publishes.len() < MAX_TOGETHER
+                && with.bytes + bytes <= most
+        };
+        if !self.together.as_ref().is_some_and(fits) {
+            self.submit();
+        }
+        let with = self.together.get_or_insert_with(|| Together {
+            topic: topic.clone(),
+            events: Vec::with_capacity(events.len()),
+            publishes: Vec::new(),
+            bytes: 0,
+        });
+        with.events.extend(events.into_iter().map(|one| one.to(topic.clone())));
+        with.publishes.push(publish);
+        with.bytes += bytes;
+        if !may_go_together {
+            self.submit();
+        }
+    }
+
+    /// Puts what has gathered in line.
+    pub fn submit(&mut self) {
+        if let Some(Together { topic, events, publishes, .. }) = self.together.take() {
+            let way = Way { app: self.app.clone(), rate: self.rate.clone(), topic };
+            self.waiting.push_back(enqueue(way, events, publishes).boxed());
+        }
+    }
+
+    /// Puts a commit in line.
+    pub fn commit(&mut self, corr: Corr, asked: Asked, by: By) {
+        // What was published before goes before.
+        self.submit();
+        self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
+    }
+
+    /// What came of the next of those that are enqueued, in their order; `None` where none is under way. Meanwhile
+    /// others are.
+    pub async fn next(&mut self) -> Option<Done> {
+        loop {
+            let first = async {
+                let first = self.waiting.front_mut()?;
+                Some(first.await)
+            };
+            tokio::select! {
+                biased;
+                Some(answer) = first => {
+                    self.waiting.pop_front();
+                    self.enqueued.push_back(answer);
+                }
+                Some(done) = self.enqueued.next() => return Some(done),
+                else => return None,
+            }
+        }
+    }
+}
+
+async fn enqueue_commit(corr: Corr, asked: Asked, by: By) -> Answer {
+    let bytes = asked.bytes;
+    let committed = asked.enqueue(by).await;
+    let answer = async { committed?.await };
+    answer.map(move |result| Done::Committed { corr, bytes, result }).boxed()
+}
+
+/// Publishes that went as one commit, and its ticket, or why it has none.
+struct Sent {
+    publishes: Vec<Publish>,
+    ticket: Result<Ticket, PublishError>,
+}
+
+/// Enqueues events as one commit, or those of each publish alone where one of them is to blame.
+async fn enqueue(way: Way, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
+    let mut commit = Arc::new(Commit { events, ..Commit::default() });
+    let ticket = way.enqueue(&mut commit).await;
+    let is_one_to_blame = matches!(&ticket, Err(error) if error.index().is_some());
+    if publishes.len() == 1 || !is_one_to_blame {
+        return answer(way, vec![Sent { publishes, ticket }]).boxed();
+    }
+    // It was refused before anyone else had it, so nothing is copied.
+    let mut events = Arc::unwrap_or_clone(commit).events.into_iter();
+    let mut sent = Vec::with_capacity(publishes.len());
+    for publish in publishes {
+        let events = events.by_ref().take(publish.count).collect();
+        let ticket = way.enqueue(&mut Arc::new(Commit { events, ..Commit::default() })).await;
+        sent.push(Sent { publishes: vec![publish], ticket });
+    }
+    answer(way, sent).boxed()
+}
+
+async fn answer(way: Way, sent: Vec<Sent>) -> Done {
+    let mut published = Vec::new();
+    for Sent { publishes, ticket } in sent {
+        let count = publishes.iter().map(|publish| publish.count).sum();
+        let result = async { way.answer(ticket?, count).await };
+        share(publishes, result.await, &mut published);
+    }
+    Done::Published(published)
+}
+
+/// Gives each publish its part of what came of their commit.
+fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &mut Vec<Published>) {
+    match result {
+        Ok(Receipt { events, durability, sequence, .. }) => {
+            let mut events = events.into_iter();
+            out.extend(publishes.into_iter().map(|publish| {
+                let events = events.by_ref().take(publish.count).collect();
+                let result = Ok(Receipt { events, versions: Vec::new(), durability, sequence });
+                Published { publish, result }
+            }));
+        }
+        Err(error) => {
+            // Where several are refused, none of their events is to blame.
+            let (index, error) = (error.index(), ApiError::from(error));
+            out.extend(publishes.into_iter().map(|publish| {
+                let result = Err(error.clone().at_index(index.filter(|_| publish.array)));
+                Published { publish, result }
+            }));
+        }
+    }
+}
