@@ -86,11 +86,12 @@ impl Reader {
         let closing = async {
             // That the sender is gone means the same.
             let _ = self.stopped.wait_for(|stopped| *stopped).await;
+            // The time itself is what is waited for.
             tokio::time::sleep(CLOSING_DISCARD_TIME).await;
         };
         tokio::select! {
             () = read(body, &self.received) => {}
-            // The time itself is what is waited for, here and above. That the body is let go of closes the connection.
+            // And here. That the body is let go of closes the connection.
             () = tokio::time::sleep(DISCARD_TIME) => {}
             () = closing => {}
         }

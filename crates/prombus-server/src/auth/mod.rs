@@ -309,8 +309,8 @@ impl Caller {
     pub async fn end(&self) -> &'static str {
         /// The clock may be set meanwhile, so it is looked at now and then.
         const LOOK_EVERY: Duration = Duration::from_secs(30);
-        let token = self.0.as_ref().and_then(|known| known.vouched.as_ref());
-        let mut keys = token.map_or_else(vouched::never, Vouched::key_changes);
+        let Some(known) = &self.0 else { return std::future::pending().await };
+        let mut keys = known.vouched.as_ref().map_or_else(vouched::never, Vouched::key_changes);
         loop {
             if let Some(why) = self.ended() {
                 return why;
