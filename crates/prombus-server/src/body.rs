@@ -13,21 +13,16 @@ use crate::memory::{Memory, Received};
 use crate::params::Params;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
-use axum::http::header;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use prombus_wire::{ErrorCode, parse_object};
+use prombus_wire::parse_object;
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// A body that comes more slowly than this, beyond what `limits.body_timeout_ms` gives it, is not waited for.
 const MIN_BYTES_PER_S: u64 = 1 << 10;
-/// How much of a refused body is still read, so that the client gets to see the answer.
-const MAX_DISCARDED_BYTES: usize = 64 << 20;
-/// How long that may take.
-const DISCARD_TIME: Duration = Duration::from_secs(5);
 
 /// While memory is short, a large body may stand still for so long, whether its client does not send or it is not read.
 const SHORT_BODY_PATIENCE: Duration = Duration::from_secs(3);
@@ -45,8 +40,6 @@ pub(crate) struct Intake {
     since: Instant,
     came: u64,
     max_bytes: usize,
-    /// Whether the client sends its body only once it is asked for, and was not asked yet.
-    waits_for_go: bool,
 }
 
 impl Intake {
@@ -59,7 +52,6 @@ impl Intake {
             since: Instant::now(),
             came: 0,
             max_bytes: app.options.max_body_bytes,
-            waits_for_go: head.headers.contains_key(header::EXPECT),
         }
     }
 
@@ -71,7 +63,6 @@ impl Intake {
 
     /// The next bytes; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
-        self.waits_for_go = false;
         let idle_until = Instant::now() + self.timeout;
         loop {
             let whole_until = self.since + self.timeout + Duration::from_secs(self.came / MIN_BYTES_PER_S);
@@ -80,7 +71,7 @@ impl Intake {
                 biased;
                 frame = tokio::time::timeout_at(until, self.body.frame()) => frame,
                 () = starved(&self.memory), if self.received.is_much() => {
-                    // Whoever is told lets go of what has come, and reads on only to be heard.
+                    // Whoever is told lets go of what has come.
                     self.received.is_dealt_with();
                     return Err(self.memory.refusal());
                 }
@@ -118,18 +109,9 @@ impl Intake {
     pub async fn whole(mut self) -> Result<Bytes, ApiError> {
         let announced = self.body.size_hint().lower();
         if announced > self.max_bytes as u64 {
-            return Err(self.refuse().await);
+            return Err(self.too_large());
         }
-        match self.gather(announced as usize).await {
-            Ok(Some(whole)) => Ok(whole),
-            Ok(None) => Err(self.refuse().await),
-            Err(error) => {
-                if error.code() == ErrorCode::Unavailable {
-                    self.discard().await;
-                }
-                Err(error)
-            }
-        }
+        self.gather(announced as usize).await?.ok_or_else(|| self.too_large())
     }
 
     /// All that comes, or `None` where it is too much. Then nothing of it is held any more.
@@ -156,34 +138,12 @@ impl Intake {
         Ok(Some(whole.take()))
     }
 
-    async fn refuse(self) -> ApiError {
+    fn too_large(&self) -> ApiError {
         let limit = self.max_bytes;
-        self.discard().await;
         ApiError::too_large(format!(
             "the body is larger than limits.body_bytes, {limit} bytes; send it in smaller pieces"
         ))
         .with("limit", limit)
-    }
-
-    /// Reads on for a while without keeping anything. A connection that is closed on unread bytes is reset,
-    /// and the client would never see why.
-    pub async fn discard(mut self) {
-        if self.waits_for_go {
-            // A client that has sent nothing yet listens.
-            return;
-        }
-        let discard = async {
-            let mut left = MAX_DISCARDED_BYTES;
-            while let Ok(Some(data)) = self.next().await {
-                self.received.is_dealt_with();
-                match left.checked_sub(data.len()) {
-                    Some(less) => left = less,
-                    None => break,
-                }
-            }
-        };
-        // Whether it came to its end makes no difference.
-        let _ = tokio::time::timeout(DISCARD_TIME, discard).await;
     }
 }
 
@@ -200,7 +160,7 @@ async fn starved(memory: &Memory) {
 /// The body of a call that takes JSON or nothing, and no parameters.
 pub(crate) async fn json_body(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let (parts, body) = request.into_parts();
-    // The body comes first, whatever else may be wrong, because a client that is still sending reads no answer.
+    // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
     let body = Intake::new(body, &parts, app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     if !body.is_empty() {
@@ -239,7 +199,6 @@ mod tests {
             since: Instant::now(),
             came: 0,
             max_bytes: 1 << 20,
-            waits_for_go: false,
         }
     }
 

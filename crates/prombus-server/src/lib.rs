@@ -27,6 +27,7 @@ mod routes;
 mod scrapes;
 mod serve;
 mod tls;
+mod unread;
 mod watch;
 mod ws;
 

@@ -163,7 +163,7 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
                 // Where nobody listens any more, there is nobody to make the rest for.
                 () = sender.closed() => return,
                 // That the answer is given up breaks it off.
-                () = caller.expired() => return,
+                _ = caller.end() => return,
             }
         }
     });

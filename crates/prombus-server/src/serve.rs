@@ -6,6 +6,7 @@ use crate::memory::{MAX_READ_BYTES, Memory, Received};
 use crate::patient::Patient;
 use crate::rate::ConnectionRate;
 use crate::tls::Tls;
+use crate::unread::{Reader, Unread};
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -184,16 +186,21 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
     let Conversation { router, header_timeout, rate, place, received, mut stopped, .. } = conversation;
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let (unread, closing) = (Unread::default(), stopped.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut request = unread.lend(request);
         request.extensions_mut().insert(rate.clone());
         request.extensions_mut().insert(place.clone());
         request.extensions_mut().insert(received.clone());
         received.is_in_request();
-        let (answering, received) = (router.clone().call(request), received.clone());
+        let answering = router.clone().call(request);
+        let (unread, reader) =
+            (unread.clone(), Reader { received: received.clone(), stopped: closing.clone() });
         async move {
-            let answer = answering.await;
-            received.is_done_with_request();
-            answer
+            let Ok(mut answer) = answering.await;
+            reader.received.is_done_with_request();
+            unread.settle(&mut answer, reader);
+            Ok::<_, Infallible>(answer)
         }
     });
     let serving = http1::Builder::new()

@@ -6,7 +6,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::compare::is_same;
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
 use crate::paged::PagedFile;
-use crate::part::{PART_HEAD, PartHead, index_path, part_path};
+use crate::part::{PART_HEAD, PartHead, index_part, index_path, part_path};
 use crate::position::Pos;
 use crate::recover::{self, OpenError, at_file, check_format};
 use crate::replay::{BadBatch, Replay};
@@ -181,10 +181,13 @@ impl<'a> Check<'a> {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             match name.rsplit_once('.') {
                 Some((_, "part")) => continue,
-                Some((_, "index" | "state")) => drop(self.pages(&path, file)),
-                Some((_, "table")) => {
-                    if self.pages(&path, file) {
-                        self.table(&path, &name);
+                Some((_, kind @ ("index" | "state" | "table"))) => {
+                    if self.pages(&path, file.clone()) {
+                        match kind {
+                            "index" => self.index(&path, &name, file),
+                            "state" => self.state(&path, &name),
+                            _ => self.table(&path, &name),
+                        }
                     }
                 }
                 // What a crash left half written; the next open removes it.
@@ -212,6 +215,27 @@ impl<'a> Check<'a> {
             }
         }
         self.remakeable.len() == before
+    }
+
+    /// Whether an index is the one that its name says, as an open judges it.
+    fn index(&mut self, path: &Path, name: &str, file: Arc<dyn DiskFile>) {
+        let Some(part) = index_part(name).filter(|part| index_path(self.dir, *part) == path) else {
+            return self.problem(path, 0, "this file does not belong here");
+        };
+        if let Err(error) = Sidecar::open(file, part) {
+            self.remakeable(path, 0, error.to_string());
+        }
+    }
+
+    /// Whether a checkpoint is the one that its name says, as an open judges it.
+    fn state(&mut self, path: &Path, name: &str) {
+        let Some(pos) = checkpoint::pos_of(name).filter(|pos| checkpoint::path(self.dir, *pos) == path)
+        else {
+            return self.problem(path, 0, "this file does not belong here");
+        };
+        if let Err(error) = checkpoint::read(self.disk, self.dir, pos) {
+            self.remakeable(path, 0, error.to_string());
+        }
     }
 
     /// The order of a table's rows, its index and its filter.
@@ -416,14 +440,14 @@ impl<'a> Check<'a> {
                 let what = format!("it ends here, and its index says that it was written up to byte {end}");
                 self.damage(&part_path(self.dir, number), u64::from(part_end), what);
             }
-            // A damaged page was told already.
+            // What keeps it from being read was told already.
             Err(_) => {}
         }
     }
 
     /// The checkpoint as of a place against what the journal gave so far.
     fn checkpoint(&mut self, pos: Pos, view: &View) {
-        // Damaged pages were told already.
+        // What keeps it from being read was told already.
         let Some(stored) = self.stored(pos) else { return };
         if let Ok(false) = is_same(&stored, view) {
             let what = "it does not hold what the journal gives";

@@ -32,7 +32,8 @@ pub fn path(dir: &Path, pos: Pos) -> PathBuf {
     })
 }
 
-fn pos_of(name: &str) -> Option<Pos> {
+/// The place as of which a checkpoint of that name is.
+pub fn pos_of(name: &str) -> Option<Pos> {
     let name = name.strip_suffix(".state")?;
     match name.split_once('-') {
         None => Some(Pos { part: name.parse().ok()?, at: PART_HEAD as u32 }),

@@ -63,6 +63,11 @@ pub fn index_path(dir: &Path, part: u32) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
+/// The part whose index has that name.
+pub fn index_part(name: &str) -> Option<u32> {
+    name.strip_suffix(".index")?.parse().ok()
+}
+
 /// Why a part was not made.
 #[derive(Debug)]
 pub enum NotMade {

@@ -2,7 +2,6 @@
 
 use super::refusals::Asked;
 use super::{Caller, Need};
-use crate::body::Intake;
 use crate::error::ApiError;
 use crate::gateway::{App, Shared, need_of};
 use crate::path::PathNames;
@@ -31,10 +30,7 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (method, route) = (parts.method.clone(), parts.extensions.get::<MatchedPath>().cloned());
     let answer = match checked {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(error) => {
-            Intake::new(body, &parts, &app).discard().await;
-            error.into_response()
-        }
+        Err(error) => error.into_response(),
     };
     let (route, subject) =
         (route.as_ref().map(MatchedPath::as_str), caller.as_ref().and_then(Caller::subject));

@@ -6,6 +6,7 @@
 use super::bad_claim;
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
+use super::vouched::{KeyChanges, Vouched};
 use super::{Caller, Known, MAX_SUBJECT_CHARS, Refusal, Secret, TOKEN_EXPIRED, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -159,11 +160,18 @@ impl Jwt {
         Ok(Self { keys, validation, remembered: Mutex::default() })
     }
 
+    /// Tells of changes of the keys.
+    pub fn key_changes(&self) -> &KeyChanges {
+        &self.keys.changes
+    }
+
     /// Whose the token is.
-    pub fn caller(&self, token: &str) -> Result<Caller, Refusal> {
+    pub fn caller(self: &Arc<Self>, token: &str) -> Result<Caller, Refusal> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Refusal::from("the token is too large"));
         }
+        // Before the keys: they may be newer than that, and are not taken for newer than they are.
+        let version = *self.keys.changes.borrow();
         let keys = self.keys.get();
         if let Some(caller) = self.remembered(token, &keys) {
             return if caller.is_expired() { Err(TOKEN_EXPIRED.into()) } else { Ok(caller) };
@@ -175,7 +183,9 @@ impl Jwt {
         let claims: Claims =
             decode(token, &key.key, &validation).map_err(|error| refusal(error.kind(), token))?.claims;
         let (name, subject) = (claims.name(), claims.subject());
-        let caller = Caller::new(Known { rules: claims.rules()?, until: claims.until()?, name, subject });
+        let vouched = Some(Vouched::new(self, token, version));
+        let (rules, until) = (claims.rules()?, claims.until()?);
+        let caller = Caller::new(Known { rules, until, vouched, name, subject });
         self.remember(token, &caller, &keys);
         Ok(caller)
     }

@@ -11,6 +11,7 @@ pub(crate) mod reload;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod vouched;
 
 pub(crate) use guard::guard;
 pub use host::Hosts;
@@ -20,6 +21,7 @@ pub(crate) use origin::Origins;
 pub(crate) use refusals::Reason;
 pub(crate) use rules::Ask;
 pub use rules::{Action, BadRules, Policy, Rules};
+pub(crate) use vouched::{KeyChanges, next_change};
 
 use crate::error::ApiError;
 use aws_lc_rs::digest;
@@ -32,9 +34,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use subtle::ConstantTimeEq;
+use vouched::Vouched;
 
 /// What is said of a token that was good once.
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
+/// What is said of a token that is taken no longer, because the keys have changed.
+pub(crate) const TOKEN_WITHDRAWN: &str =
+    "the token is no longer good: the key that it was signed with was withdrawn";
 
 /// The most characters of a subject that are logged.
 const MAX_SUBJECT_CHARS: usize = 200;
@@ -99,7 +105,7 @@ pub(crate) struct Auth {
 enum Kind {
     None,
     Tokens(Vec<(Secret, Caller)>),
-    Jwt(Box<Jwt>),
+    Jwt(Arc<Jwt>),
 }
 
 /// Why a token is not taken. It says nothing of what the token holds.
@@ -122,12 +128,13 @@ impl Auth {
                     let name = caller_name("token", [known.token.expose()]);
                     // Where it stands in the configuration tells nothing of what it is.
                     let subject = Some(format!("auth.tokens[{index}]"));
-                    let known_as = Known { rules: known.rules, until: None, name: Some(name), subject };
+                    let known_as =
+                        Known { rules: known.rules, until: None, vouched: None, name: Some(name), subject };
                     (known.token, Caller::new(known_as))
                 };
                 Kind::Tokens(tokens.into_iter().enumerate().map(caller).collect())
             }
-            AuthOptions::Jwt(options) => Kind::Jwt(Box::new(Jwt::open(options)?)),
+            AuthOptions::Jwt(options) => Kind::Jwt(Arc::new(Jwt::open(options)?)),
         };
         Ok(Self { kind, log: RefusalLog::default() })
     }
@@ -135,6 +142,15 @@ impl Auth {
     /// Whether callers must say who they are.
     pub fn is_on(&self) -> bool {
         !matches!(self.kind, Kind::None)
+    }
+
+    /// Tells when callers may have become others than they were.
+    pub fn key_changes(&self) -> KeyChanges {
+        match &self.kind {
+            Kind::Jwt(jwt) => jwt.key_changes().clone(),
+            // Tokens that are written down are read once.
+            Kind::None | Kind::Tokens(_) => vouched::never(),
+        }
     }
 
     /// Whose the token is; `None` says that there was none.
@@ -176,6 +192,8 @@ pub(crate) struct Caller(Option<Arc<Known>>);
 struct Known {
     rules: Rules,
     until: Option<SystemTime>,
+    /// What has to hold besides, where keys may change.
+    vouched: Option<Vouched>,
     /// See [`Caller::name`].
     name: Option<String>,
     /// See [`Caller::subject`].
@@ -267,8 +285,18 @@ impl Caller {
         self.0.as_ref().is_none_or(|known| known.rules.allow_some_group(topic.as_str()))
     }
 
-    pub fn is_expired(&self) -> bool {
+    /// Whether the time of the caller's token is over.
+    fn is_expired(&self) -> bool {
         self.time_left() == Some(Duration::ZERO)
+    }
+
+    /// Why the caller's token would be refused by now, if so. Whatever stays open asks this.
+    pub fn ended(&self) -> Option<&'static str> {
+        let vouched = self.0.as_ref()?.vouched.as_ref();
+        match self.is_expired() {
+            true => Some(TOKEN_EXPIRED),
+            false => vouched.is_some_and(|vouched| !vouched.holds()).then_some(TOKEN_WITHDRAWN),
+        }
     }
 
     /// For how long the caller is good; `None` where there is no end.
@@ -277,16 +305,26 @@ impl Caller {
         Some(until.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO))
     }
 
-    /// Waits until the caller's token has expired.
-    pub async fn expired(&self) {
+    /// Waits until the caller's token would be refused, and says why.
+    pub async fn end(&self) -> &'static str {
         /// The clock may be set meanwhile, so it is looked at now and then.
         const LOOK_EVERY: Duration = Duration::from_secs(30);
+        let Some(known) = &self.0 else { return std::future::pending().await };
+        let mut keys = known.vouched.as_ref().map_or_else(vouched::never, Vouched::key_changes);
         loop {
-            match self.time_left() {
-                None => std::future::pending().await,
-                Some(Duration::ZERO) => return,
-                // The clock is what is waited for.
-                Some(left) => tokio::time::sleep(left.min(LOOK_EVERY)).await,
+            if let Some(why) = self.ended() {
+                return why;
+            }
+            let over = async {
+                match self.time_left() {
+                    None => std::future::pending().await,
+                    // The clock is what is waited for.
+                    Some(left) => tokio::time::sleep(left.min(LOOK_EVERY)).await,
+                }
+            };
+            tokio::select! {
+                () = over => {}
+                () = next_change(&mut keys) => {}
             }
         }
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::watch;
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -25,6 +26,8 @@ type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send>;
 /// A value that is made from files.
 pub(crate) struct Reloaded<T> {
     current: Arc<Mutex<Current<T>>>,
+    /// How often the value has changed. Its sender is gone where it cannot.
+    pub changes: watch::Receiver<u64>,
     names: String,
     /// Has the files looked at now, and says when that is done. The watcher ends when this is dropped.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
@@ -51,6 +54,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let names = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
         let (watcher, asks) = mpsc::channel();
         let (made, opened) = mpsc::channel();
+        let (changed, changes) = watch::channel(0);
         let mut watch =
             Watch { names: names.clone(), files, make: Box::new(make), seen: Vec::new(), trouble: None };
         let run = move || {
@@ -62,13 +66,13 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
             let _ = made.send(Ok(current.clone()));
             // Without files, nothing can change.
             if !watch.files.is_empty() {
-                watch.run(&current, &asks);
+                watch.run(&current, &changed, &asks);
             }
         };
         let spawned = std::thread::Builder::new().name("files".into()).spawn(run);
         spawned.map_err(|error| format!("no thread can be started to read {names}: {error}"))?;
         match opened.recv_timeout(LOOK_TIME) {
-            Ok(made) => made.map(|current| Self { current, names, watcher }),
+            Ok(made) => made.map(|current| Self { current, changes, names, watcher }),
             Err(_) => {
                 Err(format!("{names} could not be read within {LOOK_TIME:?}: does the file system answer?"))
             }
@@ -105,7 +109,12 @@ impl<T> Watch<T> {
     }
 
     /// Looks until nobody wants the value any more.
-    fn run(mut self, current: &Mutex<Current<T>>, asks: &mpsc::Receiver<mpsc::Sender<()>>) {
+    fn run(
+        mut self,
+        current: &Mutex<Current<T>>,
+        changed: &watch::Sender<u64>,
+        asks: &mpsc::Receiver<mpsc::Sender<()>>,
+    ) {
         loop {
             let asked = match asks.recv_timeout(LOOK_EVERY) {
                 Ok(asked) => Some(asked),
@@ -118,6 +127,8 @@ impl<T> Watch<T> {
             (current.looking, current.told) = (None, false);
             if let Some(value) = made {
                 current.value = Arc::new(value);
+                // Whoever sees the new version gets the new value.
+                changed.send_modify(|version| *version += 1);
             }
             if let Some(asked) = asked {
                 // Whoever asked may be gone.

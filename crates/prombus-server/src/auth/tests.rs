@@ -3,6 +3,7 @@
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::FutureExt;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rcgen::{KeyPair, PublicKeyData, SignatureAlgorithm};
 use serde_json::{Value, json};
@@ -344,12 +345,12 @@ fn set(keys: &[(&str, &Pair)]) -> String {
     json!({ "keys": keys }).to_string()
 }
 
-#[test]
-fn keys_of_a_set_are_chosen_by_name_and_change_with_the_file() {
+#[tokio::test]
+async fn keys_of_a_set_are_chosen_by_name_and_change_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (pair(&rcgen::PKCS_ED25519), pair(&rcgen::PKCS_ED25519));
     let path = file(folder.path(), "keys.json", &set(&[("one", &one), ("two", &two)]));
-    let jwt = Jwt::open(options(JwtKey::JwksFile(path.clone()))).unwrap();
+    let jwt = Arc::new(Jwt::open(options(JwtKey::JwksFile(path.clone()))).unwrap());
     let token = |id: Option<&str>, pair: &Pair| {
         let header = Header { kid: id.map(str::to_owned), ..Header::new(Algorithm::EdDSA) };
         signed_as(&header, &good(), &pair.private)
@@ -359,8 +360,15 @@ fn keys_of_a_set_are_chosen_by_name_and_change_with_the_file() {
     for bad in [token(Some("one"), &two), token(Some("three"), &one), token(None, &one), signed(&good())] {
         assert!(jwt.caller(&bad).is_err());
     }
+    let callers = [("one", &one), ("two", &two)].map(|(id, key)| jwt.caller(&token(Some(id), key)).unwrap());
+    let ended = || callers.each_ref().map(Caller::ended);
+    assert_eq!(ended(), [None, None]);
+    let mut end = std::pin::pin!(callers[0].end());
+    assert!(end.as_mut().now_or_never().is_none());
     std::fs::write(&path, set(&[("two", &two)])).unwrap();
     jwt.look_now();
+    assert_eq!(ended(), [Some(TOKEN_WITHDRAWN), None], "also what is open already");
+    assert_eq!(end.now_or_never(), Some(TOKEN_WITHDRAWN));
     assert!(jwt.caller(&token(Some("one"), &one)).is_err(), "also where it was found good before");
     assert!(jwt.caller(&token(Some("two"), &two)).is_ok());
     assert!(jwt.caller(&token(None, &two)).is_ok(), "the only one of its kind");

@@ -2,7 +2,7 @@
 
 use super::events::kind_of;
 use crate::answers::{self, json_of};
-use crate::auth::{Action, Ask, Caller, TOKEN_EXPIRED};
+use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::commit::MAX_SETTLED;
 use crate::error::{ApiError, not_a_lease};
@@ -76,7 +76,7 @@ pub(crate) async fn pull(
     let present = group.enter_call(&pull)?;
     let pulled = tokio::select! {
         pulled = pulls::pull(&app.memory, &present, (&pull, Patience::Call)) => pulled?,
-        () = caller.expired() => return Err(ApiError::unauthorized(TOKEN_EXPIRED)),
+        why = caller.end() => return Err(ApiError::unauthorized(why)),
     };
     // The answer is counted by itself from here on.
     Ok(delivered(&pulled.deliveries, group.options().max_attempts))

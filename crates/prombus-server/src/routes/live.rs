@@ -2,7 +2,7 @@
 
 mod source;
 
-use crate::auth::{Caller, TOKEN_EXPIRED};
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::EVENT_STREAM;
@@ -89,9 +89,7 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
             },
             // Silence is what is waited for here.
             () = tokio::time::sleep(KEEP_ALIVE) => Bytes::from_static(b": keep-alive\n\n"),
-            () = caller.expired() => {
-                return end(sender, &ApiError::unauthorized(TOKEN_EXPIRED)).await;
-            }
+            why = caller.end() => return end(sender, &ApiError::unauthorized(why)).await,
             () = sender.closed() => return,
             () = app.closing() => return,
         };
@@ -105,7 +103,7 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
                 return;
             },
             // A client that reads nothing is not waited for then.
-            () = caller.expired() => return,
+            _ = caller.end() => return,
             () = app.closing() => return,
         }
     }

@@ -6,55 +6,31 @@
 use super::lines::{Line, Lines};
 use super::publish::{Way, parse_event, publish};
 use crate::answers::json_of;
-use crate::auth::{Caller, TOKEN_EXPIRED};
+use crate::auth::Caller;
 use crate::body::Intake;
 use crate::error::ApiError;
-use crate::gateway::Shared;
 use axum::http::StatusCode;
 use axum::response::Response;
 use prombus_core::TopicNumber;
 use prombus_engine::Outgoing;
 use prombus_wire::Imported;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The most lines in one commit.
 const MAX_COMMIT_LINES: usize = 1_000;
 /// The most bytes in one commit.
 const MAX_COMMIT_BYTES: usize = 8 << 20;
-/// How long the rest of a body is still read when the hub closes, so that the client gets to see the answer.
-const CLOSING_DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// Publishes every line of the body.
 pub(crate) async fn import(way: &Way, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
-    let mut import = match Import::new(way) {
-        Ok(import) => import,
-        Err(error) => {
-            intake.discard().await;
-            return Err(error);
-        }
-    };
+    let mut import = Import::new(way)?;
     match import.run(&mut intake, caller).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &import.outcome())),
-        Err(error) => {
-            tokio::select! {
-                () = intake.discard() => {}
-                // The answer must leave before the connection is given up.
-                () = closed_for(&way.app, CLOSING_DISCARD_TIME) => {}
-            }
-            Err(match import.duplicates {
-                0 => error,
-                duplicates => error.with("duplicates", duplicates),
-            })
-        }
+        Err(error) => Err(match import.duplicates {
+            0 => error,
+            duplicates => error.with("duplicates", duplicates),
+        }),
     }
-}
-
-/// Waits until the hub has been closing for so long.
-async fn closed_for(app: &Shared, time: Duration) {
-    app.closing().await;
-    // What is waited for is the time itself.
-    tokio::time::sleep(time).await;
 }
 
 /// An import under way.
@@ -106,12 +82,14 @@ impl<'a> Import<'a> {
             };
             let first_left_out = self.lines.first().copied();
             let part = match part {
-                // A stream may go on for longer than its caller's token.
-                Ok(Some(_)) if caller.is_expired() => {
-                    let error = ApiError::unauthorized(TOKEN_EXPIRED);
-                    return Err(error.after_lines(self.count, lines.number() + 1));
-                }
-                Ok(Some(part)) => part,
+                Ok(Some(part)) => match caller.ended() {
+                    None => part,
+                    // A stream may go on for longer than its caller's token.
+                    Some(why) => {
+                        let error = ApiError::unauthorized(why);
+                        return Err(error.after_lines(self.count, lines.number() + 1));
+                    }
+                },
                 Ok(None) => break,
                 Err(error) => {
                     let line = first_left_out.unwrap_or(lines.number() + 1);

@@ -31,7 +31,7 @@ pub(crate) async fn raw(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    // The body comes first, whatever else may be wrong, because a client that is still sending reads no answer.
+    // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
     let body = Intake::new(body, &parts, &app).whole().await?;
     let topic = names?.topic()?;
     let outgoing = outgoing::from_parts(Params::parse(parts.uri.query())?, &parts.headers, body)?;
@@ -51,25 +51,18 @@ pub(crate) async fn events(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
+    Params::parse(parts.uri.query())?.done("none")?;
+    let (topic, body_type) = (names?.topic()?, media::body_type(&parts.headers)?);
     let intake = Intake::new(body, &parts, &app);
-    let check = || {
-        Params::parse(parts.uri.query())?.done("none")?;
-        Ok((names?.topic()?, media::body_type(&parts.headers)?))
-    };
-    let rate = rate_of(&parts.extensions);
-    match check() {
-        Ok((topic, BodyType::Lines)) => ndjson::import(&Way { app, rate, topic }, intake, &caller).await,
-        Ok((topic, BodyType::Json)) => {
-            let way = &Way { app, rate, topic };
+    let way = &Way { app, rate: rate_of(&parts.extensions), topic };
+    match body_type {
+        BodyType::Lines => ndjson::import(way, intake, &caller).await,
+        BodyType::Json => {
             let body = intake.whole().await?;
             match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 Some(b'[') => publish_array(way, body).await,
                 _ => publish_one(way, parse_event(&body)?).await,
             }
-        }
-        Err(error) => {
-            intake.discard().await;
-            Err(error)
         }
     }
 }

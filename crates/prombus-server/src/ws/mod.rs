@@ -10,7 +10,7 @@ mod line;
 mod session;
 mod talk;
 
-use crate::auth::Caller;
+use crate::auth::{Caller, TOKEN_EXPIRED, TOKEN_WITHDRAWN, next_change};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::memory::Received;
@@ -70,15 +70,20 @@ impl End {
         Self { code: close_code::SIZE, reason: "the frame is larger than limits.body_bytes" };
     const NOT_TEXT: Self = Self { code: close_code::INVALID, reason: "the frame is not valid UTF-8" };
     const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
-    const EXPIRED: Self = Self { code: close_code::POLICY, reason: "the token has expired" };
     const NO_TOKEN: Self =
         Self { code: close_code::POLICY, reason: "no AUTH with a good token came in time" };
     const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
 
+    /// The client's token would be refused by now.
+    const fn of_token(why: &'static str) -> Self {
+        Self { code: close_code::POLICY, reason: why }
+    }
+
     /// What this says about the events that the connection held. Where the hub ends it for no fault of the client, that is
     /// nothing; otherwise the oldest of them may be why the client is gone.
     fn given_back(&self) -> GivenBack {
-        let by_the_hub = [Self::CLOSING, Self::EXPIRED].contains(self);
+        let by_the_hub =
+            [Self::CLOSING, Self::of_token(TOKEN_EXPIRED), Self::of_token(TOKEN_WITHDRAWN)].contains(self);
         if by_the_hub { GivenBack::Unused } else { GivenBack::ConnectionLost }
     }
 }
@@ -178,7 +183,7 @@ async fn converse(app: &App, talk: &mut Talk<'_>, stream: &mut SplitStream<WebSo
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_seen = Instant::now();
-    let auth_until = Instant::now() + AUTH_TIME;
+    let (auth_until, mut keys) = (Instant::now() + AUTH_TIME, app.auth.key_changes());
     let mut welcome = pin!(sleep_until(welcome_until(talk.session, auth_until)));
     loop {
         // Calls that are always done at once would otherwise keep the runtime's budget used up, and with it everything
@@ -198,8 +203,13 @@ async fn converse(app: &App, talk: &mut Talk<'_>, stream: &mut SplitStream<WebSo
             },
             () = &mut welcome => match talk.session.caller() {
                 None => return End::NO_TOKEN,
-                Some(caller) if caller.is_expired() => return End::EXPIRED,
-                Some(_) => welcome.as_mut().reset(welcome_until(talk.session, auth_until)),
+                Some(caller) => match caller.ended() {
+                    Some(why) => return End::of_token(why),
+                    None => welcome.as_mut().reset(welcome_until(talk.session, auth_until)),
+                },
+            },
+            () = next_change(&mut keys) => if let Some(why) = talk.session.caller().and_then(Caller::ended) {
+                return End::of_token(why);
             },
             () = app.closing() => return End::CLOSING,
         }

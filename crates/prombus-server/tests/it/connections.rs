@@ -61,7 +61,60 @@ async fn a_body_that_stands_still_is_not_waited_for() {
         let answer = rest(&mut connect(&hub, head).await).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
         assert!(answer.contains("\"error\":\"bad_request\""), "{answer}");
+        assert!(answer.contains(CLOSE), "{answer}");
     }
+}
+
+/// What an answer says where the connection ends with it.
+const CLOSE: &str = "\r\nconnection: close\r\n";
+
+#[tokio::test]
+async fn a_connection_goes_on_after_an_answer_that_comes_before_a_small_body() {
+    let hub = start().await;
+    let group = format!("PUT /v1/topics/t/groups/{}", "g".repeat(2_000));
+    for (request, host, status) in [
+        ("POST /nope", "localhost", 404),
+        ("POST /v1/topics/t", "localhost", 405),
+        ("PUT /v1/topics/%ED%A0%80", "localhost", 400),
+        (&group, "localhost", 400),
+        ("POST /v1/topics/t/events?nope=1", "localhost", 400),
+        ("POST /publish/t", "evil.example", 403),
+    ] {
+        let head = format!("{request} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\n\r\n");
+        let mut stream = connect(&hub, &head).await;
+        let early = answer(&mut stream, "}\n").await;
+        assert!(early.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {early}");
+        assert!(!early.contains(CLOSE), "{request}: {early}");
+        stream.write_all(b"{").await.unwrap();
+        stream.write_all(b"}POST /publish/t HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
+        stream.write_all(b"content-length: 1\r\n\r\n1").await.unwrap();
+        let next = answer(&mut stream, "}\n").await;
+        assert!(next.starts_with("HTTP/1.1 201 "), "{request}: {next}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_a_body_that_is_not_read_says_that_the_connection_ends() {
+    let mut setup = Setup::default();
+    setup.gateway.max_body_bytes = 200_000;
+    let hub = start_with(setup).await;
+    for (request, body, status) in [
+        ("POST /publish/t", "content-length: 200001", 413),
+        ("POST /nope", "content-length: 200000", 404),
+        ("POST /nope", "transfer-encoding: chunked", 404),
+        ("POST /nope", "expect: 100-continue\r\ncontent-length: 2", 404),
+    ] {
+        let head = format!("{request} HTTP/1.1\r\nhost: localhost\r\n{body}\r\n\r\n");
+        let early = answer(&mut connect(&hub, &head).await, "}\n").await;
+        assert!(early.starts_with(&format!("HTTP/1.1 {status} ")), "{body}: {early}");
+        assert!(early.contains(CLOSE), "{body}: {early}");
+    }
+    // A client that reads nothing before it has sent everything gets to see it as well.
+    let head = "POST /publish/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20000000\r\n\r\n";
+    let mut stream = connect(&hub, head).await;
+    stream.write_all(&vec![b'1'; 20_000_000]).await.unwrap();
+    let early = rest(&mut stream).await;
+    assert!(early.starts_with("HTTP/1.1 413 ") && early.ends_with("}\n"), "{early}");
 }
 
 #[tokio::test]

@@ -615,3 +615,57 @@ async fn a_check_advises_only_what_helps() {
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
 }
+
+/// A file that is whole, and in the place of another one, is none of what its name says: check says so of every one that
+/// an open would refuse, and whoever follows its advice has everything back.
+#[tokio::test]
+async fn a_copy_of_another_index_or_checkpoint_is_told() {
+    let whole = filled(40).await;
+    let expected = items_after(&(0..40).collect::<Vec<_>>());
+    for (kind, advice) in [("index", "move this file away"), ("state", "move the folder `state` away")] {
+        let is_kind = |path: &Path| path.extension().is_some_and(|extension| extension == kind);
+        let files: Vec<_> = whole.files().into_iter().map(|(path, _)| path).filter(|p| is_kind(p)).collect();
+        assert!(files.len() > 1, "there is only one {kind}");
+        let mut refused = 0;
+        for (file, other) in files.iter().flat_map(|file| files.iter().map(move |other| (file, other))) {
+            if file == other {
+                continue;
+            }
+            let disk = whole.copy();
+            put_copy(&disk, other, file);
+            let told = check(&disk);
+            let name = file.display().to_string();
+            assert!(
+                matches!(&told[..], [one] if one.starts_with(&name) && one.contains("it is not the") && one.contains(advice)),
+                "{name} is a copy of {}: {told:?}",
+                other.display()
+            );
+            if let Err(error) = open(&disk) {
+                refused += 1;
+                assert!(error.to_string().contains("Run `prombus check`"), "{error}");
+            }
+            for (path, _) in disk.files() {
+                if path == *file || (kind == "state" && path.parent().is_some_and(|of| of.ends_with("state")))
+                {
+                    disk.remove(&path).unwrap();
+                }
+            }
+            let store = open(&disk).unwrap();
+            assert_eq!(items(&store).await, expected);
+            store.close().await;
+            drop(store);
+            assert_eq!(check(&disk), [""; 0]);
+        }
+        assert!(refused > 0, "no {kind} was refused");
+    }
+}
+
+/// Overwrites a file with another one.
+fn put_copy(disk: &SimDisk, from: &Path, to: &Path) {
+    let from = disk.open_to_read(from).unwrap();
+    let mut bytes = vec![0; from.len().unwrap() as usize];
+    from.read_at(&mut bytes, 0).unwrap();
+    let to = disk.open(to).unwrap();
+    to.set_len(0).unwrap();
+    to.write_at(&bytes, 0).unwrap();
+}

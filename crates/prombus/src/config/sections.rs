@@ -223,10 +223,10 @@ impl LimitValues {
         if let Some((name, _)) = numbers.iter().find(|(_, value)| *value == Some(0)) {
             return Err(format!("limits.{name} must be at least 1"));
         }
-        let (given, least) = (self.buffer_bytes(), self.least_buffer_bytes());
-        if given < least {
+        let least = self.least_buffer_bytes();
+        if (self.buffer_bytes() as u128) < least {
             return Err(format!(
-                "limits.buffer_bytes must be at least {least} (64 MiB, and four times limits.body_bytes)"
+                "limits.buffer_bytes must be at least {least} (64 MiB, and four times limits.body_bytes): raise it, or lower limits.body_bytes"
             ));
         }
         Ok(())
@@ -240,13 +240,14 @@ impl LimitValues {
 
     /// What all connections together may hold.
     pub fn buffer_bytes(&self) -> usize {
-        let enough = GatewayOptions::default().max_buffer_bytes.max(self.least_buffer_bytes());
-        self.buffer_bytes.unwrap_or(enough)
+        let least = usize::try_from(self.least_buffer_bytes()).unwrap_or(usize::MAX);
+        self.buffer_bytes.unwrap_or(GatewayOptions::default().max_buffer_bytes.max(least))
     }
 
-    /// One body must not keep all others out.
-    fn least_buffer_bytes(&self) -> usize {
-        self.body_bytes().saturating_mul(4).max(MIN_BUFFER_BYTES)
+    /// One body must not keep all others out. It may be more than any memory has, and is not cut down to that: then
+    /// nothing would be enough, and seem to be.
+    fn least_buffer_bytes(&self) -> u128 {
+        (self.body_bytes() as u128 * 4).max(MIN_BUFFER_BYTES as u128)
     }
 
     fn commit_bytes(&self) -> usize {

@@ -204,3 +204,24 @@ fn wrong_types_and_values_are_told_with_their_line() {
         assert_eq!(at, line, "{text}: {what}");
     }
 }
+
+/// Four times as much is more than a number holds, and is not taken for the largest that it does.
+#[test]
+fn a_body_that_no_buffer_is_large_enough_for_is_refused() {
+    let largest = usize::MAX / 4;
+    for (limits, least) in [
+        (format!("body_bytes = {}", largest + 1), (largest as u128 + 1) * 4),
+        ("body_bytes = 9223372036854775807".into(), 36_893_488_147_419_103_228),
+        ("body_bytes = 18446744073709551615".into(), 73_786_976_294_838_206_460),
+        (
+            "buffer_bytes = 18446744073709551615\nbody_bytes = 9223372036854775807".into(),
+            36_893_488_147_419_103_228,
+        ),
+    ] {
+        let (_, what) = problem(&format!("[limits]\n{limits}"));
+        let expected = format!("limits.buffer_bytes must be at least {least} (");
+        assert!(what.contains(&expected), "{limits}: {what}");
+    }
+    let file = ConfigFile::parse(&format!("[limits]\nbody_bytes = {largest}")).unwrap();
+    assert_eq!(file.limits.buffer_bytes(), largest * 4);
+}

@@ -1,8 +1,8 @@
 //! Good JWT: every algorithm, keys from a secret, a PEM and a set, the claims that a hub looks at, and keys that change.
 
 use crate::auth_support::jwt::{Signer, all, jwks, scopes, seconds, with};
-use crate::auth_support::line::{Frames, publish};
-use crate::auth_support::{Guarded, SECRET, Setup, put_file, secret_file, until};
+use crate::auth_support::line::{Flow, Frames, publish};
+use crate::auth_support::{Guarded, SECRET, Setup, is_unauthorized, put_file, secret_file, until};
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -194,6 +194,35 @@ fn a_set_that_is_written_anew_brings_new_keys_and_takes_the_old_ones_away() {
     // What one way in takes, the other one does, too.
     assert!(takes(&hub, &tokens[2]));
     assert_eq!(tokens.each_ref().map(|token| takes(&hub, token)), [false, true, true]);
+}
+
+#[test]
+fn what_is_open_ends_when_the_key_of_its_token_is_taken_away() {
+    let (old, kept) = (Signer::ec(), Signer::ed());
+    let hub = with_set(&[old.jwk("old"), kept.jwk("kept")]);
+    let (gone, stays) = (old.token_of("old", &all()), kept.token_of("kept", &all()));
+    hub.caller(&stays).publish("t").is(201);
+    let [mut by_frame, mut good] = [&gone, &stays].map(|token| Frames::authed(&hub.api, token));
+    let mut by_header = Frames::bearer(&hub.api, &gone);
+    let [mut flow, mut good_flow] = [&gone, &stays].map(|token| Flow::open(&hub.api, "t", token));
+    for open in [&mut flow, &mut good_flow] {
+        open.until("\"offset\":0");
+    }
+    let (group, wait) = ("/v1/topics/t/groups/g", json!({"from": "latest", "waitMs": 30_000}));
+    std::thread::scope(|scope| {
+        let pull = scope.spawn(|| hub.caller(&gone).post(&format!("{group}/pull"), &wait));
+        until("the pull", || hub.caller(&stays).get(group).status == 200);
+        put_file(&hub.folder().join("keys.json"), &jwks(&[kept.jwk("kept")]));
+        is_unauthorized(&pull.join().unwrap());
+    });
+    for one in [&mut by_frame, &mut by_header] {
+        let (code, reason) = one.is_closed();
+        assert!(code == 1008 && reason.contains("withdrawn"), "{code} {reason}");
+    }
+    let told = flow.rest();
+    assert!(told.contains("unauthorized") && told.contains("withdrawn"), "{told}");
+    good.ok(&publish("t"));
+    good_flow.until("\"offset\":1");
 }
 
 #[test]
