@@ -228,9 +228,7 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
         Err(error) => return bad(format!("{error}; {LIKE_THIS}")),
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return bad(
-            "it has a user name or a password, which a hub does not know: give a token instead".into()
-        );
+        return bad("it has a user name or a password, which hubs do not use: pass a token instead".into());
     }
     Ok(url)
 }

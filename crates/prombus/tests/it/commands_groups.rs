@@ -154,7 +154,7 @@ fn a_topic_that_a_consumer_makes_is_told_of() {
     let mut sub = spawn(hub.command(&["sub", "orders", "--group", "g", "--max", "1"]));
     let mut stderr = BufReader::new(sub.stderr.take().unwrap()).lines();
     let said = stderr.next().unwrap().unwrap();
-    assert_eq!(said, "topic orders did not exist, and was made; waiting for its first event");
+    assert_eq!(said, "created topic orders, which did not exist; waiting for its first event");
     hub.run(&["pub", "orders", "1"]).ok();
     assert_eq!(payloads(&Said::from(sub.wait_with_output().unwrap()).ok()), [1]);
     assert_eq!(stderr.next().unwrap().unwrap(), "1 event of orders written for group g");
