@@ -142,7 +142,7 @@ fn a_hub_that_is_away_is_waited_for_and_said_once() {
     let mut stderr = BufReader::new(sub.stderr.take().unwrap());
     stderr.read_line(&mut line).unwrap();
     assert!(line.contains("no hub answers at http://127.0.0.1:1"), "{line}");
-    assert!(line.contains("trying again"), "{line}");
+    assert!(line.contains("; retrying"), "{line}");
     assert_eq!(terminate(sub).ok(), "");
     let rest: Vec<_> = stderr.lines().map(Result::unwrap).collect();
     assert_eq!(rest, ["0 events of a written for group g"]);
