@@ -310,7 +310,7 @@ mod tests {
         }
         for bad in ["http://user:secret@hub", "https://secret@hub:7070/x", "http://:secret@hub"] {
             let error = Client::new(bad, None).unwrap_err();
-            assert!(error.to_string().contains("give a token"), "{error}");
+            assert!(error.to_string().contains("pass a token"), "{error}");
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
     }
