@@ -127,7 +127,7 @@ async function follow({ hub, topic, from, max, after }) {
         console.log(data);
         [last, tries] = [id, 0];
         if (++seen === max) {
-          console.error(`go on with: --after=${last}`);
+          console.error(`continue with: --after=${last}`);
           return; // which also closes the connection
         }
       }

@@ -137,7 +137,7 @@ def follow(args):
                     print(data, flush=True)
                     seen, pause = seen + 1, PAUSE_S
                     if seen == args.max:
-                        print(f"go on with: --after={last_id}", file=sys.stderr)
+                        print(f"continue with: --after={last_id}", file=sys.stderr)
                         return
         except urllib.error.HTTPError as error:
             if error.code < 500:

@@ -36,7 +36,7 @@ pub enum ClientError {
     #[error(transparent)]
     Hub(Box<HubError>),
     /// What came back is not an answer of a hub.
-    #[error("the answer is not what a hub says ({0}); is it a hub of another version?")]
+    #[error("unexpected answer ({0}); is the hub a different version?")]
     BadAnswer(String),
     /// No connection can be made, and why.
     #[error("no connection to the hub at {url}: {why}")]

@@ -228,9 +228,7 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
         Err(error) => return bad(format!("{error}; {LIKE_THIS}")),
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return bad(
-            "it has a user name or a password, which a hub does not know: give a token instead".into()
-        );
+        return bad("it has a user name or a password, which hubs do not use: pass a token instead".into());
     }
     Ok(url)
 }
@@ -312,7 +310,7 @@ mod tests {
         }
         for bad in ["http://user:secret@hub", "https://secret@hub:7070/x", "http://:secret@hub"] {
             let error = Client::new(bad, None).unwrap_err();
-            assert!(error.to_string().contains("give a token"), "{error}");
+            assert!(error.to_string().contains("pass a token"), "{error}");
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
     }

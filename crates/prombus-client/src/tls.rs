@@ -63,8 +63,8 @@ fn explain_certificate(why: &CertificateError) -> String {
              server may use: make it with -addext basicConstraints=critical,CA:FALSE, if you use openssl req -x509"
             .to_owned(),
         other => format!(
-            "its certificate cannot be trusted: {other}; if its authority is one of your own, pass that one's certificate \
-             with --ca-cert, or in Rust with ClientOptions::with_extra_ca"
+            "its certificate cannot be verified: if it is signed by an authority of your own, pass that authority's \
+             certificate with --ca-cert or PROMBUS_CA_CERT, or in Rust with ClientOptions::with_extra_ca ({other})"
         ),
     }
 }

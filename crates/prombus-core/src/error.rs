@@ -29,7 +29,7 @@ pub enum CommitError {
         asked: u32,
     },
     /// A cursor was to move in an incarnation of its topic that is no more.
-    #[error("topic {0} was deleted and made again since it was read")]
+    #[error("topic {0} was deleted and recreated since it was read")]
     TopicReplaced(TopicName),
     /// The topic has no such partition.
     #[error("partition {partition} does not exist: topic {topic} has {partitions}, numbered from 0")]
@@ -190,7 +190,9 @@ pub enum ReadError {
     #[error("topic {0} does not exist")]
     TopicNotFound(TopicName),
     /// The incarnation of the topic that was asked for was deleted.
-    #[error("topic {0} was deleted since; if there is one of that name now, it is another one: start anew")]
+    #[error(
+        "topic {0} was deleted meanwhile; if one of that name exists now, it is a different one: start over"
+    )]
     TopicGone(TopicName),
     /// The topic has no such partition.
     #[error("topic {topic} has {partitions} partitions, numbered from 0")]

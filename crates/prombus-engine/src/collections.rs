@@ -38,7 +38,7 @@ pub enum CollectionError {
     NotFound(String),
     /// It goes with the projection that fills it, and not before.
     #[error(
-        "collection {collection} is filled by projection {projection}, and goes with it: delete the projection first, with `prombus projections delete {projection}` or DELETE /v1/projections/{projection}"
+        "collection {collection} is written by projection {projection}, and is deleted with it: delete the projection first, with `prombus projections delete {projection}` or DELETE /v1/projections/{projection}"
     )]
     OfProjection {
         /// The collection.

@@ -68,7 +68,7 @@ pub enum CommitRefused {
     #[error("{0}")]
     Bad(String),
     /// A lease has expired, was settled, or passed on.
-    #[error("the lease {0} has expired, was settled already, or passed on; nothing was committed")]
+    #[error("the lease {0} has expired, was already settled, or was superseded; nothing was committed")]
     LeaseExpired(LeaseToken),
     /// The id stands for another commit.
     #[error("commit_id {0:?} was used for another commit in the last 24 hours; nothing was committed")]

@@ -242,8 +242,7 @@ impl Hub {
                     let config = patch.clone().apply(state.config.clone());
                     config.validate().map_err(BusError::BadConfig)?;
                     if name.is_internal() && config.partitions != state.config.partitions {
-                        let message =
-                            "topics of the hub's own have one partition, so that their order is one";
+                        let message = "the hub's own topics always have one partition";
                         return Err(BusError::BadConfig(message.into()));
                     }
                     if config == state.config {

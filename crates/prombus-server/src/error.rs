@@ -101,9 +101,8 @@ impl ApiError {
     pub fn lease_expired(lease: &str) -> Self {
         let message = match not_a_lease(lease) {
             Some(why) => format!("{why}; nothing was committed"),
-            None => {
-                "the lease has expired, was settled already, or passed on; nothing was committed".to_owned()
-            }
+            None => "the lease has expired, was already settled, or was superseded; nothing was committed"
+                .to_owned(),
         };
         Self::new(ErrorCode::LeaseExpired, message).with("lease", lease)
     }

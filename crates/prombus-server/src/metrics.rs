@@ -114,7 +114,11 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     ("events_delivered_total", "counter", "Deliveries to consumers."),
     ("events_acked_total", "counter", "Events that consumers acked."),
     ("events_nacked_total", "counter", "Events that consumers nacked."),
-    ("events_redelivered_total", "counter", "Deliveries that were not the first of their event."),
+    (
+        "events_redelivered_total",
+        "counter",
+        "Deliveries of events that had been delivered before and not settled, or were replayed from the dead letters.",
+    ),
     (DEAD_LETTERED, "counter", "Events that became dead letters."),
     ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
     (
@@ -193,7 +197,11 @@ pub(crate) fn readers_text(
     for (name, help, histogram) in [
         ("subscribe_poll_duration_ms", "How long pulls took, waiting included.", &times.pulls),
         ("delivery_handler_duration_ms", "From a delivery to its ack or nack.", &times.handlers),
-        ("delivery_latency_ms", "From when the hub took an event to its first delivery.", &times.latencies),
+        (
+            "delivery_latency_ms",
+            "From when the hub recorded an event to its first delivery.",
+            &times.latencies,
+        ),
     ] {
         text.family(name, "histogram", help);
         text.histogram(name, histogram);

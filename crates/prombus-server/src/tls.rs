@@ -39,7 +39,7 @@ fn config(files: &TlsFiles, cert: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>
         .collect::<Result<_, _>>()
         .map_err(|error| bad_cert(error.to_string()))?;
     if chain.is_empty() {
-        return Err(bad_cert("there is none in it".into()));
+        return Err(bad_cert("it contains none".into()));
     }
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|error| format!("{} is not a key in PEM form: {error}", files.key.display()))?;
@@ -49,7 +49,13 @@ fn config(files: &TlsFiles, cert: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(|error| {
-            format!("{} and {} do not go together: {error}", files.cert.display(), files.key.display())
+            let (cert, key) = (files.cert.display(), files.key.display());
+            match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    format!("the key in {key} does not belong to the certificate in {cert}")
+                }
+                other => format!("{cert} and {key} cannot be used together: {other}"),
+            }
         })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))

@@ -156,9 +156,11 @@ impl<'a> Check<'a> {
         for problem in std::mem::take(&mut self.remakeable) {
             let is_index = problem.file.extension().is_some_and(|ext| ext == "index");
             let advice = match (self.is_whole, is_index) {
-                (true, true) => "the journal is whole: move this file away, and the next open makes it anew",
+                (true, true) => {
+                    "the journal is whole: move this file away, and the hub rebuilds it at its next start"
+                }
                 (true, false) => {
-                    "the journal is whole: move the folder `state` away, and the next open makes it anew"
+                    "the journal is whole: move the folder `state` away, and the hub rebuilds it at its next start"
                 }
                 (false, _) => "leave it where it is, because the journal is not whole: restore a backup",
             };
@@ -381,7 +383,7 @@ impl<'a> Check<'a> {
                 Tail::Torn => {
                     let is_sealed = self.names.contains(&index_path(self.dir, bytes.part()));
                     let what = match is_sealed {
-                        true => "what follows is no part of the journal, and is of no account",
+                        true => "what follows does not belong to the journal, and can be ignored",
                         false => "what follows was never flushed as a whole; the next open cuts it off",
                     };
                     self.problem(path, u64::from(at), what);

@@ -7,10 +7,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -105,14 +105,19 @@ fn place<'a>(held: &'a Held, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
     }
 }
 
+/// Only the hub's own user looks into its folders: events may be secret where topics need a token.
+const PRIVATE: u32 = 0o700;
+/// The parents of a folder are as the user's mask has them.
+const OPEN: u32 = 0o777;
+
 /// Makes a folder and its parents; the name of each is durable before anything is made in it.
-fn make_dir(dir: &Path) -> io::Result<()> {
+fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     let parent = folder_of(dir);
-    make_dir(parent)?;
-    match std::fs::create_dir(dir) {
+    make_dir(parent, OPEN)?;
+    match DirBuilder::new().mode(mode).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
         made => made?,
     }
@@ -208,7 +213,7 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        make_dir(dir)?;
+        make_dir(dir, PRIVATE)?;
         self.held.write().insert(dir.to_owned(), File::open(dir)?);
         Ok(())
     }
@@ -306,6 +311,18 @@ pub fn is_full(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_private_and_its_parents_are_as_usual() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let (usual, dir) = (root.path().join("usual"), root.path().join("a/b"));
+        std::fs::create_dir(&usual).unwrap();
+        RealDisk::new().create_dir(&dir).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir), 0o700);
+        assert_eq!(mode(&root.path().join("a")), mode(&usual));
+    }
 
     #[test]
     fn a_folder_that_is_held_needs_neither_its_name_nor_another_handle() {

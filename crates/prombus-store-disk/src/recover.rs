@@ -24,7 +24,7 @@ const FORMAT_TEXT: &str = "prombus data folder, format ";
 const FORMAT: u32 = 3;
 
 /// What to do about a file that can be made anew, which is good advice only where the journal is whole.
-const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says what can be moved away and is made anew; otherwise restore the folder from a backup";
+const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says which files can be moved away and will be rebuilt; otherwise restore the folder from a backup";
 
 /// Why a data folder cannot be opened.
 #[derive(thiserror::Error)]

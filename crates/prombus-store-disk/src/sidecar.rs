@@ -264,7 +264,7 @@ impl HashIndex {
         let words =
             filter.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect();
         if starts.len() < 2 || !(starts.len() - 1).is_power_of_two() {
-            return Err(damaged("its buckets make no sense".into()));
+            return Err(damaged("its buckets are invalid".into()));
         }
         Ok(Self { starts, filter: Bloom::from_words(words), entries: sections[0] })
     }

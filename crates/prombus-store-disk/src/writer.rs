@@ -520,7 +520,7 @@ impl Writer {
             }
             Err(NotMade::Perhaps(error)) => {
                 let failure = format!(
-                    "nobody knows whether a new part of the journal is there ({error}); restart the hub"
+                    "it is unknown whether the new part of the journal exists ({error}); restart the hub"
                 );
                 self.shared.fail(&failure);
                 CommitError::Unavailable(failure)

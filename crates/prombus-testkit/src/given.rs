@@ -46,11 +46,11 @@ impl Given {
     pub fn projection(definition: Value) -> Self {
         let definition: Definition = match serde_json::from_value(definition) {
             Ok(definition) => definition,
-            Err(error) => panic!("this is no definition: {error}"),
+            Err(error) => panic!("invalid projection definition: {error}"),
         };
         let plan = match Plan::compile("given", &definition) {
             Ok(plan) => plan,
-            Err(error) => panic!("this projection makes no sense: {error}"),
+            Err(error) => panic!("invalid projection: {error}"),
         };
         let projection = Projection::Plan { plan, documents: BTreeMap::new() };
         let collections = definition.collections().map(str::to_owned).collect();
@@ -134,6 +134,18 @@ impl Given {
         }
     }
 
+    /// The keys of a collection, for messages.
+    fn keys(&self, collection: &str) -> String {
+        let keys: Vec<&str> = match &self.projection {
+            Projection::Plan { documents, .. } => {
+                let here = documents.keys().filter(|(of, _)| of == collection);
+                here.map(|(_, key)| key.as_str()).collect()
+            }
+            Projection::Code(trial) => trial.keys(collection).into_iter().collect(),
+        };
+        if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
+    }
+
     /// An event comes, with its key and payload. Panics where it fails.
     #[track_caller]
     #[must_use]
@@ -156,18 +168,23 @@ impl Given {
     /// A document has these fields now, and no others. Panics also where the projection does not write the collection.
     #[track_caller]
     #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
+    #[allow(clippy::panic, reason = "a test that cannot go on should say why")]
     pub fn then(self, collection: &str, key: &str, document: Value) -> Self {
-        let found = self.document(collection, key).and_then(|body| body.to_value().ok());
-        assert_eq!(found, Some(document), "{collection}/{key}");
+        match self.document(collection, key).and_then(|body| body.to_value().ok()) {
+            Some(found) => assert!(found == document, "{collection}/{key} is {found}, not {document}"),
+            None => panic!("{collection} has no document {key:?}; it has {}", self.keys(collection)),
+        }
         self
     }
 
     /// There is no such document. Panics also where the projection does not write the collection.
     #[track_caller]
     #[allow(clippy::must_use_candidate, reason = "it is the last word of many tests")]
+    #[allow(clippy::panic, reason = "a test that cannot go on should say why")]
     pub fn then_none(self, collection: &str, key: &str) -> Self {
-        let found = self.document(collection, key);
-        assert_eq!(found, None, "{collection}/{key}");
+        if let Some(found) = self.document(collection, key) {
+            panic!("{collection}/{key} is {found:?}");
+        }
         self
     }
 }

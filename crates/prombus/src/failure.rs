@@ -20,11 +20,17 @@ pub enum Failure {
     #[error("{0}")]
     Failed(String),
     /// A call to the hub did not work.
-    #[error(transparent)]
+    #[error("{0}{hint}", hint = hint(.0))]
     Client(#[from] ClientError),
     /// Whoever read our output has enough.
     #[error("nobody reads the output any more")]
     OutputClosed,
+}
+
+/// What to do about an error of the hub, in terms of the command line.
+fn hint(error: &ClientError) -> &'static str {
+    let is_unauthorized = error.hub().is_some_and(|hub| hub.code == "unauthorized");
+    if is_unauthorized { "; with this command, pass a token with --token or PROMBUS_TOKEN" } else { "" }
 }
 
 impl Failure {

@@ -3,8 +3,9 @@
 use crate::failure::Failure;
 use clap::Args;
 use prombus_client::{Client, ClientOptions, Token};
+use std::ffi::OsString;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// How many threads a command has for talking to the hub: one for the connection beside the one that works.
 const CLIENT_THREADS: usize = 1;
@@ -26,8 +27,8 @@ pub struct HubArgs {
     #[arg(long, global = true, env = "PROMBUS_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
     /// CA certificate (PEM) to trust in addition to the system's, for https:// URLs
-    #[arg(long, global = true, env = "PROMBUS_CA_CERT", value_name = "FILE")]
-    pub ca_cert: Option<PathBuf>,
+    #[arg(long, global = true, env = "PROMBUS_CA_CERT", value_name = "FILE", value_parser = clap::value_parser!(OsString))]
+    pub ca_cert: Option<OsString>,
 }
 
 impl HubArgs {
@@ -37,7 +38,8 @@ impl HubArgs {
         if let Some(token) = self.token.as_deref().filter(|token| !token.is_empty()) {
             options = options.with_token(Token::fixed(token));
         }
-        if let Some(file) = &self.ca_cert {
+        // A variable that is set to nothing is as good as unset.
+        if let Some(file) = self.ca_cert.as_ref().filter(|file| !file.is_empty()).map(Path::new) {
             let read = std::fs::read(file);
             let pem =
                 read.map_err(|error| Failure::Usage(format!("cannot read {}: {error}", file.display())))?;

@@ -34,6 +34,15 @@ pub enum LineError {
     Read(#[from] io::Error),
 }
 
+/// What is wrong with the JSON of a line, without the line that the parser counts: it only ever sees one.
+pub fn without_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((what, _)) => format!("{what} at column {}", error.column()),
+        None => text,
+    }
+}
+
 impl<R: Read> Lines<R> {
     /// The lines of `input`.
     pub fn new(input: R) -> Self {
@@ -69,6 +78,12 @@ impl<R: Read> Lines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_counted_once() {
+        let error = serde_json::from_str::<serde_json::Value>("[1 2]").unwrap_err();
+        assert_eq!(without_line(&error), "expected `,` or `]` at column 4");
+    }
 
     #[test]
     fn lines_are_numbered_and_trimmed() {

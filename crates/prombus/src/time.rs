@@ -5,7 +5,7 @@ use chrono::{DateTime, NaiveDate, NaiveTime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a moment may be, for messages and help texts.
-pub const WORDS: &str = "epoch milliseconds, RFC 3339 (2026-01-31T08:00:00Z), a date (2026-01-31, which is its midnight UTC), or back from now (-15m, -2d)";
+pub const WORDS: &str = "epoch milliseconds, RFC 3339 (2026-01-31T08:00:00Z), a date (2026-01-31: midnight UTC), or relative to now (-15m, -2d)";
 
 /// Where to start in a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub fn parse_moment(text: &str) -> Result<Moment, String> {
         "latest" => Ok(Moment::Latest),
         time => time_at(time, now())
             .map(Moment::At)
-            .ok_or_else(|| format!("{text:?} is not a moment: write earliest, latest, {WORDS}")),
+            .ok_or_else(|| format!("{text:?} is not a valid time: use earliest, latest, {WORDS}")),
     }
 }
 
 /// A point in time in epoch milliseconds, as clap reads one.
 pub fn parse_time(text: &str) -> Result<u64, String> {
-    time_at(text, now()).ok_or_else(|| format!("{text:?} is not a time: write {WORDS}"))
+    time_at(text, now()).ok_or_else(|| format!("{text:?} is not a valid time: use {WORDS}"))
 }
 
 fn now() -> u64 {

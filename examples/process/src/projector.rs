@@ -91,7 +91,7 @@ impl Projector {
         for delivery in deliveries {
             commit = commit.ack(delivery);
             let Ok(beat) = serde_json::from_str::<Heartbeat>(delivery.event.payload.get()) else {
-                tracing::warn!(id = %delivery.event.id, "this is no heartbeat");
+                tracing::warn!(id = %delivery.event.id, "this is not a heartbeat");
                 continue;
             };
             let (id, ts) = (beat.process_id(), delivery.event.ts);

@@ -65,7 +65,7 @@ pub(crate) async fn dial(client: &Client) -> Result<Line, DialError> {
     let token = token.map_err(|error| DialError::Away(error.to_string()))?;
     match timeout(CONNECT_TIMEOUT, open(client, token)).await {
         Ok(line) => line,
-        Err(_) => Err(DialError::Away(format!("nobody answers within {CONNECT_TIMEOUT:?}"))),
+        Err(_) => Err(DialError::Away(format!("no answer within {CONNECT_TIMEOUT:?}"))),
     }
 }
 
@@ -79,7 +79,7 @@ async fn open(client: &Client, token: Option<String>) -> Result<Line, DialError>
     let mut request = address.into_client_request().map_err(|error| wrong(&error))?;
     if let Some(token) = token {
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
-            DialError::Wrong("the token cannot be sent: it has characters that none has".into())
+            DialError::Wrong("the token cannot be sent: it has characters that no token can have".into())
         })?;
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);

@@ -186,7 +186,7 @@ fn reason(error: &ExecutionError) -> String {
     use ExecutionError as Error;
     let text = match error {
         Error::UnsupportedBinaryOperator(operator, a, b) => {
-            format!("{operator} does not go with {} and {}", a.type_of(), b.type_of())
+            format!("{operator} cannot be applied to {} and {}", a.type_of(), b.type_of())
         }
         Error::Overflow(operator, ..) => format!("{operator} overflows"),
         Error::DivisionByZero(_) | Error::RemainderByZero(_) => "division by zero".to_owned(),

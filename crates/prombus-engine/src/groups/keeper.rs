@@ -67,7 +67,7 @@ impl Group {
             if commit {
                 if let Err(error) = self.write().await {
                     tracing::warn!(topic = %self.topic.name, group = %self.name, %error,
-                        "changes of a group could not be written: those who wait are told, and it goes on from what is stored");
+                        "changes of a group could not be written: waiting calls fail, and the group continues from what is stored");
                     self.fail(error);
                 }
                 continue;

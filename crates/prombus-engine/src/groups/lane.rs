@@ -10,6 +10,7 @@ use super::state::LaneMove;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use prombus_core::{Event, Offset, Page};
+use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,6 +138,8 @@ pub struct Lane {
     pub in_flight: u64,
     /// How many deliveries were not the first.
     pub redelivered: u64,
+    /// Events that were delivered and came back without an attempt, and were not delivered since.
+    returned: RoaringTreemap,
     read: u64,
     /// Where the partition ended when it was last read.
     end: u64,
@@ -171,6 +174,7 @@ impl Lane {
             resets: 0,
             in_flight: 0,
             redelivered: 0,
+            returned: RoaringTreemap::new(),
             buffer: VecDeque::new(),
             buffer_bytes: 0,
             ready: VecDeque::new(),
@@ -196,6 +200,17 @@ impl Lane {
         self.retrying.clear();
         (self.parked, self.parked_bytes, self.ready_bytes) = (0, 0, 0);
         self.cold = self.progress.given_back().map(|offset| (offset, Hold::Nothing)).collect();
+        self.returned.remove_range(..self.progress.next());
+    }
+
+    /// A delivery came back without an attempt: the next one of its event is not the first, though nothing else says so.
+    pub fn note_returned(&mut self, offset: u64) {
+        self.returned.insert(offset);
+    }
+
+    /// Whether an event that is delivered now had come back without an attempt.
+    pub fn was_returned(&mut self, offset: u64) -> bool {
+        !self.returned.is_empty() && self.returned.remove(offset)
     }
 
     /// Its cursors were written.
@@ -224,10 +239,14 @@ impl Lane {
             let key = match hold {
                 Hold::Key(key) if open => key,
                 Hold::Key(key) => {
+                    self.was_returned(offset);
                     self.release(key);
                     continue;
                 }
-                Hold::Nothing if !open => continue,
+                Hold::Nothing if !open => {
+                    self.was_returned(offset);
+                    continue;
+                }
                 Hold::Nothing => match rules.key_of(&event) {
                     None => None,
                     Some(key) => match self.keys.entry(key) {
@@ -415,6 +434,7 @@ impl Lane {
     fn pass(&mut self, range: std::ops::Range<u64>) {
         if !range.is_empty() {
             self.passed += range.end - range.start;
+            self.returned.remove_range(range.clone());
             self.progress.settle_all(range);
         }
     }
@@ -445,6 +465,7 @@ impl Lane {
 
     fn settle_unseen(&mut self, offset: u64, hold: Hold) {
         self.progress.settle(offset);
+        self.was_returned(offset);
         self.dirty = true;
         if let Hold::Key(key) = hold {
             self.release(key);
@@ -455,6 +476,7 @@ impl Lane {
     pub fn move_up(&mut self, first: u64) -> u64 {
         let lost = self.progress.unsettled(first);
         self.progress.settle_all(0..first);
+        self.returned.remove_range(..first);
         self.dirty = true;
         self.read = self.read.max(first);
         lost

@@ -30,7 +30,7 @@ pub struct GroupCounters {
     pub acked: Counter,
     /// Events that a consumer nacked.
     pub nacked: Counter,
-    /// Deliveries that were not the first of their event.
+    /// Deliveries of events that had been delivered and not settled, or replayed from the dead letters.
     pub redelivered: Counter,
     /// Events that became dead letters.
     pub dead_lettered: Counter,
@@ -47,7 +47,7 @@ pub struct GroupTimes {
     pub pulls: Histogram,
     /// From a delivery to its ack or nack.
     pub handlers: Histogram,
-    /// From when the hub took an event to its first delivery.
+    /// From when the hub recorded an event to its first delivery.
     pub latencies: Histogram,
 }
 

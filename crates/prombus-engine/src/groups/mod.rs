@@ -94,7 +94,7 @@ pub enum GroupError {
     #[error(transparent)]
     Bus(#[from] BusError),
     /// Only the hub itself knows why; everything that was answered holds, and a new call starts afresh.
-    #[error("the group cannot go on: {0}")]
+    #[error("the group cannot continue: {0}")]
     Failed(String),
 }
 

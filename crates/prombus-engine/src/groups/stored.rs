@@ -125,7 +125,8 @@ pub async fn load(
     group: &GroupName,
     metrics: GroupMetrics,
 ) -> Result<Option<State>, GroupError> {
-    let damaged = || GroupError::Failed(format!("the cursors of group {group} make no sense to this build"));
+    let damaged =
+        || GroupError::Failed(format!("the cursors of group {group} cannot be read by this version"));
     let Some(options) = log.cursor(&options_key(&topic.name, group)).await? else { return Ok(None) };
     let options: GroupOptions = serde_json::from_slice(&options.detail).map_err(|_| damaged())?;
     let mut lanes = Vec::new();

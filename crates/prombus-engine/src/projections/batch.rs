@@ -150,7 +150,7 @@ impl Batch {
 fn told(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", text.unwrap_or("nobody knows why"))
+    format!("it panicked: {}", text.unwrap_or("for an unknown reason"))
 }
 
 /// What a definition makes of an event. One that it cannot take must not end the projection.

@@ -196,7 +196,7 @@ fn to_json(value: Cel) -> Result<Value, String> {
         Cel::UInt(int) => Value::from(int),
         Cel::Float(double) => match Number::from_f64(double) {
             Some(number) => Value::Number(number),
-            None => return Err(format!("{double} is no JSON number")),
+            None => return Err(format!("{double} is not a JSON number")),
         },
         Cel::String(text) => Value::from(text.as_str()),
         Cel::Timestamp(time) => Value::from(time.to_rfc3339()),

@@ -45,7 +45,7 @@ pub enum ProjectionError {
     #[error("{0}")]
     Bad(String),
     /// An expression of the definition does not compile.
-    #[error("{place}: the expression does not compile: {} (line {}, column {})", error.message, error.line, error.column)]
+    #[error("`{place}` does not compile: {} (line {}, column {})", error.message, error.line, error.column)]
     BadExpression {
         /// Which one.
         place: String,

@@ -196,11 +196,11 @@ impl Projections {
             return Err(ProjectionError::Bad(circle));
         }
         if self.running.lock().get(name).is_some_and(|handle| !handle.is_stored) {
-            let message = format!("projection {name:?} is part of the program and cannot be defined anew");
+            let message = format!("projection {name:?} is part of the program and cannot be redefined");
             return Err(ProjectionError::Bad(message));
         }
         if before.is_none() && self.running.lock().len() >= MAX_PROJECTIONS {
-            let message = format!("there are {MAX_PROJECTIONS} projections, as many as may be");
+            let message = format!("there are {MAX_PROJECTIONS} projections, which is the maximum");
             return Err(ProjectionError::Bad(message));
         }
         // Nothing is under way by the old definition when the new one is stored.
@@ -519,7 +519,7 @@ impl Projections {
         }
         let halted = self.running.lock().get(name).and_then(|handle| handle.setup.projector.halted());
         if let Some(reason) = halted {
-            return Err(ProjectionError::Bad(format!("{reason}; define it anew first")));
+            return Err(ProjectionError::Bad(format!("{reason}; redefine it first")));
         }
         let commands = self.commands(name);
         let ended = || ProjectionError::Bad(format!("projection {name:?} has ended; the log says why"));

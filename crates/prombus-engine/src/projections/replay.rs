@@ -74,15 +74,13 @@ impl Runner {
     /// Applies an event once more that has failed, out of turn. Nothing else may be under way.
     pub async fn apply_again(&mut self, again: Again) -> Result<Outcome, ProjectionError> {
         if let Some(reason) = self.projector.halted() {
-            return Ok(Outcome::Refused(format!(
-                "the projection is stopped: {reason}; define it anew first"
-            )));
+            return Ok(Outcome::Refused(format!("the projection is stopped: {reason}; redefine it first")));
         }
         if again.topic != self.topic_name {
             return Ok(Outcome::Refused(format!("the projection reads topic {} now", self.topic_name)));
         }
         let Some(failed) = self.failed(&again).await? else {
-            let why = "the projection has applied the original since, or was made anew";
+            let why = "the projection has applied the original since, or was recreated";
             return Ok(Outcome::Refused(why.into()));
         };
         let Some(event) = self.original(&again).await? else {

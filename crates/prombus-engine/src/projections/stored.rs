@@ -103,7 +103,7 @@ pub(super) async fn load(documents: &dyn Documents) -> Result<Vec<(String, Recor
         for document in page {
             let record = serde_json::from_slice(document.body.as_bytes()).map_err(|error| {
                 ReadError::Corrupt(format!(
-                    "projection {:?} makes no sense to this build: {error}",
+                    "projection {:?} cannot be used by this version: {error}",
                     document.key
                 ))
             })?;

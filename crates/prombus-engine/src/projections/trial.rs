@@ -6,6 +6,7 @@ use crate::hub::Limits;
 use crate::layers::Checks;
 use prombus_core::memory::MemoryStore;
 use prombus_core::{Append, Clock, Event, Json, Owner, SystemClock};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A projection that is tried out. Each event is applied once, as the hub would, and does all that it asks for or nothing.
@@ -56,6 +57,11 @@ impl Trial {
     /// A document as it is now.
     pub fn document(&self, collection: &str, key: &str) -> Option<&Json> {
         self.pending.document(collection, key)
+    }
+
+    /// The keys of a collection as it is now.
+    pub fn keys(&self, collection: &str) -> BTreeSet<&str> {
+        self.pending.keys(collection)
     }
 
     /// What was published so far.

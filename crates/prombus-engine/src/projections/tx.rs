@@ -9,7 +9,7 @@ use prombus_core::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 /// A projection in Rust. What it does through the transaction happens together with the move of its cursor, so each
@@ -110,6 +110,12 @@ impl Pending {
     pub fn document(&self, collection: &str, key: &str) -> Option<&Json> {
         self.seen.get(&(Arc::from(collection), key.to_owned()))?.as_ref()
     }
+
+    /// The keys of the documents that there would be, of those that something was written to.
+    pub fn keys(&self, collection: &str) -> BTreeSet<&str> {
+        let there = self.seen.iter().filter(|((of, _), body)| **of == *collection && body.is_some());
+        there.map(|((_, key), _)| key.as_str()).collect()
+    }
 }
 
 /// The transaction of one event. All of it happens, with the move of the cursor, or none.
@@ -122,7 +128,9 @@ pub struct Tx<'a> {
 impl Tx<'_> {
     fn place(&self, collection: &str, key: &str) -> Result<Place, ProjectFailure> {
         if !self.scope.collections.iter().any(|known| **known == *collection) {
-            return Err(ProjectFailure(format!("collection {collection:?} is none of this projection's")));
+            return Err(ProjectFailure(format!(
+                "collection {collection:?} does not belong to this projection"
+            )));
         }
         Ok(((self.scope.target)(collection), key.to_owned()))
     }

@@ -220,7 +220,7 @@ impl Jwt {
 
 fn head(token: &str) -> Result<Head, Refusal> {
     const MALFORMED: &str =
-        "the token is not a JSON Web Token, which is three parts with a dot between each, as eyJ... is";
+        "the token is not a JSON Web Token: expected three parts separated by dots, starting with eyJ";
     let first = token.split('.').next().unwrap_or_default();
     let text = URL_SAFE_NO_PAD.decode(first).map_err(|_| Refusal::from(MALFORMED))?;
     let head: Head = serde_json::from_slice(&text).map_err(|_| Refusal::from(MALFORMED))?;

@@ -270,7 +270,7 @@ impl Caller {
         }
         let action = action.as_str();
         Err(ApiError::forbidden(format!(
-            "this token does not allow {action}: it needs a scope such as {action}:**"
+            "this token does not allow {action} on any topic: it needs a scope such as {action}:orders.*, for the topics in question"
         )))
     }
 

@@ -80,7 +80,7 @@ async fn follow(
 ) -> Result<Source, ApiError> {
     let (Start::Query(query), None) = (call.start, call.limit) else {
         return Err(ApiError::bad_request(
-            "a stream has no limit and no cursor; it goes on by Last-Event-ID",
+            "a stream takes neither limit nor cursor; it resumes by Last-Event-ID",
         ));
     };
     let (hub, resume) = (app.hub()?, last_event_id(headers).map(Resume::decode).transpose()?);

@@ -78,7 +78,7 @@ impl<'a> Import<'a> {
             let part = tokio::select! {
                 part = intake.next() => part,
                 // What is in is answered, and what has come since is left out.
-                () = self.way.app.closing() => Err(ApiError::unavailable("the hub is closing; go on with this line later")),
+                () = self.way.app.closing() => Err(ApiError::unavailable("the hub is shutting down; import again from this line later")),
             };
             let first_left_out = self.lines.first().copied();
             let part = match part {

@@ -164,5 +164,5 @@ pub(crate) async fn no_such_path(uri: Uri) -> ApiError {
 
 /// The answer on paths that do not know the method; which ones they know is added by the router.
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
-    ApiError::method_not_allowed(format!("{} does not take {method}; see the allow header", uri.path()))
+    ApiError::method_not_allowed(format!("{} does not take {method}; see the Allow header", uri.path()))
 }

@@ -37,7 +37,7 @@ pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
     let rebuild = |rebuild: &RebuildStatus| RebuildAnswer { lag: rebuild.lag, failed: rebuild.failed };
     ProjectionAnswer {
         name: status.name.clone(),
-        kind: if status.definition.write.is_empty() { "changelog" } else { "transactional" }.to_owned(),
+        kind: kind(&status.definition).to_owned(),
         topic: status.definition.topic.to_string(),
         collections: status.collections.clone(),
         definition: serde_json::json!(status.definition),
@@ -50,6 +50,15 @@ pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
         last_error: status.last_error.clone(),
         rebuild: status.rebuild.as_ref().map(rebuild),
         rebuild_error: status.rebuild_error.clone(),
+    }
+}
+
+/// A definition has a collection or writes. Only that of a projection in Rust, which the hub cannot see into, has neither.
+fn kind(definition: &Definition) -> &'static str {
+    match (&definition.collection, definition.write.is_empty()) {
+        (_, false) => "transactional",
+        (Some(_), true) => "changelog",
+        (None, true) => "code",
     }
 }
 
@@ -272,6 +281,9 @@ mod tests {
         let stopped = json!(shown(&stopped));
         assert_eq!((&stopped["kind"], &stopped["state"]), (&json!("changelog"), &json!("stopped")));
         assert_eq!((&stopped["reason"], &stopped["rebuild"]), (&json!("it is gone"), &json!(null)));
+        let code =
+            Definition { collection: None, ..parse("p", br#"{"topic":"t","collection":"c"}"#).unwrap() };
+        assert_eq!(kind(&code), "code", "the definition of a projection in Rust names nothing but its topic");
         assert!(["last_error", "rebuild_error"].iter().all(|name| stopped.get(*name).is_none()));
         assert!(stopped.get("rebuild").is_some());
     }

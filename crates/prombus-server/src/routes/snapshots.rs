@@ -65,7 +65,7 @@ async fn answer(app: &Shared, names: &PathNames, parts: &Parts) -> Result<Respon
     let verdict = conditional::evaluate(&parts.headers, current.as_ref(), now);
     match (verdict, document.zip(current)) {
         (Verdict::Failed, _) => {
-            let message = "the document is not as If-Match or If-Unmodified-Since want it";
+            let message = "the document does not satisfy If-Match or If-Unmodified-Since";
             Err(ApiError::with_code(ErrorCode::ExpectationFailed, message))
         }
         (Verdict::NotModified, Some((_, current))) => {
@@ -135,7 +135,7 @@ pub(crate) async fn until_seen(app: &Shared, name: &str, at: MinOffset) -> Resul
     match hub.projections().until_seen(name, at).await {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let message = "the projection has not come to min_offset in time; try again";
+            let message = "the projection has not reached min_offset in time; try again";
             Err(ApiError::unavailable(message))
         }
         // Where there is no such collection, that is what is wrong.

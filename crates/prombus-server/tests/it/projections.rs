@@ -135,16 +135,16 @@ async fn a_mistake_in_an_expression_is_told_with_its_place() {
         )
     };
     for (definition, place) in [
-        (changelog("map"), "map: "),
-        (changelog("tombstone"), "tombstone: "),
-        (changelog("version"), "version: "),
-        (write(r#""set":{"n":"evnt.ts"}"#), "write[0].set.n: "),
-        (write(r#""when":"evnt.ts""#), "write[0].when: "),
+        (changelog("map"), "`map` does not compile: "),
+        (changelog("tombstone"), "`tombstone` does not compile: "),
+        (changelog("version"), "`version` does not compile: "),
+        (write(r#""set":{"n":"evnt.ts"}"#), "`write[0].set.n` does not compile: "),
+        (write(r#""when":"evnt.ts""#), "`write[0].when` does not compile: "),
     ] {
         let error = hub.put(P, &definition).await.is_error(400, "bad_filter");
         let message = error["message"].as_str().unwrap();
         assert!(message.starts_with(place) && message.contains("line 1, column 1"), "{message}");
-        assert!(message.contains("expression") && !message.contains("filter"), "{message}");
+        assert!(!message.contains("filter"), "{message}");
     }
 }
 

@@ -152,13 +152,23 @@ fn nothing_is_expected_of_a_collection_that_a_projection_does_not_write() {
 }
 
 #[test]
+#[should_panic(expected = "counts has no document \"web2\"; it has web0, web1")]
+fn a_key_that_is_not_there_is_told_those_that_are() {
+    let write = json!([{"collection": "counts", "key": "event.key", "inc": {"seen": "1"}}]);
+    Given::projection(json!({"topic": "beats", "write": write}))
+        .event("web1", json!({}))
+        .event("web0", json!({}))
+        .then("counts", "web2", json!({"seen": 1}));
+}
+
+#[test]
 #[should_panic(expected = "does not write a collection \"pause\"; it writes others, pauses")]
 fn nothing_is_expected_of_a_collection_that_a_projection_in_rust_does_not_write() {
     Given::code("beats", &["pauses", "others"], LongestPause).then_none("pause", "web1");
 }
 
 #[test]
-#[should_panic(expected = "is none of this projection's")]
+#[should_panic(expected = "does not belong to this projection")]
 fn a_projection_in_rust_writes_only_its_own_collections() {
     drop(Given::code("beats", &["others"], LongestPause).event("web1", json!({"at": 10})));
 }

@@ -30,7 +30,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
     from: Option<Word>,
     /// Only events up to and including this time; latest means the end of the topic [default: latest]
-    #[arg(long, value_name = "TIME|latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME|latest", value_parser = parse_end, allow_hyphen_values = true)]
     to: Option<Moment>,
     /// The same as --from TIME
     #[arg(long, value_name = "TIME", value_parser = time::parse_time, allow_hyphen_values = true, conflicts_with = "from")]
@@ -44,6 +44,11 @@ pub struct ExportArgs {
     /// Only events that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
+}
+
+/// A moment, as clap reads one. Where something else is written, `earliest` is not worth suggesting for an end.
+fn parse_end(text: &str) -> Result<Moment, String> {
+    time::parse_moment(text).map_err(|_| format!("{text:?} is not a valid time: use latest, {}", time::WORDS))
 }
 
 pub fn run(hub: &HubArgs, args: ExportArgs) -> Result<(), Failure> {
@@ -63,7 +68,7 @@ pub fn run(hub: &HubArgs, args: ExportArgs) -> Result<(), Failure> {
         Some(Moment::At(ts)) => Some(ts),
         Some(Moment::Earliest) => {
             return Err(Failure::Usage(
-                "--to earliest leaves nothing to export; write latest or a time".into(),
+                "--to earliest leaves nothing to export; use latest or a time".into(),
             ));
         }
     };

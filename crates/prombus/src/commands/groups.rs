@@ -152,7 +152,7 @@ impl Change {
 /// Where a group is to go.
 #[derive(Debug, Args)]
 struct Place {
-    /// Where the group goes; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or back from now (-15m, -2d)
+    /// Where the group goes; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, visible_alias = "from", value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
     to: Word,
     #[command(flatten)]
@@ -248,7 +248,7 @@ async fn skip(client: &Client, which: &Which, request: &SkipRequest) -> Result<(
     let SkipRequest { partition, offset } = request;
     let event = format!("offset {offset} of partition {partition} of {topic}");
     match skipped.skipped {
-        true => say!("group {group} goes on without {event}"),
+        true => say!("group {group} continues without {event}"),
         false => say!("group {group} had settled {event} already"),
     }
     output::write_records(&["skipped"], &[Record::of(&skipped, vec![skipped.skipped.to_string()])?])
@@ -322,7 +322,7 @@ fn write_cursor(cursor: &CursorAnswer) -> Result<(), Failure> {
     };
     if let Some(DryRun { events, exact, .. }) = cursor.dry_run {
         let most = if exact { "" } else { "at most " };
-        say!("nothing is changed: the group would get {most}{}", output::counted(events, "event"));
+        say!("nothing was changed: the group would get {most}{}", output::counted(events, "event"));
     }
     let records = match output::is_terminal() {
         true => cursor.partitions.iter().map(cells).collect(),

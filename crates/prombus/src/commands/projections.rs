@@ -110,7 +110,9 @@ async fn put(client: &Client, file: &str, name: Option<String>) -> Result<(), Fa
     for (name, definition) in named {
         let answer = client.put_projection(&name, &definition).await?;
         if answer.stale {
-            say!("projection {name} has documents of another definition: rebuild it to make them anew");
+            say!(
+                "the documents of projection {name} are from an earlier definition: rebuild it to update them"
+            );
         }
         put.push(answer);
     }
@@ -146,7 +148,7 @@ async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<Pro
 /// Why a rebuild by this definition is over, and its collections are not in place.
 fn not_rebuilt<'a>(now: &'a ProjectionAnswer, wanted: &Value) -> Option<&'a str> {
     if now.definition != *wanted {
-        return Some("it was defined anew meanwhile");
+        return Some("it was redefined meanwhile");
     }
     let stopped = || now.reason.as_deref().unwrap_or("it has stopped");
     now.rebuild_error.as_deref().or_else(|| (now.state == ProjectionState::Stopped).then(stopped))
@@ -219,6 +221,6 @@ mod tests {
         let stopped = now(json!({"state": "stopped", "reason": "it is gone"}));
         assert_eq!(not_rebuilt(&stopped, &wanted), Some("it is gone"));
         let other = now(json!({"definition": {"topic": "u"}}));
-        assert_eq!(not_rebuilt(&other, &wanted), Some("it was defined anew meanwhile"));
+        assert_eq!(not_rebuilt(&other, &wanted), Some("it was redefined meanwhile"));
     }
 }

@@ -57,9 +57,18 @@ impl Retry {
         &mut self,
         call: impl AsyncFn() -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
+        self.while_passing(call, ClientError::is_temporary).await
+    }
+
+    /// The same, where `passes` says which errors waiting mends.
+    pub async fn while_passing<T>(
+        &mut self,
+        call: impl AsyncFn() -> Result<T, ClientError>,
+        passes: impl Fn(&ClientError) -> bool,
+    ) -> Result<T, Failure> {
         loop {
             match call().await {
-                Err(error) if error.is_temporary() => self.wait(&error).await,
+                Err(error) if passes(&error) => self.wait(&error).await,
                 outcome => {
                     self.answered(outcome.is_ok());
                     return Ok(outcome?);
@@ -70,7 +79,7 @@ impl Retry {
 
     async fn wait(&mut self, error: &ClientError) {
         if self.pauses.is_fresh() {
-            say!("{error}; trying again until it works");
+            say!("{error}; retrying");
         }
         self.pauses.pause().await;
     }

@@ -74,7 +74,7 @@ pub fn parse(text: &str) -> Result<Word, String> {
             Err(_) => {
                 let words = "earliest, latest, offset:N, after:ID";
                 return Err(format!(
-                    "{text:?} is no place in a topic: write {words}, or a time: {}",
+                    "{text:?} is not a valid position: use {words}, or a time: {}",
                     time::WORDS
                 ));
             }

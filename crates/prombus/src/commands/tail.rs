@@ -34,7 +34,7 @@ pub struct TailArgs {
     /// Topics to follow: names or patterns
     #[arg(value_name = "TOPIC|PATTERN", value_delimiter = ',', required = true)]
     topics: Vec<String>,
-    /// Where to start: earliest, latest, epoch ms, RFC 3339, a date (midnight UTC), or back from now (-15m, -2d)
+    /// Where to start: earliest, latest, epoch ms, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, value_name = "TIME", default_value = "latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
     from: Moment,
     /// Only events for which this CEL expression over `event` holds
@@ -100,7 +100,7 @@ async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<bool, Failu
             Ok(Err(error)) if error.is_temporary() => return Ok(brought),
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => {
-                say!("the hub is silent; connecting anew");
+                say!("the hub is silent; reconnecting");
                 return Ok(brought);
             }
         };

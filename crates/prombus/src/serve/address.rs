@@ -21,7 +21,7 @@ impl Reach {
 
 /// Why a hub without authentication is not for everyone.
 pub const NO_AUTH: &str = "this hub has no authentication, so it does not listen on {address}, where others can reach it: \
-     set auth.mode, listen on 127.0.0.1, or say --insecure if everyone there may do everything";
+     set auth.mode, listen on 127.0.0.1, or pass --insecure if everyone there may do everything";
 
 /// Binds `listen`, unless others can reach it and must not.
 pub async fn bind(listen: &str, reach: Reach) -> Result<TcpListener, Failure> {

@@ -144,7 +144,7 @@ fn check(settings: &Settings) -> Result<(), Failure> {
 }
 
 fn unsettled(kind: &str, name: &str, why: impl Display) -> Failure {
-    Failure::Failed(format!("cannot settle {kind} {name} of the configuration: {why}"))
+    Failure::Failed(format!("cannot apply {kind} {name:?} from the configuration: {why}"))
 }
 
 async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
@@ -198,7 +198,9 @@ async fn settle_projection(hub: &Hub, projection: &Projection) -> Result<(), Fai
     if made {
         tracing::info!("projection {name} created");
     } else if status.stale {
-        tracing::warn!("projection {name} has documents of another definition: rebuild it to make them anew");
+        tracing::warn!(
+            "the documents of projection {name} are from an earlier definition: rebuild it to update them"
+        );
     }
     Ok(())
 }
@@ -218,7 +220,7 @@ async fn settle_topic(hub: &Hub, name: &TopicName, mut patch: TopicPatch) -> Res
     if made {
         tracing::info!("topic {name} created");
     } else if now.is_some_and(|now| now.revision != state.revision) {
-        tracing::info!("topic {name} altered as the configuration says");
+        tracing::info!("topic {name} altered to match the configuration");
     }
     Ok(())
 }

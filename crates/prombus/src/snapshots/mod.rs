@@ -87,8 +87,8 @@ async fn serve(args: &SnapshotsArgs, passing: Arc<Passing>) -> Result<(), Failur
     Ok(())
 }
 
-const NO_TOKENS: &str = "whoever reaches this may read the collection, so it does not listen on {address}, where others \
-     can: listen on 127.0.0.1, or say --insecure if everyone there may read it";
+const NO_TOKENS: &str = "anyone who can reach this can read the collection, so it does not listen on {address}, where \
+     others can reach it: listen on 127.0.0.1, or pass --insecure if everyone there may read it";
 
 /// Only a port is one of this machine, unless everyone is welcome.
 fn whole_address(args: &SnapshotsArgs) -> String {

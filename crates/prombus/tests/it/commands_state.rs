@@ -281,7 +281,10 @@ fn a_start_that_fails_for_its_configuration_has_made_nothing() {
         let mut serve = binary(folder.path());
         serve.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]);
         let stderr = run(serve, b"").fails_with(1);
-        assert!(stderr.contains("projection bad of the configuration") && stderr.contains(told), "{stderr}");
+        assert!(
+            stderr.contains("projection \"bad\" from the configuration") && stderr.contains(told),
+            "{stderr}"
+        );
         assert!(!folder.path().join("data").exists(), "{bad}");
     }
 }
@@ -289,8 +292,8 @@ fn a_start_that_fails_for_its_configuration_has_made_nothing() {
 #[test]
 fn a_projection_that_makes_no_sense_stops_the_start_and_is_named() {
     for (definition, hint) in [
-        ("collection = \"c\"\nkey = \"event.payload.\"", "projection p of the configuration"),
-        ("", "projection p of the configuration"),
+        ("collection = \"c\"\nkey = \"event.payload.\"", "projection \"p\" from the configuration"),
+        ("", "projection \"p\" from the configuration"),
         ("collection = \"c\"\nkee = \"event.key\"", "the nearest known one is projection.key"),
     ] {
         let file = format!("[[projection]]\nname = \"p\"\ntopic = \"t\"\n{definition}\n");
@@ -301,7 +304,7 @@ fn a_projection_that_makes_no_sense_stops_the_start_and_is_named() {
     let both = "[collections.c]\n[[projection]]\nname = \"p\"\ntopic = \"t\"\ncollection = \"c\"\nkey = \"event.key\"\n";
     let stderr = started_with(both).fails_with(1);
     assert!(
-        stderr.contains("projection p of the configuration") && stderr.contains("collection c"),
+        stderr.contains("projection \"p\" from the configuration") && stderr.contains("collection c"),
         "{stderr}"
     );
 }

@@ -567,6 +567,22 @@ fn deliveries_and_redeliveries_are_counted() {
 }
 
 #[test]
+fn events_that_are_given_back_count_as_redelivered_and_not_as_late() {
+    let (site, mut socket) = site();
+    publish(&site.api, "t", 0..1);
+    for _ in 0..3 {
+        socket.subscribe("t", "g", json!({"from": "earliest"}));
+        assert_eq!(socket.event()["ctx"]["attempt"], 1, "giving it back costs no attempt");
+        socket.ok(of_group("UNSUBSCRIBE", "t", "g"));
+    }
+    let count = |name| groups_support::metric(&site.api, name, &[("topic", "t"), ("group", "g")]);
+    assert_eq!(count("events_delivered_total"), Some(3.0));
+    assert_eq!(count("events_redelivered_total"), Some(2.0));
+    let latencies = groups_support::metric(&site.api, "delivery_latency_ms_count", &[]);
+    assert_eq!(latencies, Some(1.0), "only the first delivery has a latency");
+}
+
+#[test]
 fn a_deleted_group_or_topic_tells_its_subscribers() {
     let (site, mut socket) = site();
     for topic in ["t", "u"] {

@@ -1,7 +1,9 @@
 //! What is under `dist/`: flags that exist, a configuration that works, and a unit that lets the hub end in peace.
 
 use crate::auth_support::Setup;
+use crate::client_support::Spot;
 use crate::common::{Said, binary, run};
+use crate::examples_support::{Running, shell};
 use std::path::Path;
 
 fn read(name: &str) -> String {
@@ -71,7 +73,8 @@ fn the_configuration_works_and_the_health_check_needs_no_token() {
     let hub = Setup { env: &[("OPS_TOKEN", TOKEN)], ..setup }.start();
     let run = |args: &[&str]| run(hub.command(args), b"");
     run(&["health"]).ok();
-    run(&["topics", "list"]).fails_with(1);
+    let said = run(&["topics", "list"]).fails_with(1);
+    assert!(said.contains("--token or PROMBUS_TOKEN"), "{said}");
     run(&["--token", TOKEN, "topics", "list"]).ok();
     assert!(hub.said().contains("{\"timestamp\""), "the log is as the file says: {}", hub.said());
 }
@@ -80,6 +83,25 @@ fn the_configuration_works_and_the_health_check_needs_no_token() {
 fn a_hub_that_is_not_there_is_not_healthy() {
     let said = prombus(&["--url", "http://127.0.0.1:1", "health"]).fails_with(1);
     assert!(said.contains("is it running?"), "{said}");
+    let said = prombus(&["--url", "http://127.0.0.1:1", "health", "--wait", "1"]).fails_with(1);
+    assert_eq!(
+        said.matches("is it running?").count(),
+        2,
+        "it says what it waits for, and what was missing: {said}"
+    );
+}
+
+#[test]
+fn the_health_check_waits_for_a_hub_that_starts() {
+    let mut hub = Spot::start();
+    hub.kill();
+    let script = format!("exec {} health --wait 60 2>&1", env!("CARGO_BIN_EXE_prombus"));
+    let mut waiting = Running::start(shell(&script, Path::new("/"), &hub.url()));
+    let said = waiting.line();
+    assert!(said.ends_with("; retrying"), "{said}");
+    hub.start_again();
+    while !waiting.line().contains("is ready") {}
+    waiting.end();
 }
 
 #[test]

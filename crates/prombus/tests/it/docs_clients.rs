@@ -19,8 +19,10 @@ pub const PROGRAMS: &[(&str, Trial)] = &[
     ("python", |block| outlives_the_hub(&PYTHON, &block.text)),
     ("python-tls", |block| talks_tls(&PYTHON, block)),
     ("python-pull", polls),
+    ("python-producer", |block| resends(block, &PYTHON, "producer.py")),
     ("node", |block| outlives_the_hub(&NODE, &block.text)),
     ("node-tls", |block| talks_tls(&NODE, block)),
+    ("node-producer", |block| resends(block, &NODE, "producer.mjs")),
     ("browser", browser),
     ("websocket", websocket),
     ("jwt", signs_a_token),
@@ -231,11 +233,34 @@ fn polls(block: &Block) {
     assert!(letters.lines().count() == 1 && letters.contains("KeyError('number')"), "{letters}");
 }
 
+/// A producer sends again what was not answered, and each order is stored once and in its place.
+fn resends(block: &Block, language: &Language, name: &str) {
+    const ORDERS: u64 = 400;
+    let (folder, mut shop) = (project(), Shop::new(Spot::start(), &[]));
+    let consumer = language.file.rsplit('/').next().unwrap();
+    std::fs::write(folder.path().join(language.file.replace(consumer, name)), &block.text).unwrap();
+    let orders = (1..=ORDERS).map(|n| format!("{}\n", json!({"number": n, "customer": "c-7"})));
+    std::fs::write(folder.path().join("orders.ndjson"), orders.collect::<String>()).unwrap();
+    let script = format!("{} < orders.ndjson", language.started.1.replace(consumer, name));
+    let mut running = Running::start(shell(&script, folder.path(), &shop.hub.url()));
+    for n in 1..=ORDERS {
+        assert_eq!(running.line(), format!("{n} {}", n - 1), "each order is where it belongs");
+        if [50, 150, 250].contains(&n) {
+            shop.hub.kill();
+            shop.hub.start_again();
+        }
+    }
+    assert!(running.end().contains("; trying again"), "it has met a hub that was away");
+    let stored = shop.ask(&["export", "orders"]).unwrap();
+    assert_eq!(stored.lines().count() as u64, ORDERS);
+}
+
 /// The consumer works with TLS and a token, started as the block says.
 fn talks_tls(language: &Language, block: &Block) {
     let (folder, place, identity) = (project(), tempfile::tempdir().unwrap(), Identity::new());
     let tokens = "[auth]\nmode = \"token\"\ntokens = [\n\
                   { token = \"all-of-it\", scopes = [\"*:**\"] },\n\
+                  { token = \"orders-only\", scopes = [\"subscribe:orders\"] },\n\
                   { token = \"billing-only\", scopes = [\"subscribe:orders\", \"publish:totals\"] }]\n";
     std::fs::write(place.path().join("prombus.toml"), tokens).unwrap();
     identity.files().iter().for_each(|(name, text)| put_file(&place.path().join(name), text));
@@ -264,6 +289,15 @@ fn talks_tls(language: &Language, block: &Block) {
     let said = run(shell(&with("a-bad-one"), folder.path(), ""), b"");
     assert!(said.code != Some(0) && said.stderr.contains("401"), "a bad token ends it: {said:?}");
     assert!(said.stderr.contains("the token is not known"), "in the words of the hub: {said:?}");
+
+    // What waiting does not help against ends it, in one line.
+    let untrusted = with("billing-only").replace("PROMBUS_CA_CERT=ca.pem ", "");
+    for (script, why) in [(untrusted, "certificate"), (with("orders-only"), "publish on totals")] {
+        shop.order();
+        let said = run(shell(&script, folder.path(), ""), b"");
+        assert!(said.code != Some(0) && said.stderr.contains(why), "{said:?}");
+        assert_eq!(said.stderr.lines().count(), 1, "{said:?}");
+    }
 }
 
 /// A page that keeps what a block writes to the console.

@@ -88,7 +88,7 @@ fn follows(script: &Script) {
     script.publish(3);
     assert_eq!(next(&mut first), 3, "live");
     let said = first.end();
-    let after = said.split("go on with: ").nth(1).unwrap().trim().to_owned();
+    let after = said.split("continue with: ").nth(1).unwrap().trim().to_owned();
 
     script.publish(4);
     let mut second = script.start(&format!("sse live {after} --max 1"));

@@ -35,7 +35,7 @@ impl Session {
     /// Takes a frame that could not be read as a whole.
     pub(super) fn odd_frame(&mut self, text: &str, now: Instant) -> Result<(), BadFrame> {
         let head: FrameHead<'_> =
-            serde_json::from_str(text).map_err(|error| BadFrame(format!("a frame that is none: {error}")))?;
+            serde_json::from_str(text).map_err(|error| BadFrame(format!("invalid frame: {error}")))?;
         match &*head.op {
             // The details of an error may have names that mean something else in other frames.
             "ERR" => self.error_frame(text, now),

@@ -327,7 +327,8 @@ impl State {
                 && let Some(ready) = lane.pop(rules, now, &mut pauses)
             {
                 let offset = ready.event.offset.0;
-                let attempt = lane.progress.record(offset).map_or(0, |record| record.attempts) + 1;
+                let record = lane.progress.record(offset).unwrap_or_default();
+                let attempt = record.attempts + 1;
                 let lease = self.leases.open(Lease {
                     partition: lane_at,
                     offset,
@@ -337,7 +338,7 @@ impl State {
                     deadline,
                 });
                 lane.in_flight += 1;
-                if attempt > 1 {
+                if lane.was_returned(offset) || attempt > 1 || record.replays > 0 {
                     lane.redelivered += 1;
                     self.metrics.counters.redelivered.add(1);
                 } else {
@@ -416,7 +417,7 @@ impl State {
         }
     }
 
-    /// Does what a consumer says. `false`: the lease has expired or passed on.
+    /// Does what a consumer says. `false`: the lease has expired or was superseded.
     pub fn settle(&mut self, settle: Settle, now: Now) -> bool {
         match settle {
             Settle::Ack(token) => {
@@ -551,7 +552,9 @@ impl State {
                 let reason = "the connection was lost".into();
                 self.failed(Failure { lease, words: None, reason, delay: Some(Duration::ZERO) }, now);
             } else {
-                self.lanes[lease.partition].again(lease.offset, Hold::Key(lease.key));
+                let lane = &mut self.lanes[lease.partition];
+                lane.note_returned(lease.offset);
+                lane.again(lease.offset, Hold::Key(lease.key));
                 self.stirred = true;
             }
         }

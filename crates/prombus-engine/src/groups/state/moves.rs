@@ -96,6 +96,7 @@ impl State {
         for number in void {
             if let Some(lease) = self.leases.close(number) {
                 self.members.took_back(&lease.member);
+                self.lanes[lease.partition].note_returned(lease.offset);
             }
         }
         lanes.iter().for_each(|lane| self.lanes[*lane].restart());

@@ -192,6 +192,7 @@ impl State {
         let same = lane.generation == undo.generation;
         // A lane that has started again took it for settled.
         if !same && lane.is_past(undo.offset) {
+            lane.note_returned(undo.offset);
             lane.again(undo.offset, Hold::Nothing);
             self.stirred = true;
         }

@@ -107,6 +107,7 @@ pub async fn a_silent_member_is_dropped(s: Stage) {
         group.ack_all(&deliveries).await;
         got.extend(numbers(&deliveries));
     }
+    assert_eq!(group.counters().redelivered.get(), 8, "and yet no delivery of these was the first");
     assert!(!group.ack(held[0].lease).await, "the old owner is fenced");
     let status = group.status().await.unwrap();
     assert!(status.lanes.iter().all(|lane| lane.lag == 0));

@@ -124,7 +124,7 @@ pub async fn letters_of_a_projection_that_is_gone_are_skipped(s: Stage) {
     assert!(skipped(&s, &topic, false).await.contains("no projection"));
     s.put("p", lenient()).await;
     s.caught_up("p").await;
-    assert!(skipped(&s, &topic, false).await.contains("made anew"), "it has applied all events itself");
+    assert!(skipped(&s, &topic, false).await.contains("recreated"), "it has applied all events itself");
     assert_eq!(count(&s, "none").await, json!(1));
     let again = json!({"topic": "other", "collection": "c", "key": "event.key"});
     s.hub.projections().delete("p").await.expect("it can be deleted");

@@ -157,5 +157,5 @@ fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
 }
 
 fn expired() -> ApiError {
-    ApiError::with_code(ErrorCode::LeaseExpired, "the lease has expired or passed on")
+    ApiError::with_code(ErrorCode::LeaseExpired, "the lease has expired or was superseded")
 }

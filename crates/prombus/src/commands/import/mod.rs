@@ -46,10 +46,21 @@ pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
     let client = hub.client()?;
     let progress = progress::counter("lines");
     let input = source::read(io::stdin());
-    let mut import = Import { client: &client, topic: &args.topic, input, count: 0, duplicates: 0, progress };
+    let mut import = Import {
+        client: &client,
+        topic: &args.topic,
+        input,
+        count: 0,
+        duplicates: 0,
+        is_unknown: false,
+        progress,
+    };
     let outcome = hub::block_on(import.run());
     import.progress.finish_and_clear();
-    let new = output::counted(import.count.saturating_sub(import.duplicates), "event");
+    let mut new = output::counted(import.count.saturating_sub(import.duplicates), "event");
+    if import.is_unknown {
+        new.insert_str(0, "at least ");
+    }
     match import.duplicates {
         0 => say!("{new} imported into {}", args.topic),
         1 => say!("{new} imported into {}; 1 was there already", args.topic),
@@ -67,6 +78,8 @@ struct Import<'a> {
     count: u64,
     /// How many of them were in before.
     duplicates: u64,
+    /// Whether more may be in, because an answer is missing.
+    is_unknown: bool,
     progress: ProgressBar,
 }
 
@@ -116,9 +129,13 @@ impl Import<'_> {
                 let message = hub.message.strip_prefix(&prefix).unwrap_or(&hub.message);
                 format!("line {}: {message} ({})", first_line + line - 1, hub.code)
             }
-            _ => format!(
-                "{error}; some more events may be in: run it again, those that have an id and are in are not doubled"
-            ),
+            _ if !error.is_outcome_unknown() => error.to_string(),
+            _ => {
+                self.is_unknown = true;
+                format!(
+                    "{error}; more events may have been stored; run the import again: events with an id are not stored twice"
+                )
+            }
         })
     }
 }

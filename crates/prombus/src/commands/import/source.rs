@@ -1,7 +1,7 @@
 //! The input of an import, read and rewritten on a thread of its own.
 
 use super::line::rewrite;
-use crate::lines::Lines;
+use crate::lines::{Lines, without_line};
 use bytes::Bytes;
 use std::io::Read;
 use tokio::sync::mpsc;
@@ -65,7 +65,7 @@ impl Gathered {
                     let enough = self.text.len() >= PIECE_BYTES || lines.must_wait();
                     return if enough { self.hand_out() } else { Some(()) };
                 }
-                Err(error) => format!("not an event: {error}"),
+                Err(error) => format!("not an event: {}", without_line(&error)),
             },
             Err(error) => error.to_string(),
         };

@@ -14,7 +14,11 @@ const EXAMPLES: &str = "\
 Examples:
   prombus pub process.state '{\"status\":\"alive\"}' --key web1:stt:4242 --header x-source=cron
   prombus pub orders '{\"total\":10}' --key 7 --expect-last-id none
-  tail -f app.ndjson | prombus pub app.log -";
+  tail -f app.ndjson | prombus pub app.log -
+
+With -, each line gets an id and is sent again while the hub is away or busy, so a restart of the hub neither loses nor
+doubles a line. If the hub cannot be reached at the start, or refuses a line, pub ends and says which lines were not
+published.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -63,14 +67,15 @@ pub fn run(hub: &HubArgs, args: PubArgs) -> Result<(), Failure> {
     let client = hub.client()?;
     if args.payload == "-" {
         if args.id.is_some() || args.expect_last_id.is_some() {
-            let message = "--id and --expect-last-id are about one event: they do not go with - (many lines)";
+            let message =
+                "--id and --expect-last-id are about one event: they cannot be combined with - (many lines)";
             return Err(Failure::Usage(message.into()));
         }
         return hub::block_on(stdin::publish(&client, &args));
     }
     let payload = parse_payload(args.payload.as_bytes()).map_err(|error| {
         Failure::Usage(format!(
-            "the payload is not JSON: {error}; a text needs quotes of its own, as in '\"hello\"'"
+            "the payload is not JSON: {error}; a string needs its own quotes, as in '\"hello\"'"
         ))
     })?;
     let event = args.event(payload);

@@ -1,15 +1,21 @@
 //! Publishing the lines of stdin: in batches of what is there, so that no line waits for others.
+//!
+//! Each line has an id from the start, so a batch whose answer was lost, or that the hub had no time for, is sent again
+//! and no line is published twice.
 
 use super::{COLUMNS, PubArgs, parse_payload, record};
+use crate::commands::retry::Retry;
 use crate::failure::Failure;
-use crate::lines::Lines;
+use crate::lines::{Lines, without_line};
 use crate::output;
 use crate::progress;
 use crate::say;
-use prombus_client::{Client, NewEvent};
+use prombus_client::{Client, ClientError, NewEvent};
 use serde_json::value::RawValue;
+use std::cell::Cell;
 use std::io;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 /// The most events of a batch.
 const BATCH_EVENTS: usize = 1_000;
@@ -21,11 +27,12 @@ const LINES_AHEAD: usize = 2 * BATCH_EVENTS;
 /// Publishes stdin to its end, or to the first line that cannot be published.
 pub async fn publish(client: &Client, args: &PubArgs) -> Result<(), Failure> {
     let mut batches = Batches { args, lines: read_stdin(), held: None };
+    let mut publisher = Publisher { client, args, retry: Retry::new(), was_reached: false };
     let progress = progress::counter("events");
     let mut total = 0;
     let outcome = loop {
         let Some(batch) = batches.next().await else { break Ok(()) };
-        match publish_batch(client, args, &batch).await {
+        match publisher.publish(&batch).await {
             Ok(()) => total += batch.events.len() as u64,
             Err(failure) => break Err(failure),
         }
@@ -51,7 +58,9 @@ fn read_stdin() -> mpsc::Receiver<Line> {
             let line = match lines.next() {
                 Ok(None) => break,
                 Ok(Some(line)) if line.text.is_empty() => continue,
-                Ok(Some(line)) => parse_payload(line.text).map_err(|error| format!("not JSON: {error}")),
+                Ok(Some(line)) => {
+                    parse_payload(line.text).map_err(|error| format!("not JSON: {}", without_line(&error)))
+                }
                 Err(error) => Err(error.to_string()),
             };
             let is_last = line.is_err();
@@ -99,7 +108,8 @@ impl Batches<'_> {
                 Ok(payload) => {
                     bytes += payload.get().len();
                     batch.lines.1 = number;
-                    batch.events.push(self.args.event(payload));
+                    let id = Some(Uuid::now_v7().to_string());
+                    batch.events.push(NewEvent { id, ..self.args.event(payload) });
                     next = (batch.events.len() < BATCH_EVENTS).then(|| self.lines.try_recv().ok()).flatten();
                 }
             }
@@ -108,22 +118,53 @@ impl Batches<'_> {
     }
 }
 
-async fn publish_batch(client: &Client, args: &PubArgs, batch: &Batch) -> Result<(), Failure> {
-    if batch.events.is_empty() {
-        return Ok(());
-    }
-    let (first, last) = batch.lines;
-    let published = client.publish_batch(&args.topic, &batch.events).await.map_err(|error| {
-        let outcome = match error.is_outcome_unknown() {
-            true => "may be in or not",
-            false => "are not in",
+/// Sends batches, each until it is in or refused.
+struct Publisher<'a> {
+    client: &'a Client,
+    args: &'a PubArgs,
+    retry: Retry,
+    /// Whether the hub has ever been there. A wrong address does not become a right one by waiting.
+    was_reached: bool,
+}
+
+impl Publisher<'_> {
+    async fn publish(&mut self, batch: &Batch) -> Result<(), Failure> {
+        if batch.events.is_empty() {
+            return Ok(());
+        }
+        let Self { client, args, retry, was_reached } = self;
+        let (reached, unknown) = (Cell::new(*was_reached), Cell::new(false));
+        let call = async || {
+            let outcome = client.publish_batch(&args.topic, &batch.events).await;
+            if let Err(error) = &outcome {
+                unknown.set(unknown.get() || error.is_outcome_unknown());
+            }
+            reached.set(reached.get() || !matches!(outcome, Err(ClientError::Unreachable { .. })));
+            outcome
         };
-        Failure::Failed(format!("lines {first} to {last} {outcome} (a batch is all or none): {error}"))
-    })?;
-    // A person has no use for thousands of rows.
-    if output::is_terminal() {
-        return Ok(());
+        let published = retry.while_passing(call, |error| reached.get() && passes(error)).await;
+        *was_reached = reached.get();
+        let published = published.map_err(|failure| {
+            let outcome = match unknown.get() {
+                true => "may or may not have been published",
+                false => "were not published",
+            };
+            let (first, last) = batch.lines;
+            Failure::Failed(format!(
+                "lines {first} to {last} {outcome} (a batch is stored as a whole or not at all): {failure}"
+            ))
+        })?;
+        // A person has no use for thousands of rows.
+        if output::is_terminal() {
+            return Ok(());
+        }
+        let records = published.events.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+        output::write_records(&COLUMNS, &records)
     }
-    let records = published.events.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-    output::write_records(&COLUMNS, &records)
+}
+
+/// Whether waiting helps: the hub is away or busy. A full disk or a bug is for a person to hear of.
+fn passes(error: &ClientError) -> bool {
+    let is_busy = |code: &str| ["unavailable", "rate_limited"].contains(&code);
+    error.is_temporary() && error.hub().is_none_or(|hub| is_busy(&hub.code))
 }

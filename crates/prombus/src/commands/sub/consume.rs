@@ -110,7 +110,7 @@ impl Subscription {
         if !batch.is_empty() {
             return Ok(batch);
         }
-        say!("topic {} did not exist, and was made; waiting for its first event", self.topic);
+        say!("created topic {}, which did not exist; waiting for its first event", self.topic);
         self.pull(retry, wanted).await
     }
 
@@ -163,8 +163,9 @@ impl Subscription {
         let late = results.iter().filter(|result| !result.ok).count() as u64;
         if late > 0 {
             say!(
-                "{} could not be acknowledged in time and will come again; \
-                 if that happens often, try a smaller --batch, or a group with a longer --ack-timeout-ms",
+                "{} could not be acknowledged and may come again, because their leases had expired or the hub was \
+                 restarted; if it happens without a restart, try a smaller --batch, or a group with a longer \
+                 --ack-timeout-ms",
                 output::counted(late, "event")
             );
         }

@@ -73,8 +73,8 @@ pub struct SubArgs {
 impl SubArgs {
     fn request(self) -> Result<PullRequest, Failure> {
         if matches!(self.from, Some(Word::Offset | Word::Place(Start::Offset(_)))) {
-            let message =
-                "--from: a new group does not start at an offset; make it, then move it with groups reset";
+            let message = "--from: a new group cannot start at an offset; create it, then move it with \
+                           prombus groups reset --to offset:N";
             return Err(Failure::Usage(message.into()));
         }
         let (mut ts, mut after_id) = (None, None);

@@ -44,6 +44,15 @@ impl Spot {
     /// As a power cut would.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
+        self.ended();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a hub that somebody has killed is gone.
+    pub fn ended(&mut self) {
         self.child.wait().unwrap();
     }
 

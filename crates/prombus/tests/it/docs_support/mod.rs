@@ -12,8 +12,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// How the documents let a hub crash.
-const CRASH: &str = "pkill -KILL -x prombus";
+/// How the documents let a hub crash, whose process id they keep in this file.
+const CRASH: &str = "kill -KILL $(cat hub.pid)";
+const PID_FILE: &str = "hub.pid";
 
 /// How the documents run an example of the client.
 const EXAMPLE: &str = "cargo run -p prombus-client --example ";
@@ -116,7 +117,9 @@ impl Desk {
         let first = parts.next().unwrap_or_default();
         said += &common::run(self.shell(first), b"").ok();
         for part in parts {
-            self.hub.kill();
+            std::fs::write(self.folder.path().join(PID_FILE), self.hub.pid().to_string()).unwrap();
+            common::run(self.shell(CRASH), b"").ok();
+            self.hub.ended();
             self.hub.start_again();
             said += &common::run(self.shell(part), b"").ok();
         }
