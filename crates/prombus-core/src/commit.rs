@@ -10,7 +10,7 @@ use crate::error::CommitError;
 use crate::event::NewEvent;
 use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, MAX_PARTITIONS, TopicConfig, TopicName};
+use crate::topic::{Durability, TopicConfig, TopicName};
 use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -94,16 +94,17 @@ impl CommitLimits {
         if fits { Ok(()) } else { Err(CommitError::TooManyTopics { limit }) }
     }
 
-    /// Refuses a commit after which readers have more partitions than they may. `cursors` are all that there are then, at
-    /// most so many, which are looked at only where that does not decide it already; `partitions_of` says how many
-    /// partitions a topic has then.
+    /// Refuses a commit after which readers have more partitions than they may. `cursors` are all that there are then; they
+    /// are looked at only where `at_most`, which says how many partitions their readers can have, does not decide it
+    /// already. `partitions_of` says how many partitions a topic has then.
     pub fn check_readers<'a, K: Iterator<Item = &'a CursorKey>>(
         &self,
-        (at_most, cursors): (usize, impl FnOnce() -> K),
+        at_most: impl FnOnce() -> usize,
+        cursors: impl FnOnce() -> K,
         partitions_of: impl Fn(&TopicName) -> u32,
     ) -> Result<(), CommitError> {
         let Some(ReaderLimit { readers, most: limit }) = self.reader_partitions else { return Ok(()) };
-        if at_most.saturating_mul(MAX_PARTITIONS as usize) <= limit {
+        if at_most() <= limit {
             return Ok(());
         }
         let is_one = |key: &&CursorKey| key.partition == Partition(0) && key.reader.starts_with(readers);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CommitError {
     /// A topic of the commit does not exist.
-    #[error("topic {0} does not exist; create it first, or set topics.auto_create = true")]
+    #[error("topic {0} does not exist")]
     TopicNotFound(TopicName),
     /// A topic to be made exists already.
     #[error("topic {0} exists already")]

@@ -6,7 +6,7 @@ use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseO
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
-    ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings,
+    ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings, growth_limit,
 };
 use crate::layers::{Checks, Rules};
 use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings};
@@ -249,9 +249,9 @@ impl Hub {
                         return Ok((state, false));
                     }
                     if config.partitions > state.config.partitions {
-                        // Its groups get them too.
                         let most = self.limits.group_partitions;
-                        limits.reader_partitions = Some(crate::groups::all_partitions(most));
+                        let limit = growth_limit(&*self.store.log, name, most).await;
+                        limits.reader_partitions = limit.map_err(unavailable)?;
                     }
                     ConfigChange::AlterTopic { name: name.clone(), expect_revision: state.revision, config }
                 }

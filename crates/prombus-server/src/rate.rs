@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// So many topics' buckets are kept; then those that are full are let go, which makes no difference.
 const MAX_BUCKETS: usize = 10_000;
 
-/// Others wait no longer than this for a batch to be made up for.
-const MAX_DEBT_S: f64 = 10.0;
+/// A batch counts for no more than comes in this time, so that others do not wait longer for it to be made up for.
+const MAX_CHARGE_S: f64 = 10.0;
 
 /// Lets through so many a second, and as many at once after a second of silence. Whoever finds something in it may
 /// take more than there is, and those who come next wait for it to be made up for: so a batch is never too large, and
@@ -49,14 +49,19 @@ impl Bucket {
         if state.level < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - state.level) / self.per_s as f64));
         }
-        state.level = (state.level - count as f64).max(-MAX_DEBT_S * self.per_s as f64);
+        state.level -= self.charge(count);
         Ok(())
     }
 
     /// Puts back what was taken for nothing.
     fn put_back(&self, count: usize) {
         let mut state = self.state.lock();
-        state.level = (state.level + count as f64).min(self.per_s as f64);
+        state.level = (state.level + self.charge(count)).min(self.per_s as f64);
+    }
+
+    /// What a batch of `count` counts for.
+    fn charge(&self, count: usize) -> f64 {
+        (count as f64).min(MAX_CHARGE_S * self.per_s as f64)
     }
 
     fn is_full(&self) -> bool {
@@ -174,7 +179,16 @@ mod tests {
         // However large a batch is, others are not kept out for long.
         tokio::time::sleep(Duration::from_secs(1)).await;
         bucket.take(1_000_000).unwrap();
-        assert_eq!(bucket.take(1).unwrap_err().as_millis(), 10_100);
+        assert_eq!(bucket.take(1).unwrap_err().as_millis(), 9_100);
+        // What is put back is what was taken.
+        bucket.put_back(1_000_000);
+        (0..10).for_each(|_| bucket.take(1).unwrap());
+        bucket.take(1).unwrap_err();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bucket.take(1_000_000).unwrap();
+        bucket.put_back(1_000_000);
+        bucket.take(1).unwrap();
+        bucket.take(1).unwrap_err();
         // Long silence fills it, and not more.
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert!(bucket.is_full());

@@ -186,8 +186,12 @@ impl Stage {
             receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
         let (topics, cursors) = (&self.view.topics, &self.view.cursors);
+        let at_most = || {
+            let widest = topics.values().map(|topic| topic.config.partitions as usize).max().unwrap_or(0);
+            widest.saturating_mul(cursors.len())
+        };
         let partitions_of = |name: &TopicName| topics.get(name).map_or(0, |topic| topic.config.partitions);
-        commit.limits.check_readers((cursors.len(), || cursors.keys()), partitions_of)?;
+        commit.limits.check_readers(at_most, || cursors.keys(), partitions_of)?;
         if self.items > items {
             self.view.sequence += 1;
         }

@@ -93,11 +93,15 @@ impl Stage {
             }
             durability = durability.max(stage.move_cursor(state, cursor.clone())?);
         }
-        let at_most = state.cursors.len() + stage.cursors.len();
-        let cursors = (at_most, || stage.cursors_after(state));
+        let at_most = || {
+            let staged = stage.topics.values().flatten();
+            let topics = state.topics.values().map(|topic| &topic.state).chain(staged);
+            let widest = topics.map(|topic| topic.config.partitions as usize).max().unwrap_or(0);
+            widest.saturating_mul(state.cursors.len() + stage.cursors.len())
+        };
         let partitions_of =
             |name: &TopicName| stage.topic(state, name).map_or(0, |topic| topic.config.partitions);
-        commit.limits.check_readers(cursors, partitions_of)?;
+        commit.limits.check_readers(at_most, || stage.cursors_after(state), partitions_of)?;
         stage.receipt.durability = durability;
         Ok(stage)
     }

@@ -60,7 +60,7 @@ impl FromStr for LeaseToken {
     }
 }
 
-/// Lower case only, and no sign: a lease has one text.
+/// Digits as the hub writes them: lower case, and no sign.
 fn parse_hex(digits: &str) -> Result<u64, NotALease> {
     if digits.is_empty() || digits.len() > SESSION_DIGITS {
         return Err(NotALease);

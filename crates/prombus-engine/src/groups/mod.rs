@@ -49,7 +49,7 @@ pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
 pub use settling::{SettleCall, SettleResult};
 pub use state::{Delivery, GivenBack, Settle};
 pub use status::{GroupStatus, LaneStatus, MemberStatus, Wait};
-pub(crate) use stored::partitions as all_partitions;
+pub(crate) use stored::growth_limit;
 
 use crate::bus::BusError;
 use crate::filter::BadFilter;

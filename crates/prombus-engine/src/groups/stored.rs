@@ -7,8 +7,8 @@ use super::progress::Progress;
 use super::{GroupError, metrics::GroupMetrics, state::State};
 use bytes::Bytes;
 use prombus_core::{
-    CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReaderLimit, TopicName,
-    TopicState,
+    CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError, ReaderLimit,
+    TopicName, TopicState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +28,15 @@ pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
 /// That all groups together have at most so many partitions.
 pub fn partitions(most: usize) -> ReaderLimit {
     ReaderLimit { readers: LANES, most }
+}
+
+/// What a topic has to keep to when it grows, where it has groups: they get its new partitions too.
+pub async fn growth_limit(
+    log: &dyn EventLog,
+    topic: &TopicName,
+    most: usize,
+) -> Result<Option<ReaderLimit>, ReadError> {
+    Ok((!log.readers(topic, LANES).await?.is_empty()).then(|| partitions(most)))
 }
 
 /// The cursor that says where a group is in a partition.

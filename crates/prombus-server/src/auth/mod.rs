@@ -39,8 +39,7 @@ use vouched::Vouched;
 /// What is said of a token that was good once.
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
 /// What is said of a token that is taken no longer, because the keys have changed.
-pub(crate) const TOKEN_WITHDRAWN: &str =
-    "the token is no longer good: the key that it was signed with was withdrawn";
+pub(crate) const TOKEN_WITHDRAWN: &str = "the token is not valid with the keys that there are now: its key was withdrawn, or cannot be told from others";
 
 /// The most characters of a subject that are logged.
 const MAX_SUBJECT_CHARS: usize = 200;

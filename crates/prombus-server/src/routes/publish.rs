@@ -16,7 +16,7 @@ use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
 use bytes::Bytes;
-use prombus_core::{Commit, Receipt, Ticket, TopicName};
+use prombus_core::{Commit, CommitError, Receipt, Ticket, TopicName};
 use prombus_engine::{BusError, Outgoing};
 use prombus_wire::{EventRequest, each_event};
 use std::sync::Arc;
@@ -175,6 +175,9 @@ impl From<PublishError> for ApiError {
     fn from(error: PublishError) -> Self {
         match error {
             PublishError::Closed(error) => error,
+            PublishError::Refused(BusError::Commit(CommitError::TopicNotFound(topic))) => Self::not_found(
+                format!("topic {topic} does not exist; create it first, or set topics.auto_create = true"),
+            ),
             PublishError::Refused(error) => error.into(),
         }
     }

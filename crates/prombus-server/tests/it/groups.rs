@@ -25,6 +25,8 @@ async fn there_are_only_so_many_partitions_of_groups() {
     hub.put("/v1/topics/wide", r#"{"partitions":29}"#).await.is(200);
     hub.put("/v1/topics/wide", r#"{"partitions":30,"retention_days":7}"#).await.is_error(413, "too_large");
     hub.put("/v1/topics/wide", r#"{"retention_days":7}"#).await.is(200);
+    hub.put("/v1/topics/free", r#"{"partitions":5}"#).await.is(201);
+    hub.put("/v1/topics/free", r#"{"partitions":1024}"#).await.is(200);
     // Those that are there go on, and one that goes makes room.
     hub.post("/v1/topics/wide/groups/first/pull", "{}").await.is(200);
     hub.delete("/v1/topics/wide/groups/first").await.is(204);

@@ -6,10 +6,10 @@ use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
 use crate::failure::Failure;
 use crate::store;
-use prombus_core::{Clock, Owner, SystemClock, TopicConfig, TopicName, TopicPatch};
+use prombus_core::{Clock, CommitError, Owner, SystemClock, TopicConfig, TopicName, TopicPatch};
 use prombus_engine::collections::{CollectionError, CollectionSettings};
 use prombus_engine::projections::check_together;
-use prombus_engine::{Hub, HubOptions};
+use prombus_engine::{BusError, Hub, HubOptions};
 use prombus_server::{AuthOptions, Gateway};
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -216,7 +216,15 @@ async fn settle_topic(hub: &Hub, name: &TopicName, mut patch: TopicPatch) -> Res
         tracing::warn!("topic {name} keeps its {partitions} partitions: they cannot shrink to {wanted}");
         patch.partitions = None;
     }
-    let (state, made) = hub.put_topic(name, patch).await.map_err(|error| failed(error.to_string()))?;
+    let (state, made) = match hub.put_topic(name, patch.clone()).await {
+        // Groups can be deleted only once the hub runs.
+        Err(BusError::Commit(error @ CommitError::TooManyReaderPartitions { .. })) => {
+            tracing::warn!("topic {name} keeps its partitions: {error}");
+            hub.put_topic(name, TopicPatch { partitions: None, ..patch }).await
+        }
+        put => put,
+    }
+    .map_err(|error| failed(error.to_string()))?;
     if made {
         tracing::info!("topic {name} created");
     } else if now.is_some_and(|now| now.revision != state.revision) {

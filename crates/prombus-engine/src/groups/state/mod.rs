@@ -37,6 +37,8 @@ use tokio::time::Instant;
 
 /// What is passed over without anybody waiting for it is written when it is so much.
 const PASSED_UNWRITTEN: u64 = 10_000;
+/// There is room for so many deliveries before it is known how many there are.
+const ROOM_AT_ONCE: usize = 1_024;
 const EXPIRED: &str = "the lease expired";
 
 /// An event on its way to a consumer.
@@ -311,7 +313,7 @@ impl State {
         let deadline = now.instant + self.options.ack_timeout();
         // Deliveries are large: a list that grows would move each of them several times.
         let known = self.lanes.iter().map(Lane::at_hand).sum::<usize>();
-        let (mut deliveries, mut bytes) = (Vec::with_capacity(max.min(known)), 0);
+        let (mut deliveries, mut bytes) = (Vec::with_capacity(max.min(known).min(ROOM_AT_ONCE)), 0);
         let mut pauses = Vec::new();
         let mut latencies = Tally::default();
         self.turn = (self.turn + 1) % self.lanes.len().max(1);

@@ -21,7 +21,7 @@ const MAX_SHARED_MEMBERS: usize = 16_384;
 
 impl State {
     /// A connection or call of a member starts. A partitioned group takes no more members than a topic may have
-    /// partitions: what a rebalance costs goes by them.
+    /// partitions, because what a rebalance costs goes by them; a shared one takes more, and is bounded too.
     pub fn join(&mut self, member: &Arc<str>, now: Instant) -> Result<(), GroupError> {
         if self.members.is_new(member) {
             self.make_room_for_member(now)?;
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Forgets members that are not there where there are as many as can be. Those of a shared group that hold nothing
-    /// lose nothing by that, however short they are silent.
+    /// lose nothing by that, however briefly they were silent.
     fn make_room_for_member(&mut self, now: Instant) -> Result<(), GroupError> {
         let limit = match self.options.mode {
             Mode::Partitioned => MAX_MEMBERS,
