@@ -8,36 +8,17 @@
 
 pub mod disk;
 
-mod active;
-mod batch;
-mod bloom;
-mod builder;
-mod change;
-mod check;
-mod checkpoint;
-mod compare;
-mod fetch;
-mod freeze;
-mod housekeeper;
-mod kept;
-mod lookup;
-mod merger;
+mod background;
+mod index;
+mod journal;
 mod paged;
-mod part;
-mod position;
-mod record;
-mod recover;
-mod replay;
-mod rows;
-mod scan;
+mod read;
+mod recovery;
 mod shared;
-mod sidecar;
-mod snapshot;
-mod stage;
+mod state;
 mod store;
-mod view;
-mod writer;
+mod write;
 
-pub use check::{Problem, Progress, Report, check, check_on};
-pub use recover::OpenError;
+pub use recovery::check::{Problem, Progress, Report, check, check_on};
+pub use recovery::recover::OpenError;
 pub use store::{DiskOptions, DiskStore};

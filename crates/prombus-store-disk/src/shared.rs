@@ -1,10 +1,10 @@
 //! What the writer, the housekeeper and all readers share.
 
 use crate::disk::Disk;
-use crate::part::Part;
-use crate::rows::Target;
+use crate::journal::part::Part;
+use crate::state::rows::Target;
+use crate::state::view::View;
 use crate::store::DiskOptions;
-use crate::view::View;
 use parking_lot::RwLock;
 use prombus_core::collection::StepLimits;
 use prombus_core::{Clock, Histogram, Touched, Wakes};

@@ -1,12 +1,12 @@
 //! The store: opening, the ports, and closing.
 
-use crate::builder;
+use crate::background::builder;
+use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::disk::{Disk, RealDisk};
-use crate::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
-use crate::recover::{self, OpenError, Opening, Recovered, at_file};
+use crate::read::snapshot::Snapshot;
+use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
-use crate::snapshot::Snapshot;
-use crate::writer::{Handle, Horizon, Job, Message, Start, Work, Writer};
+use crate::write::writer::{Handle, Horizon, Job, Message, Start, Work, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
@@ -29,7 +29,7 @@ const QUEUE_KIB: u32 = 64 << 10;
 /// The smallest part that makes sense.
 const MIN_PART_BYTES: u64 = 1 << 10;
 /// Places in a part are 32 bits wide, and a commit that no part has room for gets one of its own, which may go beyond
-/// its size: see [`MAX_BATCH`](crate::batch::MAX_BATCH).
+/// its size: see [`MAX_BATCH`](crate::journal::batch::MAX_BATCH).
 const MAX_PART_BYTES: u64 = 1 << 30;
 /// No more room than this is reserved ahead.
 const MAX_RESERVE: u64 = 8 << 20;

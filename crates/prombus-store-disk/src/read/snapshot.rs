@@ -1,11 +1,11 @@
 //! Reading events as of one view: by offset, time, id and key.
 
-use crate::fetch::Fetch;
-use crate::lookup::{By, key_hash};
-use crate::part::Part;
-use crate::position::{PartitionRef, Pos};
-use crate::record;
-use crate::view::{Span, View};
+use crate::index::lookup::{By, key_hash};
+use crate::journal::part::Part;
+use crate::journal::position::{PartitionRef, Pos};
+use crate::journal::record;
+use crate::read::fetch::Fetch;
+use crate::state::view::{Span, View};
 use bytes::Bytes;
 use prombus_core::{
     Bounds, Event, HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, TopicRef, TopicState,

@@ -1,19 +1,19 @@
 //! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint with its
 //! tables against what the journal gives. Reads only.
 
-use crate::active::ActiveIndex;
-use crate::checkpoint::{self, Checkpoint};
-use crate::compare::is_same;
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
+use crate::index::active::ActiveIndex;
+use crate::index::sidecar::Sidecar;
+use crate::journal::part::{PART_HEAD, PartHead, index_part, index_path, part_path};
+use crate::journal::position::Pos;
+use crate::journal::scan::{PartBytes, Tail};
 use crate::paged::PagedFile;
-use crate::part::{PART_HEAD, PartHead, index_part, index_path, part_path};
-use crate::position::Pos;
-use crate::recover::{self, OpenError, at_file, check_format};
-use crate::replay::{BadBatch, Replay};
-use crate::rows::{self, Table, Tables};
-use crate::scan::{PartBytes, Tail};
-use crate::sidecar::Sidecar;
-use crate::view::View;
+use crate::recovery::compare::is_same;
+use crate::recovery::recover::{self, OpenError, at_file, check_format};
+use crate::recovery::replay::{BadBatch, Replay};
+use crate::state::checkpoint::{self, Checkpoint};
+use crate::state::rows::{self, Table, Tables};
+use crate::state::view::View;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;

@@ -1,16 +1,16 @@
 //! Opening a data folder: the newest checkpoint, then everything that the journal has after it.
 
-use crate::active::ActiveIndex;
-use crate::checkpoint;
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full};
-use crate::kept::Kept;
-use crate::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_path};
-use crate::position::Pos;
-use crate::replay::{BadBatch, Replay};
-use crate::rows::{self, Overlay, Table, Tables, Target};
-use crate::scan::{PartBytes, Tail, Witness};
-use crate::sidecar::{PartFacts, Sidecar};
-use crate::view::View;
+use crate::index::active::ActiveIndex;
+use crate::index::sidecar::{PartFacts, Sidecar};
+use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_path};
+use crate::journal::position::Pos;
+use crate::journal::scan::{PartBytes, Tail, Witness};
+use crate::recovery::replay::{BadBatch, Replay};
+use crate::state::checkpoint;
+use crate::state::kept::Kept;
+use crate::state::rows::{self, Overlay, Table, Tables, Target};
+use crate::state::view::View;
 use std::any::Any;
 use std::fmt;
 use std::io;

@@ -1,12 +1,12 @@
 //! Applying the journal again: what each batch did to the state, and where its events lie.
 
-use crate::active::{ActiveIndex, Entry};
-use crate::change;
-use crate::lookup::key_hash;
-use crate::position::Pos;
-use crate::record::{self, EVENT};
-use crate::scan::Batch;
-use crate::view::{Span, View};
+use crate::index::active::{ActiveIndex, Entry};
+use crate::index::lookup::key_hash;
+use crate::journal::change;
+use crate::journal::position::Pos;
+use crate::journal::record::{self, EVENT};
+use crate::journal::scan::Batch;
+use crate::state::view::{Span, View};
 use prombus_core::CommitError;
 
 /// The state so far.

@@ -4,8 +4,8 @@
 //! one is never taken for a new one; and how far the journal was flushed when it was written, so that damage
 //! to flushed data can be told from the torn tail that an ordinary power cut leaves.
 
-use crate::position::Pos;
-use crate::record::{self, TooLong};
+use crate::journal::position::Pos;
+use crate::journal::record::{self, TooLong};
 
 /// The fixed part of a batch.
 pub const BATCH_HEAD: usize = 56;

@@ -1,9 +1,9 @@
 //! Reading events whose places are known: neighbours in one read, loners one by one.
 
 use crate::disk::DiskFile;
-use crate::part::Part;
-use crate::position::PartitionRef;
-use crate::record;
+use crate::journal::part::Part;
+use crate::journal::position::PartitionRef;
+use crate::journal::record;
 use bytes::Bytes;
 use prombus_core::{Event, TopicName};
 use std::io;

@@ -2,10 +2,10 @@
 //!
 //! A checkpoint goes before the tables that only it names, durably, so that none is ever without its tables.
 
-use crate::checkpoint;
 use crate::disk::{Disk, remove_if_there};
-use crate::position::Pos;
-use crate::rows;
+use crate::journal::position::Pos;
+use crate::state::checkpoint;
+use crate::state::rows;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;

@@ -1,16 +1,16 @@
 //! A batch in the making: commits are checked one by one against the state with all before them, and what they
 //! change is encoded and applied at once. A commit that fails is taken back as if it had never been.
 
-use crate::active::{ActiveIndex, Entry};
-use crate::batch::{self, BATCH_HEAD, MAX_BATCH};
-use crate::builder::{self, Build};
-use crate::change;
-use crate::lookup::{By, key_hash};
-use crate::part::{Index, Part};
-use crate::position::PartitionRef;
-use crate::record::{self, EventHead, TooLong};
+use crate::background::builder::{self, Build};
+use crate::index::active::{ActiveIndex, Entry};
+use crate::index::lookup::{By, key_hash};
+use crate::journal::batch::{self, BATCH_HEAD, MAX_BATCH};
+use crate::journal::change;
+use crate::journal::part::{Index, Part};
+use crate::journal::position::PartitionRef;
+use crate::journal::record::{self, EventHead, TooLong};
 use crate::shared::Shared;
-use crate::view::{Change, IndexChange, Span, View};
+use crate::state::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
 use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, IndexStep, Progress, Written};

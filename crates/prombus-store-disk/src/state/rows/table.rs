@@ -6,10 +6,10 @@
 
 use super::Row;
 use super::block::{self, Rest};
-use crate::bloom::Bloom;
-use crate::checkpoint;
 use crate::disk::Disk;
+use crate::index::bloom::Bloom;
 use crate::paged::{CONTENT, PAGE, PagedFile, damaged};
+use crate::state::checkpoint;
 use bytes::Bytes;
 use prombus_core::collection::DOCUMENT;
 use std::io;

@@ -1,7 +1,7 @@
 //! Whether two states are the same, row by row, however their rows are kept.
 
-use crate::checkpoint::Checkpoint;
-use crate::view::{View, index_prefixes};
+use crate::state::checkpoint::Checkpoint;
+use crate::state::view::{View, index_prefixes};
 use bytes::Bytes;
 use prombus_core::CollectionState;
 use prombus_core::collection::{self, CollectionConfig};

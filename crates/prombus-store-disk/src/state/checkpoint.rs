@@ -3,13 +3,13 @@
 //! A checkpoint names the tables that hold its rows, and is written only when they are durable. One of an early build
 //! is as of the start of a part, and holds the documents itself.
 
-use crate::change;
 use crate::disk::Disk;
+use crate::journal::change;
+use crate::journal::part::PART_HEAD;
+use crate::journal::position::Pos;
+use crate::journal::record;
 use crate::paged::{PagedFile, PagedWriter, damaged};
-use crate::part::PART_HEAD;
-use crate::position::Pos;
-use crate::record;
-use crate::view::{Change, View};
+use crate::state::view::{Change, View};
 use std::io;
 use std::path::{Path, PathBuf};
 

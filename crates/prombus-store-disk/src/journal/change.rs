@@ -1,8 +1,8 @@
 //! How changes of the state lie in the journal and in checkpoints.
 
-use crate::position::{PartitionRef, Pos};
-use crate::record::{TooLong, text_len, write_item};
-use crate::view::{Change, Counters, IndexChange, Span};
+use crate::journal::position::{PartitionRef, Pos};
+use crate::journal::record::{TooLong, text_len, write_item};
+use crate::state::view::{Change, Counters, IndexChange, Span};
 use bytes::Bytes;
 use prombus_core::collection::{CollectionConfig, IndexState, Progress};
 use prombus_core::{
@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::item;
+    use crate::journal::record::item;
     use prombus_core::collection::{Index, IndexFailure};
     use prombus_core::{FieldPath, Owner, TopicConfig};
     use proptest::prelude::*;

@@ -3,9 +3,9 @@
 //! Events go in one by one while their commit is being checked, so each sees the ones before it; a commit that
 //! fails takes its events out again in reverse, and so does a batch that cannot be written.
 
-use crate::lookup::{By, id_hash};
-use crate::position::PartitionRef;
-use crate::record::EventHead;
+use crate::index::lookup::{By, id_hash};
+use crate::journal::position::PartitionRef;
+use crate::journal::record::EventHead;
 use hashbrown::HashMap;
 use uuid::Uuid;
 

@@ -3,16 +3,16 @@
 //! It alone decides which tables there are. The order is always the same: a table is durable before a checkpoint
 //! names it, and the checkpoint is durable before anything that it replaces goes.
 
-use crate::checkpoint::{self, Checkpoint};
+use crate::background::merger::{self, MergeJob, Merged};
 use crate::disk::is_full;
-use crate::kept::Kept;
-use crate::merger::{self, MergeJob, Merged};
-use crate::part::{Index, Part, index_path};
-use crate::rows::{self, Overlay, Rows, Table, Tables};
+use crate::index::sidecar::{self, PartFacts, Sidecar};
+use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
-use crate::sidecar::{self, PartFacts, Sidecar};
-use crate::view::View;
-use crate::writer::{Handover, Message};
+use crate::state::checkpoint::{self, Checkpoint};
+use crate::state::kept::Kept;
+use crate::state::rows::{self, Overlay, Rows, Table, Tables};
+use crate::state::view::View;
+use crate::write::writer::{Handover, Message};
 use prombus_core::CommitError;
 use std::collections::VecDeque;
 use std::io;

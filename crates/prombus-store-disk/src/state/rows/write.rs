@@ -3,10 +3,10 @@
 use super::merged::Merged;
 use super::table::{self, Header, Table};
 use super::{Row, Rows, block};
-use crate::bloom::Bloom;
-use crate::checkpoint;
 use crate::disk::Disk;
+use crate::index::bloom::Bloom;
 use crate::paged::{PagedWriter, damaged};
+use crate::state::checkpoint;
 use bytes::Bytes;
 use std::io;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! The thread that merges tables, so that a long merge keeps nobody waiting.
 
-use crate::housekeeper::Chore;
-use crate::rows::{Merge, Table};
+use crate::background::housekeeper::Chore;
 use crate::shared::Shared;
+use crate::state::rows::{Merge, Table};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};

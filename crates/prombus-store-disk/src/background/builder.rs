@@ -5,8 +5,8 @@
 //! by then. The journal says how far an index is, so after a restart it goes on from there.
 
 use crate::shared::Shared;
-use crate::view::View;
-use crate::writer::{Job, Message, Work};
+use crate::state::view::View;
+use crate::write::writer::{Job, Message, Work};
 use prombus_core::CollectionState;
 use prombus_core::collection::{self, IndexFailure, IndexStep, Progress};
 use std::sync::Arc;

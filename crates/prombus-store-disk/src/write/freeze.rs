@@ -4,8 +4,8 @@
 //! Rows are set apart only when everything that was written is flushed: a table must never hold what the journal
 //! might lose.
 
-use crate::housekeeper::Chore;
-use crate::writer::{Handover, Message, Work, Writer};
+use crate::background::housekeeper::Chore;
+use crate::write::writer::{Handover, Message, Work, Writer};
 use prombus_core::CommitError;
 use std::sync::atomic::Ordering;
 

@@ -3,8 +3,8 @@
 //! The collections are persistent, so a view costs next to nothing to keep: the writer works on its own, a
 //! failed commit goes back to the one before, and readers get a new one in one step once it is durable.
 
-use crate::position::{PartitionRef, Pos};
-use crate::rows::Rows;
+use crate::journal::position::{PartitionRef, Pos};
+use crate::state::rows::Rows;
 use hashbrown::HashSet;
 use imbl::{HashMap, OrdMap};
 use prombus_core::collection::{

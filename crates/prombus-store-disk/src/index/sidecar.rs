@@ -3,12 +3,12 @@
 //! What every question needs first (which partitions, where the buckets start, the filters) is in memory; the
 //! rest is read a page at a time. A hash only points at an event: whoever asks compares the event itself.
 
-use crate::active::ActiveIndex;
-use crate::bloom::Bloom;
 use crate::disk::{Disk, DiskFile, folder_of};
-use crate::lookup::By;
+use crate::index::active::ActiveIndex;
+use crate::index::bloom::Bloom;
+use crate::index::lookup::By;
+use crate::journal::position::PartitionRef;
 use crate::paged::{PagedFile, PagedWriter, damaged};
-use crate::position::PartitionRef;
 use hashbrown::HashMap;
 use std::io;
 use std::path::Path;
@@ -355,9 +355,9 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::active::Entry;
     use crate::disk::RealDisk;
-    use crate::record::EventHead;
+    use crate::index::active::Entry;
+    use crate::journal::record::EventHead;
     use uuid::Uuid;
     use xxhash_rust::xxh3::xxh3_64;
 

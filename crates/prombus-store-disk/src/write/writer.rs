@@ -3,18 +3,18 @@
 //! It takes the commits that have queued up, checks each against the state with all before it, writes what is
 //! left in one batch, flushes once, shows the new view and answers all. Nothing is answered or seen before.
 
-use crate::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
-use crate::builder::Build;
+use crate::background::builder::Build;
+use crate::background::housekeeper::{Chore, Chores};
 use crate::disk::is_full;
-use crate::housekeeper::{Chore, Chores};
-use crate::part::{self, NotMade, PART_HEAD, Part, PartHead};
-use crate::position::Pos;
-use crate::record::TooLong;
-use crate::rows::{Overlay, Tables};
+use crate::index::sidecar::PartFacts;
+use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
+use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead};
+use crate::journal::position::Pos;
+use crate::journal::record::TooLong;
 use crate::shared::Shared;
-use crate::sidecar::PartFacts;
-use crate::stage::Stage;
+use crate::state::rows::{Overlay, Tables};
 use crate::store::DiskOptions;
+use crate::write::stage::Stage;
 use parking_lot::Mutex;
 use prombus_core::{Commit, CommitError, Durability, IdMaker, Receipt};
 use std::collections::VecDeque;

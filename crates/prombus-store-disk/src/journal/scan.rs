@@ -1,11 +1,11 @@
 //! Reading a part from front to back: its batches, where they end, and whether what follows is a torn tail
 //! or damage.
 
-use crate::batch::{self, ALIGN, BatchHead};
 use crate::disk::{DiskFile, read_exact};
+use crate::journal::batch::{self, ALIGN, BatchHead};
+use crate::journal::part::{PART_HEAD, PartHead};
+use crate::journal::position::Pos;
 use crate::paged::damaged;
-use crate::part::{PART_HEAD, PartHead};
-use crate::position::Pos;
 use std::fmt;
 use std::io;
 

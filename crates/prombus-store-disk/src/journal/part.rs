@@ -1,11 +1,11 @@
 //! A part of the journal: a file of batches, and the index of its events.
 
-use crate::active::ActiveIndex;
 use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
-use crate::lookup::By;
-use crate::position::{PartitionRef, Pos};
-use crate::record;
-use crate::sidecar::{Sidecar, TS_EVERY};
+use crate::index::active::ActiveIndex;
+use crate::index::lookup::By;
+use crate::index::sidecar::{Sidecar, TS_EVERY};
+use crate::journal::position::{PartitionRef, Pos};
+use crate::journal::record;
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::io;

@@ -4,7 +4,7 @@
 //! layout, so that its identity can be checked without reading the rest, and its texts lie behind it as the
 //! producer sent them, so that reading one is slicing.
 
-use crate::position::PartitionRef;
+use crate::journal::position::PartitionRef;
 use bytes::Bytes;
 use bytestring::ByteString;
 use prombus_core::{CommitError, Event, Json, NewEvent, Offset, Partition, TopicName};

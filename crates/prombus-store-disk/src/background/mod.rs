@@ -1,0 +1,5 @@
+//! What happens beside the writer, on threads of its own.
+
+pub(crate) mod builder;
+pub(crate) mod housekeeper;
+pub(crate) mod merger;

@@ -1,0 +1,6 @@
+//! Opening a data folder, and checking one.
+
+pub(crate) mod check;
+pub(crate) mod compare;
+pub(crate) mod recover;
+pub(crate) mod replay;
