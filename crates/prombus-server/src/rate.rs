@@ -184,6 +184,7 @@ mod tests {
         bucket.put_back(1_000_000);
         (0..10).for_each(|_| bucket.take(1).unwrap());
         bucket.take(1).unwrap_err();
+        // The held clock goes on until there is one again.
         tokio::time::sleep(Duration::from_millis(100)).await;
         bucket.take(1_000_000).unwrap();
         bucket.put_back(1_000_000);

@@ -75,7 +75,7 @@ fn a_collection_of_a_projection_is_not_deleted() {
         caught_up(api, "p");
         let error = api.delete("/v1/collections/c").fails(409, "not_owner");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains("filled by projection p, and goes with it"), "{error}");
+        assert!(message.contains("written by projection p, and is deleted with it"), "{error}");
         assert!(message.contains("prombus projections delete p"), "{error}");
         assert_eq!((&error["collection"], &error["owner"]), (&json!("c"), &json!("p")));
         api.get("/v1/collections/c").is(200);

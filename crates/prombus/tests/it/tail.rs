@@ -86,7 +86,7 @@ fn a_tail_goes_on_through_restarts_without_missing_or_repeating() {
         } else {
             spot.stop();
         }
-        tail.wait_for_said("trying again");
+        tail.wait_for_said("retrying");
         spot.start_again();
         publish(&api(&spot), "a.x", 10 * round..10 * round + 2);
         publish(&api(&spot), &format!("a.new{round}"), 0..1);
