@@ -132,7 +132,7 @@ fn what_waiting_does_not_mend_ends_a_tail_and_a_sub() {
             let mut command = plain.command(args);
             command.args(["--url", &url]);
             let said = run(command, b"").fails_with(1);
-            assert!(said.contains(told) && !said.contains("trying again"), "{args:?} {url}: {said}");
+            assert!(said.contains(told) && !said.contains("retrying"), "{args:?} {url}: {said}");
         }
     }
 }
