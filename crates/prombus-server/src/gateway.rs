@@ -154,6 +154,11 @@ impl Gateway {
         }
     }
 
+    /// How many WebSockets are open.
+    pub fn sockets(&self) -> watch::Receiver<u64> {
+        self.0.sockets.subscribe()
+    }
+
     /// What its requests share.
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Shared {
@@ -190,7 +195,7 @@ impl Gateway {
         let memory = self.0.memory.clone();
         serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls }).await;
         // They have left the connections that were waited for, and still have to say goodbye.
-        let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
+        let all_closed = async { drop(self.sockets().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {
             tracing::warn!("WebSockets were cut off: they took too long to end");
         }

@@ -3,6 +3,7 @@
 use super::frames::Corr;
 use super::line::{Line, Publish, Published};
 use super::session::{Effect, Key, Said, Session, Wanted};
+use super::settling::{Settled, Settling};
 use crate::commit::{By, Committed};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -13,7 +14,7 @@ use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use prombus_core::{Partition, TopicNumber};
 use prombus_engine::groups::{
-    GivenBack, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall, SettleResult,
+    GivenBack, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall,
 };
 use prombus_engine::{Hub, NumberedTopic, TopicNumbers};
 use std::collections::HashMap;
@@ -40,12 +41,7 @@ pub(super) enum Done {
     },
     /// Topics were made.
     Appeared(Vec<NumberedTopic>),
-    Settled {
-        said: Said,
-        /// Absent where there was none yet.
-        group: Option<Arc<Group>>,
-        result: Result<Vec<SettleResult>, ApiError>,
-    },
+    Settled(Settled),
     Committed {
         corr: Corr,
         /// What it counted as while it was not answered.
@@ -112,6 +108,8 @@ pub(super) struct Calls {
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Publishes and commits.
     line: Line,
+    /// What is said of deliveries and has not gone yet.
+    settling: Option<Settling>,
     live: HashMap<Key, Live>,
     groups: HashMap<Key, Arc<GroupCall>>,
     /// How many requests of the client are not answered yet.
@@ -134,6 +132,7 @@ impl Calls {
             hub,
             running,
             line,
+            settling: None,
             live: HashMap::new(),
             groups: HashMap::new(),
             unanswered: 0,
@@ -157,9 +156,10 @@ impl Calls {
         self.running.is_empty() && self.line.is_empty()
     }
 
-    /// Sends off publishes that have gathered.
+    /// Sends off what has gathered.
     pub fn submit(&mut self) {
         self.line.submit();
+        self.settle_gathered();
     }
 
     /// Delivers no more, for good.
@@ -188,7 +188,8 @@ impl Calls {
                 self.unanswered_bytes -= bytes;
                 1
             }
-            Done::Subscribed { .. } | Done::Listed { .. } | Done::Settled { .. } => 1,
+            Done::Settled(settled) => settled.frames.len(),
+            Done::Subscribed { .. } | Done::Listed { .. } => 1,
             _ => 0,
         };
         Some(match done {
@@ -236,6 +237,10 @@ impl Calls {
     pub fn start(&mut self, effect: Effect) {
         if !matches!(effect, Effect::Send(_) | Effect::Pull(..) | Effect::Stop(_) | Effect::Leave(..)) {
             self.unanswered += 1;
+        }
+        if !matches!(effect, Effect::Settle { .. }) {
+            // It may rest on what was said before it.
+            self.settle_gathered();
         }
         match effect {
             Effect::Send(_) => {}
@@ -317,18 +322,17 @@ impl Calls {
     }
 
     fn settle(&mut self, said: Said, call: SettleCall) {
-        let group = self.live.get(&said.key).map(|live| live.group.clone());
-        // Said from here on, whatever comes next; only then it is waited for.
-        let settling = group.as_ref().map(|group| group.settle(call));
-        let settle = async move {
-            let result = match settling {
-                Some(settling) => settling.await.map_err(ApiError::from),
-                // Where there is no group yet, there are no leases of it.
-                None => Ok(vec![SettleResult::Expired]),
-            };
-            Done::Settled { said, group, result }
-        };
-        self.running.push(settle.boxed());
+        if !self.settling.as_ref().is_some_and(|with| with.fits(&said.key, &call)) {
+            self.settle_gathered();
+        }
+        self.settling.get_or_insert_with(|| Settling::of(said.key.clone())).add(said, call);
+    }
+
+    fn settle_gathered(&mut self) {
+        if let Some(settling) = self.settling.take() {
+            let group = self.live.get(&settling.key).map(|live| live.group.clone());
+            self.running.push(settling.go(group).map(Done::Settled).boxed());
+        }
     }
 
     fn pull(&mut self, key: Key, pull: Pull) {
@@ -432,12 +436,7 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
             session.listed(*asked, result.as_deref().map(Vec::as_slice).map_err(Clone::clone), out);
         }
         Some(Done::Appeared(topics)) => session.appeared(&topics, out),
-        Some(Done::Settled { said, group, result }) => {
-            let left = session.settled(said, result, out);
-            if let Some(group) = group.filter(|_| !left.is_empty()) {
-                group.give_back(&left, GivenBack::Unused);
-            }
-        }
+        Some(Done::Settled(settled)) => settled.report(session, out),
         Some(Done::Committed { corr, result, .. }) => session.committed(corr, result, out),
         Some(Done::Delivered { key, pulled, max_attempts }) => {
             session.delivered(key, pulled.deliveries, max_attempts, out);

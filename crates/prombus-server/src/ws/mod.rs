@@ -8,6 +8,7 @@ mod frames;
 mod held;
 mod line;
 mod session;
+mod settling;
 mod talk;
 
 use crate::auth::{Caller, TOKEN_EXPIRED, TOKEN_WITHDRAWN, next_change};

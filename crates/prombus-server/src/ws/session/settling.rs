@@ -21,6 +21,8 @@ use uuid::fmt::Simple;
 pub(crate) struct Said {
     pub corr: Corr,
     pub key: Key,
+    /// How many leases it names.
+    pub count: usize,
     /// What the connection held of its leases, in their order; nothing where they are only extended.
     taken: Vec<Option<Taken>>,
 }
@@ -50,7 +52,7 @@ impl Session {
             return Err(ApiError::too_many(op, MAX_SETTLED));
         }
         let (key, subscription) = self.known(&frame.topic, &frame.group)?;
-        let mut leases = Vec::new();
+        let mut leases = Vec::with_capacity(named);
         for id in frame.id.iter().chain(frame.ids.iter().flatten()) {
             let lease = subscription.held.lease_of(parse_id("id", id)?).ok_or_else(|| {
                 let message = format!(
@@ -89,7 +91,8 @@ impl Session {
             // Once it is said, an id no longer stands for that delivery, unless it has to be said again.
             leases.iter().map(|lease| subscription.held.take(*lease)).collect()
         };
-        out.push(Effect::Settle { said: Said { corr: corr.clone(), key, taken }, call });
+        let said = Said { corr: corr.clone(), key, count: call.settles.len(), taken };
+        out.push(Effect::Settle { said, call });
         Ok(())
     }
 
@@ -98,20 +101,20 @@ impl Session {
     pub fn settled(
         &mut self,
         said: Said,
-        result: Result<Vec<SettleResult>, ApiError>,
+        result: Result<&[SettleResult], &ApiError>,
         out: &mut Vec<Effect>,
     ) -> Vec<LeaseToken> {
-        let Said { corr, key, taken } = said;
+        let Said { corr, key, taken, .. } = said;
         match result {
             Ok(results) if results.contains(&SettleResult::NoRoom) => {
                 refuse(corr, &ApiError::from(CommitError::DiskFull), out);
-                let refused = taken.into_iter().zip(results).filter(|(_, one)| *one == SettleResult::NoRoom);
+                let refused = taken.into_iter().zip(results).filter(|(_, one)| **one == SettleResult::NoRoom);
                 return self.hold_again(&key, refused.map(|(taken, _)| taken).collect());
             }
             Ok(results) if results.contains(&SettleResult::Expired) => refuse(corr, &expired(), out),
             Ok(_) => accept(&corr, out),
             Err(error) => {
-                refuse(corr, &error, out);
+                refuse(corr, error, out);
                 if error.code() == ErrorCode::DiskFull {
                     return self.hold_again(&key, taken);
                 }

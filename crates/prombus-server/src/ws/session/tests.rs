@@ -193,7 +193,7 @@ fn spent_leases_are_told() {
         let mut extend = json!({"op": "MODACK", "topic": "t", "group": "g", "id": ID.to_string()});
         corr.into_iter().for_each(|corr| extend["corr"] = json!(corr));
         let said = said_of(&mut session, &extend);
-        session.settled(said, Ok(results), &mut out);
+        session.settled(said, Ok(&results), &mut out);
     }
     let said = said(out);
     assert_eq!(said.len(), 2, "{said:?}");
@@ -212,11 +212,11 @@ fn a_lease_is_held_as_before_where_there_was_no_room() {
         let first = said_of(&mut session, &settle);
         assert_eq!(code(&mut session, settle.clone()), "unknown_id", "the first one is under way");
         let mut out = Vec::new();
-        assert_eq!(session.settled(first, Err(no_room()), &mut out), []);
+        assert_eq!(session.settled(first, Err(&no_room()), &mut out), []);
         assert_eq!(said(out)[0]["code"], "disk_full");
         // It can be said again, and what is not said again is given back.
         let again = said_of(&mut session, &settle);
-        session.settled(again, Err(no_room()), &mut Vec::new());
+        session.settled(again, Err(&no_room()), &mut Vec::new());
         assert_eq!(session.end()[0].1, [delivery(1).lease]);
     }
 }
@@ -230,7 +230,7 @@ fn of_several_leases_those_are_held_that_found_no_room() {
     let leases = [1, 2].map(|number| delivery(number).lease.to_string());
     let said_ = said_of(&mut session, &json!({"op": "NACK", "topic": "t", "group": "g", "leases": leases}));
     let mut out = Vec::new();
-    session.settled(said_, Ok(vec![Done, NoRoom]), &mut out);
+    session.settled(said_, Ok(&[Done, NoRoom]), &mut out);
     assert_eq!(said(out)[0]["code"], "disk_full");
     assert_eq!(session.end()[0].1, [delivery(2).lease]);
 }
@@ -240,7 +240,7 @@ fn what_failed_otherwise_is_no_longer_held() {
     let mut session = consuming();
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
     let first = said_of(&mut session, &ack);
-    session.settled(first, Err(ApiError::unavailable("the store failed")), &mut Vec::new());
+    session.settled(first, Err(&ApiError::unavailable("the store failed")), &mut Vec::new());
     assert_eq!(code(&mut session, ack), "unknown_id");
 }
 
@@ -250,7 +250,7 @@ fn a_refused_lease_of_a_subscription_that_is_gone_is_given_back() {
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
     let first = said_of(&mut session, &ack);
     frame(&mut session, json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
-    assert_eq!(session.settled(first, Err(no_room()), &mut Vec::new()), [delivery(1).lease]);
+    assert_eq!(session.settled(first, Err(&no_room()), &mut Vec::new()), [delivery(1).lease]);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_refused_lease_does_not_stand_before_a_newer_one() {
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
     let first = said_of(&mut session, &ack);
     session.delivered(key(), vec![delivery(2)], 5, &mut Vec::new());
-    session.settled(first, Err(no_room()), &mut Vec::new());
+    session.settled(first, Err(&no_room()), &mut Vec::new());
     assert_eq!(session.end()[0].1, [delivery(2).lease]);
 }
 

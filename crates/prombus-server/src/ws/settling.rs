@@ -1,0 +1,73 @@
+//! Acks, nacks and extensions of a connection on their way to a group. Frames of one subscription that follow each other go
+//! as one call, since most clients ack one event a frame; each frame is answered by what came of its own leases.
+
+use super::session::{Effect, Key, Said, Session};
+use crate::error::ApiError;
+use prombus_engine::groups::{GivenBack, Group, SettleCall, SettleResult};
+use std::sync::Arc;
+
+/// Frames go together up to so many leases. One that names more goes alone.
+const MAX_TOGETHER: usize = 1_000;
+
+/// What is said of deliveries of one subscription.
+pub(super) struct Settling {
+    pub key: Key,
+    frames: Vec<Said>,
+    call: SettleCall,
+}
+
+impl Settling {
+    pub fn of(key: Key) -> Self {
+        Self { key, frames: Vec::new(), call: SettleCall::default() }
+    }
+
+    /// Whether a frame may go together with what is here.
+    pub fn fits(&self, key: &Key, call: &SettleCall) -> bool {
+        self.key == *key && self.call.settles.len() + call.settles.len() <= MAX_TOGETHER
+    }
+
+    pub fn add(&mut self, said: Said, mut call: SettleCall) {
+        self.frames.push(said);
+        self.call.settles.append(&mut call.settles);
+    }
+
+    /// Says it to the group: that is so from here on, whatever comes next. What comes of it is waited for beside.
+    pub fn go(self, group: Option<Arc<Group>>) -> impl Future<Output = Settled> + Send + 'static {
+        let Self { frames, call, .. } = self;
+        let count = call.settles.len();
+        let settling = group.as_ref().map(|group| group.settle(call));
+        async move {
+            let results = match settling {
+                Some(settling) => settling.await.map_err(ApiError::from),
+                // Where there is no group yet, there are no leases of it.
+                None => Ok(vec![SettleResult::Expired; count]),
+            };
+            Settled { frames, group, results }
+        }
+    }
+}
+
+/// What came of it.
+pub(super) struct Settled {
+    pub frames: Vec<Said>,
+    /// Absent where there was none yet.
+    group: Option<Arc<Group>>,
+    results: Result<Vec<SettleResult>, ApiError>,
+}
+
+impl Settled {
+    /// Tells the session what came of each frame.
+    pub fn report(self, session: &mut Session, out: &mut Vec<Effect>) {
+        let Self { frames, group, results } = self;
+        let mut rest = results.as_deref();
+        let mut left = Vec::new();
+        for said in frames {
+            let own = rest.map(|all| all.split_at(said.count.min(all.len())));
+            rest = own.map(|(_, rest)| rest);
+            left.extend(session.settled(said, own.map(|(own, _)| own), out));
+        }
+        if let Some(group) = group.filter(|_| !left.is_empty()) {
+            group.give_back(&left, GivenBack::Unused);
+        }
+    }
+}
