@@ -40,6 +40,8 @@ const MAX_TURNS: usize = 32;
 const MAX_REPORTS: usize = 1;
 /// So many at once read what is to be delivered, which is up to a few megabytes each.
 const MAX_PULLS: usize = 32;
+/// So many of those, and of those who make answers, may have a costly expression.
+const MAX_COSTLY: usize = 4;
 
 /// The room that all connections share. Cheap to clone; clones are the same room.
 #[derive(Debug, Clone)]
@@ -60,6 +62,10 @@ struct Shared {
     turns: Semaphore,
     /// Turns of those who read what is to be delivered.
     pulls: Arc<Semaphore>,
+    /// The same of those for whom a costly expression has to be evaluated.
+    costly_pulls: Arc<Semaphore>,
+    /// Turns of those who hold room while they evaluate a costly expression.
+    costly: Semaphore,
     /// Turns of those who make a report on everything there is.
     reports: Semaphore,
 }
@@ -69,8 +75,21 @@ impl Memory {
     pub fn new(limit: usize) -> Self {
         let (used, standing, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
-        let (pulls, reports) = (Arc::new(Semaphore::new(MAX_PULLS)), Semaphore::new(MAX_REPORTS));
-        Self(Arc::new(Shared { limit, used, standing, waiting, starving, freed, turns, pulls, reports }))
+        let [pulls, costly_pulls] = [MAX_PULLS, MAX_COSTLY].map(|most| Arc::new(Semaphore::new(most)));
+        let [costly, reports] = [MAX_COSTLY, MAX_REPORTS].map(Semaphore::new);
+        Self(Arc::new(Shared {
+            limit,
+            used,
+            standing,
+            waiting,
+            starving,
+            freed,
+            turns,
+            pulls,
+            costly_pulls,
+            costly,
+            reports,
+        }))
     }
 
     /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
@@ -135,8 +154,14 @@ impl Memory {
     }
 
     /// Turns of those who read what is to be delivered.
-    pub fn pulls(&self) -> &Arc<Semaphore> {
-        &self.0.pulls
+    pub fn pulls(&self, is_costly: bool) -> &Arc<Semaphore> {
+        if is_costly { &self.0.costly_pulls } else { &self.0.pulls }
+    }
+
+    /// A turn for one who evaluates an expression for what it makes, where that is costly. Whoever waits for it has reserved
+    /// nothing yet, so that those who do without wait for nobody.
+    pub async fn costly_turn(&self, is_costly: bool) -> Option<SemaphorePermit<'_>> {
+        if is_costly { self.0.costly.acquire().await.ok() } else { None }
     }
 
     /// Room for what was just made, if there is any. What is small has it always.

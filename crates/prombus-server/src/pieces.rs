@@ -39,6 +39,11 @@ const CHUNKS_AHEAD: usize = 1;
 pub(crate) trait Pieces: Send + 'static {
     /// Appends the next piece to `out`, and says whether there are more.
     fn next(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<bool, ApiError>> + Send;
+
+    /// Whether a costly expression is evaluated for them.
+    fn are_costly(&self) -> bool {
+        false
+    }
 }
 
 /// An object whose one field is an array, of items that are made one by one: `{"name":[...]}`.
@@ -89,6 +94,10 @@ impl<P: Pieces> Pieces for Ended<P> {
         }
         Ok(more)
     }
+
+    fn are_costly(&self) -> bool {
+        self.pieces.are_costly()
+    }
 }
 
 /// A part of an answer on its way to the socket.
@@ -104,6 +113,7 @@ pub(crate) async fn answer(
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
 ) -> Result<Response, ApiError> {
+    let _turn = app.memory.costly_turn(pieces.are_costly()).await;
     let room = app.memory.reserve(MAX_CHUNK_BYTES).await?;
     answer_in(room, pieces, content_type, (app, caller)).await
 }
@@ -150,6 +160,7 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
             let next = async {
                 // Room first: a chunk that is made before it has its place would be one more that waits.
                 let Ok(place) = sender.reserve().await else { return false };
+                let _turn = memory.costly_turn(pieces.are_costly()).await;
                 let room = memory.reserve_patiently(MAX_CHUNK_BYTES).await;
                 let chunk = chunk(&mut pieces, room).await;
                 let more = matches!(chunk, Chunk::Part(_));
@@ -194,6 +205,7 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
 mod tests {
     use super::*;
     use crate::gateway::{Gateway, GatewayOptions};
+    use futures::FutureExt;
     use http_body_util::BodyExt;
 
     /// Writes so many pieces of 100 KiB, and then ends as told.
@@ -227,6 +239,31 @@ mod tests {
         assert_eq!(length(Test(0, None)).await, Ok(0));
         assert_eq!(length(Test(1, None)).await, Ok(100 << 10));
         assert_eq!(length(Test(12, None)).await, Ok(1200 << 10));
+    }
+
+    /// Something for which a costly expression is evaluated, without an end.
+    struct Costly;
+
+    impl Pieces for Costly {
+        async fn next(&mut self, _: &mut Vec<u8>) -> Result<bool, ApiError> {
+            std::future::pending().await
+        }
+
+        fn are_costly(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn however_many_costly_answers_are_made_others_have_room() {
+        let gateway = Gateway::new(GatewayOptions::default()).unwrap();
+        let shared = gateway.shared();
+        let answers = (0..1_000).map(|_| answer(Costly, "text/plain", (shared, Caller::anyone())));
+        let mut costly = std::pin::pin!(futures::future::join_all(answers));
+        assert!(costly.as_mut().now_or_never().is_none());
+        assert!(shared.memory.used() < 8 * MAX_CHUNK_BYTES, "{}", shared.memory.used());
+        let other = answer(Test(0, None), "text/plain", (shared, Caller::anyone())).now_or_never();
+        assert!(other.unwrap().is_ok());
     }
 
     #[tokio::test]

@@ -13,6 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Parsing and dropping go down as deep as the text lets them; nothing deeper than [`MAX_DEPTH`] leaves this stack.
 const STACK_BYTES: usize = 256 << 20;
+/// An expression of so many operations is quick, unless it repeats some.
+const FEW_OPERATIONS: usize = 64;
 /// Names of types, which are values.
 const TYPES: [&str; 11] =
     ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type", "dyn"];
@@ -22,6 +24,8 @@ pub(super) struct Checked {
     pub expression: IdedExpr,
     pub patterns: Patterns,
     pub touched: Touched,
+    /// Whether it may take long.
+    pub is_costly: bool,
 }
 
 /// Compiles `source`.
@@ -60,10 +64,12 @@ fn parse(source: &str) -> Result<Checked, BadFilter> {
         };
         BadFilter { message, line: error.pos.0.max(1) as usize, column: error.pos.1.max(1) as usize }
     })?;
-    let mut check = Check { info, loop_names: Vec::new(), patterns: Patterns::default() };
+    let (loop_names, patterns) = Default::default();
+    let mut check = Check { info, loop_names, patterns, operations: 0, repeats: false };
     let touched = Touched::by(&expression);
     check.visit(&mut expression, 1)?;
-    Ok(Checked { expression, patterns: check.patterns, touched })
+    let is_costly = check.repeats || check.operations > FEW_OPERATIONS;
+    Ok(Checked { expression, patterns: check.patterns, touched, is_costly })
 }
 
 /// A walk over an expression that refuses what is not safe, and has the rest pay for itself.
@@ -72,6 +78,9 @@ struct Check {
     /// What the loops around the present place have named.
     loop_names: Vec<String>,
     patterns: Patterns,
+    operations: usize,
+    /// Whether something in it is done again and again: a loop, or a search for a pattern.
+    repeats: bool,
 }
 
 impl Check {
@@ -95,6 +104,7 @@ impl Check {
             Expr::Call(call) => self.check_function(at, call)?,
             _ => {}
         }
+        self.operations += 1;
         let depth = depth + 1;
         match &mut at.expr {
             Expr::Ident(_) | Expr::Literal(_) => {}
@@ -134,7 +144,9 @@ impl Check {
         let Expr::Call(call) = &mut at.expr else { return Ok(()) };
         let target = call.target.iter_mut().map(|target| &mut **target);
         target.chain(&mut call.args).try_for_each(|part| self.visit(part, depth))?;
-        if let Some(pattern) = meter::pattern_of(call)
+        let pattern = meter::pattern_of(call);
+        self.repeats |= pattern.is_some();
+        if let Some(pattern) = pattern
             && let Expr::Literal(LiteralValue::String(source)) = &pattern.expr
         {
             let index = self.patterns.add(source.inner()).map_err(|message| self.bad(pattern, message))?;
@@ -148,6 +160,7 @@ impl Check {
     fn visit_loop(&mut self, at: &mut IdedExpr, depth: usize) -> Result<(), BadFilter> {
         let Expr::Comprehension(each) = &mut at.expr else { return Ok(()) };
         let work = meter::work_of_round(each);
+        self.repeats = true;
         self.visit(&mut each.iter_range, depth)?;
         self.visit(&mut each.accu_init, depth)?;
         let names = self.loop_names.len();

@@ -17,10 +17,11 @@ use cel::common::value::Val;
 use cel::{Context, ExecutionError, IdedExpr, Value};
 use language::language;
 use operand::{Names, Operand};
+pub(crate) use pattern::MAX_PATTERN_BYTES;
 use pattern::Patterns;
 use prombus_core::{Event, Offset, Partition};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
@@ -32,6 +33,8 @@ pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
 pub const MAX_DEPTH: usize = 64;
 /// How long expressions may keep a batch at a time.
 pub(crate) const KEEP_TIME: Duration = Duration::from_millis(50);
+/// An expression that takes longer than this for an event is costly.
+const COSTLY_TIME: Duration = Duration::from_millis(2);
 /// Stands for the function where an error is not one of a function, but of the expression as a whole.
 const OWN_ERROR: &str = "expression";
 /// The most that is told of why an expression failed, in characters.
@@ -47,6 +50,7 @@ struct Compiled {
     patterns: Arc<Patterns>,
     touched: Touched,
     failures: AtomicU64,
+    is_costly: AtomicBool,
 }
 
 /// An expression that does not compile.
@@ -76,9 +80,10 @@ pub(crate) enum Failure {
 impl Filter {
     /// Compiles `source`.
     pub fn compile(source: &str) -> Result<Self, BadFilter> {
-        let compile::Checked { expression, patterns, touched } = compile::compile(source)?;
+        let compile::Checked { expression, patterns, touched, is_costly } = compile::compile(source)?;
         let (source, patterns) = (source.to_owned(), Arc::new(patterns));
-        Ok(Self(Arc::new(Compiled { source, expression, patterns, touched, failures: AtomicU64::new(0) })))
+        let (failures, is_costly) = (AtomicU64::new(0), AtomicBool::new(is_costly));
+        Ok(Self(Arc::new(Compiled { source, expression, patterns, touched, failures, is_costly })))
     }
 
     /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, more work than it
@@ -99,19 +104,34 @@ impl Filter {
     pub(crate) fn keep(&self, batch: Vec<Event>, _: Turn) -> (Vec<Event>, Option<(Partition, Offset)>) {
         off_the_runtime(|| {
             let start = Instant::now();
-            let mut wanted = Vec::new();
+            let (mut wanted, mut looked_at) = (Vec::new(), 0);
             let mut rest = batch.into_iter().peekable();
             while let Some(event) = rest.next() {
                 let at = (event.partition, event.offset);
                 if self.matches(&event) {
                     wanted.push(event);
                 }
-                if start.elapsed() > KEEP_TIME && rest.peek().is_some() {
+                looked_at += 1;
+                let took = start.elapsed();
+                if took > COSTLY_TIME * looked_at {
+                    self.0.is_costly.store(true, Ordering::Relaxed);
+                }
+                if took > KEEP_TIME && rest.peek().is_some() {
                     return (wanted, Some(at));
                 }
             }
             (wanted, None)
         })
+    }
+
+    /// Whether it may take long, by what it does or by how long it has taken. Then others do not wait for it.
+    pub fn is_costly(&self) -> bool {
+        self.0.is_costly.load(Ordering::Relaxed)
+    }
+
+    /// What its regular expressions take when they are compiled, in bytes.
+    pub(crate) fn pattern_bytes(&self) -> usize {
+        self.0.patterns.size()
     }
 
     /// The text that was compiled.

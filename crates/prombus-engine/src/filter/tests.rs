@@ -148,6 +148,17 @@ fn bombs_are_given_up() {
 }
 
 #[test]
+fn what_may_take_long_is_costly() {
+    let few = "event.payload.a > 1 && event.key.startsWith('web') || 'x' in event.tags";
+    let many = ["event.payload.a > 1"; 20].join(" || ");
+    let costly = [many.as_str(), "event.tags.exists(t, t == 'x')", "event.key.matches('^web[0-9]+$')"];
+    assert!(!Filter::compile(few).unwrap().is_costly());
+    for source in costly {
+        assert!(Filter::compile(source).unwrap().is_costly(), "{source}");
+    }
+}
+
+#[test]
 fn patterns_are_compiled_with_the_expression() {
     assert!(matches("event.key.matches('^web[0-9]+:') && matches(event.payload, 'a.c')", "\"abc\""));
     assert!(matches("['^a', 'c$', '^a'].all(p, event.payload.matches(p))", "\"abc\""), "made on the way");

@@ -2,7 +2,7 @@
 //!
 //! One evaluation may make as much as its budget allows, and thousands of clients may ask for one at the same time. So
 //! only as many evaluate at once as there are processors, and each reads what it looks at once it has its turn: those
-//! who wait hold no events.
+//! who wait hold no events. Costly expressions take turns among themselves, so that nobody else waits for them.
 
 use super::Filter;
 use std::sync::LazyLock;
@@ -10,8 +10,13 @@ use std::thread::available_parallelism;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Processors are the machine's, whichever hub of the process wants one.
-static TURNS: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from)));
+static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(processors()));
+/// Turns of costly expressions.
+static COSTLY_TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((processors() / 2).max(1)));
+
+fn processors() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
 
 /// Lets its holder evaluate expressions, for a while: others wait for it.
 #[derive(Debug)]
@@ -24,17 +29,18 @@ impl Turn {
     /// Waits for a turn at a filter, where there is one.
     pub async fn at(filter: Option<&Filter>) -> Option<Self> {
         match filter {
-            Some(_) => Some(Self::wait().await),
+            Some(filter) => Some(Self::wait(filter.is_costly()).await),
             None => None,
         }
     }
 
     /// Waits for a turn, first come, first served.
-    pub async fn wait() -> Self {
+    pub async fn wait(is_costly: bool) -> Self {
         // Others of the runtime want to be served too, whatever an expression costs.
         tokio::task::yield_now().await;
         // Nobody closes it.
-        Self { permit: TURNS.acquire().await.ok() }
+        let turns = if is_costly { &COSTLY_TURNS } else { &TURNS };
+        Self { permit: turns.acquire().await.ok() }
     }
 }
 
@@ -45,15 +51,17 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test(start_paused = true)]
-    async fn there_are_as_many_turns_as_processors() {
-        let processors = available_parallelism().unwrap().get();
-        let mut held = Vec::new();
-        // Other tests may have one for a moment.
-        for _ in 0..processors {
-            held.push(Turn::wait().await);
+    async fn there_are_as_many_turns_as_processors_and_some_for_what_is_costly() {
+        for (is_costly, most) in [(false, processors()), (true, (processors() / 2).max(1))] {
+            let mut held = Vec::new();
+            // Other tests may have one for a moment.
+            for _ in 0..most {
+                held.push(Turn::wait(is_costly).await);
+            }
+            assert!(timeout(Duration::from_secs(1), Turn::wait(is_costly)).await.is_err());
+            Turn::wait(!is_costly).await;
+            held.pop();
+            Turn::wait(is_costly).await;
         }
-        assert!(timeout(Duration::from_secs(1), Turn::wait()).await.is_err());
-        held.pop();
-        Turn::wait().await;
     }
 }

@@ -104,6 +104,12 @@ impl Present {
         Ok(InTurn { deliveries, turn })
     }
 
+    /// Whether to look for what is delivered may take long, because of the group's filter.
+    pub fn is_costly(&self) -> bool {
+        let filter = self.group.locked().filter.clone();
+        matches!(&*filter, Ok(Some(filter)) if filter.is_costly())
+    }
+
     /// The group that the member is there for.
     pub fn group(&self) -> &Arc<Group> {
         &self.group
@@ -440,7 +446,7 @@ impl Group {
         if record.is_some_and(|record| record.replays > 0) {
             return Ok(true);
         }
-        let turn = filter::Turn::wait().await;
+        let turn = filter::Turn::wait(filter.is_costly()).await;
         let failures = filter.failures();
         let (kept, _) = filter.keep(vec![event.clone()], turn);
         self.counters.filter_errors.add(filter.failures() - failures);

@@ -1,7 +1,7 @@
 //! Expressions of definitions: CEL over `event`, with a short way for those that only name a field or a constant.
 
 use super::ProjectionError;
-use crate::filter::{Failure, Filter};
+use crate::filter::{self, Failure, Filter};
 use cel::Value as Cel;
 use cel::objects::Key;
 use prombus_core::document::{self, MAX_VALUES, WriteError};
@@ -73,11 +73,51 @@ pub fn body_of<'a, 'f: 'a>(fields: impl Iterator<Item = &'a Field<'f>>) -> Resul
     document::normal_text(fields).map_err(unusable)
 }
 
-impl Expression {
+/// The most expressions of a projection.
+const MAX_EXPRESSIONS: usize = 1_000;
+/// A projection of so many expressions is quick, unless one of them is not.
+const FEW_EXPRESSIONS: usize = 64;
+/// The most that their regular expressions may take together when they are compiled, in bytes.
+const MAX_PATTERN_BYTES: usize = 4 * filter::MAX_PATTERN_BYTES;
+
+/// Compiles the expressions of a projection.
+#[derive(Debug, Default)]
+pub struct Compiler {
+    count: usize,
+    pattern_bytes: usize,
+    has_costly: bool,
+}
+
+impl Compiler {
     /// Compiles `source`; `place` says where it stands in the definition.
-    pub fn compile(place: &str, source: &str) -> Result<Self, ProjectionError> {
+    pub fn compile(&mut self, place: &str, source: &str) -> Result<Expression, ProjectionError> {
         let bad = |error| ProjectionError::BadExpression { place: place.to_owned(), error };
         let filter = Filter::compile(source).map_err(bad)?;
+        self.count += 1;
+        self.pattern_bytes += filter.pattern_bytes();
+        self.has_costly |= filter.is_costly();
+        if self.count > MAX_EXPRESSIONS {
+            return Err(ProjectionError::Bad(format!(
+                "a projection has at most {MAX_EXPRESSIONS} expressions"
+            )));
+        }
+        if self.pattern_bytes > MAX_PATTERN_BYTES {
+            return Err(ProjectionError::Bad(format!(
+                "{place}: the regular expressions of a projection may take {MAX_PATTERN_BYTES} bytes when they are compiled, \
+                 and with this they are more"
+            )));
+        }
+        Ok(Expression::of(filter))
+    }
+
+    /// Whether what was compiled may take long.
+    pub fn is_costly(&self) -> bool {
+        self.has_costly || self.count > FEW_EXPRESSIONS
+    }
+}
+
+impl Expression {
+    fn of(filter: Filter) -> Self {
         let kind = match filter.as_path() {
             Some(path) => match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
                 ["payload", ..] => Kind::Payload(path[1..].to_vec(), filter),
@@ -85,9 +125,12 @@ impl Expression {
                 ["ts"] => Kind::Ts,
                 _ => Kind::Any(filter),
             },
-            None => constant(source.trim()).map_or(Kind::Any(filter), Kind::Constant),
+            None => match constant(filter.source().trim()) {
+                Some(value) => Kind::Constant(value),
+                None => Kind::Any(filter),
+            },
         };
-        Ok(Self(kind))
+        Self(kind)
     }
 
     /// What it is of an event, or why that cannot be said.
@@ -245,7 +288,8 @@ mod tests {
     }
 
     fn by_expression(source: &str, event: &Event) -> Option<Value> {
-        let mut value = Expression::compile("x", source).unwrap().value(&Facts::of(event).ok()?).ok()?;
+        let mut value =
+            Compiler::default().compile("x", source).unwrap().value(&Facts::of(event).ok()?).ok()?;
         document::normalize(&mut value);
         Some(value)
     }
@@ -315,7 +359,7 @@ mod tests {
                 ("event.payload.o.k", 2),
                 ("event.payload.o.k * 2", 4),
             ] {
-                let value = Expression::compile("x", source).unwrap().value(&facts);
+                let value = Compiler::default().compile("x", source).unwrap().value(&facts);
                 assert_eq!(value, Ok(Value::from(expected)), "{source} beside {beside}");
             }
         }
@@ -336,11 +380,14 @@ mod tests {
                 "'bad' in event.payload",
                 "true || event.payload.bad == 7",
             ] {
-                let expression = Expression::compile("x", source).unwrap();
+                let expression = Compiler::default().compile("x", source).unwrap();
                 assert!(matches!(expression.value(&facts), Err(Failure::Unknown(_))), "{source} of {bad}");
                 assert!(expression.holds(&facts).is_err(), "{source} of {bad}");
             }
-            assert!(Expression::compile("x", "event.payload").unwrap().object(&facts).is_err(), "{bad}");
+            assert!(
+                Compiler::default().compile("x", "event.payload").unwrap().object(&facts).is_err(),
+                "{bad}"
+            );
         }
         let nameless = with_payload(r#"{"\ud800":1,"k":1}"#);
         assert!(Facts::of(&nameless).is_err(), "the name might be any");
@@ -351,14 +398,15 @@ mod tests {
         let event = event(None, 0, &Value::from(vec![1; 2_000]));
         let facts = Facts::of(&event).unwrap();
         let source = "event.payload.all(a, event.payload.all(b, event.payload.all(c, true)))";
-        assert!(Expression::compile("x", source).unwrap().holds(&facts).is_err());
+        assert!(Compiler::default().compile("x", source).unwrap().holds(&facts).is_err());
     }
 
     #[test]
     fn what_fails_or_is_no_boolean_does_not_hold() {
         let event = event(None, 0, &serde_json::json!({"yes": true, "no": false, "text": "true", "one": 1}));
-        let holds =
-            |source| Expression::compile("x", source).unwrap().holds(&Facts::of(&event).unwrap()).unwrap();
+        let holds = |source| {
+            Compiler::default().compile("x", source).unwrap().holds(&Facts::of(&event).unwrap()).unwrap()
+        };
         assert!(holds("event.payload.yes") && holds("!event.payload.no") && holds("true"));
         for source in
             ["event.payload.no", "event.payload.text", "event.payload.one", "event.payload.none", "event.key"]

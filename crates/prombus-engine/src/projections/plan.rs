@@ -1,7 +1,7 @@
 //! A definition, compiled: from an event to the writes that it makes, as a pure function.
 
 use super::definition::{Definition, SetDefinition, WriteDefinition};
-use super::expression::{Expression, Facts, body_of};
+use super::expression::{Compiler, Expression, Facts, body_of};
 use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
 use crate::filter::Failure;
@@ -10,7 +10,7 @@ use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::fields::Field;
 use prombus_core::{DocumentWrite, Event, Owner, TopicName, Versioning, WriteOp, document};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The most writes of a transactional projection.
@@ -21,6 +21,7 @@ const MAX_WRITES: usize = 64;
 pub struct Plan {
     owner: Owner,
     rule: Rule,
+    is_costly: bool,
     /// The collections, and what they are set to.
     pub(super) collections: Vec<(Arc<str>, CollectionConfig)>,
     /// How often an event that fails is tried again.
@@ -81,7 +82,7 @@ impl Plan {
             return Err(bad("the name of the topic is too long for its dead letters"));
         }
         let owner = Owner::projection(name);
-        let mut collections = Vec::new();
+        let (mut collections, mut compiler) = (Vec::new(), Compiler::default());
         let rule = match (&definition.collection, &definition.write[..]) {
             (Some(_), [_, ..]) => {
                 return Err(bad(
@@ -96,7 +97,7 @@ impl Plan {
             (Some(collection), []) => {
                 let config = Settings::of(definition.indexes.iter(), &definition.changefeed);
                 let collection = config.add(collection, definition, &owner, &mut collections)?;
-                Rule::Changelog(Box::new(changelog(definition, collection)?))
+                Rule::Changelog(Box::new(changelog(&mut compiler, definition, collection)?))
             }
             (None, writes) => {
                 refuse_changelog_fields(definition)?;
@@ -106,12 +107,17 @@ impl Plan {
                 let compile = |(n, write): (usize, &WriteDefinition)| {
                     let config = Settings::of(write.indexes.iter(), &write.changefeed);
                     let collection = config.add(&write.collection, definition, &owner, &mut collections)?;
-                    transaction(&format!("write[{n}]"), write, collection)
+                    transaction(&mut compiler, (&format!("write[{n}]"), write), collection)
                 };
                 Rule::Transaction(writes.iter().enumerate().map(compile).collect::<Result<_, _>>()?)
             }
         };
-        Ok(Self { owner, rule, collections, retries })
+        Ok(Self { owner, rule, is_costly: compiler.is_costly(), collections, retries })
+    }
+
+    /// Whether to apply it may take long.
+    pub fn is_costly(&self) -> bool {
+        self.is_costly
     }
 
     /// The writes that an event makes, or why it makes none.
@@ -215,11 +221,19 @@ impl Settings {
     }
 }
 
-fn optional(place: &str, source: &Option<String>) -> Result<Option<Expression>, ProjectionError> {
-    source.as_ref().map(|source| Expression::compile(place, source)).transpose()
+fn optional(
+    compiler: &mut Compiler,
+    place: &str,
+    source: &Option<String>,
+) -> Result<Option<Expression>, ProjectionError> {
+    source.as_ref().map(|source| compiler.compile(place, source)).transpose()
 }
 
-fn changelog(definition: &Definition, collection: Arc<str>) -> Result<Changelog, ProjectionError> {
+fn changelog(
+    compiler: &mut Compiler,
+    definition: &Definition,
+    collection: Arc<str>,
+) -> Result<Changelog, ProjectionError> {
     let content = match (&definition.fields, &definition.map) {
         (Some(_), Some(_)) => return Err(bad("a projection has fields or a map, not both")),
         (Some(fields), None) => {
@@ -229,7 +243,7 @@ fn changelog(definition: &Definition, collection: Arc<str>) -> Result<Changelog,
             // In the order in which a document has them.
             Content::Fields(fields.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
         }
-        (None, Some(map)) => Content::Map(Expression::compile("map", map)?),
+        (None, Some(map)) => Content::Map(compiler.compile("map", map)?),
         (None, None) => Content::Payload,
     };
     let Some(key) = &definition.key else {
@@ -237,10 +251,10 @@ fn changelog(definition: &Definition, collection: Arc<str>) -> Result<Changelog,
     };
     Ok(Changelog {
         collection,
-        key: Expression::compile("key", key)?,
+        key: compiler.compile("key", key)?,
         content,
-        tombstone: optional("tombstone", &definition.tombstone)?,
-        version: optional("version", &definition.version)?,
+        tombstone: optional(compiler, "tombstone", &definition.tombstone)?,
+        version: optional(compiler, "version", &definition.version)?,
     })
 }
 
@@ -260,20 +274,24 @@ fn refuse_changelog_fields(definition: &Definition) -> Result<(), ProjectionErro
     }
 }
 
-fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Result<Write, ProjectionError> {
+fn transaction(
+    compiler: &mut Compiler,
+    (place, write): (&str, &WriteDefinition),
+    collection: Arc<str>,
+) -> Result<Write, ProjectionError> {
     let at = |field: &str| format!("{place}.{field}");
-    let fields = |field: &str, table: &std::collections::BTreeMap<String, String>| {
+    let fields = |compiler: &mut Compiler, field: &str, table: &BTreeMap<String, String>| {
         let compile = |(name, source): (&String, &String)| {
             if document::RESERVED.contains(&name.as_str()) {
                 return Err(bad(format!("{}: {name:?} is set by the hub itself", at(field))));
             }
-            Ok((name.clone(), Expression::compile(&at(&format!("{field}.{name}")), source)?))
+            Ok((name.clone(), compiler.compile(&at(&format!("{field}.{name}")), source)?))
         };
         table.iter().map(compile).collect::<Result<Vec<_>, _>>()
     };
     if let Some(SetDefinition::Whole(source)) = &write.set {
         // A mistake in it is told before one in what it goes with.
-        Expression::compile(&at("set"), source)?;
+        compiler.compile(&at("set"), source)?;
     }
     let what = match (&write.set, &write.merge, &write.inc) {
         (None, None, inc) if inc.is_empty() => {
@@ -283,15 +301,13 @@ fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Re
             What::Delete
         }
         (Some(SetDefinition::Whole(source)), None, inc) if inc.is_empty() => {
-            What::Set(Expression::compile(&at("set"), source)?)
+            What::Set(compiler.compile(&at("set"), source)?)
         }
-        (None, Some(source), inc) if inc.is_empty() => {
-            What::Merge(Expression::compile(&at("merge"), source)?)
-        }
+        (None, Some(source), inc) if inc.is_empty() => What::Merge(compiler.compile(&at("merge"), source)?),
         (Some(SetDefinition::Fields(set)), None, inc) => {
-            What::Update { set: fields("set", set)?, inc: fields("inc", inc)? }
+            What::Update { set: fields(compiler, "set", set)?, inc: fields(compiler, "inc", inc)? }
         }
-        (None, None, inc) => What::Update { set: Vec::new(), inc: fields("inc", inc)? },
+        (None, None, inc) => What::Update { set: Vec::new(), inc: fields(compiler, "inc", inc)? },
         _ => {
             return Err(bad(format!(
                 "{place}: the whole document (set) or a merge goes alone; a table of fields (set) may go with inc"
@@ -300,9 +316,9 @@ fn transaction(place: &str, write: &WriteDefinition, collection: Arc<str>) -> Re
     };
     Ok(Write {
         collection,
-        key: Expression::compile(&at("key"), &write.key)?,
-        when: optional(&at("when"), &write.when)?,
-        delete: optional(&at("delete"), &write.delete)?,
+        key: compiler.compile(&at("key"), &write.key)?,
+        when: optional(compiler, &at("when"), &write.when)?,
+        delete: optional(compiler, &at("delete"), &write.delete)?,
         what,
     })
 }

@@ -346,7 +346,7 @@ impl Runner {
         match &self.projector {
             Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => {
-                let _turn = Turn::wait().await;
+                let _turn = Turn::wait(plan.is_costly()).await;
                 Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild)))
             }
             Projector::Code(code) => {

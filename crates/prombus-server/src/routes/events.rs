@@ -254,6 +254,10 @@ impl Pieces for Page {
         out.push(b'}');
         Ok(false)
     }
+
+    fn are_costly(&self) -> bool {
+        self.reader.is_costly()
+    }
 }
 
 /// `GET /v1/topics/{topic}/events/{id}`.

@@ -12,6 +12,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use prombus_core::Event;
+use prombus_engine::Filter;
 pub(crate) use source::{Awaited, Source};
 use std::future::Future;
 use std::time::Duration;
@@ -112,6 +113,8 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
 /// The next events, as they are sent. Nothing is lost if it is given up.
 async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, ApiError> {
     loop {
+        let is_costly = followed.source.filter().is_some_and(Filter::is_costly);
+        let turn = memory.costly_turn(is_costly).await;
         // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
         let room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
         match followed.next_events().await? {
@@ -119,7 +122,7 @@ async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, A
             // Others want to be served too, whatever a filter costs.
             Some(_) => tokio::task::yield_now().await,
             None => {
-                drop(room);
+                drop((room, turn));
                 followed.source.changed().await?;
             }
         }

@@ -43,6 +43,24 @@ async fn definitions_that_make_no_sense() {
 }
 
 #[tokio::test]
+async fn expressions_have_a_limit_in_number_and_their_patterns_in_size() {
+    let hub = start().await;
+    let with = |count: usize, expression: &dyn Fn(usize) -> String| {
+        let set: serde_json::Map<_, _> =
+            (0..count).map(|n| (format!("f{n}"), json!(expression(n)))).collect();
+        json!({"topic": "t", "write": [{"collection": "c", "key": "event.key", "set": set}]}).to_string()
+    };
+    for (count, expression, named) in [
+        (1_000, (&|n: usize| format!("event.payload.f{n}")) as &dyn Fn(usize) -> String, "at most 1000"),
+        (17, &|n: usize| format!(r"event.key.matches('\\pL{{6}}{n}')"), "regular expressions"),
+    ] {
+        let error = hub.put(P, &with(count, expression)).await.is_error(400, "bad_request");
+        assert!(error["message"].as_str().unwrap().contains(named), "{error}");
+    }
+    hub.put(P, &with(999, &|n| format!("event.payload.f{n}"))).await.is(201);
+}
+
+#[tokio::test]
 async fn they_are_set_up_by_those_who_may() {
     let hub = start_with(guarded(&[
         "read:** publish:** subscribe:**",

@@ -333,3 +333,25 @@ fn filters_that_make_much_do_not_add_up() {
     let grown = peak_memory(&hub).saturating_sub(before);
     assert!(grown < MOST, "{CLIENTS} filters took {grown} bytes");
 }
+
+#[test]
+fn patterns_of_many_groups_do_not_add_up() {
+    const GROUPS: usize = 1_500;
+    /// What all compiled patterns may take, and as much again for the groups and what patterns remember of texts. The
+    /// patterns of all groups would take more than twice as much.
+    const MOST: usize = 160 << 20;
+    let hub = limited("");
+    hub.api.call(&Call::new("POST", "/publish/t").body(br#"{"a":"b"}"#)).is(201);
+    let before = peak_memory(&hub);
+    for n in 0..GROUPS {
+        let filter = format!(r"event.payload.a.matches('\\pL{{6}}z{n}')");
+        hub.api.put(&format!("/v1/topics/t/groups/g{n}"), &json!({"filter": filter}).to_string()).is(201);
+    }
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{GROUPS} filters took {grown} bytes");
+    // One that was let go is made again.
+    let group = "/v1/topics/t/groups/g0";
+    hub.api.call(&Call::new("POST", "/publish/t").body(br#"{"a":"abcdefz0"}"#)).is(201);
+    let pulled = hub.api.post(&format!("{group}/pull"), r#"{"max":10}"#).is(200);
+    assert_eq!(pulled["deliveries"].as_array().unwrap().len(), 1, "{pulled}");
+}
