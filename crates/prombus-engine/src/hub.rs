@@ -363,7 +363,7 @@ impl Hub {
     /// A reader that goes on where a token says.
     pub async fn resume(&self, topic: &TopicName, token: &str) -> Result<Reader, QueryError> {
         let state = self.existing(topic).await?;
-        let (query, place) = Token::decode(&state, token)?;
+        let (query, place) = Token::decode(&state, token).await?;
         Reader::new(self.store.log.clone(), state, query, place)
     }
 

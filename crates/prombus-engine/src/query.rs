@@ -137,14 +137,16 @@ impl Token {
     }
 
     /// The query and the place of a token.
-    pub fn decode(topic: &TopicState, text: &str) -> Result<(Query, Place), QueryError> {
+    pub async fn decode(topic: &TopicState, text: &str) -> Result<(Query, Place), QueryError> {
         let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|_| QueryError::BadToken)?;
         if token.topic != topic.number.0 {
             return Err(ReadError::TopicGone(topic.name.clone()).into());
         }
-        let filter =
-            token.filter.as_deref().map(Filter::compile).transpose().map_err(|_| QueryError::BadToken)?;
+        let filter = match &token.filter {
+            Some(source) => Some(Filter::compile_in_turn(source).await.map_err(|_| QueryError::BadToken)?),
+            None => None,
+        };
         let query = Query {
             from: token.from,
             partition: token.partition,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
-pub(crate) use turn::Turn;
+pub(crate) use turn::{Turn, turn_to_compile};
 
 /// The longest expression, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
@@ -84,6 +84,12 @@ impl Filter {
         let (source, patterns) = (source.to_owned(), Arc::new(patterns));
         let (failures, is_costly) = (AtomicU64::new(0), AtomicBool::new(is_costly));
         Ok(Self(Arc::new(Compiled { source, expression, patterns, touched, failures, is_costly })))
+    }
+
+    /// Compiles what a client has sent, in turn with others.
+    pub async fn compile_in_turn(source: &str) -> Result<Self, BadFilter> {
+        let _turn = turn_to_compile(source).await;
+        Self::compile(source)
     }
 
     /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, more work than it

@@ -18,6 +18,19 @@ fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
+/// So many expressions are compiled at once. Each takes a thread of its own.
+const MAX_COMPILING: usize = 8;
+/// Turns at compiling an expression, and one with patterns.
+static COMPILING: [Semaphore; 2] = [Semaphore::const_new(MAX_COMPILING), Semaphore::const_new(MAX_COMPILING)];
+
+/// Waits for a turn at compiling what a client has sent: thousands of them may send something at once.
+pub(crate) async fn turn_to_compile(source: &str) -> Turn {
+    let [quick, with_patterns] = &COMPILING;
+    let turns = if source.contains("matches") { with_patterns } else { quick };
+    // Nobody closes it.
+    Turn { permit: turns.acquire().await.ok() }
+}
+
 /// Lets its holder evaluate expressions, for a while: others wait for it.
 #[derive(Debug)]
 pub(crate) struct Turn {

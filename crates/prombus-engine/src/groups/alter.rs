@@ -22,7 +22,7 @@ impl Group {
         self.current_topic().await?;
         let before = self.options();
         let options = change.apply(&before);
-        options.validate()?;
+        options.validate_in_turn().await?;
         if options == *before {
             return Ok(());
         }

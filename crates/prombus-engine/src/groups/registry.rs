@@ -235,7 +235,7 @@ impl Groups {
         call: &GroupCall,
     ) -> Result<(), GroupError> {
         let options = call.options.apply(&GroupOptions::default());
-        options.validate()?;
+        options.validate_in_turn().await?;
         let (config, starts) = match &state {
             Some(state) => {
                 if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::bus::BusError;
 use crate::collections::{CollectionSettings, check_indexes};
+use crate::filter::turn_to_compile;
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{Commit, CommitError, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
@@ -170,7 +171,11 @@ impl Projections {
         definition: Definition,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
-        let plan = Plan::compile(name, &definition)?;
+        let plan = {
+            // Those that have patterns would keep others waiting, and most have none.
+            let _turn = turn_to_compile("matches").await;
+            Plan::compile(name, &definition)?
+        };
         let (this, name) = (self.clone(), name.to_owned());
         to_its_end(async move { this.put_compiled(&name, definition, plan).await }).await
     }

@@ -34,7 +34,7 @@ pub(crate) async fn list(
     let filter = params.one("filter")?;
     if let Some(filter) = &filter {
         // On its own first, so that a mistake is told with its own place.
-        Filter::compile(filter)?;
+        Filter::compile_in_turn(filter).await?;
     }
     let filter = both(failed_by.as_ref(), filter);
     events::letters_page((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
@@ -80,7 +80,7 @@ pub(crate) async fn replay(
         // How many letters match tells what they hold.
         caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None })?;
     }
-    let replayed = app.hub()?.replay(&topic, parse(request)?).await?;
+    let replayed = app.hub()?.replay(&topic, parse(request).await?).await?;
     let skipped = replayed.skipped.into_iter();
     let answer = ReplayAnswer {
         matched: replayed.matched,
@@ -90,7 +90,7 @@ pub(crate) async fn replay(
     Ok(json_of(StatusCode::OK, &answer))
 }
 
-fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
+async fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
     let ReplayRequest { to, ids, group, projection, filter, limit, dry_run, force } = request;
     let to = match to.as_deref() {
         None | Some("group") => ReplayTo::Group,
@@ -107,7 +107,7 @@ fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
         to,
         ids: ids.transpose()?,
         failed_by: failed_by(group, projection)?,
-        filter: filter.map(|filter| Filter::compile(&filter)).transpose()?,
+        filter: events::compiled(filter).await?,
         limit,
         dry_run: dry_run.unwrap_or(false),
         force: force.unwrap_or(false),

@@ -51,7 +51,7 @@ pub(crate) async fn read(
 ) -> Result<Response, ApiError> {
     let topic = names.topic()?;
     let answer = media::answer_type(&headers)?;
-    let call = ReadCall::parse(Params::parse(query.as_deref())?)?;
+    let call = ReadCall::parse(Params::parse(query.as_deref())?).await?;
     if answer == AnswerType::Live {
         let source = follow(&app, topic, call, &headers).await?;
         return live::stream(source, app, caller);
@@ -106,14 +106,14 @@ pub(crate) async fn follow_many(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     media::require_live(&headers)?;
-    let query = topics_query(Params::parse(query.as_deref())?, &caller)?;
+    let query = topics_query(Params::parse(query.as_deref())?, &caller).await?;
     let resume = last_event_id(&headers).map(RoundsResume::decode).transpose()?;
     let follower = live::open(&app.memory, app.hub()?.follow_topics(query, resume)).await?;
     live::stream(Source::Topics(Box::new(follower)), app, caller)
 }
 
 /// What to follow. A topic that is named must be allowed; of those that a pattern stands for, others are left out.
-fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiError> {
+async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiError> {
     let texts = params.one("topics")?.unwrap_or_default();
     let topics: Vec<Topics> =
         texts.split(',').map(|text| Topics::parse(text.trim())).collect::<Result<_, _>>()?;
@@ -133,7 +133,7 @@ fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiE
         return Err(ApiError::bad_request(message));
     }
     let key = params.one("key")?;
-    let filter = params.one("filter")?.map(|source| Filter::compile(&source)).transpose()?;
+    let filter = compiled(params.one("filter")?).await?;
     params.done("topics, from, ts, key, filter")?;
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
@@ -169,7 +169,7 @@ pub(crate) async fn letters_page(
             partition: None,
             key: None,
             to_ts: None,
-            filter: filter.map(|source| Filter::compile(&source)).transpose()?,
+            filter: compiled(filter).await?,
         }),
     };
     let hub = app.hub()?;
@@ -277,7 +277,7 @@ pub(crate) async fn by_id(
 }
 
 impl ReadCall {
-    fn parse(mut params: Params) -> Result<Self, ApiError> {
+    async fn parse(mut params: Params) -> Result<Self, ApiError> {
         let limit = match params.number("limit")? {
             Some(0) => return Err(ApiError::bad_request(format!("limit must be between 1 and {MAX_PAGE}"))),
             limit => limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
@@ -291,11 +291,19 @@ impl ReadCall {
             partition: params.partition()?,
             key: params.one("key")?,
             to_ts: params.number("toTs")?,
-            filter: params.one("filter")?.map(|source| Filter::compile(&source)).transpose()?,
+            filter: compiled(params.one("filter")?).await?,
         };
         params.done("from, ts, afterId, offset, partition, key, toTs, limit, filter, cursor")?;
         Ok(Self { start: Start::Query(query), limit })
     }
+}
+
+/// The filter that a caller gives.
+pub(super) async fn compiled(source: Option<String>) -> Result<Option<Filter>, ApiError> {
+    Ok(match source {
+        Some(source) => Some(Filter::compile_in_turn(&source).await?),
+        None => None,
+    })
 }
 
 /// The kind of a start: one of them is named after a field, which has two spellings.
@@ -342,7 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn call(query: &str) -> Result<ReadCall, ApiError> {
-        ReadCall::parse(Params::parse(Some(query))?)
+        futures::executor::block_on(ReadCall::parse(Params::parse(Some(query))?))
     }
 
     fn from(query: &str) -> Option<From> {

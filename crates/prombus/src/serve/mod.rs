@@ -70,9 +70,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     block_on(lifecycle::serve(settings, |_| async {}))
 }
 
+/// Many more than block at once, who take turns; each takes a few megabytes for as long as it is there.
+const MAX_BLOCKING_THREADS: usize = 64;
+
 fn block_on(life: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(life);
