@@ -294,7 +294,10 @@ impl Groups {
         let busy = slot.busy.lock().await;
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
         if let Some(group) = &group {
+            // Those who wait for a commit that is under way hear what came of it.
+            let writing = group.writing.lock().await;
             group.fail(gone());
+            drop(writing);
             group.until_unkept().await;
         }
         // A commit that settles leases of it ends first: it must not meet a group that is made anew.
