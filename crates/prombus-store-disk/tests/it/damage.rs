@@ -282,6 +282,21 @@ async fn check_needs_only_to_read() {
     drop(store);
 }
 
+/// Only what has exactly the name of a part is one.
+#[tokio::test]
+async fn a_file_that_does_not_belong_there_is_told_and_left_alone() {
+    let disk = filled(7).await;
+    for name in ["1.part", "+000000001.part", "00000000001.part", "0000000000.part", "notes.txt"] {
+        let path = Path::new(DIR).join("journal").join(name);
+        disk.create(&path).unwrap().write_at(b"x", 0).unwrap();
+        let found = check(&disk);
+        assert!(found.len() == 1 && found[0].contains("does not belong here"), "{name}: {found:?}");
+        drop(open(&disk).unwrap_or_else(|error| panic!("{name}: {error}")));
+        disk.remove(&path).unwrap();
+    }
+    assert_eq!(check(&disk), [""; 0]);
+}
+
 #[tokio::test]
 async fn a_missing_part_is_noticed() {
     use prombus_store_disk::disk::Disk;
