@@ -7,6 +7,7 @@ use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::replay::Turns;
 use super::{GroupError, places, stored};
 use crate::bus::BusError;
+use crate::filter::Filter;
 use crate::query::From;
 use parking_lot::Mutex;
 use prombus_core::{
@@ -235,7 +236,8 @@ impl Groups {
         call: &GroupCall,
     ) -> Result<(), GroupError> {
         let options = call.options.apply(&GroupOptions::default());
-        options.validate_in_turn().await?;
+        Filter::compile_in_turn(options.filter.as_deref()).await?;
+        options.validate()?;
         let (config, starts) = match &state {
             Some(state) => {
                 if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {

@@ -76,11 +76,15 @@ fn raise_file_limit() {
 /// when its head announces it, and with them its first byte takes two megabytes: too much for each of thousands of clients
 /// that send no more than that.
 async fn choose_pages(mut sockets: watch::Receiver<u64>) {
+    // Whoever has started the hub without huge pages wants none.
+    if rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(true) {
+        return;
+    }
     let mut small = false;
     while sockets.wait_for(|open| (*open > MAX_HUGE_SOCKETS) != small).await.is_ok() {
         small = !small;
         if let Err(error) = rustix::thread::disable_transparent_huge_pages(small) {
-            return tracing::warn!(%error, "huge pages cannot be turned off; clients that send little may take much memory");
+            return tracing::warn!(%error, "huge pages cannot be turned on or off; the size of pages stays as it is");
         }
     }
 }

@@ -138,14 +138,10 @@ pub async fn a_last_nack_is_answered_by_what_came_of_it_although_its_group_goes(
     let mut nacking = pin!(group.settle(SettleCall::nack(lease, None, None)));
     begins_to_wait(nacking.as_mut()).await;
     s.log.until_held(1).await;
-    let (hub, of, name) = (s.hub.clone(), topic.clone(), group.name().clone());
-    let deleting = tokio::spawn(async move { hub.groups().delete(&of, &name).await });
-    // As far as it comes while the letter is on its way.
-    for _ in 0..1_000 {
-        tokio::task::yield_now().await;
-    }
+    let mut deleting = pin!(s.hub.groups().delete(&topic, group.name()));
+    begins_to_wait(deleting.as_mut()).await;
     s.log.release();
     assert_eq!(nacking.await.unwrap(), [SettleResult::Done]);
-    deleting.await.unwrap().unwrap();
+    deleting.await.unwrap();
     assert_eq!(s.letters(&topic).await.len(), 1);
 }
