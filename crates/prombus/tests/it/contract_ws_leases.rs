@@ -87,7 +87,8 @@ fn acks_settle_what_came_in_a_batch() {
 #[test]
 fn frames_that_come_at_once_are_answered_each_for_itself() {
     let (site, mut socket, _other, held) = holding(7, json!({"maxAttempts": 5}));
-    let spent = "0000000000000000.1";
+    // Of nobody that is there.
+    let spent = lease(&held[0]).chars().rev().collect::<String>();
     let frames = [
         (settle("ACK", json!({"lease": lease(&held[0])})), "OK"),
         (settle("ACK", json!({"lease": spent})), "ERR"),
@@ -102,12 +103,12 @@ fn frames_that_come_at_once_are_answered_each_for_itself() {
     let mut bytes = Vec::new();
     for (n, (frame, _)) in frames.iter().enumerate() {
         let mut frame = frame.clone();
-        frame["corr"] = json!(n);
+        frame["corr"] = json!(n.to_string());
         bytes.extend(bare_frame(FINAL_TEXT, true, frame.to_string().as_bytes()));
     }
     socket.bytes(&bytes);
     for (n, (frame, expected)) in frames.iter().enumerate() {
-        let answer = socket.find(|answer| answer["corr"] == json!(n));
+        let answer = socket.find(|answer| answer["corr"] == n.to_string());
         assert_eq!(answer["op"], *expected, "{frame}: {answer}");
     }
     let partition = Group::of(&site, "t", "g").partition(0).clone();
