@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::bus::LogBus;
     use prombus_core::ManualClock;
-    use prombus_core::memory::MemoryStore;
+    use prombus_store_memory::MemoryStore;
 
     #[tokio::test(start_paused = true)]
     async fn a_query_does_not_wait_for_its_turn_for_ever() {

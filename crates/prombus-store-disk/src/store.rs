@@ -14,7 +14,7 @@ use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
     Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
     ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef, TopicState,
-    TsRequest, Watched, collection,
+    TsRequest, Watched,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -349,13 +349,13 @@ impl Documents for DiskStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
         let view = self.shared.view();
         let Some(state) = view.collections.get(collection) else { return Ok(None) };
-        collection::get(&view.rows, state, key)
+        prombus_rows::get(&view.rows, state, key)
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
         let view = self.shared.view();
         let Some(state) = view.collections.get(request.collection.as_str()) else { return Ok(Vec::new()) };
-        collection::scan(&view.rows, state, request.after.as_deref(), request.limit)
+        prombus_rows::scan(&view.rows, state, request.after.as_deref(), request.limit)
     }
 
     async fn find(&self, request: Find) -> Result<Found, ReadError> {
@@ -364,7 +364,7 @@ impl Documents for DiskStore {
         let Some(state) = view.collections.get(request.collection.as_str()) else {
             return Ok(Found::default());
         };
-        collection::find(&view.rows, state, &request)
+        prombus_rows::find(&view.rows, state, &request)
     }
 
     async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {

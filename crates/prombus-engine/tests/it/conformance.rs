@@ -2,11 +2,11 @@
 #![deny(clippy::missing_trait_methods, reason = "a wrapper that skips a method tests nothing")]
 
 use async_trait::async_trait;
-use prombus_core::memory::MemoryStore;
 use prombus_core::*;
 use prombus_engine::bus::LogBus;
 use prombus_engine::layers::{Checks, Rules};
 use prombus_engine::{Bus, BusError, Layer, Limits};
+use prombus_store_memory::MemoryStore;
 use prombus_testkit::Subject;
 use std::sync::Arc;
 use uuid::Uuid;

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prombus_core::memory::MemoryStore;
 use prombus_core::*;
+use prombus_store_memory::MemoryStore;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -27,7 +27,7 @@ pub use write::{Target, write_frozen};
 use bytes::Bytes;
 use merged::Merged;
 use prombus_core::ReadError;
-use prombus_core::collection::{self, DocumentChange, RowChange, RowRange, RowsIter};
+use prombus_rows::{DocumentChange, RowChange, RowRange, RowsIter};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ fn read_error(error: io::Error) -> ReadError {
     }
 }
 
-impl collection::Rows for Rows {
+impl prombus_rows::Rows for Rows {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         self.get(key).map_err(read_error)
     }
