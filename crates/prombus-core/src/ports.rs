@@ -90,14 +90,16 @@ pub trait EventLog: Send + Sync {
     /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 
-    /// A time after `past` by which the topic is complete: every event that was recorded before it can be read now,
-    /// and every event to come is recorded at it or later, in partitions to come too. It never falls while the store is
-    /// open, and what is committed after it keeps it for good. Where recorded time is not past `past` yet, it moves on,
-    /// whatever the clock says.
+    /// Moves the horizon of a topic past `past` where it is not there yet, and says where it is: a time by which the topic
+    /// is complete. Every event that was recorded before it can be read now, and every event to come is recorded at it or
+    /// later, in partitions to come too. It never falls while the store is open, and what is committed after it keeps it
+    /// for good.
+    ///
+    /// So this may write: where recorded time is not past `past`, it moves on, whatever the clock says.
     ///
     /// With this, events of several partitions can be put in one order that is the same for everyone: that of
     /// recorded time, then partition, then offset.
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError>;
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError>;
 
     /// Waits until something of `of` has become visible after `after`, and says up to where: all of it up to there can
     /// be read. May wake for nothing; never misses. Whoever waits for one topic costs commits to others next to nothing.

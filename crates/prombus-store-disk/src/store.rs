@@ -282,7 +282,7 @@ impl EventLog for DiskStore {
         self.snapshot().history(&request)
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         let view = self.shared.view();
         if !view.topics.contains_key(topic) {
             return Err(ReadError::TopicNotFound(topic.clone()));

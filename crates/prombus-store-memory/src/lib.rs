@@ -160,7 +160,7 @@ impl EventLog for MemoryStore {
         })
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         let mut state = self.state.write();
         if !state.topics.contains_key(topic) {
             return Err(ReadError::TopicNotFound(topic.clone()));

@@ -51,8 +51,8 @@ impl EventLog for Layered {
         self.log.history(request).await
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
-        self.log.horizon(topic, past).await
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.log.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {

@@ -109,7 +109,7 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
     let commit = numbered(&store, "sync", 4).await;
     assert!(matches!(store.commit(Arc::new(commit)).await, Err(CommitError::Unavailable(_))));
     assert_eq!(commits_there(&store, "sync").await, [0, 1, 2], "reads go on, at what was answered");
-    let horizon = store.horizon(&name("sync"), u64::MAX - 1).await;
+    let horizon = store.advance_horizon(&name("sync"), u64::MAX - 1).await;
     assert!(matches!(horizon, Err(ReadError::Unavailable(_))), "time does not: {horizon:?}");
     drop(store);
     disk.crash(Crash::PowerCut);

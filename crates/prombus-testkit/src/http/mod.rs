@@ -301,7 +301,7 @@ impl EventLog for HttpLog {
         Ok(events)
     }
 
-    async fn horizon(&self, _topic: &TopicName, _past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, _topic: &TopicName, _past: u64) -> Result<u64, ReadError> {
         Err(ReadError::Unavailable("HTTP has no words for recorded time".into()))
     }
 

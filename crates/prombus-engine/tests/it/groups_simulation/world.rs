@@ -169,9 +169,9 @@ impl EventLog for SlowStore {
         self.inner.history(request).await
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.before_read().await?;
-        self.inner.horizon(topic, past).await
+        self.inner.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
