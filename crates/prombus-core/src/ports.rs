@@ -2,6 +2,7 @@
 //!
 //! Pages, not streams: whoever follows a topic reads pages and waits with [`EventLog::changed`] in between,
 //! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
+//! Whoever calls a method stays on the runtime: a store that has to leave it, because something blocks, does that itself.
 
 use crate::collection::{CollectionState, Find, Found};
 use crate::commit::{Commit, CursorKey};

@@ -6,6 +6,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::read::snapshot::Snapshot;
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
+use crate::state::rows::Rows;
 use crate::write::writer::{Handle, Horizon, Job, Message, Start, Work, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -172,6 +173,23 @@ impl DiskStore {
         // The view first: parts are only ever added, so they cover it.
         let view = self.shared.view();
         Snapshot { view, parts: self.shared.parts() }
+    }
+
+    /// Goes over the rows of a collection, if there is one of that name: on a thread of its own where that reads tables or
+    /// may take long, so that other tasks go on meanwhile. What was begun there is done to its end, also where nobody
+    /// waits for it any more.
+    async fn go_over<T: Default + Send + 'static>(
+        &self,
+        collection: &str,
+        look: impl FnOnce(&Rows, &CollectionState) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let view = self.shared.view();
+        let Some(state) = view.collections.get(collection).cloned() else { return Ok(T::default()) };
+        if view.rows.are_few_and_in_memory() {
+            return look(&view.rows, &state);
+        }
+        let looked = tokio::task::spawn_blocking(move || look(&view.rows, &state));
+        looked.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
     }
 
     fn unavailable(&self) -> CommitError {
@@ -353,18 +371,15 @@ impl Documents for DiskStore {
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
-        let view = self.shared.view();
-        let Some(state) = view.collections.get(request.collection.as_str()) else { return Ok(Vec::new()) };
-        prombus_rows::scan(&view.rows, state, request.after.as_deref(), request.limit)
+        let ScanRequest { collection, after, limit } = request;
+        self.go_over(&collection, move |rows, state| prombus_rows::scan(rows, state, after.as_deref(), limit))
+            .await
     }
 
     async fn find(&self, request: Find) -> Result<Found, ReadError> {
         self.shared.note_list();
-        let view = self.shared.view();
-        let Some(state) = view.collections.get(request.collection.as_str()) else {
-            return Ok(Found::default());
-        };
-        prombus_rows::find(&view.rows, state, &request)
+        let collection = request.collection.clone();
+        self.go_over(&collection, move |rows, state| prombus_rows::find(rows, state, &request)).await
     }
 
     async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
