@@ -123,7 +123,7 @@ pub trait EventLog: Send + Sync {
     /// How the store is doing; cheap enough for every scrape.
     fn status(&self) -> StoreStatus;
 
-    /// Takes no more commits, makes everything durable and lets go of files. Reads may fail afterwards.
+    /// Takes no more commits, makes everything durable and lets go of what it holds. Reads may fail afterwards.
     /// Closing twice is closing once.
     async fn close(&self);
 }
@@ -244,11 +244,16 @@ pub struct StoreStatus {
     /// Why it takes no commits, if it does not.
     pub failed: Option<String>,
     /// Whether publishes are refused for want of room.
-    pub disk_full: bool,
-    /// What it takes on disk.
-    pub disk_bytes: u64,
-    /// What is left on that disk.
-    pub disk_free_bytes: u64,
-    /// How long flushes took.
+    pub is_full: bool,
+    /// What only a store of its kind can say, by name.
+    pub extra: Vec<(&'static str, u64)>,
+    /// How long it took to make commits durable, each time that it waited for that.
     pub flushes: Arc<Histogram>,
+}
+
+impl StoreStatus {
+    /// One of the extra values; 0 where the store has none of that name.
+    pub fn extra(&self, name: &str) -> u64 {
+        self.extra.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
 }

@@ -341,13 +341,14 @@ impl EventLog for DiskStore {
     }
 
     fn status(&self) -> StoreStatus {
+        let parts = self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>();
+        let tables = self.shared.view().rows.tables().disk_bytes();
+        let free = self.shared.disk.free_bytes(self.dir()).unwrap_or(0);
         StoreStatus {
             kind: "disk",
             failed: self.shared.failed(),
-            disk_full: self.shared.is_disk_full(),
-            disk_bytes: self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>()
-                + self.shared.view().rows.tables().disk_bytes(),
-            disk_free_bytes: self.shared.disk.free_bytes(self.dir()).unwrap_or(0),
+            is_full: self.shared.is_disk_full(),
+            extra: vec![("disk_bytes", parts + tables), ("disk_free_bytes", free)],
             flushes: self.shared.flushes.clone(),
         }
     }

@@ -197,14 +197,8 @@ impl EventLog for MemoryStore {
 
     fn status(&self) -> StoreStatus {
         let failed = self.state.read().closed.then(|| "the store is closed".to_owned());
-        StoreStatus {
-            kind: "memory",
-            failed,
-            disk_full: false,
-            disk_bytes: 0,
-            disk_free_bytes: 0,
-            flushes: self.flushes.clone(),
-        }
+        let (extra, flushes) = (Vec::new(), self.flushes.clone());
+        StoreStatus { kind: "memory", failed, is_full: false, extra, flushes }
     }
 
     async fn close(&self) {

@@ -140,7 +140,7 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
         assert!(n < 1_000, "the disk never gets full");
     };
     assert_eq!(full, CommitError::DiskFull);
-    assert!(store.status().disk_full && store.status().failed.is_none());
+    assert!(store.status().is_full && store.status().failed.is_none());
     assert_eq!(commits_there(&store, "sync").await, done, "reads go on");
     let delete = ConfigChange::DeleteTopic { name: name("other") };
     store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
     let commit = numbered(&store, "sync", n).await;
     store.commit(Arc::new(commit)).await.unwrap();
     done.push(n);
-    assert!(!store.status().disk_full);
+    assert!(!store.status().is_full);
     assert_eq!(commits_there(&store, "sync").await, done);
     store.close().await;
     drop(store);

@@ -336,15 +336,9 @@ impl EventLog for HttpLog {
     }
 
     fn status(&self) -> StoreStatus {
-        let closed = self.closed.load(Ordering::SeqCst);
-        StoreStatus {
-            kind: "http",
-            failed: closed.then(|| "the adapter is closed".to_owned()),
-            disk_full: false,
-            disk_bytes: 0,
-            disk_free_bytes: 0,
-            flushes: self.flushes.clone(),
-        }
+        let failed = self.closed.load(Ordering::SeqCst).then(|| "the adapter is closed".to_owned());
+        let (extra, flushes) = (Vec::new(), self.flushes.clone());
+        StoreStatus { kind: "http", failed, is_full: false, extra, flushes }
     }
 
     async fn close(&self) {
