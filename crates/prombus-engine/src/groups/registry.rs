@@ -366,7 +366,7 @@ mod tests {
     use crate::bus::LogBus;
     use parking_lot::MutexGuard;
     use prombus_core::ManualClock;
-    use prombus_core::memory::MemoryStore;
+    use prombus_store_memory::MemoryStore;
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
     use std::time::Duration;
