@@ -1,8 +1,8 @@
 //! One lease: when it can have ended, and whether what was said of it was rightly taken or refused.
 
 use super::{Case, Era, Violation};
-use crate::chaos::groups::history::{Answer, Delivery, Micros, Said, Verb};
-use crate::chaos::groups::spec::Spec;
+use crate::groups::history::{Answer, Delivery, Micros, Said, Verb};
+use crate::groups::spec::Spec;
 
 /// Pauses that outlive the hub are kept in whole milliseconds.
 const COARSE_US: u64 = 2_000;

@@ -22,13 +22,16 @@ mod table;
 mod topics;
 mod ws;
 
+use clap::Parser;
 use context::Context;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use table::{Group, Ledger, Table};
 
-/// What can be chosen about a benchmark.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+/// Measure the engine and the hub
+#[derive(Debug, Clone, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
@@ -52,8 +55,18 @@ pub struct Args {
     write_docs: bool,
 }
 
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Measures, and prints the table to stdout.
-pub fn run(args: Args) -> Result<(), String> {
+fn run(args: Args) -> Result<(), String> {
     if cfg!(debug_assertions) {
         return Err("figures of an unoptimised build mean nothing: use cargo run --release".to_owned());
     }

@@ -2,7 +2,7 @@
 
 use super::producer::VALUES;
 use super::setup::{DONE_FEED, FIELDS, IN, LATEST_FEED, OUT, SINGLES};
-use crate::chaos::api::Api;
+use crate::api::Api;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;

@@ -1,7 +1,5 @@
 //! Keeps the table in `docs/benchmarks.md` up to date.
 
-use crate::repo;
-
 const START: &str = "<!-- table: start -->\n";
 const END: &str = "<!-- table: end -->";
 

@@ -5,7 +5,7 @@
 
 use super::lease::Lease;
 use super::{Case, Era};
-use crate::chaos::groups::history::{LostPull, Micros, Verb};
+use crate::groups::history::{LostPull, Micros, Verb};
 
 /// How many failures there can have been.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

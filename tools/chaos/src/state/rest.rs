@@ -4,8 +4,8 @@
 use super::consumer::Consumer;
 use super::setup::{GROUP, IN, PROJECTED, PROJECTIONS};
 use super::{State, joined, rng, truth, verdict};
-use crate::chaos::api::Api;
-use crate::chaos::plan::Plan;
+use crate::api::Api;
+use crate::plan::Plan;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -2,8 +2,8 @@
 //! it had to wait for is not delivered after it.
 
 use super::{Case, Era, Violation};
-use crate::chaos::groups::history::{Micros, Spot, Verb};
-use crate::chaos::groups::spec::Ordering;
+use crate::groups::history::{Micros, Spot, Verb};
+use crate::groups::spec::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 /// Checks the order, and says from when on each event that had to wait could be delivered.

@@ -5,8 +5,8 @@ mod leases;
 mod order;
 
 use super::*;
-use crate::chaos::groups::history::{LostPull, Said, Span, Verb};
-use crate::chaos::groups::spec::{Ordering, SPECS};
+use crate::groups::history::{LostPull, Said, Span, Verb};
+use crate::groups::spec::{Ordering, SPECS};
 use uuid::Uuid;
 
 /// A lease holds so long.

@@ -1,6 +1,6 @@
 //! What the hub is given to do: the topics, the projections, the group and the collections, and which names they have.
 
-use crate::chaos::api::{Api, chain};
+use crate::api::{Api, chain};
 use serde_json::{Value, json};
 
 /// The topic that everything counts.

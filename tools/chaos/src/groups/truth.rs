@@ -1,7 +1,7 @@
 //! What is in the topics and among the dead letters: read over HTTP, and held against what producers sent.
 
 use super::history::{Event, Letter, Published, Spot};
-use crate::chaos::api::Api;
+use crate::api::Api;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};

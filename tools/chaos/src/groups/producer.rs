@@ -3,7 +3,7 @@
 use super::calls::{Caller, Reply, Stage};
 use super::history::Published;
 use super::spec::{Growth, PARTITIONS};
-use crate::chaos::api::Api;
+use crate::api::Api;
 use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::json;

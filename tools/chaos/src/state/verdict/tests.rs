@@ -1,7 +1,7 @@
 //! Made-up histories: one that is right, and what is wrong with it after each of many changes.
 
 use super::*;
-use crate::chaos::state::truth::Told;
+use crate::state::truth::Told;
 use serde_json::{Value, json};
 
 const A: &str = "a";

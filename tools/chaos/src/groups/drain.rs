@@ -4,7 +4,7 @@ use super::calls::Stage;
 use super::history::{History, Verb};
 use super::spec::Spec;
 use super::voice::{Pull, Voice, Word};
-use crate::chaos::api::Api;
+use crate::api::Api;
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Calls, each with what was answered, or that nothing was.
 
 use super::history::{Clock, Span};
-use crate::chaos::api::Api;
-use crate::chaos::plan::End;
+use crate::api::Api;
+use crate::plan::End;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Calls, each with its answer, or that there was none because the hub is gone.
 
-use crate::chaos::api::Api;
-use crate::chaos::plan::End;
+use crate::api::Api;
+use crate::plan::End;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;

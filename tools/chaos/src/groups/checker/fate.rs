@@ -2,7 +2,7 @@
 
 use super::lease::Lease;
 use super::{Case, Era, Violation};
-use crate::chaos::groups::history::{Said, Verb};
+use crate::groups::history::{Said, Verb};
 
 /// Checks the end of an event.
 pub fn check(era: &Era<'_>, case: &Case<'_>, found: &mut Vec<Violation>) {

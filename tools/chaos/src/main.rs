@@ -23,7 +23,7 @@ mod round;
 mod state;
 mod verdict;
 
-use crate::repo;
+use clap::Parser;
 use clients::Clients;
 use groups::Groups;
 use hub::Site;
@@ -31,6 +31,7 @@ use plan::{Plan, Setting};
 use round::Chaos;
 use state::State;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
 /// How many threads the load has.
@@ -38,32 +39,33 @@ const THREADS: usize = 2;
 /// A word about how it goes comes so often.
 const PROGRESS_EVERY: u32 = 10;
 
-/// What can be chosen.
-#[derive(Debug, clap::Args)]
-pub struct Args {
+/// Kill a hub under load again and again, and check that nothing answered is lost
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask chaos", bin_name = "cargo xtask chaos")]
+struct Args {
     /// How often the hub is killed
     #[arg(long, default_value_t = 20)]
-    pub rounds: u32,
+    rounds: u32,
     /// Where randomness comes from; without it, another one each time
     #[arg(long)]
-    pub seed: Option<u64>,
+    seed: Option<u64>,
     /// How many connections publish at once
     #[arg(long, default_value_t = 8)]
-    pub connections: usize,
+    connections: usize,
     /// Size of the parts of the journal; without it, another one each round
     #[arg(long, value_name = "BYTES")]
-    pub store_part_bytes: Option<u64>,
+    store_part_bytes: Option<u64>,
     /// Only one part of each round
     #[arg(long)]
-    pub only: Option<Part>,
+    only: Option<Part>,
     /// A prombus binary to use, instead of building one
     #[arg(long, value_name = "FILE")]
-    pub bin: Option<PathBuf>,
+    bin: Option<PathBuf>,
 }
 
 /// One part of each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+enum Part {
     /// Publishes and reads
     Log,
     /// Consumer groups
@@ -74,8 +76,18 @@ pub enum Part {
     Clients,
 }
 
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs all rounds.
-pub fn run(args: Args) -> Result<(), String> {
+fn run(args: Args) -> Result<(), String> {
     let binary = match &args.bin {
         Some(named) => named.canonicalize().map_err(|error| format!("{}: {error}", named.display()))?,
         None => repo::build_hub()?,

@@ -1,7 +1,6 @@
 //! What all groups share: where data go, how much is measured, and which binary.
 
 use super::Args;
-use crate::repo;
 use std::fs;
 use std::path::{Path, PathBuf};
 

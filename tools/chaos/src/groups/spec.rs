@@ -1,6 +1,6 @@
 //! The groups that are there in all rounds, and what their members do in one.
 
-use crate::chaos::plan::Plan;
+use crate::plan::Plan;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -178,7 +178,7 @@ impl GroupsPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chaos::plan::Setting;
+    use crate::plan::Setting;
 
     #[test]
     fn rounds_follow_from_the_seed_and_differ() {
