@@ -15,6 +15,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("prombus-client", &["prombus-wire"]),
     ("prombus-process", &["prombus-client"]),
     ("prombus-testkit", TESTKIT_PARTS),
+    ("prombus-fixtures", &[]),
     ("prombus-docs", &[]),
     ("prombus", ALL_PARTS),
     ("prombus-bench", TOOL_PARTS),
