@@ -1,10 +1,5 @@
 //! Repository chores: `cargo xtask test`, `tools`, `tidy`, `chaos` and `bench`.
 
-#[cfg(feature = "trials")]
-mod bench;
-#[cfg(feature = "trials")]
-mod chaos;
-mod repo;
 mod suite;
 mod tidy;
 mod tools;

@@ -8,10 +8,9 @@
 mod artifacts;
 mod jobs;
 
-use crate::{repo, tidy};
+use crate::tidy;
 use artifacts::{Artifacts, TestBinary};
 use jobs::{Job, Outcome};
-use std::path::Path;
 use std::process::Command;
 use std::thread::available_parallelism;
 use std::time::Instant;
@@ -87,7 +86,7 @@ fn checks(built: Option<Artifacts>) -> Vec<Job> {
     let mut jobs = vec![job("clippy", CLIPPY)];
     if let Some(built) = built {
         jobs.push(job("tests: docs", DOC_TESTS));
-        jobs.push(chaos(&built.hub, &built.chores));
+        jobs.push(chaos(&built));
         jobs.extend(built.tests.iter().map(tests));
     }
     jobs.sort_by_key(|job| LONGEST.iter().position(|name| *name == job.name).unwrap_or(LONGEST.len()));
@@ -95,9 +94,9 @@ fn checks(built: Option<Artifacts>) -> Vec<Job> {
 }
 
 /// The build that the tests have, too: its own checks are on, and it costs no other one.
-fn chaos(hub: &Path, chores: &Path) -> Job {
-    let mut command = Command::new(chores);
-    command.args(["chaos", "--rounds", CHAOS_ROUNDS, "--bin"]).arg(hub).current_dir(repo::root());
+fn chaos(built: &Artifacts) -> Job {
+    let mut command = Command::new(&built.chaos);
+    command.args(["--rounds", CHAOS_ROUNDS, "--bin"]).arg(&built.hub).current_dir(repo::root());
     Job { name: "chaos".into(), command }
 }
 

@@ -3,7 +3,6 @@
 //! Programs come from Debian. The packages of Python and Node go into folders of their own below the build's, where the
 //! tests look for them. What is there already is left alone, so that a second run costs next to nothing.
 
-use crate::repo;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -1,28 +1,13 @@
-//! `cargo xtask chaos` and `cargo xtask bench`.
+//! `cargo xtask chaos` and `cargo xtask bench`, which are programs of their own.
 //!
 //! They are built on the hub's own crates and, to put load on a hub, for release. The chores that are needed more often
-//! shall not wait for that: `cargo xtask` is compiled without the feature `trials`, and has cargo run one with it.
+//! shall not wait for that, so they are compiled only when they are asked for.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 
-#[cfg(feature = "trials")]
-#[derive(Debug, Subcommand)]
-pub enum Trial {
-    /// Kill a hub under load again and again, and check that nothing answered is lost
-    Chaos(crate::chaos::Args),
-    /// Measure the engine and the hub
-    Bench(crate::bench::Args),
-}
-
-#[cfg(feature = "trials")]
-pub fn run(trial: Trial) -> Result<(), String> {
-    match trial {
-        Trial::Chaos(args) => crate::chaos::run(args),
-        Trial::Bench(args) => crate::bench::run(args),
-    }
-}
-
-#[cfg(not(feature = "trials"))]
+/// A program, and what it is to be told.
 #[derive(Debug, Subcommand)]
 pub enum Trial {
     /// Kill a hub under load again and again, and check that nothing answered is lost
@@ -34,20 +19,19 @@ pub enum Trial {
 }
 
 /// Arguments that are not looked at here.
-#[cfg(not(feature = "trials"))]
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Args)]
 pub struct Words {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<std::ffi::OsString>,
+    words: Vec<OsString>,
 }
 
-#[cfg(not(feature = "trials"))]
+/// Becomes the program, so that its exit code and the signals it gets are nobody else's. Returns only to say why not.
 pub fn run(trial: Trial) -> Result<(), String> {
-    let (name, Words { words }) = match trial {
-        Trial::Chaos(words) => ("chaos", words),
-        Trial::Bench(words) => ("bench", words),
+    let (package, Words { words }) = match trial {
+        Trial::Chaos(words) => ("prombus-chaos", words),
+        Trial::Bench(words) => ("prombus-bench", words),
     };
-    let mut command = crate::repo::cargo(&["run", "--quiet", "--release", "--package", "xtask", "--", name]);
-    command.args(words);
-    crate::repo::run(command)
+    let mut command = repo::cargo(&["run", "--quiet", "--release", "--package", package, "--"]);
+    let error = command.args(words).exec();
+    Err(format!("cargo cannot be run: {error}"))
 }

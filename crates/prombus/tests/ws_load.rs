@@ -9,7 +9,7 @@
 #[allow(dead_code, reason = "the other binary uses the rest")]
 #[path = "it/common/mod.rs"]
 mod common;
-#[allow(dead_code, reason = "the other binary uses the rest")]
+#[allow(dead_code, unused_imports, reason = "the other binary uses the rest")]
 #[path = "it/contract_support/mod.rs"]
 mod contract_support;
 #[allow(dead_code, reason = "the other binary uses the rest")]
@@ -213,7 +213,7 @@ fn memory(hub: &Hub) -> u64 {
 fn those_who_do_not_read_cost_the_others_nothing() {
     allow_many_files();
     let hub = Hub::with(&["--data", "data"]);
-    let api = Api { address: hub.url.strip_prefix("http://").unwrap().to_owned() };
+    let api = hub.api();
     let stalled = stall(&api);
     for topic in 0..TOPICS {
         for first in (0..LARGE).step_by(LARGE_AT_ONCE as usize) {

@@ -10,8 +10,8 @@ pub struct Artifacts {
     pub tests: Vec<TestBinary>,
     /// The hub.
     pub hub: PathBuf,
-    /// These chores, with the trials.
-    pub chores: PathBuf,
+    /// What kills it.
+    pub chaos: PathBuf,
 }
 
 /// A program that runs tests.
@@ -48,20 +48,20 @@ struct Profile {
 impl Artifacts {
     /// Reads messages, one a line.
     pub fn read(messages: &str) -> Result<Self, String> {
-        let (mut tests, mut hub, mut chores) = (Vec::new(), None, None);
+        let (mut tests, mut hub, mut chaos) = (Vec::new(), None, None);
         for line in messages.lines() {
             let message: Message = serde_json::from_str(line)
                 .map_err(|error| format!("cargo says something unknown: {error}: {line}"))?;
             match program(message) {
                 Some(Program::Test(test)) => tests.push(test),
                 Some(Program::Binary(name, program)) if name == "prombus" => hub = Some(program),
-                Some(Program::Binary(name, program)) if name == "xtask" => chores = Some(program),
+                Some(Program::Binary(name, program)) if name == "prombus-chaos" => chaos = Some(program),
                 _ => {}
             }
         }
-        match (hub, chores) {
-            (Some(hub), Some(chores)) if !tests.is_empty() => Ok(Self { tests, hub, chores }),
-            _ => Err("the build has no tests, or not the programs prombus and xtask".to_owned()),
+        match (hub, chaos) {
+            (Some(hub), Some(chaos)) if !tests.is_empty() => Ok(Self { tests, hub, chaos }),
+            _ => Err("the build has no tests, or not the programs prombus and prombus-chaos".to_owned()),
         }
     }
 }
@@ -103,7 +103,7 @@ mod tests {
             message("a", "lib", true),
             message("prombus", "bin", false),
             message("prombus", "bin", true),
-            message("xtask", "bin", false),
+            message("prombus-chaos", "bin", false),
             message("typed", "example", false),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
@@ -111,13 +111,16 @@ mod tests {
         let tests: Vec<&str> = found.tests.iter().map(|test| test.name.as_str()).collect();
         assert_eq!(tests, ["a src/a.rs", "a src/prombus.rs"]);
         assert_eq!(found.tests[0].folder, PathBuf::from("/r/a"));
-        assert_eq!((found.hub, found.chores), ("/t/prombus-1".into(), "/t/xtask-1".into()));
+        assert_eq!((found.hub, found.chaos), ("/t/prombus-1".into(), "/t/prombus-chaos-1".into()));
     }
 
     #[test]
     fn what_is_missing_or_unknown_is_an_error() {
-        let whole =
-            [message("a", "lib", true), message("prombus", "bin", false), message("xtask", "bin", false)];
+        let whole = [
+            message("a", "lib", true),
+            message("prombus", "bin", false),
+            message("prombus-chaos", "bin", false),
+        ];
         assert!(Artifacts::read(&whole.join("\n")).is_ok());
         for missing in 0..whole.len() {
             let rest: Vec<&str> =

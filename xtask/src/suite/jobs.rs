@@ -1,6 +1,5 @@
 //! Commands that run beside each other, each with its output in one piece.
 
-use crate::repo;
 use std::fs::File;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};

@@ -17,9 +17,13 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("prombus-client", &["prombus-wire"]),
     ("prombus-process", &["prombus-client"]),
     ("prombus-testkit", TESTKIT_PARTS),
+    ("prombus-fixtures", &[]),
     ("prombus-docs", &[]),
     ("prombus", ALL_PARTS),
-    ("xtask", ALL_PARTS),
+    ("prombus-bench", TOOL_PARTS),
+    ("prombus-chaos", TOOL_PARTS),
+    ("repo", &[]),
+    ("xtask", &["repo"]),
 ];
 
 /// What the crates at the top put together.
@@ -47,6 +51,10 @@ const TESTKIT_PARTS: &[&str] = &[
     "prombus-client",
     "prombus-process",
 ];
+
+/// What measures and kills the hub is built on.
+const TOOL_PARTS: &[&str] =
+    &["prombus-core", "prombus-store-disk", "prombus-engine", "prombus-server", "prombus-client", "repo"];
 
 /// The crate that the tests of every other one may use; the only one that the core's tests may.
 const TESTKIT: &str = "prombus-testkit";
@@ -155,6 +163,11 @@ mod tests {
         assert_eq!(wrong("prombus-client", &[("prombus-core", None)]), ["prombus-core"]);
         assert_eq!(wrong("prombus-server", &[("prombus-engine", None), ("prombus", None)]), ["prombus"]);
         assert_eq!(wrong("prombus-engine", &[("prombus-testkit", Some("build"))]), ["prombus-testkit"]);
+    }
+
+    #[test]
+    fn the_chores_wait_for_nothing_of_the_hub() {
+        assert_eq!(wrong("xtask", &[("repo", None), ("prombus-core", None)]), ["prombus-core"]);
     }
 
     #[test]

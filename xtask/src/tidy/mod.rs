@@ -10,7 +10,6 @@ mod manifest;
 mod source;
 mod words;
 
-use crate::repo;
 use std::path::Path;
 use std::process::Command;
 
@@ -41,8 +40,10 @@ pub fn run() -> Result<(), String> {
     let mut findings =
         graph::check(&repo::output(repo::cargo(&["metadata", "--format-version", "1", "--no-deps"]))?)?;
     let tree = |package| repo::output(repo::cargo(&[features::TREE, &[package]].concat()));
-    let [chores, hub] = features::PACKAGES.map(tree);
-    findings.extend(features::check([&chores?, &hub?]));
+    let hub = tree(features::HUB)?;
+    for tool in features::TOOLS {
+        findings.extend(features::check(tool, &tree(tool.0)?, &hub));
+    }
     for file in &files {
         // Only text has rules.
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };

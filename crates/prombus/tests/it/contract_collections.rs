@@ -1,6 +1,6 @@
 //! Collections as such: which there are, whose they are, what numbers become in them, and the one that is served alone.
 
-use crate::common::{Hub, PATIENCE};
+use crate::common::Hub;
 use crate::contract_support::{Api, Site};
 use crate::groups_support;
 use crate::groups_support::eventually;
@@ -9,8 +9,6 @@ use crate::state_support::{
     list_all, list_path, names, on_both_stores, put, put_all, snap, wait_for_letters, with, write,
 };
 use serde_json::{Value, json};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
 
 /// Every number in an answer, wherever it stands.
 fn numbers(value: &Value) -> Vec<u64> {
@@ -466,32 +464,10 @@ fn an_index_changes_no_answer() {
     same(&site.api);
 }
 
-/// `prombus snapshots` while it runs.
-struct Served {
-    child: Child,
-    api: Api,
-}
-
-impl Served {
-    /// Serves one collection of a hub on a port that was free a moment ago.
-    fn start(hub: &Hub, collection: &str) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let mut command = hub.command(&["snapshots", "--collection", collection, "--listen", &address]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let started = std::time::Instant::now();
-        while TcpStream::connect(&address).is_err() {
-            assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "it does not serve");
-        }
-        Self { child, api: Api { address } }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// `prombus snapshots` of one collection of a hub.
+fn snapshots_of(hub: &Hub, collection: &str) -> Hub {
+    let command = hub.command(&["snapshots", "--collection", collection, "--listen", "127.0.0.1:0"]);
+    Hub::running(command, tempfile::tempdir().unwrap())
 }
 
 #[test]
@@ -502,30 +478,31 @@ fn one_collection_can_be_served_alone() {
     emit(&site.api, "t", &json!({"id": "k", "n": 2}));
     put(&site.api, "secret", "s", json!({}));
     caught_up(&site.api, "p");
-    let served = Served::start(site.hub(), "c");
+    let process = snapshots_of(site.hub(), "c");
+    let served = process.api();
     for (there, here) in [("/snap/a%2Fb", snap("c", "a/b")), ("/snap/k", snap("c", "k"))] {
-        let (through, direct) = (ask(&served.api, "GET", there, &[]), ask(&site.api, "GET", &here, &[]));
+        let (through, direct) = (ask(&served, "GET", there, &[]), ask(&site.api, "GET", &here, &[]));
         assert_eq!((through.status, &through.body), (200, &direct.body));
         for name in ["etag", "cache-control", "last-modified"] {
             assert_eq!(through.header(name), direct.header(name), "{name}");
         }
         let tag = direct.header("etag").unwrap();
-        let same = ask(&served.api, "GET", there, &[("if-none-match", tag)]);
+        let same = ask(&served, "GET", there, &[("if-none-match", tag)]);
         assert_eq!((same.status, same.body.len(), same.header("etag")), (304, 0, Some(tag)));
-        let head = ask(&served.api, "HEAD", there, &[]);
+        let head = ask(&served, "HEAD", there, &[]);
         assert_eq!((head.status, head.body.len(), head.header("etag")), (200, 0, Some(tag)));
     }
-    let page = served.api.get("/list?n[gte]=2");
+    let page = served.get("/list?n[gte]=2");
     assert_eq!(page.is(200), site.api.get(&list_path("c", "n[gte]=2")).is(200));
-    served.api.get("/list?limit=0").fails(400, "bad_request");
-    served.api.get("/snap/none").fails(404, "not_found");
+    served.get("/list?limit=0").fails(400, "bad_request");
+    served.get("/snap/none").fails(404, "not_found");
     for other in
         ["/v1/collections/secret/snap/s", "/snap/../secret/s", "/v1/topics", "/publish/t", "/metrics"]
     {
-        assert_eq!(served.api.get(other).status, 404, "{other}");
+        assert_eq!(served.get(other).status, 404, "{other}");
     }
     // It follows the hub.
     let offset = emit(&site.api, "t", &json!({"id": "k", "n": 3}))["offset"].clone();
-    assert_eq!(served.api.get(&format!("/snap/k?min_offset={offset}")).is(200)["n"], 3);
-    eventually("the list shows it", || served.api.get("/list?n=3").is(200)["count"] == 1);
+    assert_eq!(served.get(&format!("/snap/k?min_offset={offset}")).is(200)["n"], 3);
+    eventually("the list shows it", || served.get("/list?n=3").is(200)["count"] == 1);
 }

@@ -1,6 +1,6 @@
 //! What a group still knows after its hub was ended, or killed.
 
-use crate::contract_support::{Answer, Site};
+use crate::contract_support::{Answer, Call, Site};
 use crate::groups_support;
 use crate::groups_support::{
     Group, acks, attempt, eventually, lease, nack, number, numbered, numbers, publish, publish_keys,
@@ -288,26 +288,7 @@ struct Worked {
 
 /// Posts a body; nothing where the hub is gone.
 fn try_post(group: &Group, rest: &str, body: &Value) -> Option<Answer> {
-    use std::io::{Read, Write};
-    let body = body.to_string();
-    let target = group.path(rest);
-    let head = format!(
-        "POST {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = std::net::TcpStream::connect(&group.api.address).ok()?;
-    stream.write_all(head.as_bytes()).ok()?;
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).ok()?;
-    if is_whole(&bytes) { Answer::parse(&bytes, false) } else { None }
-}
-
-/// Whether an answer has all of its body; a hub that is killed may have sent a part.
-fn is_whole(bytes: &[u8]) -> bool {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
-    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    length.is_none_or(|length| length.trim().parse::<usize>().unwrap() <= bytes.len() - end - 4)
+    group.api.try_call(&Call::json("POST", &group.path(rest), &body.to_string())).ok()
 }
 
 /// Pulls and acks until the hub is gone.

@@ -96,18 +96,11 @@ fn publish_until_it_breaks(
 ) -> Vec<Value> {
     let mut answers = Vec::new();
     while !stop.load(std::sync::atomic::Ordering::Acquire) {
-        let Ok(mut stream) = std::net::TcpStream::connect(&api.address) else { break };
         let body = format!("[{{\"payload\":{writer}}},{{\"payload\":{writer}}}]");
-        let head = format!(
-            "POST /v1/topics/t/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let mut bytes = Vec::new();
-        if stream.write_all(head.as_bytes()).is_err() || stream.read_to_end(&mut bytes).is_err() {
-            continue;
-        }
-        if let Some(answer) = contract_support::Answer::parse(&bytes, false) {
-            answers.extend(answer.is(201)["events"].as_array().unwrap().iter().cloned());
+        match api.try_call(&Call::json("POST", "/v1/topics/t/events", &body)) {
+            Ok(answer) => answers.extend(answer.is(201)["events"].as_array().unwrap().iter().cloned()),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => break,
+            Err(_) => {}
         }
     }
     answers

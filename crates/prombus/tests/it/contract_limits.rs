@@ -3,7 +3,7 @@
 use crate::auth_support::jwt::{Signer, all, scopes};
 use crate::auth_support::line::{Flow, Frames, publish};
 use crate::auth_support::{Guarded, SECRET, secret_file, until};
-use crate::contract_support::{Answer, Call};
+use crate::contract_support::{Answer, Call, Line};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,32 +13,17 @@ pub fn limited(limits: &str) -> Guarded {
 }
 
 /// A connection that is kept for many calls.
-struct Kept {
-    line: BufReader<TcpStream>,
-}
+struct Kept(Line);
 
 impl Kept {
     fn open(hub: &Guarded) -> Self {
-        Self { line: BufReader::new(hub.api.connect()) }
+        Self(Line::open(&hub.api.address).unwrap())
     }
 
     /// Sends a request, and reads the answer to its end.
     #[track_caller]
     fn call(&mut self, method: &str, target: &str, body: &str) -> Answer {
-        let request = format!(
-            "{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        self.line.get_mut().write_all(request.as_bytes()).unwrap();
-        let mut bytes = Vec::new();
-        while !bytes.ends_with(b"\r\n\r\n") {
-            assert!(self.line.read_until(b'\n', &mut bytes).unwrap() > 0, "closed after {bytes:?}");
-        }
-        let head = Answer::parse(&bytes, true).unwrap();
-        let length: usize = head.header("content-length").unwrap_or("0").parse().unwrap();
-        let mut body = vec![0; length];
-        self.line.read_exact(&mut body).unwrap();
-        Answer { body, ..head }
+        self.0.call(&Call::json(method, target, body)).unwrap()
     }
 
     #[track_caller]
@@ -507,7 +492,7 @@ fn with_auth_any_host_is_served() {
 
 /// What a process has taken at most, in bytes.
 pub fn peak_memory(hub: &Guarded) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid())).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid().as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }

@@ -293,8 +293,8 @@ fn owners_survive() {
 
 fn hub_on(data: &Path, file: &str) -> (Hub, Api) {
     let hub = Hub::with_file(file, &["--data", data.to_str().unwrap()]);
-    let address = hub.url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    (hub, Api { address })
+    let api = hub.api();
+    (hub, api)
 }
 
 #[test]

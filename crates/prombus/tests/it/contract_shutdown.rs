@@ -1,7 +1,7 @@
 //! What clients know when a hub is told to end under load: everything that was committed was answered, and nothing that was
 //! not answered is there after a restart.
 
-use crate::contract_support::{Answer, Api, Site};
+use crate::contract_support::{Answer, Api, Call, Line, Site};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -246,22 +246,12 @@ fn acks_that_took_effect_are_answered_before_the_hub_ends() {
 
 /// Publishes over one connection, one after the other, until the hub closes it: what was answered.
 fn post_until_the_end(api: &Api, client: u64, topic: &str, answered: &AtomicU64) -> BTreeSet<u64> {
-    let mut line = api.connect();
-    line.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
-    let (mut done, mut bytes) = (BTreeSet::new(), [0; 4096]);
+    let (mut line, mut done) = (Line::open(&api.address).unwrap(), BTreeSet::new());
+    let target = format!("/v1/topics/{topic}/events");
     for n in 0.. {
         let body = json!({"payload": {"client": client, "n": n}}).to_string();
-        let request = format!(
-            "POST /v1/topics/{topic}/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        if line.write_all(request.as_bytes()).is_err() {
-            break;
-        }
-        match line.read(&mut bytes) {
-            Ok(count) if count > 0 => Answer::parse(&bytes[..count], false).unwrap().is(201),
-            _ => break,
-        };
+        let Ok(answer) = line.call(&Call::json("POST", &target, &body)) else { break };
+        answer.is(201);
         done.insert(n);
         answered.fetch_add(1, Ordering::Relaxed);
     }

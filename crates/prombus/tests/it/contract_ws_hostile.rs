@@ -3,7 +3,6 @@
 use crate::common;
 use crate::contract_support::{Api, Site};
 use crate::groups_support::{eventually, since};
-use crate::ws_support::logged::LoggedHub;
 use crate::ws_support::{Heard, Socket, bare_frame, frame_head, looks_right};
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -26,8 +25,8 @@ const FINAL: u8 = 0x80;
 const PUBLISH: &str = r#"{"op":"PUBLISH","corr":"é","topic":"t","payload":{"s":"é🦀"}}"#;
 
 /// A hub that is well, and a client.
-fn hub() -> (LoggedHub, Socket) {
-    let hub = LoggedHub::start();
+fn hub() -> (Site, Socket) {
+    let hub = Site::start();
     let socket = Socket::open(&hub.api);
     (hub, socket)
 }
@@ -438,7 +437,7 @@ fn burst(socket: &mut Socket, rng: &mut Rng, name: &str) -> bool {
 
 #[test]
 fn thousands_of_random_texts_are_answered() {
-    let hub = LoggedHub::start();
+    let hub = Site::start();
     std::thread::scope(|scope| {
         for seed in 0..4 {
             let api = &hub.api;
@@ -482,7 +481,7 @@ fn random_bytes(rng: &mut Rng) -> Vec<u8> {
 
 #[test]
 fn thousands_of_random_frames_do_no_harm() {
-    let hub = LoggedHub::start();
+    let hub = Site::start();
     std::thread::scope(|scope| {
         for seed in 10..14 {
             let api = &hub.api;
@@ -553,7 +552,8 @@ fn frames_that_are_only_announced_take_little_memory() {
     const MOST_OF_EACH: u64 = 768 << 10;
     let (hub, _) = hub();
     let resident = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid())).unwrap();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", hub.hub().pid().as_raw_nonzero())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     };

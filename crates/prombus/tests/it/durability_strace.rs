@@ -1,13 +1,12 @@
 //! No answer leaves before its flush: seen from outside, in the system calls of a real hub.
 
-use crate::common::{PATIENCE, binary};
+use crate::common::{Hub, binary};
 use crate::durability_support::Http;
 use crate::durability_support::trace::{Marked, Trace};
+use crate::examples_support::program;
+use prombus_fixtures::ANY_PORT;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::thread;
 
 /// The calls that write, flush or answer.
@@ -16,74 +15,50 @@ const CALLS: &str = "trace=write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg
 /// How much of what is written is in the trace.
 const SHOWN_BYTES: &str = "65536";
 
+/// The file that the trace is in.
+const TRACE: &str = "trace";
+
 /// A hub under strace.
 struct TracedHub {
-    strace: Child,
+    strace: Hub,
     /// The hub itself, until it has ended.
-    hub: Option<Pid>,
-    url: String,
-    trace: PathBuf,
+    traced: Option<Pid>,
 }
 
 impl TracedHub {
-    fn start(folder: &Path) -> Self {
+    fn start() -> Self {
+        program("strace");
+        let folder = tempfile::tempdir().unwrap();
         let file = "[topics.sync]\npartitions = 4\n[topics.interval]\ndurability = \"interval\"\n";
-        std::fs::write(folder.join("prombus.toml"), file).unwrap();
-        let trace = folder.join("trace");
-        let hub = binary(folder);
+        std::fs::write(folder.path().join("prombus.toml"), file).unwrap();
+        let hub = binary(folder.path());
         let mut command = Command::new("strace");
-        command
-            .args(["-f", "-y", "-s", SHOWN_BYTES, "-e", CALLS, "-o"])
-            .arg(&trace)
-            .arg("--")
-            .arg(hub.get_program());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]).current_dir(folder);
+        command.args(["-f", "-y", "-s", SHOWN_BYTES, "-e", CALLS, "-o", TRACE, "--"]).arg(hub.get_program());
+        command.args(["serve", "--data", "data"]).current_dir(folder.path());
         hub.get_envs().for_each(|(name, _)| {
             command.env_remove(name);
         });
-        let mut strace =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap_or_else(|error| {
-                panic!("strace cannot be run ({error}); this test needs it: apt-get install strace")
-            });
-        let url = wait_until_ready(&mut strace);
-        let hub = Some(child_of(Pid::from_child(&strace)));
-        Self { strace, hub, url, trace }
+        command.envs([ANY_PORT]);
+        let strace = Hub::running(command, folder);
+        let traced = Some(child_of(strace.pid()));
+        Self { strace, traced }
     }
 
     /// Ends the hub, and says what it did.
     fn stop(mut self) -> String {
-        kill_process(self.hub.take().unwrap(), Signal::TERM).unwrap();
+        kill_process(self.traced.take().unwrap(), Signal::TERM).unwrap();
         // strace ends when the hub has, with the same code.
-        assert_eq!(self.strace.wait().unwrap().code(), Some(0));
-        String::from_utf8_lossy(&std::fs::read(&self.trace).unwrap()).into_owned()
+        assert_eq!(self.strace.wait().code(), Some(0));
+        String::from_utf8_lossy(&std::fs::read(self.strace.folder().join(TRACE)).unwrap()).into_owned()
     }
 }
 
 impl Drop for TracedHub {
     fn drop(&mut self) {
-        if let Some(hub) = self.hub {
-            // It may have ended by itself.
+        if let Some(hub) = self.traced {
+            // It may have ended by itself; without strace, it would go on.
             let _ = kill_process(hub, Signal::KILL);
-            let _ = self.strace.wait();
         }
-    }
-}
-
-fn wait_until_ready(strace: &mut Child) -> String {
-    let stderr = BufReader::new(strace.stderr.take().unwrap());
-    let (sender, lines) = mpsc::channel();
-    // Reads to the end, so that the hub never writes to a pipe that nobody reads.
-    thread::spawn(move || stderr.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line))));
-    let mut seen = Vec::new();
-    loop {
-        let line =
-            lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("not ready ({error}): {seen:#?}"));
-        if let Some((_, after)) = line.split_once("ready").and_then(|(_, after)| after.split_once("http://"))
-        {
-            let end = after.find([' ', ',', '"']).unwrap_or(after.len());
-            return format!("http://{}", &after[..end]);
-        }
-        seen.push(line);
     }
 }
 
@@ -112,9 +87,8 @@ fn publish(url: &str, topic: &str, name: &str) -> Vec<Marked> {
 
 #[test]
 fn no_answer_leaves_before_its_flush() {
-    let folder = tempfile::tempdir().unwrap();
-    let hub = TracedHub::start(folder.path());
-    let url = &hub.url;
+    let hub = TracedHub::start();
+    let url = &hub.strace.url;
     let one_after_the_other = publish(url, "sync", "alone");
     let at_once: Vec<Marked> = thread::scope(|scope| {
         let names = ["a", "b", "c", "d"];

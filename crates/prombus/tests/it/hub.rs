@@ -3,7 +3,7 @@
 use crate::common::{Hub, Said, binary, run};
 use rustix::process::Signal;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 fn serve(file: &str, args: &[&str]) -> Said {
@@ -45,7 +45,7 @@ fn sigterm_and_sigint_end_it_with_0() {
 #[test]
 fn a_request_under_way_is_answered_before_the_end() {
     let mut hub = Hub::start();
-    let mut stream = TcpStream::connect(hub.url.strip_prefix("http://").unwrap()).unwrap();
+    let mut stream = hub.api().connect();
     stream
         .write_all(b"POST /publish/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n{\"a\"")
         .unwrap();
@@ -63,7 +63,7 @@ fn a_request_under_way_is_answered_before_the_end() {
 #[test]
 fn a_client_that_stands_still_does_not_keep_it_from_ending() {
     let mut hub = Hub::start();
-    let mut stream = TcpStream::connect(hub.url.strip_prefix("http://").unwrap()).unwrap();
+    let mut stream = hub.api().connect();
     stream.write_all(b"POST /publish/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8\r\n\r\n{").unwrap();
     hub.run(&["pub", "b", "1"]).ok();
     let told = Instant::now();

@@ -1,18 +1,15 @@
 //! `prombus snapshots`: one collection, passed on as the hub serves it.
 
 use crate::client_support::Spot;
-use crate::common::{Hub, PATIENCE, binary};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::common::{Hub, binary};
+use crate::contract_support::{Answer, Api, Call};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::io::{Read, Write};
 
-/// A process that serves one collection. It is killed when it is dropped.
+/// A process that serves one collection.
 struct Snapshots {
-    child: Child,
-    address: String,
+    process: Hub,
+    api: Api,
 }
 
 impl Snapshots {
@@ -20,72 +17,24 @@ impl Snapshots {
         let folder = tempfile::tempdir().unwrap();
         let mut command = binary(folder.path());
         command.args(["snapshots", "--collection", "c", "--listen", ":0", "--url", url]).args(args);
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let (mut line, mut seen) = (String::new(), String::new());
-        while !line.contains("ready") {
-            line.clear();
-            assert!(stderr.read_line(&mut line).unwrap() > 0, "it does not start: {seen}");
-            seen.push_str(&line);
-        }
-        // Nobody reads the rest, and it must not wait for that.
-        std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
-        let start = line.find("http://").unwrap() + "http://".len();
-        let address = line[start..].split([' ', '"']).next().unwrap().to_owned();
-        Self { child, address }
+        let process = Hub::running(command, folder);
+        Self { api: process.api(), process }
     }
 
-    fn get(&self, path: &str) -> Heard {
-        ask(&self.address, "GET", path, "")
+    fn get(&self, path: &str) -> Answer {
+        self.api.get(path)
     }
 }
 
-impl Drop for Snapshots {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn ask(api: &Api, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    api.call(&Call { headers: headers.to_vec(), ..Call::new(method, path) })
 }
 
-/// An answer over HTTP.
-#[derive(Debug, PartialEq)]
-struct Heard {
-    status: u16,
-    headers: BTreeMap<String, String>,
-    body: String,
-}
-
-impl Heard {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
-    }
-
-    /// Without what differs from one answer to the next.
-    fn timeless(mut self) -> Self {
-        self.headers.remove("date");
-        self.headers.remove("connection");
-        self
-    }
-}
-
-/// Asks once, over a connection of its own.
-fn ask(address: &str, method: &str, path: &str, headers: &str) -> Heard {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let host = if headers.contains("host: ") { "" } else { "host: localhost\r\n" };
-    let request = format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let mut lines = head.lines();
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    let header = |line: &str| {
-        let (name, value) = line.split_once(": ").unwrap();
-        (name.to_ascii_lowercase(), value.to_owned())
-    };
-    Heard { status, headers: lines.map(header).collect(), body: body.to_owned() }
+/// Without what differs from one answer to the next.
+fn timeless(mut answer: Answer) -> Answer {
+    answer.headers.retain(|(name, _)| name != "date" && name != "connection");
+    answer.headers.sort();
+    answer
 }
 
 /// A hub with documents `a` to `d` and one with an odd key in collection `c`, and a secret elsewhere.
@@ -102,19 +51,16 @@ fn hub() -> Hub {
     hub
 }
 
-fn host(url: &str) -> &str {
-    url.strip_prefix("http://").unwrap()
-}
-
 #[test]
 fn only_requests_for_its_own_hosts_are_answered() {
     let hub = hub();
     let snapshots = Snapshots::of(&hub.url, &["--host", "docs.internal"]);
-    for (host, status) in [("docs.internal:8091", 200), (&snapshots.address, 200), ("evil.example", 403)] {
-        let heard = ask(&snapshots.address, "GET", "/list", &format!("host: {host}\r\n"));
+    for (host, status) in [("docs.internal:8091", 200), (&snapshots.api.address, 200), ("evil.example", 403)]
+    {
+        let heard = ask(&snapshots.api, "GET", "/list", &[("host", host)]);
         assert_eq!(heard.status, status, "{host}: {heard:?}");
     }
-    let told = ask(&snapshots.address, "GET", "/snap/a", "host: evil.example\r\n").json();
+    let told = ask(&snapshots.api, "GET", "/snap/a", &[("host", "evil.example")]).json();
     assert_eq!(told["error"], "forbidden");
     assert!(told["message"].as_str().unwrap().contains("--host"), "{told}");
 }
@@ -125,35 +71,37 @@ fn answers_are_those_of_the_hub() {
     let snapshots = Snapshots::of(&hub.url, &[]);
     let document = snapshots.get("/snap/b");
     assert_eq!((document.status, &document.json()["n"]), (200, &json!(1)));
-    let etag = document.headers["etag"].clone();
-    let since = document.headers["last-modified"].clone();
+    let etag = document.header("etag").unwrap();
+    let since = document.header("last-modified").unwrap();
     // While its second lasts, a date matches nothing.
-    let passed = || snapshots.get("/healthz").headers["date"] != since;
+    let passed = || snapshots.get("/healthz").header("date") != Some(since);
     while !passed() {
         std::thread::yield_now();
     }
-    assert_eq!(document.headers["cache-control"], "public, max-age=5");
-    for (method, path, headers) in [
-        ("GET", "/snap/b", String::new()),
-        ("HEAD", "/snap/b", String::new()),
-        ("GET", "/snap/x%2Fy%20%C3%B6", String::new()),
-        ("GET", "/snap/b", format!("if-none-match: {etag}\r\n")),
-        ("HEAD", "/snap/b", format!("if-none-match: \"other\", W/{etag}\r\n")),
-        ("GET", "/snap/b", "if-none-match: \"other\"\r\n".into()),
-        ("GET", "/snap/b", format!("if-modified-since: {since}\r\n")),
-        ("GET", "/snap/nobody", String::new()),
-        ("GET", "/snap/b?min_offset=1", String::new()),
-        ("GET", "/snap/b?nonsense=1", String::new()),
-        ("GET", "/list?even=true&n[gte]=1&sort=-n", String::new()),
-        ("GET", "/list?n%5Bin%5D=0,3&limit=1", String::new()),
-        ("GET", "/list?limit=1001", String::new()),
+    assert_eq!(document.header("cache-control"), Some("public, max-age=5"));
+    let direct_api = hub.api();
+    let either = format!("\"other\", W/{etag}");
+    for (method, path, header) in [
+        ("GET", "/snap/b", None),
+        ("HEAD", "/snap/b", None),
+        ("GET", "/snap/x%2Fy%20%C3%B6", None),
+        ("GET", "/snap/b", Some(("if-none-match", etag))),
+        ("HEAD", "/snap/b", Some(("if-none-match", &*either))),
+        ("GET", "/snap/b", Some(("if-none-match", "\"other\""))),
+        ("GET", "/snap/b", Some(("if-modified-since", since))),
+        ("GET", "/snap/nobody", None),
+        ("GET", "/snap/b?min_offset=1", None),
+        ("GET", "/snap/b?nonsense=1", None),
+        ("GET", "/list?even=true&n[gte]=1&sort=-n", None),
+        ("GET", "/list?n%5Bin%5D=0,3&limit=1", None),
+        ("GET", "/list?limit=1001", None),
     ] {
-        let direct = ask(host(&hub.url), method, &format!("/v1/collections/c{path}"), &headers).timeless();
-        let passed = ask(&snapshots.address, method, path, &headers).timeless();
-        assert_eq!(passed, direct, "{method} {path} {headers}");
+        let ask = |api, path: &str| timeless(ask(api, method, path, header.as_slice()));
+        let direct = ask(&direct_api, &format!("/v1/collections/c{path}"));
+        assert_eq!(ask(&snapshots.api, path), direct, "{method} {path} {header:?}");
     }
-    let unchanged = ask(&snapshots.address, "GET", "/snap/b", &format!("if-none-match: {etag}\r\n"));
-    assert_eq!((unchanged.status, unchanged.body.as_str(), &unchanged.headers["etag"]), (304, "", &etag));
+    let unchanged = ask(&snapshots.api, "GET", "/snap/b", &[("if-none-match", etag)]);
+    assert_eq!((unchanged.status, unchanged.text(), unchanged.header("etag")), (304, "", Some(etag)));
     let listed = snapshots.get("/list?even=true&sort=-n").json();
     assert_eq!((&listed["count"], &listed["items"][0]["_key"]), (&json!(2), &json!("c")));
 }
@@ -178,13 +126,13 @@ fn there_is_nothing_but_this_collection() {
     }
     assert_eq!(snapshots.get("/snap/%FF").status, 400);
     for (method, path) in [("POST", "/snap/a"), ("PUT", "/list"), ("DELETE", "/snap/a"), ("BREW", "/list")] {
-        let heard = ask(&snapshots.address, method, path, "");
+        let heard = ask(&snapshots.api, method, path, &[]);
         assert_eq!(
             (heard.status, &heard.json()["error"]),
             (405, &json!("method_not_allowed")),
             "{method} {path}"
         );
-        assert_eq!(heard.headers["allow"], "GET, HEAD");
+        assert_eq!(heard.header("allow"), Some("GET, HEAD"));
     }
 }
 
@@ -197,7 +145,7 @@ fn a_hub_that_is_away_is_told_and_one_that_comes_back_is_used() {
     let heard = snapshots.get("/snap/a");
     assert_eq!((heard.status, &heard.json()["error"]), (503, &json!("unavailable")));
     assert!(heard.json()["message"].as_str().unwrap().contains("hub"), "{heard:?}");
-    assert!(heard.headers.contains_key("retry-after"));
+    assert!(heard.header("retry-after").is_some());
     spot.start_again();
     assert_eq!(snapshots.get("/snap/a").status, 404);
 }
@@ -212,9 +160,9 @@ fn it_shows_its_token_and_callers_need_none() {
     let snapshots = Snapshots::of(&hub.url, &["--token", "reader-0123456789"]);
     let heard = snapshots.get("/snap/a");
     assert_eq!((heard.status, &heard.json()["n"]), (200, &json!(1)));
-    assert_eq!(heard.headers["cache-control"], "private, max-age=30");
+    assert_eq!(heard.header("cache-control"), Some("private, max-age=30"));
     // A caller's own token is nothing to the hub.
-    let heard = ask(&snapshots.address, "GET", "/snap/a", "authorization: Bearer nonsense\r\n");
+    let heard = ask(&snapshots.api, "GET", "/snap/a", &[("authorization", "Bearer nonsense")]);
     assert_eq!(heard.status, 200);
     assert_eq!(Snapshots::of(&hub.url, &[]).get("/snap/a").status, 401);
 }
@@ -222,12 +170,11 @@ fn it_shows_its_token_and_callers_need_none() {
 #[test]
 fn a_signal_ends_it_with_0_also_where_a_connection_is_idle() {
     let hub = hub();
-    let mut snapshots = Snapshots::of(&hub.url, &[]);
-    let mut idle = TcpStream::connect(&snapshots.address).unwrap();
+    let snapshots = Snapshots::of(&hub.url, &[]);
+    let mut idle = snapshots.api.connect();
     idle.write_all(b"GET /snap/a HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut first = [0; 12];
     idle.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");
-    kill_process(Pid::from_child(&snapshots.child), Signal::TERM).unwrap();
-    assert!(snapshots.child.wait().unwrap().success());
+    assert!(snapshots.process.stop().success());
 }

@@ -327,7 +327,7 @@ fn memory(hub: &Hub) -> u64 {
 #[test]
 fn wrong_frames_are_answered_and_leave_nothing_behind() {
     let hub = Hub::with_file("[topics]\nauto_create = false\n[topics.t]\n[topics.u]\n", &["--data", "data"]);
-    let api = Api { address: hub.url.strip_prefix("http://").unwrap().to_owned() };
+    let api = hub.api();
     let mut bystander = Socket::open(&api);
     bystander.publish("t", 0..100);
     bystander.close();

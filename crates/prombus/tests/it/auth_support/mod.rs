@@ -4,17 +4,13 @@ pub mod jwt;
 pub mod line;
 pub mod tls;
 
-use crate::common::{PATIENCE, Said, binary, run};
+use crate::common::{Hub, PATIENCE, Said, binary, run};
 use crate::contract_support::{Answer, Api, Call};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader};
+use std::ops::Deref;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The secret that most hubs of these tests sign with.
@@ -57,7 +53,8 @@ impl Setup<'_> {
 
     pub fn start(&self) -> Guarded {
         let (folder, command) = self.prepare();
-        Guarded::spawn(command, folder)
+        let hub = Hub::running(command, folder);
+        Guarded { api: hub.api(), hub }
     }
 
     /// Runs a hub that has to give up by itself.
@@ -82,12 +79,8 @@ pub fn put_file(path: &Path, text: &str) {
 
 /// A hub that is running.
 pub struct Guarded {
-    child: Child,
-    reader: Option<JoinHandle<()>>,
-    said: Arc<Mutex<String>>,
+    hub: Hub,
     pub api: Api,
-    pub url: String,
-    folder: tempfile::TempDir,
 }
 
 impl Guarded {
@@ -101,46 +94,17 @@ impl Guarded {
         Self::start(&secret_file())
     }
 
-    fn spawn(mut command: Command, folder: tempfile::TempDir) -> Self {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let (sender, ready) = mpsc::channel();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let reader = std::thread::spawn({
-            let said = Arc::clone(&said);
-            move || keep(stderr, &said, &sender)
-        });
-        let Ok(url) = ready.recv_timeout(PATIENCE) else {
-            let _ = child.kill();
-            panic!("the hub does not start: {}", said.lock().unwrap());
-        };
-        let (_, address) = url.split_once("://").unwrap();
-        let address = address.replace("0.0.0.0", "127.0.0.1");
-        Self { child, reader: Some(reader), said, api: Api { address }, url, folder }
-    }
-
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// The number of its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Everything that it has logged until now.
     pub fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+        self.hub.log().text()
     }
 
     /// Ends it, and gives back everything that it ever logged.
     #[track_caller]
-    pub fn ends(mut self) -> String {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        self.reader.take().unwrap().join().unwrap();
-        let said = self.said();
+    pub fn ends(self) -> String {
+        let log = self.hub.log();
+        assert_eq!(self.hub.stop().code(), Some(0));
+        let said = log.text();
         assert!(!said.contains("panic"), "{said}");
         said
     }
@@ -148,37 +112,13 @@ impl Guarded {
     pub fn caller<'a>(&'a self, token: &'a str) -> Caller<'a> {
         Caller { api: &self.api, token }
     }
-
-    /// A command that talks to this hub.
-    pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = binary(self.folder.path());
-        command.env("PROMBUS_URL", &self.url).args(args);
-        command
-    }
 }
 
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+impl Deref for Guarded {
+    type Target = Hub;
 
-/// Keeps all lines, and tells the address that the first one with an address names.
-fn keep(stderr: impl BufRead, said: &Mutex<String>, ready: &Sender<String>) {
-    for line in stderr.lines().map_while(Result::ok) {
-        let start = line.find("http://").or_else(|| line.find("https://"));
-        if let Some(start) = start
-            && line.contains("ready")
-        {
-            let url = line[start..].split([' ', '"']).next().unwrap();
-            // Only the first one is waited for.
-            let _ = ready.send(url.trim_end_matches('/').to_owned());
-        }
-        let mut said = said.lock().unwrap();
-        said.push_str(&line);
-        said.push('\n');
+    fn deref(&self) -> &Hub {
+        &self.hub
     }
 }
 

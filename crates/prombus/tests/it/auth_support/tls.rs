@@ -53,14 +53,7 @@ impl Identity {
     #[track_caller]
     pub fn call(&self, api: &Api, call: &Call) -> Answer {
         let mut line = self.connect(api).unwrap();
-        let mut request =
-            format!("{} {} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", call.method, call.target);
-        for (name, value) in &call.headers {
-            request += &format!("{name}: {value}\r\n");
-        }
-        request += &format!("content-length: {}\r\n\r\n", call.body.len());
-        line.write_all(request.as_bytes()).unwrap();
-        line.write_all(call.body).unwrap();
+        line.write_all(&call.and_close().bytes()).unwrap();
         line.flush().unwrap();
         let mut bytes = Vec::new();
         match line.read_to_end(&mut bytes) {

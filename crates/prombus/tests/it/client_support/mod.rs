@@ -2,21 +2,16 @@
 
 pub mod wire;
 
-use crate::common::{PATIENCE, binary};
+use crate::common::{Hub, PATIENCE};
 use prombus_client::{Client, EventRecord, Live, LiveOptions, LiveState, NewEvent, ReadQuery};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::future::Future;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// A hub on disk, at one address for all its lives.
 pub struct Spot {
-    folder: tempfile::TempDir,
-    child: Child,
-    args: Vec<String>,
-    url: String,
+    hub: Hub,
     pub address: String,
 }
 
@@ -27,14 +22,13 @@ impl Spot {
 
     /// A hub in a folder of the test's own, with these arguments.
     pub fn with(folder: tempfile::TempDir, args: &[&str]) -> Self {
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let (child, url) = launch(&folder, &args, "127.0.0.1:0");
-        let address = url.split_once("://").unwrap().1.to_owned();
-        Self { folder, child, args, url, address }
+        let mut hub = Hub::within(folder, &[&["--data", "data"], args].concat());
+        hub.stay();
+        Self { address: hub.address(), hub }
     }
 
     pub fn url(&self) -> String {
-        self.url.clone()
+        self.hub.url.clone()
     }
 
     pub fn client(&self) -> Client {
@@ -43,56 +37,29 @@ impl Spot {
 
     /// As a power cut would.
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.ended();
+        self.hub.kill();
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    pub fn pid(&self) -> Pid {
+        self.hub.pid()
     }
 
     /// Waits until a hub that somebody has killed is gone.
     pub fn ended(&mut self) {
-        self.child.wait().unwrap();
+        self.hub.wait();
     }
 
     /// As an operator would.
     pub fn stop(&mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
+        self.hub.signal(Signal::TERM);
+        assert!(self.hub.wait().success());
     }
 
     pub fn start_again(&mut self) {
-        let (child, url) = launch(&self.folder, &self.args, &self.address);
-        assert_eq!(url, self.url);
-        self.child = child;
+        let url = self.url();
+        self.hub.start_again();
+        assert_eq!(self.url(), url);
     }
-}
-
-impl Drop for Spot {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn launch(folder: &tempfile::TempDir, args: &[String], listen: &str) -> (Child, String) {
-    let mut command = binary(folder.path());
-    command.args(["serve", "--listen", listen, "--data", "data"]).args(args);
-    command.stdin(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let (mut line, mut seen) = (String::new(), String::new());
-    while !line.contains("ready") {
-        line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "no hub at {listen}: {seen}");
-        seen.push_str(&line);
-    }
-    // Nobody reads the rest, and a hub must not wait for that.
-    std::thread::spawn(move || stderr.read_to_end(&mut Vec::new()));
-    let start = line.find("http").unwrap();
-    (child, line[start..].split([' ', '"']).next().unwrap().to_owned())
 }
 
 /// Options that do not make a test wait.

@@ -1,14 +1,14 @@
 //! Runs the real binary, as a hub and as a command.
 
+pub use prombus_fixtures::PATIENCE;
+use prombus_fixtures::http::Api;
+use prombus_fixtures::{ANY_PORT, HubError};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
-
-/// How long anything may take before a test is given up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 
 /// The binary in `folder`, knowing nothing of the tester's environment.
 pub fn binary(folder: &Path) -> Command {
@@ -71,12 +71,9 @@ pub fn run(mut command: Command, input: &[u8]) -> Said {
     }
 }
 
-/// A hub that is running. It is killed when it is dropped.
+/// A hub that is running, in a folder of its own. It is killed when it is dropped.
 pub struct Hub {
-    child: Child,
-    log: Receiver<String>,
-    pub url: String,
-    pub ready: String,
+    process: prombus_fixtures::Hub,
     folder: tempfile::TempDir,
 }
 
@@ -88,48 +85,44 @@ impl Hub {
 
     /// A hub with these arguments beside its address.
     pub fn with(args: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let command = binary(folder.path());
-        Self::spawn(command, args, folder)
+        Self::within(tempfile::tempdir().unwrap(), args)
     }
 
     /// A hub with this configuration file in its folder.
     pub fn with_file(file: &str, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("prombus.toml"), file).unwrap();
-        let command = binary(folder.path());
-        Self::spawn(command, args, folder)
+        Self::within(folder, args)
+    }
+
+    /// A hub in a folder where everything lies ready.
+    pub fn within(folder: tempfile::TempDir, args: &[&str]) -> Self {
+        let mut command = binary(folder.path());
+        command.arg("serve").args(args).envs([ANY_PORT]);
+        Self::running(command, folder)
     }
 
     /// A hub in memory with the process example.
     pub fn dev(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = binary(folder.path());
-        command.args(["dev", "--listen", "127.0.0.1:0"]).args(args);
-        Self::started(command, folder)
+        command.args(["dev", "--listen", ANY_PORT.1]).args(args);
+        Self::running(command, folder)
     }
 
-    fn spawn(mut command: Command, args: &[&str], folder: tempfile::TempDir) -> Self {
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
-        Self::started(command, folder)
-    }
-
-    fn started(mut command: Command, folder: tempfile::TempDir) -> Self {
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (sender, log) = mpsc::channel();
-        std::thread::spawn(move || {
-            stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
-        let ready = wait_for(&log, "ready");
-        let start = ready.find("http://").unwrap();
-        let url = ready[start..].split([' ', '"']).next().unwrap().to_owned();
-        Self { child, log, url, ready, folder }
+    /// Whatever a command serves from its folder.
+    pub fn running(command: Command, folder: tempfile::TempDir) -> Self {
+        Self { process: well(prombus_fixtures::Hub::start(command)), folder }
     }
 
     /// Where the hub runs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// A client for its address.
+    pub fn api(&self) -> Api {
+        Api { address: self.address() }
     }
 
     /// A command that talks to this hub.
@@ -147,23 +140,19 @@ impl Hub {
         run(self.command(args), input.as_bytes())
     }
 
-    pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-
-    /// The next line of the log that contains `text`.
-    pub fn wait_for(&self, text: &str) -> String {
-        wait_for(&self.log, text)
+        well(self.process.signal(signal));
     }
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        self.child.wait().unwrap()
+        well(self.process.wait())
+    }
+
+    /// As a power cut would.
+    pub fn kill(&mut self) {
+        well(self.process.kill());
     }
 
     /// Ends the hub as an operator would.
@@ -171,23 +160,29 @@ impl Hub {
         self.signal(Signal::TERM);
         self.wait()
     }
-}
 
-impl Drop for Hub {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Starts it once more, in the same folder.
+    pub fn start_again(&mut self) {
+        well(self.process.start_again());
     }
 }
 
-fn wait_for(log: &Receiver<String>, text: &str) -> String {
-    let mut seen = Vec::new();
-    loop {
-        match log.recv_timeout(PATIENCE) {
-            Ok(line) if line.contains(text) => return line,
-            Ok(line) => seen.push(line),
-            Err(error) => panic!("no line with {text:?} ({error}) after {seen:#?}"),
-        }
+impl Deref for Hub {
+    type Target = prombus_fixtures::Hub;
+
+    fn deref(&self) -> &Self::Target {
+        &self.process
     }
+}
+
+impl DerefMut for Hub {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.process
+    }
+}
+
+/// What has to go well.
+#[track_caller]
+fn well<T>(outcome: Result<T, HubError>) -> T {
+    outcome.unwrap_or_else(|error| panic!("{error}"))
 }

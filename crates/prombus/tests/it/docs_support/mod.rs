@@ -117,7 +117,8 @@ impl Desk {
         let first = parts.next().unwrap_or_default();
         said += &common::run(self.shell(first), b"").ok();
         for part in parts {
-            std::fs::write(self.folder.path().join(PID_FILE), self.hub.pid().to_string()).unwrap();
+            std::fs::write(self.folder.path().join(PID_FILE), self.hub.pid().as_raw_nonzero().to_string())
+                .unwrap();
             common::run(self.shell(CRASH), b"").ok();
             self.hub.ended();
             self.hub.start_again();

@@ -3,87 +3,35 @@
 pub mod trace;
 
 use crate::common::{Said, binary, run};
+use crate::contract_support::{Call, Line};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::path::Path;
 
-/// One connection to a hub, which knows nothing of HTTP but what is needed here.
-pub struct Http(BufReader<TcpStream>);
-
-/// A status and a body.
-pub type Answer = (u16, String);
+/// One connection to a hub, with answers as a status and a body.
+pub struct Http(Line);
 
 impl Http {
     /// Connects to a hub at `http://host:port`.
     pub fn connect(url: &str) -> Self {
-        let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self(BufReader::new(stream))
+        Self(Line::open(url.strip_prefix("http://").unwrap()).unwrap())
     }
 
     /// Sends a request and waits for its answer; a connection that breaks is an error.
-    pub fn call(&mut self, method: &str, path: &str, body: &str) -> io::Result<Answer> {
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\naccept: {}\r\n", accept(path));
-        let length = body.len();
-        let request =
-            format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
-        self.0.get_mut().write_all(request.as_bytes())?;
-        let status = self.line()?.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or(io::ErrorKind::InvalidData)?;
-        let (mut length, mut chunked) = (0, false);
-        loop {
-            let header = self.line()?.to_ascii_lowercase();
-            match header.split_once(": ") {
-                None => break,
-                Some(("content-length", value)) => length = value.parse().map_err(io::Error::other)?,
-                Some(("transfer-encoding", "chunked")) => chunked = true,
-                Some(_) => {}
-            }
-        }
-        let body = if chunked { self.chunks()? } else { self.bytes(length)? };
-        Ok((status, String::from_utf8(body).map_err(io::Error::other)?))
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.0.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-
-    fn bytes(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        self.0.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn chunks(&mut self) -> io::Result<Vec<u8>> {
-        let mut whole = Vec::new();
-        loop {
-            let length = usize::from_str_radix(&self.line()?, 16).map_err(io::Error::other)?;
-            whole.extend(self.bytes(length)?);
-            self.line()?;
-            if length == 0 {
-                return Ok(whole);
-            }
-        }
+    pub fn call(&mut self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+        let answer = self.0.call(&Call::json(method, path, body))?;
+        Ok((answer.status, answer.text().to_owned()))
     }
 
     /// The events of a topic, which must be there.
     pub fn export(&mut self, topic: &str) -> Vec<Value> {
-        let (status, lines) =
-            self.call("GET", &format!("/v1/topics/{topic}/events?from=earliest"), "").unwrap();
-        assert_eq!(status, 200, "{lines}");
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let target = format!("/v1/topics/{topic}/events?from=earliest");
+        let answer =
+            self.0.call(&Call::new("GET", &target).header("accept", "application/x-ndjson")).unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.lines()
     }
-}
-
-/// Events are read as lines, everything else as it comes.
-fn accept(path: &str) -> &'static str {
-    if path.contains("/events?") { "application/x-ndjson" } else { "*/*" }
 }
 
 /// What was answered: the payload at each offset of a topic with one partition.

@@ -1,10 +1,8 @@
 //! A user of collections, projections and commits, who has nothing but an HTTP client.
 
 use crate::common::{Hub, PATIENCE};
-use crate::contract_support::{Answer, Api, Site, encoded};
+use crate::contract_support::{Answer, Api, Call, Site, encoded};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Instant;
 
 /// What `Cache-Control` says of a snapshot where nobody has to show a token.
@@ -15,7 +13,7 @@ pub fn on_both_stores(test: impl Fn(&Api)) {
     let site = Site::start();
     test(&site.api);
     let hub = Hub::start();
-    test(&Api { address: hub.url.trim_start_matches("http://").trim_end_matches('/').to_owned() });
+    test(&hub.api());
 }
 
 /// Where a document is read.
@@ -128,11 +126,8 @@ pub fn list_all(api: &Api, collection: &str, query: &str) -> Vec<Value> {
 /// One request with these headers; what comes after the head of a 304 is its body.
 #[track_caller]
 pub fn ask(api: &Api, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
-    let mut request = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-    for (name, value) in headers {
-        request += &format!("{name}: {value}\r\n");
-    }
-    let bytes = api.raw(format!("{request}\r\n").as_bytes(), false);
+    let call = Call { headers: headers.to_vec(), ..Call::new(method, target) };
+    let bytes = api.raw(&call.and_close().bytes(), false);
     let bare = Answer::parse(&bytes, true).unwrap_or_else(|| panic!("{target}: {bytes:?}"));
     if bare.status == 304 || method == "HEAD" {
         return bare;
@@ -316,24 +311,7 @@ pub fn versions(answer: &Value) -> Vec<u64> {
 
 /// Sends a JSON body; nothing where the hub is gone before it has answered.
 pub fn try_call(api: &Api, method: &str, target: &str, body: &str) -> Option<Answer> {
-    let request = format!(
-        "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = TcpStream::connect(&api.address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).ok()?;
-    if is_whole(&bytes) { Answer::parse(&bytes, false) } else { None }
-}
-
-/// Whether an answer has all of its body; a hub that is killed may have sent a part.
-fn is_whole(bytes: &[u8]) -> bool {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
-    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    length.is_none_or(|length| length.trim().parse::<usize>().unwrap() <= bytes.len() - end - 4)
+    api.try_call(&Call::json(method, target, body)).ok()
 }
 
 /// The names that a list of things shows, whether they are all of it or a field.

@@ -1,6 +1,5 @@
 //! A WebSocket client and a reader of server-sent events, as anyone could write them, that check what they hear.
 
-pub mod logged;
 pub mod stream;
 
 use crate::common::PATIENCE;

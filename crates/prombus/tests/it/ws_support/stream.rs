@@ -1,7 +1,7 @@
 //! A reader of server-sent events over a plain socket.
 
 use crate::common::PATIENCE;
-use crate::contract_support::{Answer, Api};
+use crate::contract_support::{Answer, Api, Call};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -99,12 +99,9 @@ impl Stream {
 
     fn ask_for(api: &Api, target: &str, header: Option<(&str, &str)>) -> Result<Self, Answer> {
         let mut line = api.connect();
-        let mut request =
-            format!("GET {target} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n");
-        if let Some((name, value)) = header {
-            request += &format!("{name}: {value}\r\n");
-        }
-        line.write_all(format!("{request}\r\n").as_bytes()).unwrap();
+        let mut call = Call::new("GET", target).header("accept", "text/event-stream");
+        call.headers.extend(header);
+        line.write_all(&call.bytes()).unwrap();
         let mut reader = BufReader::new(line);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -194,6 +191,11 @@ impl Stream {
     #[track_caller]
     pub fn numbers(&mut self, count: usize) -> Vec<u64> {
         self.take(count).iter().map(Sent::number).collect()
+    }
+
+    #[track_caller]
+    pub fn payloads(&mut self, count: usize) -> Vec<Value> {
+        self.take(count).iter().map(|sent| sent.event()["payload"].clone()).collect()
     }
 
     /// Nothing comes for a moment.

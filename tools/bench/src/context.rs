@@ -1,0 +1,73 @@
+//! What all groups share: where data go, how much is measured, and which binary.
+
+use super::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How much smaller a quick run is.
+const QUICK: u64 = 10;
+/// The usual size of a part of the journal.
+const PART_BYTES: u64 = 128 << 20;
+
+/// What all groups share.
+pub struct Context {
+    quick: bool,
+    dir: PathBuf,
+    hub: Option<PathBuf>,
+}
+
+impl Context {
+    /// Settles where things are; builds the hub, where one is needed and none was named.
+    pub fn new(args: &Args, needs_hub: bool) -> Result<Self, String> {
+        let dir = args.dir.clone().unwrap_or_else(repo::target_dir).join("bench");
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let hub = match &args.bin {
+            None if needs_hub => Some(repo::build_hub()?),
+            named => named.clone(),
+        };
+        Ok(Self { quick: args.quick, dir, hub })
+    }
+
+    /// `full`, or a tenth of it.
+    pub fn scaled(&self, full: u64) -> u64 {
+        if self.quick { full / QUICK } else { full }
+    }
+
+    /// The size of a part of the journal: such that a run fills some either way.
+    pub fn part_bytes(&self) -> u64 {
+        self.scaled(PART_BYTES)
+    }
+
+    /// An empty folder. What was measured before is gone and on disk, so that it disturbs nothing.
+    pub fn fresh_dir(&self, name: &str) -> Result<PathBuf, String> {
+        let dir = self.dir.join(name);
+        remove(&dir)?;
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        settle();
+        Ok(dir)
+    }
+
+    /// Removes everything that was made.
+    pub fn clean_up(&self) -> Result<(), String> {
+        remove(&self.dir)
+    }
+
+    /// The prombus binary, for groups that have said that they need it.
+    pub fn hub(&self) -> Result<&Path, String> {
+        self.hub.as_deref().ok_or_else(|| "no hub was built".to_owned())
+    }
+}
+
+/// Waits until the disk has nothing left to write.
+pub fn settle() {
+    rustix::fs::sync();
+}
+
+fn remove(dir: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
