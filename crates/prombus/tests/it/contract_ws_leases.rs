@@ -108,7 +108,8 @@ fn frames_that_come_at_once_are_answered_each_for_itself() {
     }
     socket.bytes(&bytes);
     for (n, (frame, expected)) in frames.iter().enumerate() {
-        let answer = socket.find(|answer| answer["corr"] == n.to_string());
+        let corr = n.to_string();
+        let answer = socket.find(|answer| answer["corr"] == corr);
         assert_eq!(answer["op"], *expected, "{frame}: {answer}");
     }
     let partition = Group::of(&site, "t", "g").partition(0).clone();
