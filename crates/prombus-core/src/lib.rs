@@ -19,6 +19,7 @@ pub mod placing;
 pub mod ports;
 pub mod position;
 pub mod receipt;
+mod rules;
 pub mod ticket;
 pub mod topic;
 pub mod wakes;

@@ -71,17 +71,19 @@ impl Commit {
         }
     }
 
-    /// Refuses what changefeeds have to tell where a topic of theirs does not exist and is not made either.
-    pub fn check_told(
+    /// What changefeeds have to tell, as events to append. Refused where a topic of theirs does not exist and is not made
+    /// either.
+    pub fn telling(
         &self,
-        told: &[(TopicName, NewEvent)],
+        told: Vec<(TopicName, NewEvent)>,
         exists: impl Fn(&TopicName) -> bool,
-    ) -> Result<(), CommitError> {
+    ) -> Result<Vec<Append>, CommitError> {
         let is_missing = |name: &&TopicName| !exists(name) && self.new_topic(name).is_err();
         let missing: BTreeSet<&TopicName> = told.iter().map(|(name, _)| name).filter(is_missing).collect();
-        if missing.is_empty() {
-            return Ok(());
+        if !missing.is_empty() {
+            return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
         }
-        Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()))
+        let append = |(topic, event)| Append { topic, placement: Placement::Auto, expect: None, event };
+        Ok(told.into_iter().map(append).collect())
     }
 }

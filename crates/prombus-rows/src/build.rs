@@ -8,8 +8,10 @@ use crate::documents::documents;
 use crate::indexer::{Indexer, Keys};
 use crate::rows::{self, Rows, index_prefix};
 use bytes::Bytes;
-use prombus_core::collection::{Before, IndexFailure, IndexState, Progress, TooLong, check_length};
-use prombus_core::{CollectionState, Document, ReadError};
+use prombus_core::collection::{
+    Before, IndexFailure, IndexState, Progress, TooLong, check_length, not_unique,
+};
+use prombus_core::{CollectionState, CommitError, Document, ReadError};
 use std::collections::{BTreeMap, HashMap};
 use std::slice;
 
@@ -29,6 +31,18 @@ pub struct IndexStep {
     pub rows: Vec<RowChange>,
     /// How far the index is with them.
     pub progress: Progress,
+}
+
+impl IndexStep {
+    /// Refuses settings whose unique index cannot be made, because two documents have the same values.
+    pub fn check_unique(&self, state: &CollectionState, index: usize) -> Result<(), CommitError> {
+        match (&self.progress, state.indexes.get(index)) {
+            (Progress::Failed(IndexFailure::SameValues { keys: [other, key] }), Some(unique)) => {
+                Err(not_unique(state, &unique.index, 0, (key.clone(), other.clone())))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The next step of an index that is being made; where it is not, there is nothing to do.

@@ -1,10 +1,10 @@
 //! The collections of the memory store, and what a commit makes of them.
 
 use bytes::Bytes;
-use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, IndexState, Progress, Written};
+use prombus_core::collection::{Base, Drafted, Drafts, IndexState, Written};
 use prombus_core::{
-    CollectionConfig, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, NewEvent, Owner,
-    ReadError, ResultBytes, TopicName,
+    CollectionConfig, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, NewEvent, ReadError,
+    ResultBytes, TopicName,
 };
 use prombus_rows::{IndexStep, Place, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
@@ -118,9 +118,7 @@ impl Staged {
         match change {
             ConfigChange::PutCollection { name, expect_revision, config } => {
                 let before = self.state(old, &name);
-                if before.as_ref().map_or(0, |before| before.revision) != expect_revision {
-                    return Err(CommitError::CollectionChanged(name.to_string()));
-                }
+                CollectionState::check_revision(before.as_ref(), &name, expect_revision)?;
                 let after = match before {
                     None => self.make(old, (&name, config), limits)?,
                     Some(before) => self.settle_indexes(old, &before, before.with_settings(config))?,
@@ -131,16 +129,13 @@ impl Staged {
                 self.dropped.extend(self.state(old, &name).map(|state| state.number));
                 self.states.insert(name, None);
             }
-            // It has that name already.
-            ConfigChange::SwapCollection { from, to } if from == to => {}
             ConfigChange::SwapCollection { from, to } => {
-                let Some(state) = self.state(old, &from) else {
-                    return Err(CommitError::CollectionNotFound(from.to_string()));
-                };
-                let replaced = self.state(old, &to).filter(|replaced| replaced.number != state.number);
-                self.dropped.extend(replaced.map(|replaced| replaced.number));
-                self.states.insert(from, None);
-                self.states.insert(to.clone(), Some(CollectionState { name: to, ..state }));
+                let state = self.state(old, &from);
+                if let Some(renamed) = CollectionState::renamed(state.as_ref(), &from, &to)? {
+                    self.dropped.extend(self.state(old, &to).map(|replaced| replaced.number));
+                    self.states.insert(from, None);
+                    self.states.insert(to, Some(renamed));
+                }
             }
             _ => {}
         }
@@ -167,10 +162,9 @@ impl Staged {
         while let Some(index) = after.building() {
             let everything = StepLimits { documents: usize::MAX, bytes: usize::MAX };
             let step = prombus_rows::build_step(&Over(old, &self.rows), &after, index, everything);
-            let IndexStep { rows, progress } = step.map_err(unavailable)?;
-            if let Progress::Failed(IndexFailure::SameValues { keys: [other, key] }) = progress {
-                return Err(collection::not_unique(&after, &after.indexes[index].index, 0, (key, other)));
-            }
+            let step = step.map_err(unavailable)?;
+            step.check_unique(&after, index)?;
+            let IndexStep { rows, progress } = step;
             self.rows.extend(rows);
             after = after.with_progress(index, progress);
         }
@@ -188,7 +182,7 @@ impl Staged {
         let state = match self.state(old, &write.collection) {
             Some(state) => state,
             None => {
-                let config = owned_by(&write.owner);
+                let config = CollectionConfig::owned_by(&write.owner);
                 let state = self.make(old, (&write.collection, config), written.commit.limits)?;
                 self.states.insert(write.collection.clone(), Some(state.clone()));
                 state
@@ -211,9 +205,4 @@ impl Staged {
         }
         told
     }
-}
-
-/// The settings of a collection that comes into being by its first write.
-fn owned_by(owner: &Owner) -> CollectionConfig {
-    CollectionConfig { owner: owner.clone(), ..CollectionConfig::default() }
 }

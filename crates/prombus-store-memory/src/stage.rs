@@ -6,8 +6,8 @@ use bytestring::ByteString;
 use prombus_core::collection::Written;
 use prombus_core::{
     Append, Appended, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey, CursorMove,
-    Durability, Event, NewEvent, Offset, Partition, Placement, Receipt, ResultBytes, Sequence, TopicConfig,
-    TopicName, TopicNumber, TopicState,
+    Durability, Event, Offset, Partition, Receipt, ResultBytes, Sequence, TopicConfig, TopicName,
+    TopicNumber, TopicState,
 };
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -64,8 +64,8 @@ impl Stage {
             stage.configure(state, change.clone(), commit.limits)?;
         }
         let mut bytes = ResultBytes::new(state.result_bytes);
+        bytes.count_events(commit)?;
         for append in &commit.events {
-            bytes.count(append.event.size())?;
             durability = durability.max(stage.append(state, append.clone(), commit)?);
         }
         // What is made of topics is always flushed.
@@ -78,16 +78,14 @@ impl Stage {
             stage.receipt.versions.push(version);
         }
         let told = stage.collections.settle(&state.collections, commit);
-        stage.tell(state, told, commit)?;
+        for append in commit.telling(told, |name| stage.topic(state, name).is_some())? {
+            stage.append(state, append, commit)?;
+        }
         // What changefeeds tell is nobody's answer.
         stage.receipt.events.truncate(commit.events.len());
-        // A group must be able to go on and to be deleted, however much it has to write.
-        let is_cursors_alone = commit.events.is_empty() && commit.documents.is_empty();
+        bytes.count_cursors(commit)?;
         for cursor in &commit.cursors {
-            if !is_cursors_alone {
-                bytes.count(cursor.size())?;
-            }
-            durability = durability.max(stage.move_cursor(state, cursor.clone())?);
+            durability = durability.max(stage.move_cursor(state, cursor)?);
         }
         let at_most = || {
             let staged = stage.topics.values().flatten();
@@ -121,6 +119,10 @@ impl Stage {
         }
     }
 
+    fn existing(&self, state: &State, name: &TopicName) -> Result<TopicState, CommitError> {
+        self.topic(state, name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))
+    }
+
     /// Where the partitions of a topic end. Events are staged after all changes of topics.
     fn ends(&self, state: &State, topic: &TopicState) -> Vec<Offset> {
         let log = state.topics.get(&topic.name).filter(|old| old.state.number == topic.number);
@@ -142,34 +144,17 @@ impl Stage {
                 self.create(name, config, limits)?;
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
-                let Some(mut topic) = self.topic(state, &name) else {
-                    return Err(CommitError::TopicNotFound(name));
-                };
-                if topic.revision != expect_revision {
-                    return Err(CommitError::TopicChanged(name));
-                }
-                let (now, asked) = (topic.config.partitions, config.partitions);
-                if asked < now {
-                    return Err(CommitError::PartitionsShrink { topic: name, now, asked });
-                }
-                if asked > now {
-                    topic.growths.push(self.ends(state, &topic));
-                }
-                topic.revision += 1;
-                topic.config = config;
-                self.topics.insert(name, Some(topic));
+                let topic = self.existing(state, &name)?;
+                let altered = topic.altered(expect_revision, config, || self.ends(state, &topic))?;
+                self.topics.insert(name, Some(altered));
             }
             ConfigChange::DeleteTopic { name } => {
-                if self.topic(state, &name).is_none() {
-                    return Err(CommitError::TopicNotFound(name));
-                }
+                self.existing(state, &name)?;
                 self.topics.insert(name, None);
                 self.topic_count -= 1;
             }
             ConfigChange::Trim { topic: name, partition, before } => {
-                let Some(topic) = self.topic(state, &name) else {
-                    return Err(CommitError::TopicNotFound(name));
-                };
+                let topic = self.existing(state, &name)?;
                 let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
                 // Only what was there before this commit can be trimmed by it.
                 if let Some(log) = old.and_then(|old| old.logs.get(partition.0 as usize)) {
@@ -212,18 +197,13 @@ impl Stage {
         let Append { topic: name, placement: _, expect, event: new } = append;
         let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
         if let Some(id) = new.id {
-            let horizon = state.last_recorded_ts.saturating_sub(topic.config.dedupe_window_ms);
             let first = match self.ids.get(&(topic.number, id)) {
                 Some(staged) => Some(&self.events[*staged]),
-                None => {
-                    old.and_then(|old| old.ids.get(&id)?.last()).filter(|first| first.recorded_ts >= horizon)
-                }
+                None => old.and_then(|old| old.ids.get(&id)?.last()),
             };
-            if let Some(first) = first {
-                if !first.is_repeated_by(&new) {
-                    return Err(CommitError::IdConflict { index, id });
-                }
-                self.receipt.events.push(appended(first, true));
+            let answer = |first: &Event| first.answer_to((index, &new), &topic, state.last_recorded_ts);
+            if let Some(answer) = first.map(answer).transpose()?.flatten() {
+                self.receipt.events.push(answer);
                 return Ok(topic.config.durability);
             }
         }
@@ -233,9 +213,7 @@ impl Stage {
                 Some(staged) => Some(self.events[*staged].id),
                 None => old.and_then(|old| self.latest(old, &key)).map(|event| event.id),
             };
-            if actual != expect.last_id {
-                return Err(CommitError::ExpectationFailed { index, actual });
-            }
+            expect.check(index, actual)?;
         }
         let written =
             old.and_then(|old| old.logs.get(partition.0 as usize)).map_or(Offset(0), |log| log.next());
@@ -262,7 +240,8 @@ impl Stage {
         if let Some(key) = &event.key {
             self.keys.insert((topic.number, key.clone()), self.events.len());
         }
-        self.receipt.events.push(appended(&event, false));
+        let Event { id, partition, offset, ts, .. } = event;
+        self.receipt.events.push(Appended { id, partition, offset, ts, duplicate: false });
         self.events.push(event);
         Ok(topic.config.durability)
     }
@@ -277,45 +256,17 @@ impl Stage {
         old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))
     }
 
-    /// Publishes changes of documents.
-    fn tell(
-        &mut self,
-        state: &mut State,
-        told: Vec<(TopicName, NewEvent)>,
-        commit: &Commit,
-    ) -> Result<(), CommitError> {
-        commit.check_told(&told, |name| self.topic(state, name).is_some())?;
-        for (topic, event) in told {
-            let append = Append { topic, placement: Placement::Auto, expect: None, event };
-            self.append(state, append, commit)?;
-        }
-        Ok(())
-    }
-
-    fn move_cursor(&mut self, state: &State, change: CursorMove) -> Result<Durability, CommitError> {
-        let CursorMove { key, incarnation, expect_version, epoch, to } = change;
-        let Some(topic) = self.topic(state, &key.topic) else {
-            return Err(CommitError::TopicNotFound(key.topic));
-        };
-        if incarnation.is_some_and(|read| read != topic.number) {
-            return Err(CommitError::TopicReplaced(key.topic));
-        }
-        let old = match self.cursors.get(&key) {
+    fn move_cursor(&mut self, state: &State, change: &CursorMove) -> Result<Durability, CommitError> {
+        let key = &change.key;
+        let topic = self.existing(state, &key.topic)?;
+        let old = match self.cursors.get(key) {
             Some(staged) => staged.as_ref(),
             // A topic that this commit has replaced took its cursors with it.
             None if state.topics.get(&key.topic).is_none_or(|old| old.state.number != topic.number) => None,
-            None => state.cursors.get(&key),
+            None => state.cursors.get(key),
         };
-        let actual = old.map_or(0, |old| old.version);
-        if actual != expect_version || old.is_some_and(|old| old.epoch > epoch) {
-            return Err(CommitError::CursorMoved { reader: key.reader, actual });
-        }
-        let new = to.map(|to| Cursor { version: actual + 1, epoch, next: to.next, detail: to.detail });
-        self.cursors.insert(key, new);
+        let new = change.moved(&topic, old)?;
+        self.cursors.insert(key.clone(), new);
         Ok(topic.config.durability)
     }
-}
-
-fn appended(event: &Event, duplicate: bool) -> Appended {
-    Appended { id: event.id, partition: event.partition, offset: event.offset, ts: event.ts, duplicate }
 }

@@ -3,6 +3,9 @@
 //! Each write sees what the ones before it made, and nothing of it is stored before all of them are known: so a
 //! document that is written many times is written out and stored once. A changefeed still tells of each write.
 
+#[cfg(test)]
+mod tests;
+
 use super::length::Measured;
 use super::write::{Written, change_event, not_unique, too_long, unavailable};
 use super::{Before, CollectionState, IndexState, MAX_INDEX_VALUE_BYTES, Slot, row_bytes};

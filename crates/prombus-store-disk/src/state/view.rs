@@ -196,7 +196,7 @@ impl View {
         if let Some(state) = self.collections.get(name) {
             return state.clone();
         }
-        let config = CollectionConfig { owner: owner.clone(), ..CollectionConfig::default() };
+        let config = CollectionConfig::owned_by(owner);
         let state = Arc::new(CollectionState::new(name.clone(), self.next_collection, config));
         self.next_collection += 1;
         self.collections.insert(name.clone(), state.clone());

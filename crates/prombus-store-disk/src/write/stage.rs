@@ -13,11 +13,11 @@ use crate::shared::Shared;
 use crate::state::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, Progress, Written};
+use prombus_core::collection::{Base, Drafted, Drafts, Progress, Written};
 use prombus_core::{
-    Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
-    Durability, Event, IdMaker, NewEvent, Offset, Partition, Placement, Placer, ReadError, Receipt,
-    ResultBytes, Sequence, TopicConfig, TopicName, TopicNumber, TopicState, Touched,
+    Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, CursorMove,
+    Durability, IdMaker, NewEvent, Offset, Partition, Placer, ReadError, Receipt, ResultBytes, Sequence,
+    TopicConfig, TopicName, TopicNumber, TopicState, Touched,
 };
 use prombus_rows::{IndexStep, Place, Rows};
 use std::cmp::Reverse;
@@ -165,7 +165,7 @@ impl Stage {
             self.configure(change, commit.limits)?;
         }
         let mut bytes = ResultBytes::new(self.shared.options.result_bytes);
-        commit.events.iter().try_for_each(|append| bytes.count(append.event.size()))?;
+        bytes.count_events(commit)?;
         let (events, asked) = self.append_all(&commit.events, commit)?;
         durability = durability.max(asked);
         let versions = Vec::with_capacity(commit.documents.len());
@@ -177,13 +177,10 @@ impl Stage {
             receipt.versions.push(version);
         }
         let told = self.settle(drafts, commit)?;
-        self.tell(told, commit)?;
-        // A group must be able to go on and to be deleted, however much it has to write.
-        let is_cursors_alone = commit.events.is_empty() && commit.documents.is_empty();
+        let told = commit.telling(told, |name| self.view.topics.contains_key(name))?;
+        self.append_all(&told, commit)?;
+        bytes.count_cursors(commit)?;
         for cursor in &commit.cursors {
-            if !is_cursors_alone {
-                bytes.count(cursor.size())?;
-            }
             receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
         }
         let (topics, cursors) = (&self.view.topics, &self.view.cursors);
@@ -249,21 +246,11 @@ impl Stage {
             }
             ConfigChange::AlterTopic { name, expect_revision, config } => {
                 let topic = self.topic(name)?;
-                if topic.revision != *expect_revision {
-                    return Err(CommitError::TopicChanged(name.clone()));
-                }
-                let (now, asked) = (topic.config.partitions, config.partitions);
-                if asked < now {
-                    return Err(CommitError::PartitionsShrink { topic: name.clone(), now, asked });
-                }
-                let mut topic = (*topic).clone();
-                if asked > now {
-                    let end =
-                        |partition| self.view.span(PartitionRef { topic: topic.number.0, partition }).next;
-                    topic.growths.push((0..now).map(|partition| Offset(end(partition))).collect());
-                }
-                let (revision, config) = (topic.revision + 1, config.clone());
-                self.change(Change::Topic(TopicState { revision, config, ..topic }))
+                let number = topic.number.0;
+                let end = |partition| Offset(self.view.span(PartitionRef { topic: number, partition }).next);
+                let ends = || (0..topic.config.partitions).map(end).collect();
+                let altered = topic.altered(*expect_revision, config.clone(), ends)?;
+                self.change(Change::Topic(altered))
             }
             ConfigChange::DeleteTopic { name } => {
                 self.topic(name)?;
@@ -281,9 +268,7 @@ impl Stage {
             }
             ConfigChange::PutCollection { name, expect_revision, config } => {
                 let before = self.view.collections.get(name);
-                if before.map_or(0, |before| before.revision) != *expect_revision {
-                    return Err(CommitError::CollectionChanged(name.to_string()));
-                }
+                CollectionState::check_revision(before.map(|before| &**before), name, *expect_revision)?;
                 let config = config.clone();
                 if before.is_none() {
                     self.check_new_collection(name, limits)?;
@@ -298,11 +283,8 @@ impl Stage {
             ConfigChange::DropCollection { name } if !self.view.collections.contains_key(name) => Ok(()),
             ConfigChange::DropCollection { name } => self.change(Change::CollectionGone(name.clone())),
             ConfigChange::SwapCollection { from, to } => {
-                if !self.view.collections.contains_key(from) {
-                    return Err(CommitError::CollectionNotFound(from.to_string()));
-                }
-                // Otherwise it has that name already.
-                if from != to {
+                let state = self.view.collections.get(from).map(|state| &**state);
+                if CollectionState::renamed(state, from, to)?.is_some() {
                     self.change(Change::CollectionSwap(from.clone(), to.clone()))?;
                 }
                 Ok(())
@@ -327,13 +309,10 @@ impl Stage {
             }
             let step =
                 prombus_rows::build_step(&self.view.rows, &state, index, limits).map_err(unreadable)?;
-            match step.progress {
-                Progress::Failed(IndexFailure::SameValues { keys: [other, key] }) => {
-                    return Err(collection::not_unique(&state, &state.indexes[index].index, 0, (key, other)));
-                }
-                // Nobody has to mend documents before he can start a hub whose configuration has an index.
-                Progress::Failed(ref failure) => builder::warn_of(&state, index, failure),
-                Progress::Ready | Progress::Building { .. } => {}
+            step.check_unique(&state, index)?;
+            // Nobody has to mend documents before he can start a hub whose configuration has an index.
+            if let Progress::Failed(failure) = &step.progress {
+                builder::warn_of(&state, index, failure);
             }
             self.advance(&state, index, &step)?;
         }
@@ -460,10 +439,7 @@ impl Stage {
         let number = topic.number.0;
         if let Some(expect) = append.expect {
             let key = append.event.key.as_deref().unwrap_or_default();
-            let actual = self.latest(number, key, &to.index)?;
-            if actual != expect.last_id {
-                return Err(CommitError::ExpectationFailed { index: n, actual });
-            }
+            expect.check(n, self.latest(number, key, &to.index)?)?;
         }
         let partition = PartitionRef { topic: number, partition: partition.0 };
         let offset = to.next_offset(partition, &self.view);
@@ -513,7 +489,6 @@ impl Stage {
     ) -> Result<Option<Appended>, CommitError> {
         let Some(id) = new.id else { return Ok(None) };
         let number = topic.number.0;
-        let horizon = self.view.last_recorded_ts.saturating_sub(topic.config.dedupe_window_ms);
         let is_same = |item: &[u8]| {
             record::event_head(item).is_some_and(|head| head.id == id && head.partition.topic == number)
         };
@@ -524,17 +499,9 @@ impl Stage {
                 found = self.find_in(&self.parts[part], by, is_same)?;
             }
         }
-        let Some(first) = found.and_then(|item| record::event(&item, topic.name.clone())) else {
-            return Ok(None);
-        };
-        if first.recorded_ts < horizon {
-            return Ok(None);
-        }
-        if !first.is_repeated_by(new) {
-            return Err(CommitError::IdConflict { index: n, id });
-        }
-        let Event { id, partition, offset, ts, .. } = first;
-        Ok(Some(Appended { id, partition, offset, ts, duplicate: true }))
+        let first = found.and_then(|item| record::event(&item, topic.name.clone()));
+        let answer = first.map(|first| first.answer_to((n, new), topic, self.view.last_recorded_ts));
+        Ok(answer.transpose()?.flatten())
     }
 
     /// The id of the latest kept event of a key.
@@ -644,34 +611,12 @@ impl Stage {
         Ok(told)
     }
 
-    /// Publishes changes of documents.
-    fn tell(&mut self, told: Vec<(TopicName, NewEvent)>, commit: &Commit) -> Result<(), CommitError> {
-        commit.check_told(&told, |name| self.view.topics.contains_key(name))?;
-        let append = |(topic, event)| Append { topic, placement: Placement::Auto, expect: None, event };
-        let appends: Vec<Append> = told.into_iter().map(append).collect();
-        self.append_all(&appends, commit)?;
-        Ok(())
-    }
-
     fn move_cursor(&mut self, change: &CursorMove) -> Result<Durability, CommitError> {
-        let CursorMove { key, incarnation, expect_version, epoch, to } = change;
+        let key = &change.key;
         let topic = self.topic(&key.topic)?;
-        if incarnation.is_some_and(|read| read != topic.number) {
-            return Err(CommitError::TopicReplaced(key.topic.clone()));
-        }
-        let old = self.view.cursors.get(key);
-        let actual = old.map_or(0, |old| old.version);
-        if actual != *expect_version || old.is_some_and(|old| old.epoch > *epoch) {
-            return Err(CommitError::CursorMoved { reader: key.reader.clone(), actual });
-        }
-        self.change(match to {
-            Some(to) => {
-                let detail = to.detail.clone();
-                Change::Cursor(
-                    key.clone(),
-                    Cursor { version: actual + 1, epoch: *epoch, next: to.next, detail },
-                )
-            }
+        let moved = change.moved(&topic, self.view.cursors.get(key).map(|old| &**old))?;
+        self.change(match moved {
+            Some(cursor) => Change::Cursor(key.clone(), cursor),
             None => Change::CursorGone(key.clone()),
         })?;
         Ok(topic.config.durability)

@@ -45,6 +45,7 @@ pub async fn only_what_is_there_can_be_swapped(s: Subject) {
     wrote(&s, vec![set("a", "{}")]).await;
     let missing = CommitError::CollectionNotFound("c~new".into());
     assert_eq!(refusal(s.configure(swap("c~new", "c")).await), missing);
+    assert_eq!(refusal(s.configure(swap("c~new", "c~new")).await), missing, "not even with itself");
     assert_eq!(keys_of(&s, all("c")).await, ["a"], "a refused swap takes nothing");
     must(s.configure(swap("c", "d")).await, "the other name may be free");
     assert_eq!(collection(&s, "c").await, None);

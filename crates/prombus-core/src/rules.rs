@@ -1,0 +1,115 @@
+//! The rules of a commit that are the same in every store: when a change of a cursor, a topic or a collection is made, when
+//! an event is, and what becomes of it. A store says what is there; how it reads that is its own affair.
+
+use crate::collection::{CollectionConfig, CollectionState, Owner};
+use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes};
+use crate::error::CommitError;
+use crate::event::{Event, NewEvent};
+use crate::ports::Cursor;
+use crate::position::Offset;
+use crate::topic::{TopicConfig, TopicState};
+use std::sync::Arc;
+use uuid::Uuid;
+
+impl CursorMove {
+    /// What a cursor in this topic becomes; `None` where it goes. Refused where it is not as the mover knows it.
+    pub fn moved(&self, topic: &TopicState, old: Option<&Cursor>) -> Result<Option<Cursor>, CommitError> {
+        if self.incarnation.is_some_and(|read| read != topic.number) {
+            return Err(CommitError::TopicReplaced(topic.name.clone()));
+        }
+        let actual = old.map_or(0, |old| old.version);
+        if actual != self.expect_version || old.is_some_and(|old| old.epoch > self.epoch) {
+            return Err(CommitError::CursorMoved { reader: self.key.reader.clone(), actual });
+        }
+        let (version, epoch) = (actual + 1, self.epoch);
+        Ok(self.to.clone().map(|CursorTarget { next, detail }| Cursor { version, epoch, next, detail }))
+    }
+}
+
+impl TopicState {
+    /// The topic with other settings, which were made from the revision that is expected. `ends` says where its partitions
+    /// end, and is asked only where it gets more.
+    pub fn altered(
+        &self,
+        expect_revision: u64,
+        config: TopicConfig,
+        ends: impl FnOnce() -> Vec<Offset>,
+    ) -> Result<Self, CommitError> {
+        if self.revision != expect_revision {
+            return Err(CommitError::TopicChanged(self.name.clone()));
+        }
+        let (now, asked) = (self.config.partitions, config.partitions);
+        if asked < now {
+            return Err(CommitError::PartitionsShrink { topic: self.name.clone(), now, asked });
+        }
+        let grown = (asked > now).then(ends);
+        let growths = self.growths.iter().cloned().chain(grown).collect();
+        Ok(Self { revision: self.revision + 1, config, growths, ..self.clone() })
+    }
+}
+
+impl Event {
+    /// What a publish of `new`, the `index`th event of its commit, is answered where this event has its id. `None` where
+    /// that is longer ago than the window of the topic, so that `new` is an event of its own.
+    pub fn answer_to(
+        &self,
+        (index, new): (usize, &NewEvent),
+        topic: &TopicState,
+        recorded_ts: u64,
+    ) -> Result<Option<Appended>, CommitError> {
+        if self.recorded_ts < recorded_ts.saturating_sub(topic.config.dedupe_window_ms) {
+            return Ok(None);
+        }
+        let Self { id, partition, offset, ts, .. } = *self;
+        match self.is_repeated_by(new) {
+            true => Ok(Some(Appended { id, partition, offset, ts, duplicate: true })),
+            false => Err(CommitError::IdConflict { index, id }),
+        }
+    }
+}
+
+impl Expect {
+    /// Refuses the `index`th event of a commit unless the latest event of its key is the one expected.
+    pub fn check(self, index: usize, actual: Option<Uuid>) -> Result<(), CommitError> {
+        if actual == self.last_id { Ok(()) } else { Err(CommitError::ExpectationFailed { index, actual }) }
+    }
+}
+
+impl CollectionConfig {
+    /// The settings of a collection that comes into being by its first write.
+    pub fn owned_by(owner: &Owner) -> Self {
+        Self { owner: owner.clone(), ..Self::default() }
+    }
+}
+
+impl CollectionState {
+    /// Refuses settings for the collection `name` that were not made from it as it is.
+    pub fn check_revision(now: Option<&Self>, name: &str, expected: u64) -> Result<(), CommitError> {
+        match now.map_or(0, |now| now.revision) == expected {
+            true => Ok(()),
+            false => Err(CommitError::CollectionChanged(name.to_owned())),
+        }
+    }
+
+    /// The collection `from` under another name; `None` where it has that already.
+    pub fn renamed(now: Option<&Self>, from: &str, to: &Arc<str>) -> Result<Option<Self>, CommitError> {
+        let state = now.ok_or_else(|| CommitError::CollectionNotFound(from.to_owned()))?;
+        Ok((state.name != *to).then(|| Self { name: to.clone(), ..state.clone() }))
+    }
+}
+
+impl ResultBytes {
+    /// Counts the events that a commit brings along.
+    pub fn count_events(&mut self, commit: &Commit) -> Result<(), CommitError> {
+        commit.events.iter().try_for_each(|append| self.count(append.event.size()))
+    }
+
+    /// Counts the cursors that a commit moves, unless it does nothing else: a group must be able to go on and to be
+    /// deleted, however much it has to write.
+    pub fn count_cursors(&mut self, commit: &Commit) -> Result<(), CommitError> {
+        if commit.events.is_empty() && commit.documents.is_empty() {
+            return Ok(());
+        }
+        commit.cursors.iter().try_for_each(|cursor| self.count(cursor.size()))
+    }
+}
