@@ -1,8 +1,7 @@
 //! The vocabulary of prombus: events, topics, commits, and the ports that stores implement.
 //!
 //! Everything that changes anything is one [`Commit`], true as a whole or not at all. A store takes
-//! commits through [`EventLog`] and shows documents through [`Documents`]; the [`memory`] adapter is the
-//! smallest store that keeps every promise of the ports, and the model that other stores are tested against.
+//! commits through [`EventLog`] and shows documents through [`Documents`].
 
 mod body;
 pub mod clock;
@@ -16,7 +15,6 @@ pub mod hashing;
 pub mod histogram;
 pub mod id;
 pub mod json;
-pub mod memory;
 pub mod placing;
 pub mod ports;
 pub mod position;

@@ -2,6 +2,7 @@
 //!
 //! Pages, not streams: whoever follows a topic reads pages and waits with [`EventLog::changed`] in between,
 //! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
+//! Whoever calls a method stays on the runtime: a store that has to leave it, because something blocks, does that itself.
 
 use crate::collection::{CollectionState, Find, Found};
 use crate::commit::{Commit, CursorKey};
@@ -90,14 +91,16 @@ pub trait EventLog: Send + Sync {
     /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 
-    /// A time after `past` by which the topic is complete: every event that was recorded before it can be read now,
-    /// and every event to come is recorded at it or later, in partitions to come too. It never falls while the store is
-    /// open, and what is committed after it keeps it for good. Where recorded time is not past `past` yet, it moves on,
-    /// whatever the clock says.
+    /// Moves the horizon of a topic past `past` where it is not there yet, and says where it is: a time by which the topic
+    /// is complete. Every event that was recorded before it can be read now, and every event to come is recorded at it or
+    /// later, in partitions to come too. It never falls while the store is open, and what is committed after it keeps it
+    /// for good.
+    ///
+    /// So this may write: where recorded time is not past `past`, it moves on, whatever the clock says.
     ///
     /// With this, events of several partitions can be put in one order that is the same for everyone: that of
     /// recorded time, then partition, then offset.
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError>;
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError>;
 
     /// Waits until something of `of` has become visible after `after`, and says up to where: all of it up to there can
     /// be read. May wake for nothing; never misses. Whoever waits for one topic costs commits to others next to nothing.
@@ -120,7 +123,7 @@ pub trait EventLog: Send + Sync {
     /// How the store is doing; cheap enough for every scrape.
     fn status(&self) -> StoreStatus;
 
-    /// Takes no more commits, makes everything durable and lets go of files. Reads may fail afterwards.
+    /// Takes no more commits, makes everything durable and lets go of what it holds. Reads may fail afterwards.
     /// Closing twice is closing once.
     async fn close(&self);
 }
@@ -241,11 +244,16 @@ pub struct StoreStatus {
     /// Why it takes no commits, if it does not.
     pub failed: Option<String>,
     /// Whether publishes are refused for want of room.
-    pub disk_full: bool,
-    /// What it takes on disk.
-    pub disk_bytes: u64,
-    /// What is left on that disk.
-    pub disk_free_bytes: u64,
-    /// How long flushes took.
+    pub is_full: bool,
+    /// What only a store of its kind can say, by name.
+    pub extra: Vec<(&'static str, u64)>,
+    /// How long it took to make commits durable, each time that it waited for that.
     pub flushes: Arc<Histogram>,
+}
+
+impl StoreStatus {
+    /// One of the extra values; 0 where the store has none of that name.
+    pub fn extra(&self, name: &str) -> u64 {
+        self.extra.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
 }

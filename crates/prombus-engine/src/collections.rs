@@ -126,12 +126,12 @@ impl Collections {
         }
     }
 
-    /// Runs a query in its turn. Where no index fits, all documents are looked at: on a thread of its own, so that other
-    /// tasks go on meanwhile. The turn ends with the query and not with its client, who may leave before that.
+    /// Runs a query in its turn, as a task of its own: the turn ends with the query and not with its client, who may leave
+    /// before that.
     async fn run(&self, request: Find, turn: OwnedSemaphorePermit) -> Result<Found, ReadError> {
-        let (documents, runtime) = (self.documents.clone(), tokio::runtime::Handle::current());
-        let found = tokio::task::spawn_blocking(move || {
-            let found = runtime.block_on(documents.find(request));
+        let documents = self.documents.clone();
+        let found = tokio::spawn(async move {
+            let found = documents.find(request).await;
             drop(turn);
             found
         });
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::bus::LogBus;
     use prombus_core::ManualClock;
-    use prombus_core::memory::MemoryStore;
+    use prombus_store_memory::MemoryStore;
 
     #[tokio::test(start_paused = true)]
     async fn a_query_does_not_wait_for_its_turn_for_ever() {

@@ -143,10 +143,8 @@ impl Token {
         if token.topic != topic.number.0 {
             return Err(ReadError::TopicGone(topic.name.clone()).into());
         }
-        let filter = match &token.filter {
-            Some(source) => Some(Filter::compile_in_turn(source).await.map_err(|_| QueryError::BadToken)?),
-            None => None,
-        };
+        let filter = Filter::compile_in_turn(token.filter.as_deref()).await;
+        let filter = filter.map_err(|_| QueryError::BadToken)?;
         let query = Query {
             from: token.from,
             partition: token.partition,

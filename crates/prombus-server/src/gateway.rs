@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     closing: watch::Sender<bool>,
     /// How many WebSockets are open.
     pub sockets: watch::Sender<u64>,
+    /// How many connections are, with theirs.
+    connections: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -144,6 +146,7 @@ impl Gateway {
             hub: OnceLock::new(),
             closing: watch::Sender::new(false),
             sockets: watch::Sender::new(0),
+            connections: watch::Sender::new(0),
         })))
     }
 
@@ -154,9 +157,9 @@ impl Gateway {
         }
     }
 
-    /// How many WebSockets are open.
-    pub fn sockets(&self) -> watch::Receiver<u64> {
-        self.0.sockets.subscribe()
+    /// How many connections are open.
+    pub fn connections(&self) -> watch::Receiver<u64> {
+        self.0.connections.subscribe()
     }
 
     /// What its requests share.
@@ -192,10 +195,10 @@ impl Gateway {
             shared.closing.send_replace(true);
         };
         let (options, tls) = (self.0.options.clone(), self.0.tls.as_ref());
-        let memory = self.0.memory.clone();
-        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls }).await;
+        let (memory, open) = (self.0.memory.clone(), &self.0.connections);
+        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls, open }).await;
         // They have left the connections that were waited for, and still have to say goodbye.
-        let all_closed = async { drop(self.sockets().wait_for(|open| *open == 0).await) };
+        let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {
             tracing::warn!("WebSockets were cut off: they took too long to end");
         }

@@ -24,6 +24,10 @@ pub(crate) enum AnswerType {
 
 /// What the body is; JSON where nothing is said.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
+    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let message = format!("a body with content-encoding {coding:?} is not taken here; send it as it is");
+        return Err(ApiError::unsupported_type(message));
+    }
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(BodyType::Json) };
     let text = value.to_str().unwrap_or_default();
     let (kind, charset_is_fine) = media_type(text);
@@ -136,6 +140,8 @@ mod tests {
         for bad in ["", "text/plain", "application/json; charset=latin1", "application/jsonx", "ndjson"] {
             assert_eq!(kind(bad), None, "{bad}");
         }
+        let coded = |value: &str| body_type(&headers(header::CONTENT_ENCODING, value)).ok();
+        assert_eq!((coded("identity"), coded("gzip")), (Some(BodyType::Json), None));
     }
 
     #[test]

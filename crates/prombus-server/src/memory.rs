@@ -15,6 +15,7 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use prombus_engine::groups::PullTurns;
 pub(crate) use standing::Standing;
 use std::future::Future;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ const MAX_TURNS: usize = 32;
 const MAX_REPORTS: usize = 1;
 /// So many at once read what is to be delivered, which is up to a few megabytes each.
 const MAX_PULLS: usize = 32;
-/// So many of those, and of those who make answers, may have a costly expression.
+/// So many beside them do so by a costly filter, and so many make an answer by one.
 const MAX_COSTLY: usize = 4;
 
 /// The room that all connections share. Cheap to clone; clones are the same room.
@@ -61,9 +62,7 @@ struct Shared {
     /// Turns of those who make something without knowing how large it will be.
     turns: Semaphore,
     /// Turns of those who read what is to be delivered.
-    pulls: Arc<Semaphore>,
-    /// The same of those for whom a costly expression has to be evaluated.
-    costly_pulls: Arc<Semaphore>,
+    pulls: PullTurns,
     /// Turns of those who hold room while they evaluate a costly expression.
     costly: Semaphore,
     /// Turns of those who make a report on everything there is.
@@ -75,7 +74,7 @@ impl Memory {
     pub fn new(limit: usize) -> Self {
         let (used, standing, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
-        let [pulls, costly_pulls] = [MAX_PULLS, MAX_COSTLY].map(|most| Arc::new(Semaphore::new(most)));
+        let pulls = PullTurns::new(MAX_PULLS, MAX_COSTLY);
         let [costly, reports] = [MAX_COSTLY, MAX_REPORTS].map(Semaphore::new);
         Self(Arc::new(Shared {
             limit,
@@ -86,7 +85,6 @@ impl Memory {
             freed,
             turns,
             pulls,
-            costly_pulls,
             costly,
             reports,
         }))
@@ -145,23 +143,40 @@ impl Memory {
 
     /// A turn to make a report on everything there is, which is much work and takes much more memory than its text.
     pub async fn report(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        match timeout_at(Instant::now() + WAIT, self.0.reports.acquire()).await {
+        self.turn(&self.0.reports).await
+    }
+
+    /// Turns of those who read what is to be delivered.
+    pub fn pulls(&self) -> &PullTurns {
+        &self.0.pulls
+    }
+
+    /// Room for something that an expression decides about. Where that is costly, a turn comes first, so that those who wait
+    /// for one have reserved nothing that others need.
+    pub async fn reserve_in_turn(&self, bytes: usize, is_costly: bool) -> Result<InTurn<'_>, ApiError> {
+        let turn = match is_costly {
+            true => Some(self.turn(&self.0.costly).await?),
+            false => None,
+        };
+        Ok(InTurn { room: self.reserve(bytes).await?, turn })
+    }
+
+    /// The same for one who need not be answered soon. A turn is not kept for longer than a while without room.
+    pub async fn reserve_in_turn_patiently(&self, bytes: usize, is_costly: bool) -> InTurn<'_> {
+        loop {
+            if let Ok(reserved) = self.reserve_in_turn(bytes, is_costly).await {
+                return reserved;
+            }
+        }
+    }
+
+    async fn turn<'a>(&self, turns: &'a Semaphore) -> Result<SemaphorePermit<'a>, ApiError> {
+        match timeout_at(Instant::now() + WAIT, turns.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) | Err(_) => {
                 Err(ApiError::unavailable("too many ask for this at the same time; try again shortly"))
             }
         }
-    }
-
-    /// Turns of those who read what is to be delivered.
-    pub fn pulls(&self, is_costly: bool) -> &Arc<Semaphore> {
-        if is_costly { &self.0.costly_pulls } else { &self.0.pulls }
-    }
-
-    /// A turn for one who evaluates an expression for what it makes, where that is costly. Whoever waits for it has reserved
-    /// nothing yet, so that those who do without wait for nobody.
-    pub async fn costly_turn(&self, is_costly: bool) -> Option<SemaphorePermit<'_>> {
-        if is_costly { self.0.costly.acquire().await.ok() } else { None }
     }
 
     /// Room for what was just made, if there is any. What is small has it always.
@@ -224,6 +239,12 @@ impl Memory {
             Err(error) => Body::from_stream(futures::stream::iter([Err::<Bytes, _>(error)])),
         }
     }
+}
+
+/// Room, and the turn to use it where that takes long.
+pub(crate) struct InTurn<'a> {
+    pub room: Room,
+    pub turn: Option<SemaphorePermit<'a>>,
 }
 
 /// One who waits for room, and is counted.

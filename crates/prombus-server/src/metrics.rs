@@ -228,9 +228,9 @@ impl Text {
 
     fn store(&mut self, store: &StoreStatus) {
         self.family("store_disk_bytes", "gauge", "What the store takes on disk.");
-        self.sample("store_disk_bytes", &[], store.disk_bytes);
+        self.sample("store_disk_bytes", &[], store.extra("disk_bytes"));
         self.family("store_disk_free_bytes", "gauge", "What is left on the store's disk.");
-        self.sample("store_disk_free_bytes", &[], store.disk_free_bytes);
+        self.sample("store_disk_free_bytes", &[], store.extra("disk_free_bytes"));
         self.family("store_flush_duration_ms", "histogram", "How long flushes took, in milliseconds.");
         self.histogram("store_flush_duration_ms", &store.flushes);
     }
@@ -267,14 +267,8 @@ mod tests {
         for us in [10, 60, 70, 400, 9_000_000] {
             flushes.observe(Duration::from_micros(us));
         }
-        let status = StoreStatus {
-            kind: "memory",
-            failed: None,
-            disk_full: false,
-            disk_bytes: 7,
-            disk_free_bytes: 8,
-            flushes,
-        };
+        let extra = vec![("disk_bytes", 7)];
+        let status = StoreStatus { kind: "disk", failed: None, is_full: false, extra, flushes };
         let text = metrics.text("1\"2", Some(&status));
         for line in [
             "build_info{version=\"1\\\"2\"} 1",
@@ -282,6 +276,7 @@ mod tests {
             "http_requests_total{route=\"none\",status=\"4xx\"} 1",
             "filter_errors_total 3",
             "store_disk_bytes 7",
+            "store_disk_free_bytes 0",
             "# TYPE store_flush_duration_ms histogram",
             "store_flush_duration_ms_bucket{le=\"0.05\"} 1",
             "store_flush_duration_ms_bucket{le=\"0.1\"} 3",

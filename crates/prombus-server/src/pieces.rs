@@ -10,7 +10,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::media::JSON;
-use crate::memory::{Memory, Room};
+use crate::memory::{InTurn, Memory, Room};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -113,9 +113,10 @@ pub(crate) async fn answer(
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
 ) -> Result<Response, ApiError> {
-    let _turn = app.memory.costly_turn(pieces.are_costly()).await;
-    let room = app.memory.reserve(MAX_CHUNK_BYTES).await?;
-    answer_in(room, pieces, content_type, (app, caller)).await
+    let InTurn { room, turn } = app.memory.reserve_in_turn(MAX_CHUNK_BYTES, pieces.are_costly()).await?;
+    let answer = answer_in(room, pieces, content_type, (app, caller)).await;
+    drop(turn);
+    answer
 }
 
 /// The same, for one who has reserved room for a chunk already.
@@ -160,9 +161,11 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
             let next = async {
                 // Room first: a chunk that is made before it has its place would be one more that waits.
                 let Ok(place) = sender.reserve().await else { return false };
-                let _turn = memory.costly_turn(pieces.are_costly()).await;
-                let room = memory.reserve_patiently(MAX_CHUNK_BYTES).await;
+                let is_costly = pieces.are_costly();
+                let InTurn { room, turn } =
+                    memory.reserve_in_turn_patiently(MAX_CHUNK_BYTES, is_costly).await;
                 let chunk = chunk(&mut pieces, room).await;
+                drop(turn);
                 let more = matches!(chunk, Chunk::Part(_));
                 place.send(chunk);
                 more

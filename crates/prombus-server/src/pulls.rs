@@ -1,7 +1,6 @@
 //! Deliveries in the room that connections share.
 //!
-//! How large they are shows only when they were read. So a few pulls at a time read, each in its turn (those that a costly
-//! filter holds up take turns of their own), and where there is
+//! How large they are shows only when they were read. So a few pulls at a time read, each in its turn, and where there is
 //! no room for what one has read, that goes back to its group and the pull waits for room with empty hands.
 
 use crate::answers;
@@ -54,7 +53,7 @@ pub(crate) async fn pull(
     present: &Present,
     (pull, patience): (&Pull, Patience),
 ) -> Result<Pulled, PullError> {
-    let InTurn { deliveries, turn } = present.pull_in_turn(pull, memory.pulls(present.is_costly())).await?;
+    let InTurn { deliveries, turn } = present.pull_in_turn(pull, memory.pulls()).await?;
     let bytes = answers::size_of_all(&deliveries);
     if let Some(room) = memory.room_for(bytes) {
         return Ok(Pulled { deliveries, room });
@@ -67,7 +66,7 @@ pub(crate) async fn pull(
     };
     // Others may have had it meanwhile; whoever holds room does not wait for more.
     let now = Pull { wait: Duration::ZERO, ..pull.clone() };
-    let InTurn { deliveries, turn } = present.pull_in_turn(&now, memory.pulls(present.is_costly())).await?;
+    let InTurn { deliveries, turn } = present.pull_in_turn(&now, memory.pulls()).await?;
     let bytes = answers::size_of_all(&deliveries);
     if memory.room_for(bytes.saturating_sub(room.bytes())).is_some() {
         room.resize(bytes);

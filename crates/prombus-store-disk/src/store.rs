@@ -6,6 +6,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::read::snapshot::Snapshot;
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
+use crate::state::rows::Rows;
 use crate::write::writer::{Handle, Horizon, Job, Message, Start, Work, Writer};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
     Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
     ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef, TopicState,
-    TsRequest, Watched, collection,
+    TsRequest, Watched,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -174,6 +175,23 @@ impl DiskStore {
         Snapshot { view, parts: self.shared.parts() }
     }
 
+    /// Goes over the rows of a collection, if there is one of that name: on a thread of its own where that reads tables or
+    /// may take long, so that other tasks go on meanwhile. What was begun there is done to its end, also where nobody
+    /// waits for it any more.
+    async fn go_over<T: Default + Send + 'static>(
+        &self,
+        collection: &str,
+        look: impl FnOnce(&Rows, &CollectionState) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let view = self.shared.view();
+        let Some(state) = view.collections.get(collection).cloned() else { return Ok(T::default()) };
+        if view.rows.are_few_and_in_memory() {
+            return look(&view.rows, &state);
+        }
+        let looked = tokio::task::spawn_blocking(move || look(&view.rows, &state));
+        looked.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
+    }
+
     fn unavailable(&self) -> CommitError {
         CommitError::Unavailable(self.shared.failure())
     }
@@ -282,7 +300,7 @@ impl EventLog for DiskStore {
         self.snapshot().history(&request)
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         let view = self.shared.view();
         if !view.topics.contains_key(topic) {
             return Err(ReadError::TopicNotFound(topic.clone()));
@@ -323,13 +341,14 @@ impl EventLog for DiskStore {
     }
 
     fn status(&self) -> StoreStatus {
+        let parts = self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>();
+        let tables = self.shared.view().rows.tables().disk_bytes();
+        let free = self.shared.disk.free_bytes(self.dir()).unwrap_or(0);
         StoreStatus {
             kind: "disk",
             failed: self.shared.failed(),
-            disk_full: self.shared.is_disk_full(),
-            disk_bytes: self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>()
-                + self.shared.view().rows.tables().disk_bytes(),
-            disk_free_bytes: self.shared.disk.free_bytes(self.dir()).unwrap_or(0),
+            is_full: self.shared.is_disk_full(),
+            extra: vec![("disk_bytes", parts + tables), ("disk_free_bytes", free)],
             flushes: self.shared.flushes.clone(),
         }
     }
@@ -349,22 +368,19 @@ impl Documents for DiskStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
         let view = self.shared.view();
         let Some(state) = view.collections.get(collection) else { return Ok(None) };
-        collection::get(&view.rows, state, key)
+        prombus_rows::get(&view.rows, state, key)
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
-        let view = self.shared.view();
-        let Some(state) = view.collections.get(request.collection.as_str()) else { return Ok(Vec::new()) };
-        collection::scan(&view.rows, state, request.after.as_deref(), request.limit)
+        let ScanRequest { collection, after, limit } = request;
+        self.go_over(&collection, move |rows, state| prombus_rows::scan(rows, state, after.as_deref(), limit))
+            .await
     }
 
     async fn find(&self, request: Find) -> Result<Found, ReadError> {
         self.shared.note_list();
-        let view = self.shared.view();
-        let Some(state) = view.collections.get(request.collection.as_str()) else {
-            return Ok(Found::default());
-        };
-        collection::find(&view.rows, state, &request)
+        let collection = request.collection.clone();
+        self.go_over(&collection, move |rows, state| prombus_rows::find(rows, state, &request)).await
     }
 
     async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {

@@ -2,10 +2,12 @@
 
 use futures::FutureExt;
 use prombus_core::document::apply;
-use prombus_core::{Event, Json, Offset, Partition, TopicName, WriteOp};
+use prombus_core::{Event, Json, Offset, Partition, SystemClock, TopicName, WriteOp};
 use prombus_engine::projections::{Definition, Plan, Project, Trial};
+use prombus_store_memory::MemoryStore;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// A projection on trial.
@@ -87,7 +89,8 @@ impl Given {
             Ok(topic) => topic,
             Err(error) => panic!("{error}"),
         };
-        let projection = Projection::Code(Box::new(Trial::new(project, collections)));
+        let nothing = Arc::new(MemoryStore::new(Arc::new(SystemClock), 0));
+        let projection = Projection::Code(Box::new(Trial::new(project, collections, nothing)));
         let collections = collections.iter().map(|name| (*name).to_owned()).collect();
         Self { projection, topic, collections, events: 0 }
     }

@@ -2,11 +2,11 @@
 
 use crate::missing::{DocumentError, missing};
 use prombus_client::{Client, ClientError};
-use prombus_core::memory::MemoryStore;
 use prombus_core::{Clock, SystemClock, Watched};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_process::{Projector, ProjectorOptions, set_up};
 use prombus_server::{Gateway, GatewayOptions};
+use prombus_store_memory::MemoryStore;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

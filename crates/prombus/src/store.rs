@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::serve::StoreChoice;
 use prombus_core::Clock;
-use prombus_core::memory::MemoryStore;
 use prombus_engine::Store;
 use prombus_store_disk::{DiskOptions, DiskStore};
+use prombus_store_memory::MemoryStore;
 use std::sync::Arc;
 
 /// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on a thread of its own.

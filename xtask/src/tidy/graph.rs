@@ -8,7 +8,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("prombus-core", &[]),
     ("prombus-wire", &[]),
     ("prombus-schema", &["prombus-core"]),
-    ("prombus-store-disk", &["prombus-core"]),
+    ("prombus-rows", &["prombus-core"]),
+    ("prombus-store-memory", &["prombus-core", "prombus-rows"]),
+    ("prombus-store-disk", &["prombus-core", "prombus-rows"]),
     ("prombus-store-mongo", &["prombus-core"]),
     ("prombus-engine", &["prombus-core", "prombus-schema"]),
     ("prombus-server", &["prombus-core", "prombus-schema", "prombus-engine", "prombus-wire"]),
@@ -29,6 +31,7 @@ const ALL_PARTS: &[&str] = &[
     "prombus-core",
     "prombus-wire",
     "prombus-schema",
+    "prombus-store-memory",
     "prombus-store-disk",
     "prombus-store-mongo",
     "prombus-engine",
@@ -40,6 +43,7 @@ const ALL_PARTS: &[&str] = &[
 /// What the suites for stores and the harness for users' own tests are made of.
 const TESTKIT_PARTS: &[&str] = &[
     "prombus-core",
+    "prombus-store-memory",
     "prombus-store-disk",
     "prombus-wire",
     "prombus-engine",
@@ -148,13 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_top_knows_the_disk() {
-        for name in ["prombus-engine", "prombus-server", "prombus-client", "prombus-wire"] {
-            assert_eq!(wrong(name, &[("prombus-store-disk", None)]), ["prombus-store-disk"], "{name}");
-            assert!(wrong(name, &[("prombus-store-disk", Some("dev"))]).is_empty(), "{name}");
-        }
-        for name in ["prombus", "prombus-testkit"] {
-            assert!(wrong(name, &[("prombus-store-disk", None)]).is_empty(), "{name}");
+    fn only_the_top_knows_the_stores() {
+        for store in ["prombus-store-disk", "prombus-store-memory"] {
+            for name in ["prombus-engine", "prombus-server", "prombus-client", "prombus-wire"] {
+                assert_eq!(wrong(name, &[(store, None)]), [store], "{name}");
+                assert!(wrong(name, &[(store, Some("dev"))]).is_empty(), "{name}");
+            }
+            for name in ["prombus", "prombus-testkit"] {
+                assert!(wrong(name, &[(store, None)]).is_empty(), "{name}");
+            }
         }
     }
 

@@ -1,11 +1,11 @@
 //! The documents that a commit writes, from the first of its writes to the last.
 //!
-//! Each write sees what the ones before it made, and nothing of it is in the rows before all of them are known: so a
+//! Each write sees what the ones before it made, and nothing of it is stored before all of them are known: so a
 //! document that is written many times is written out and stored once. A changefeed still tells of each write.
 
-use super::rows::{RowRange, Rows, key_of_index_row, unique_rows};
-use super::write::{Slot, Written, change_event, look_up, not_unique, too_long, unavailable};
-use super::{CollectionState, IndexState, MAX_INDEX_VALUE_BYTES, Measured, check_length, row_bytes};
+use super::length::Measured;
+use super::write::{Written, change_event, not_unique, too_long, unavailable};
+use super::{Before, CollectionState, IndexState, MAX_INDEX_VALUE_BYTES, Slot, row_bytes};
 use crate::body::Body;
 use crate::commit::ResultBytes;
 use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
@@ -21,13 +21,13 @@ use std::collections::HashMap;
 const MOST_AS_FIELDS: usize = document::MAX_BODY_BYTES;
 
 /// The number of a collection, and the key of a document in it.
-type Place = (u32, String);
+type Name = (u32, String);
 
-/// All documents that a commit has written so far.
-#[derive(Debug, Default)]
-pub struct Drafts {
-    drafts: HashMap<Place, Draft>,
-    /// The rows of unique indexes that drafts take, and whose they are.
+/// All documents that a commit has written so far, and their places.
+#[derive(Debug)]
+pub struct Drafts<P> {
+    drafts: HashMap<Name, Draft<P>>,
+    /// The values in unique indexes that drafts take, and whose they are.
     taken: HashMap<Bytes, String>,
     /// What the drafts take that are there as fields.
     as_fields: usize,
@@ -36,9 +36,9 @@ pub struct Drafts {
 }
 
 /// What a write is made on.
-pub struct Base<'a> {
-    /// The rows as they were before the commit's writes.
-    pub rows: &'a dyn Rows,
+pub struct Base<'a, B: Before + ?Sized> {
+    /// What was there before the commit's writes.
+    pub before: &'a B,
     /// The collection.
     pub state: &'a CollectionState,
     /// What the commit makes.
@@ -47,18 +47,18 @@ pub struct Base<'a> {
 
 /// A document that a commit has written, as it is after the last of its writes.
 #[derive(Debug)]
-pub struct Drafted {
+pub struct Drafted<P> {
     /// Which write of the commit was its last.
     pub write: usize,
     /// Where it lies, and what was there before.
-    pub slot: Slot,
+    pub slot: Slot<P>,
     /// The document, unless it is gone.
     pub document: Option<Document>,
 }
 
 #[derive(Debug)]
-struct Draft {
-    slot: Slot,
+struct Draft<P> {
+    slot: Slot<P>,
     /// Its last write, once one has changed it.
     write: Option<usize>,
     now: Option<Now>,
@@ -66,7 +66,7 @@ struct Draft {
     counted: usize,
     /// The most that was counted of its rows in indexes.
     counted_rows: usize,
-    /// The rows of unique indexes that it takes.
+    /// The values in unique indexes that it takes.
     takes: Vec<Bytes>,
 }
 
@@ -79,8 +79,8 @@ struct Now {
     body: Body,
 }
 
-impl Draft {
-    fn of(slot: Slot) -> Self {
+impl<P> Draft<P> {
+    fn of(slot: Slot<P>) -> Self {
         let now = slot.document.as_ref().map(|old| Now {
             version: old.version,
             revision: old.revision,
@@ -176,7 +176,7 @@ impl Draft {
             Some(now) => {
                 let key = &written.commit.documents[written.index].key;
                 let measured = Measured { key, has_revision: now.revision.is_some(), body: &now.body };
-                check_length(measured, &state.indexes).map_err(|long| too_long(state, written, long))?
+                measured.check(&state.indexes).map_err(|long| too_long(state, written, long))?
             }
         };
         let more = rows.saturating_sub(self.counted_rows);
@@ -203,22 +203,32 @@ impl Draft {
     }
 }
 
-impl Drafts {
+impl<P> Default for Drafts<P> {
+    fn default() -> Self {
+        Self { drafts: HashMap::new(), taken: HashMap::new(), as_fields: 0, told: Vec::new() }
+    }
+}
+
+impl<P> Drafts<P> {
     /// Makes a write on what those before it have left. Gives the version of the document; 0 where it is gone.
-    pub fn write(&mut self, base: Base<'_>, written: Written<'_>) -> Result<u64, CommitError> {
-        let Base { rows, state, bytes } = base;
+    pub fn write(
+        &mut self,
+        base: Base<'_, impl Before<Place = P> + ?Sized>,
+        written: Written<'_>,
+    ) -> Result<u64, CommitError> {
+        let Base { before, state, bytes } = base;
         let write: &DocumentWrite = &written.commit.documents[written.index];
         if write.owner != state.config.owner {
             let owner = state.config.owner.as_projection().map(str::to_owned);
             return Err(CommitError::NotOwner { collection: state.name.to_string(), owner });
         }
-        let place: Place = (state.number, write.key.clone());
+        let name: Name = (state.number, write.key.clone());
         // Nothing of a commit that fails is used, so it need not be put back then.
-        let mut draft = match self.drafts.remove(&place) {
+        let mut draft = match self.drafts.remove(&name) {
             Some(draft) => draft,
             None => {
                 bytes.count(state.name.len() + write.key.len())?;
-                let mut draft = Draft::of(look_up(rows, state, &write.key).map_err(unavailable)?);
+                let mut draft = Draft::of(before.look_up(state, &write.key).map_err(unavailable)?);
                 // What was read is kept until the commit is done, also where a write leaves it as it is.
                 draft.count(0, bytes)?;
                 draft.count_old_rows(state, bytes)?;
@@ -236,7 +246,7 @@ impl Drafts {
         if state.indexes.iter().any(IndexState::is_enforced) && is_written {
             // It is written out each time, to be compared.
             draft.count(draft.size(), bytes)?;
-            self.take_unique(rows, state, &mut draft, written)?;
+            self.take_unique(before, state, &mut draft, written)?;
         }
         let is_change = is_written && (was_there || draft.now.is_some());
         if is_change && state.config.changefeed.is_some() {
@@ -247,57 +257,44 @@ impl Drafts {
             self.told.extend(told);
         }
         self.as_fields += draft.as_fields();
-        self.drafts.insert(place, draft);
+        self.drafts.insert(name, draft);
         if self.as_fields > MOST_AS_FIELDS {
             self.write_out();
         }
         Ok(version)
     }
 
-    /// Takes rows of unique indexes for a document as it is now, in the place of those that it had.
+    /// Takes the values in unique indexes for a document as it is now, in the place of those that it had.
     fn take_unique(
         &mut self,
-        rows: &dyn Rows,
+        before: &(impl Before<Place = P> + ?Sized),
         state: &CollectionState,
-        draft: &mut Draft,
+        draft: &mut Draft<P>,
         written: Written<'_>,
     ) -> Result<(), CommitError> {
-        draft.takes.drain(..).for_each(|row| drop(self.taken.remove(&row)));
+        draft.takes.drain(..).for_each(|values| drop(self.taken.remove(&values)));
         let key = &written.commit.documents[written.index].key;
         let Some(document) = draft.document(key.clone()) else { return Ok(()) };
+        // A document of the commit holds what it takes now, and not what it had.
+        let counts = |other: &str| {
+            let drafted = || self.drafts.get(&(state.number, other.to_owned()));
+            other != key && drafted().is_none_or(|draft| draft.write.is_none())
+        };
+        let mut taken = Vec::new();
         for unique in state.indexes.iter().filter(|index| index.is_enforced()) {
-            let Some(range) = unique_rows(state, unique, &document) else { continue };
-            let row = range.start.clone();
-            if let Some(other) = self.owner_of(rows, state, range, key)? {
+            let Some(values) = before.unique_values(state, unique, &document) else { continue };
+            let other = match self.taken.get(&values).filter(|other| *other != key) {
+                Some(other) => Some(other.clone()),
+                None => before.holder(values.clone(), &counts).map_err(unavailable)?,
+            };
+            if let Some(other) = other {
                 return Err(not_unique(state, &unique.index, written.index, (key.clone(), other)));
             }
-            self.taken.insert(row.clone(), key.clone());
-            draft.takes.push(row);
+            taken.push(values);
         }
+        self.taken.extend(taken.iter().map(|values| (values.clone(), key.clone())));
+        draft.takes = taken;
         Ok(())
-    }
-
-    /// The key of another document that has one of these rows: of the commit, or one that it has not written.
-    fn owner_of(
-        &self,
-        rows: &dyn Rows,
-        state: &CollectionState,
-        range: RowRange,
-        key: &str,
-    ) -> Result<Option<String>, CommitError> {
-        if let Some(other) = self.taken.get(&range.start).filter(|other| *other != key) {
-            return Ok(Some(other.clone()));
-        }
-        let values_end = range.start.len();
-        for row in rows.range(range, false) {
-            let (row, _) = row.map_err(unavailable)?;
-            let other = key_of_index_row(&row, values_end).unwrap_or_default();
-            let drafted = self.drafts.get(&(state.number, other.to_owned()));
-            if other != key && drafted.is_none_or(|draft| draft.write.is_none()) {
-                return Ok(Some(other.to_owned()));
-            }
-        }
-        Ok(None)
     }
 
     /// Makes texts of all that is there as fields.
@@ -311,12 +308,12 @@ impl Drafts {
     }
 
     /// Each document that was written, in the order of their last writes, and what changefeeds have to tell of them.
-    pub fn finish(self) -> (Vec<Drafted>, Vec<(TopicName, NewEvent)>) {
-        let drafted = |((_, key), draft): (Place, Draft)| {
+    pub fn finish(self) -> (Vec<Drafted<P>>, Vec<(TopicName, NewEvent)>) {
+        let drafted = |((_, key), draft): (Name, Draft<P>)| {
             let write = draft.write?;
             Some(Drafted { write, document: draft.document(key), slot: draft.slot })
         };
-        let mut drafted: Vec<Drafted> = self.drafts.into_iter().filter_map(drafted).collect();
+        let mut drafted: Vec<Drafted<P>> = self.drafts.into_iter().filter_map(drafted).collect();
         drafted.sort_unstable_by_key(|drafted| drafted.write);
         (drafted, self.told)
     }

@@ -1,34 +1,21 @@
-//! Collections: what they are called, who owns them, and how their documents and indexes lie in ordered rows.
-//!
-//! A store keeps collections as rows of bytes in order: one row for each document, and one for each index of it. What
-//! a write does to the rows, and how a query goes over them, is the same for every store and is here.
+//! Collections: what they are called, who owns them, what can be asked of them, and what a commit's writes make of
+//! their documents. How a store keeps those is its own affair: it says how they are read ([`Before`]).
 
-mod build;
-mod change;
+mod before;
 mod drafts;
-mod encode;
 mod failure;
 mod field;
 mod find;
-mod indexer;
 mod length;
-#[cfg(test)]
-mod plain;
-mod rows;
 mod write;
 
-pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
-pub use change::{DocumentChange, IndexChanges, RowBytes, RowChange};
+pub use before::{Before, Slot};
 pub use drafts::{Base, Drafted, Drafts};
 pub use failure::IndexFailure;
 pub use field::{BadField, FieldPath};
-pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test, find};
-pub use length::{MAX_INDEX_VALUE_BYTES, Measured, TooLong, check_length, row_bytes};
-pub use rows::{
-    DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,
-    prefixed,
-};
-pub use write::{Slot, Written, get, look_up, not_unique, replace, scan};
+pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test};
+pub use length::{MAX_INDEX_VALUE_BYTES, RowBytes, TooLong, check_length, row_bytes};
+pub use write::{Written, not_unique};
 
 use crate::topic::TopicName;
 use serde::{Deserialize, Serialize};

@@ -144,7 +144,7 @@ fn text_bytes(value: &dyn Val) -> u64 {
     }
 }
 
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 

@@ -9,8 +9,8 @@ mod pattern;
 mod touched;
 mod turn;
 
-use budget::Budget;
 pub use budget::MAX_WORK;
+use budget::{Budget, processor_time};
 use cel::common::ast::Expr;
 use cel::common::types::CelBool;
 use cel::common::value::Val;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
-pub(crate) use turn::{Turn, turn_to_compile};
+pub(crate) use turn::{Turn, TurnToCompile};
 
 /// The longest expression, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
@@ -50,6 +50,9 @@ struct Compiled {
     patterns: Arc<Patterns>,
     touched: Touched,
     failures: AtomicU64,
+    /// Whether it may take long by what it does.
+    is_written_costly: bool,
+    /// Whether it may, for all that is known.
     is_costly: AtomicBool,
 }
 
@@ -81,15 +84,22 @@ impl Filter {
     /// Compiles `source`.
     pub fn compile(source: &str) -> Result<Self, BadFilter> {
         let compile::Checked { expression, patterns, touched, is_costly } = compile::compile(source)?;
-        let (source, patterns) = (source.to_owned(), Arc::new(patterns));
-        let (failures, is_costly) = (AtomicU64::new(0), AtomicBool::new(is_costly));
-        Ok(Self(Arc::new(Compiled { source, expression, patterns, touched, failures, is_costly })))
+        Ok(Self(Arc::new(Compiled {
+            source: source.to_owned(),
+            expression,
+            patterns: Arc::new(patterns),
+            touched,
+            failures: AtomicU64::new(0),
+            is_written_costly: is_costly,
+            is_costly: AtomicBool::new(is_costly),
+        })))
     }
 
-    /// Compiles what a client has sent, in turn with others.
-    pub async fn compile_in_turn(source: &str) -> Result<Self, BadFilter> {
-        let _turn = turn_to_compile(source).await;
-        Self::compile(source)
+    /// Compiles what a client has sent, where it has sent something, in turn with others.
+    pub async fn compile_in_turn(source: Option<&str>) -> Result<Option<Self>, BadFilter> {
+        let Some(source) = source else { return Ok(None) };
+        let _turn = TurnToCompile::at(source).await;
+        Self::compile(source).map(Some)
     }
 
     /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, more work than it
@@ -110,24 +120,27 @@ impl Filter {
     pub(crate) fn keep(&self, batch: Vec<Event>, _: Turn) -> (Vec<Event>, Option<(Partition, Offset)>) {
         off_the_runtime(|| {
             let start = Instant::now();
-            let (mut wanted, mut looked_at) = (Vec::new(), 0);
+            let (since, events, mut wanted) = (processor_time(), batch.len(), Vec::new());
             let mut rest = batch.into_iter().peekable();
             while let Some(event) = rest.next() {
                 let at = (event.partition, event.offset);
                 if self.matches(&event) {
                     wanted.push(event);
                 }
-                looked_at += 1;
-                let took = start.elapsed();
-                if took > COSTLY_TIME * looked_at {
-                    self.0.is_costly.store(true, Ordering::Relaxed);
-                }
-                if took > KEEP_TIME && rest.peek().is_some() {
+                if start.elapsed() > KEEP_TIME && rest.peek().is_some() {
+                    self.note_cost(processor_time() - since, events - rest.len());
                     return (wanted, Some(at));
                 }
             }
+            self.note_cost(processor_time() - since, events);
             (wanted, None)
         })
+    }
+
+    /// Takes note of how long it took. What is cheap as it is written may be costly for large events, and not for others.
+    fn note_cost(&self, took: Duration, events: usize) {
+        let is_costly = self.0.is_written_costly || took > COSTLY_TIME * events as u32;
+        self.0.is_costly.store(is_costly, Ordering::Relaxed);
     }
 
     /// Whether it may take long, by what it does or by how long it has taken. Then others do not wait for it.

@@ -1,17 +1,19 @@
-//! Regular expressions: compiled once, not larger than they need be, and paid for by what they cost at worst.
+//! Regular expressions: not larger than they need be, and paid for by what they cost at worst.
 //!
-//! Compiled patterns take far more memory than their text, and thousands of groups and streams may have one each. So all
-//! of them share so much: the pattern that was not used for longest is let go, and compiled again when it is.
+//! A compiled pattern takes far more memory than its text, and thousands of groups and streams may have one each. So all
+//! compiled patterns share one cache. A pattern that was evicted is compiled again when it is used.
 
 use parking_lot::Mutex;
 use regex::{Error, Regex, RegexBuilder};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, mpsc};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
 
 /// The most that the patterns of one expression may take when they are compiled, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 1 << 20;
-/// The most that all compiled patterns together may take, in bytes.
-const MAX_COMPILED_BYTES: usize = 64 << 20;
+/// The most that the cache may hold, in bytes.
+const MAX_CACHED_BYTES: usize = 128 << 20;
+/// What each pattern in the cache counts for beside its size and its text: a share of what it remembers of texts.
+const CACHED_BYTES: usize = 64 << 10;
 /// How much a pattern may remember of texts like those it has seen, in bytes, for each thread that uses it.
 const DFA_BYTES: usize = 256 << 10;
 /// The sizes that are tried: a pattern is as large as the first that it fits.
@@ -19,8 +21,9 @@ const SIZES: [usize; 6] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, MAX_
 /// Each byte of a text is looked at by at most all of the pattern: so many bytes of it for one unit of work.
 const BYTES_PER_WORK: usize = 256;
 
-/// Patterns that were used last.
-static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(|| Mutex::new(Compiled::new(MAX_COMPILED_BYTES)));
+/// Memory is the machine's, whichever hub of the process uses a pattern.
+static CACHE: LazyLock<Mutex<PatternCache>> =
+    LazyLock::new(|| Mutex::new(PatternCache::new(MAX_CACHED_BYTES)));
 
 /// A pattern that can be compiled.
 #[derive(Debug)]
@@ -32,30 +35,14 @@ pub(super) struct Pattern {
 impl Pattern {
     /// Compiles a pattern, or says what is wrong with it.
     pub fn compile(source: &str) -> Result<Self, String> {
-        let known = COMPILED.lock().get(source).map(|(_, size)| size);
-        let size = match known {
-            Some(size) => size,
-            None => {
-                let (regex, size) = compiled(source)?;
-                COMPILED.lock().insert(source, &regex, size);
-                size
-            }
-        };
+        let (_, size) = cached(source)?;
         Ok(Self { source: source.to_owned(), size })
     }
 
     /// Whether a text has it.
     pub fn is_match(&self, text: &str) -> bool {
-        let known = COMPILED.lock().get(&self.source).map(|(regex, _)| regex);
-        // It was compiled before, so it is good.
-        let Some(regex) = known.or_else(|| self.again()) else { return false };
-        regex.is_match(text)
-    }
-
-    fn again(&self) -> Option<Arc<Regex>> {
-        let (regex, size) = compiled(&self.source).ok()?;
-        COMPILED.lock().insert(&self.source, &regex, size);
-        Some(regex)
+        // What has compiled once always does.
+        cached(&self.source).is_ok_and(|(regex, _)| regex.is_match(text))
     }
 
     /// What it costs at worst to look at a text.
@@ -64,35 +51,24 @@ impl Pattern {
     }
 }
 
-/// Compiles patterns, one after another: to compile a large one takes long, and whoever sends many of them keeps one
-/// processor busy, and not all of them. What was compiled by one thread is also easier to let go of than what was by many.
-static COMPILER: LazyLock<Option<mpsc::Sender<Order>>> = LazyLock::new(|| {
-    let (sender, orders) = mpsc::channel::<Order>();
-    let work = move || {
-        for Order { source, answer } in orders {
-            // Whoever wants it may be gone.
-            let _ = answer.send(compile_now(&source));
-        }
-    };
-    std::thread::Builder::new().name("patterns".to_owned()).spawn(work).ok().map(|_| sender)
-});
-
-/// A pattern that is to be compiled.
-struct Order {
-    source: String,
-    answer: mpsc::Sender<Result<(Arc<Regex>, usize), String>>,
+/// A compiled pattern and its size.
+fn cached(source: &str) -> Result<(Arc<Regex>, usize), String> {
+    /// Large patterns take long. Whoever sends many of them keeps one processor busy, and not all of them.
+    static COMPILING: Mutex<()> = Mutex::new(());
+    if let Some(known) = CACHE.lock().get(source) {
+        return Ok(known);
+    }
+    let _compiling = COMPILING.lock();
+    // Another thread may have compiled it meanwhile.
+    if let Some(known) = CACHE.lock().get(source) {
+        return Ok(known);
+    }
+    let (regex, size) = compiled(source)?;
+    CACHE.lock().insert(source, &regex, size);
+    Ok((regex, size))
 }
 
-/// Compiles a pattern, and says how large it is.
 fn compiled(source: &str) -> Result<(Arc<Regex>, usize), String> {
-    let (answer, compiled) = mpsc::channel();
-    let order = Order { source: source.to_owned(), answer };
-    let sent = COMPILER.as_ref().is_some_and(|compiler| compiler.send(order).is_ok());
-    let compiled = if sent { compiled.recv().ok() } else { None };
-    compiled.unwrap_or_else(|| Err("there is no room to compile the pattern now; try again".to_owned()))
-}
-
-fn compile_now(source: &str) -> Result<(Arc<Regex>, usize), String> {
     for size in SIZES {
         match RegexBuilder::new(source).size_limit(size).dfa_size_limit(DFA_BYTES).build() {
             Ok(regex) => return Ok((Arc::new(regex), size)),
@@ -103,48 +79,66 @@ fn compile_now(source: &str) -> Result<(Arc<Regex>, usize), String> {
     Err(too_large())
 }
 
-/// Compiled patterns, by their text.
+/// Compiled patterns by their text. The one that was not used for longest is evicted first.
 #[derive(Debug)]
-struct Compiled {
-    all: HashMap<Box<str>, Used>,
-    /// What they take.
-    bytes: usize,
-    max_bytes: usize,
+struct PatternCache {
+    all: HashMap<Arc<str>, Used>,
+    by_use: BTreeMap<u64, Arc<str>>,
     /// Counts their uses.
     uses: u64,
+    bytes: usize,
+    max_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Used {
     regex: Arc<Regex>,
     size: usize,
+    /// When it was used last, among all uses.
     last: u64,
 }
 
-impl Compiled {
+impl PatternCache {
     fn new(max_bytes: usize) -> Self {
-        Self { all: HashMap::new(), bytes: 0, max_bytes, uses: 0 }
+        let (all, by_use) = Default::default();
+        Self { all, by_use, uses: 0, bytes: 0, max_bytes }
     }
 
     fn get(&mut self, source: &str) -> Option<(Arc<Regex>, usize)> {
         let used = self.all.get_mut(source)?;
         self.uses += 1;
+        if let Some(source) = self.by_use.remove(&used.last) {
+            self.by_use.insert(self.uses, source);
+        }
         used.last = self.uses;
         Some((used.regex.clone(), used.size))
     }
 
     fn insert(&mut self, source: &str, regex: &Arc<Regex>, size: usize) {
+        self.remove(source);
+        let source: Arc<str> = source.into();
         self.uses += 1;
-        let used = Used { regex: regex.clone(), size, last: self.uses };
-        let before = self.all.insert(source.into(), used);
-        self.bytes += size - before.map_or(0, |before| before.size);
-        while self.bytes > self.max_bytes {
-            // To compile another one costs more than to look for the oldest.
-            let oldest = self.all.iter().min_by_key(|(_, used)| used.last).map(|(source, _)| source.clone());
-            let Some(gone) = oldest.and_then(|source| self.all.remove(&source)) else { break };
-            self.bytes -= gone.size;
+        self.bytes += weight(&source, size);
+        self.by_use.insert(self.uses, source.clone());
+        self.all.insert(source, Used { regex: regex.clone(), size, last: self.uses });
+        while self.bytes > self.max_bytes
+            && let Some((_, oldest)) = self.by_use.first_key_value()
+        {
+            self.remove(&oldest.clone());
         }
     }
+
+    fn remove(&mut self, source: &str) {
+        if let Some(gone) = self.all.remove(source) {
+            self.by_use.remove(&gone.last);
+            self.bytes -= weight(source, gone.size);
+        }
+    }
+}
+
+/// What a pattern takes in the cache. Its text is there twice: the compiled pattern has one of its own.
+fn weight(source: &str, size: usize) -> usize {
+    CACHED_BYTES + size + 2 * source.len()
 }
 
 fn too_large() -> String {
@@ -194,30 +188,35 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_not_used_for_longest_are_let_go() {
-        let mut all = Compiled::new(10 << 10);
-        let add = |all: &mut Compiled, source: &str| {
+    fn the_pattern_that_was_not_used_for_longest_is_evicted() {
+        let one = weight("a", 1 << 10);
+        let mut cache = PatternCache::new(3 * one);
+        let add = |cache: &mut PatternCache, source: &str| {
             let (regex, size) = compiled(source).unwrap();
-            all.insert(source, &regex, size);
+            cache.insert(source, &regex, size);
         };
-        let sizes = ["a", "b", r"\d{3}"].map(|source| compiled(source).unwrap().1);
-        assert_eq!(sizes, [1 << 10, 1 << 10, 16 << 10], "the last one is larger than all may be");
-        for source in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "a", "k"] {
-            assert!(all.get(source).is_some() == (source == "a" && all.all.len() == 10));
-            add(&mut all, source);
+        for source in ["a", "b", "c", "c"] {
+            add(&mut cache, source);
         }
-        assert!(all.get("a").is_some() && all.get("b").is_none());
-        assert_eq!((all.all.len(), all.bytes), (10, 10 << 10));
-        add(&mut all, r"\d{3}");
-        assert_eq!((all.all.len(), all.bytes), (0, 0));
+        assert!(cache.get("a").is_some());
+        add(&mut cache, "d");
+        assert!(cache.get("b").is_none());
+        assert!(["a", "c", "d"].iter().all(|source| cache.get(source).is_some()));
+        assert_eq!((cache.bytes, cache.by_use.len()), (3 * one, 3));
+        add(&mut cache, r"\pL{6}");
+        assert_eq!(
+            (cache.bytes, cache.by_use.len(), cache.all.len()),
+            (0, 0, 0),
+            "it is larger than the cache"
+        );
     }
 
     #[test]
-    fn a_pattern_that_was_let_go_says_the_same() {
-        let pattern = Pattern::compile("^let go [0-9]$").unwrap();
+    fn a_pattern_that_was_evicted_says_the_same() {
+        let pattern = Pattern::compile("^evicted [0-9]$").unwrap();
         for _ in 0..2 {
-            assert!(pattern.is_match("let go 1") && !pattern.is_match("let go"));
-            COMPILED.lock().all.remove("^let go [0-9]$");
+            assert!(pattern.is_match("evicted 1") && !pattern.is_match("evicted"));
+            CACHE.lock().remove("^evicted [0-9]$");
         }
     }
 

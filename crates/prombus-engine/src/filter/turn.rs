@@ -2,7 +2,7 @@
 //!
 //! One evaluation may make as much as its budget allows, and thousands of clients may ask for one at the same time. So
 //! only as many evaluate at once as there are processors, and each reads what it looks at once it has its turn: those
-//! who wait hold no events. Costly expressions take turns among themselves, so that nobody else waits for them.
+//! who wait hold no events. Costly expressions have turns of their own, half as many, so that nobody else waits for one.
 
 use super::Filter;
 use std::sync::LazyLock;
@@ -18,17 +18,31 @@ fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// So many expressions are compiled at once. Each takes a thread of its own.
+/// So many expressions are compiled at once, and as many with patterns. Each takes a thread of its own.
 const MAX_COMPILING: usize = 8;
-/// Turns at compiling an expression, and one with patterns.
-static COMPILING: [Semaphore; 2] = [Semaphore::const_new(MAX_COMPILING), Semaphore::const_new(MAX_COMPILING)];
+static COMPILING: Semaphore = Semaphore::const_new(MAX_COMPILING);
+static COMPILING_PATTERNS: Semaphore = Semaphore::const_new(MAX_COMPILING);
 
-/// Waits for a turn at compiling what a client has sent: thousands of them may send something at once.
-pub(crate) async fn turn_to_compile(source: &str) -> Turn {
-    let [quick, with_patterns] = &COMPILING;
-    let turns = if source.contains("matches") { with_patterns } else { quick };
-    // Nobody closes it.
-    Turn { permit: turns.acquire().await.ok() }
+/// Lets its holder compile what a client has sent: thousands of clients may send something at once.
+#[derive(Debug)]
+pub(crate) struct TurnToCompile {
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    permit: Option<SemaphorePermit<'static>>,
+}
+
+impl TurnToCompile {
+    /// Waits for a turn at compiling an expression. What looks as if it had a pattern may take much longer than others,
+    /// which do not wait for it.
+    pub async fn at(source: &str) -> Self {
+        let turns = if source.contains("matches") { &COMPILING_PATTERNS } else { &COMPILING };
+        // Nobody closes it.
+        Self { permit: turns.acquire().await.ok() }
+    }
+
+    /// Waits for a turn at compiling many.
+    pub async fn at_many() -> Self {
+        Self { permit: COMPILING_PATTERNS.acquire().await.ok() }
+    }
 }
 
 /// Lets its holder evaluate expressions, for a while: others wait for it.

@@ -1,9 +1,9 @@
 //! Following all topics that match, in rounds by recorded time.
 //!
 //! A round hands out what was recorded from one moment until another, topic after topic in the order in which the topics
-//! were made. Before it begins, every topic is complete up to its end ([`EventLog::horizon`]). So a place in the stream is
-//! the two moments, a topic, a partition and an offset, however many topics there are: topics before the place are done up
-//! to the round's end, those behind it up to its start. A topic that was made since has only events of later rounds.
+//! were made. Before it begins, every topic is complete up to its end ([`EventLog::advance_horizon`]). So a place in the
+//! stream is the two moments, a topic, a partition and an offset, however many topics there are: topics before the place are
+//! done up to the round's end, those behind it up to its start. A topic that was made since has only events of later rounds.
 
 use super::token::{self, Kind};
 use super::{READ_BYTES, READ_EVENTS};
@@ -238,14 +238,14 @@ impl TopicsFollower {
             tokio::task::consume_budget().await;
             let name = &followed.topic.name;
             let horizon = match until {
-                0 => match self.log.horizon(name, 0).await {
+                0 => match self.log.advance_horizon(name, 0).await {
                     Ok(now) => {
                         self.wait_for_clock(now).await;
-                        self.log.horizon(name, now).await
+                        self.log.advance_horizon(name, now).await
                     }
                     error => error,
                 },
-                until => self.log.horizon(name, until - 1).await,
+                until => self.log.advance_horizon(name, until - 1).await,
             };
             match horizon {
                 Ok(horizon) if until == 0 => until = horizon,

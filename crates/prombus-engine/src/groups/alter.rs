@@ -3,6 +3,7 @@
 use super::group::Group;
 use super::options::OptionsChange;
 use super::{GroupError, stored};
+use crate::filter::Filter;
 use bytes::Bytes;
 use prombus_core::{Commit, CursorMove, CursorTarget};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 impl Group {
     /// Changes options for what is delivered from then on, and answers when that is durable.
     pub async fn alter(self: &Arc<Self>, change: OptionsChange) -> Result<(), GroupError> {
+        // Before anybody waits for what it changes. It is compiled again below, which takes no time worth a turn.
+        Filter::compile_in_turn(change.filter.as_ref().and_then(Option::as_deref)).await?;
         let group = self.clone();
         // To its end, also where nobody waits any more: what is stored and what is in memory must be the same.
         let task = tokio::spawn(async move { group.alter_now(change).await });
@@ -22,7 +25,7 @@ impl Group {
         self.current_topic().await?;
         let before = self.options();
         let options = change.apply(&before);
-        options.validate_in_turn().await?;
+        options.validate()?;
         if options == *before {
             return Ok(());
         }

@@ -168,6 +168,11 @@ impl Group {
             )));
         }
         let (skipped, span) = {
+            // A commit that is under way may be about to settle it.
+            let _writing = self.writing.lock().await;
+            if let Some(error) = self.durable.failure() {
+                return Err(error);
+            }
             let mut state = self.state.lock();
             state.see_topic(&topic);
             let before = state.version();

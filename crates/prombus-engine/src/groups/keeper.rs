@@ -115,6 +115,10 @@ impl Group {
     /// Writes everything that has changed, in one commit.
     async fn write(self: &Arc<Self>) -> Result<(), GroupError> {
         let _writing = self.writing.lock().await;
+        if self.has_failed() {
+            // It was deleted while this waited.
+            return Ok(());
+        }
         let dying = self.state.lock().dying(dead::MAX_AT_ONCE);
         let burials = dead::prepare(self, dying).await?;
         let (batch, buried) = {

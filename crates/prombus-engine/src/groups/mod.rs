@@ -43,7 +43,7 @@ pub use metrics::{GroupCounters, GroupTimes};
 pub use options::{
     GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsChange, OptionsPatch, Ordering,
 };
-pub use pull::{InTurn, MAX_BATCH, Present, Pull, Turn};
+pub use pull::{InTurn, MAX_BATCH, Present, Pull, PullTurns, Turn};
 pub use registry::{GroupCall, Groups};
 pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
 pub use settling::{SettleCall, SettleResult};

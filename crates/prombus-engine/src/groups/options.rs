@@ -1,7 +1,7 @@
 //! What can be chosen about a group when it is made, and what of that can be changed later.
 
 use super::GroupError;
-use crate::filter::{Filter, turn_to_compile};
+use crate::filter::Filter;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -224,15 +224,6 @@ impl GroupOptions {
         between("ackWindow", self.ack_window, 1, MAX_ACK_WINDOW)?;
         between("memberTtlMs", self.member_ttl_ms, 1, MAX_ACK_TIMEOUT_MS)?;
         Ok(self.filter.as_deref().map(Filter::compile).transpose()?)
-    }
-
-    /// The same for what a client asks for, in turn with others.
-    pub async fn validate_in_turn(&self) -> Result<Option<Filter>, GroupError> {
-        let _turn = match &self.filter {
-            Some(source) => Some(turn_to_compile(source).await),
-            None => None,
-        };
-        self.validate()
     }
 
     /// The pause before the next attempt, after `attempts` that failed: none the first time, then growing.

@@ -98,16 +98,10 @@ impl Present {
 
     /// The same in turn with others: nothing is read before it has one of `turns`, which comes along with what was
     /// delivered. Who waits for events waits without.
-    pub async fn pull_in_turn(&self, pull: &Pull, turns: &Arc<Semaphore>) -> Result<InTurn, GroupError> {
+    pub async fn pull_in_turn(&self, pull: &Pull, turns: &PullTurns) -> Result<InTurn, GroupError> {
         let take = Take { member: self.member.clone(), ..pull.take()? };
         let (deliveries, turn) = self.group.deliver_to(&take, pull.wait, Some(turns)).await?;
         Ok(InTurn { deliveries, turn })
-    }
-
-    /// Whether to look for what is delivered may take long, because of the group's filter.
-    pub fn is_costly(&self) -> bool {
-        let filter = self.group.locked().filter.clone();
-        matches!(&*filter, Ok(Some(filter)) if filter.is_costly())
     }
 
     /// The group that the member is there for.
@@ -123,6 +117,25 @@ pub struct InTurn {
     pub deliveries: Vec<Delivery>,
     /// Others may read when this is dropped.
     pub turn: Turn,
+}
+
+/// Turns of those who read what is to be delivered. Groups with a costly filter have some of their own, so that the others
+/// do not wait for them.
+#[derive(Debug, Clone)]
+pub struct PullTurns {
+    usual: Arc<Semaphore>,
+    costly: Arc<Semaphore>,
+}
+
+impl PullTurns {
+    /// So many turns, and so many of groups with a costly filter.
+    pub fn new(usual: usize, costly: usize) -> Self {
+        Self { usual: Arc::new(Semaphore::new(usual)), costly: Arc::new(Semaphore::new(costly)) }
+    }
+
+    fn of(&self, is_costly: bool) -> &Arc<Semaphore> {
+        if is_costly { &self.costly } else { &self.usual }
+    }
 }
 
 /// A turn among those who read, where they take turns.
@@ -199,7 +212,7 @@ impl Group {
         self: &Arc<Self>,
         take: &Take,
         wait: Duration,
-        turns: Option<&Arc<Semaphore>>,
+        turns: Option<&PullTurns>,
     ) -> Result<(Vec<Delivery>, Turn), GroupError> {
         let start = Instant::now();
         let deliveries = self.deliver(take, start + wait, turns).await;
@@ -211,7 +224,7 @@ impl Group {
         self: &Arc<Self>,
         take: &Take,
         until: Instant,
-        turns: Option<&Arc<Semaphore>>,
+        turns: Option<&PullTurns>,
     ) -> Result<(Vec<Delivery>, Turn), GroupError> {
         let search_until = until.max(Instant::now() + MIN_SEARCH);
         let mut found = Found { group: self, untold: false };
@@ -221,7 +234,7 @@ impl Group {
             more.as_mut().enable();
             let turn = match turns {
                 // They are never closed.
-                Some(turns) => turns.clone().acquire_owned().await.ok(),
+                Some(turns) => turns.of(self.has_costly_filter()).clone().acquire_owned().await.ok(),
                 None => None,
             };
             self.current_topic().await?;
@@ -259,6 +272,11 @@ impl Group {
                 looked = self.watch(take), if room => looked?,
             }
         }
+    }
+
+    fn has_costly_filter(&self) -> bool {
+        let filter = self.locked().filter.clone();
+        matches!(&*filter, Ok(Some(filter)) if filter.is_costly())
     }
 
     /// Takes what was read for a member, and says whether it has room for more.

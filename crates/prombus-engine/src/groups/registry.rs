@@ -7,6 +7,7 @@ use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::replay::Turns;
 use super::{GroupError, places, stored};
 use crate::bus::BusError;
+use crate::filter::Filter;
 use crate::query::From;
 use parking_lot::Mutex;
 use prombus_core::{
@@ -235,7 +236,8 @@ impl Groups {
         call: &GroupCall,
     ) -> Result<(), GroupError> {
         let options = call.options.apply(&GroupOptions::default());
-        options.validate_in_turn().await?;
+        Filter::compile_in_turn(options.filter.as_deref()).await?;
+        options.validate()?;
         let (config, starts) = match &state {
             Some(state) => {
                 if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {
@@ -294,7 +296,10 @@ impl Groups {
         let busy = slot.busy.lock().await;
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
         if let Some(group) = &group {
+            // Those who wait for a commit that is under way hear what came of it.
+            let writing = group.writing.lock().await;
             group.fail(gone());
+            drop(writing);
             group.until_unkept().await;
         }
         // A commit that settles leases of it ends first: it must not meet a group that is made anew.
@@ -361,7 +366,7 @@ mod tests {
     use crate::bus::LogBus;
     use parking_lot::MutexGuard;
     use prombus_core::ManualClock;
-    use prombus_core::memory::MemoryStore;
+    use prombus_store_memory::MemoryStore;
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
     use std::time::Duration;

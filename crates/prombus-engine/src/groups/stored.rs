@@ -5,6 +5,7 @@ use super::lane::Lane;
 use super::options::{GroupName, GroupOptions};
 use super::progress::Progress;
 use super::{GroupError, metrics::GroupMetrics, state::State};
+use crate::filter::Filter;
 use bytes::Bytes;
 use prombus_core::{
     CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError, ReaderLimit,
@@ -138,6 +139,8 @@ pub async fn load(
         || GroupError::Failed(format!("the cursors of group {group} cannot be read by this version"));
     let Some(options) = log.cursor(&options_key(&topic.name, group)).await? else { return Ok(None) };
     let options: GroupOptions = serde_json::from_slice(&options.detail).map_err(|_| damaged())?;
+    // Of many that are loaded at once, a few at a time are compiled. One that does not compile any more is told later.
+    let _ = Filter::compile_in_turn(options.filter.as_deref()).await;
     let mut lanes = Vec::new();
     for partition in 0..topic.config.partitions {
         // The topic has grown since: the rest is for the state to add.

@@ -289,25 +289,27 @@ fn transaction(
         };
         table.iter().map(compile).collect::<Result<Vec<_>, _>>()
     };
-    if let Some(SetDefinition::Whole(source)) = &write.set {
-        // A mistake in it is told before one in what it goes with.
-        compiler.compile(&at("set"), source)?;
-    }
-    let what = match (&write.set, &write.merge, &write.inc) {
-        (None, None, inc) if inc.is_empty() => {
+    // A mistake in it is told before one in what it goes with.
+    let (whole, table) = match &write.set {
+        Some(SetDefinition::Whole(source)) => (Some(compiler.compile(&at("set"), source)?), None),
+        Some(SetDefinition::Fields(table)) => (None, Some(table)),
+        None => (None, None),
+    };
+    let what = match (whole, table, &write.merge, &write.inc) {
+        (None, None, None, inc) if inc.is_empty() => {
             if write.delete.is_none() {
                 return Err(bad(format!("{place} does nothing: give it set, merge, inc or delete")));
             }
             What::Delete
         }
-        (Some(SetDefinition::Whole(source)), None, inc) if inc.is_empty() => {
-            What::Set(compiler.compile(&at("set"), source)?)
+        (Some(whole), None, None, inc) if inc.is_empty() => What::Set(whole),
+        (None, None, Some(source), inc) if inc.is_empty() => {
+            What::Merge(compiler.compile(&at("merge"), source)?)
         }
-        (None, Some(source), inc) if inc.is_empty() => What::Merge(compiler.compile(&at("merge"), source)?),
-        (Some(SetDefinition::Fields(set)), None, inc) => {
-            What::Update { set: fields(compiler, "set", set)?, inc: fields(compiler, "inc", inc)? }
+        (None, table, None, inc) => {
+            let set = table.map_or(Ok(Vec::new()), |table| fields(compiler, "set", table))?;
+            What::Update { set, inc: fields(compiler, "inc", inc)? }
         }
-        (None, None, inc) => What::Update { set: Vec::new(), inc: fields(compiler, "inc", inc)? },
         _ => {
             return Err(bad(format!(
                 "{place}: the whole document (set) or a merge goes alone; a table of fields (set) may go with inc"

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::bus::BusError;
 use crate::collections::{CollectionSettings, check_indexes};
-use crate::filter::turn_to_compile;
+use crate::filter::TurnToCompile;
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{Commit, CommitError, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
@@ -172,8 +172,7 @@ impl Projections {
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
         let plan = {
-            // Those that have patterns would keep others waiting, and most have none.
-            let _turn = turn_to_compile("matches").await;
+            let _turn = TurnToCompile::at_many().await;
             Plan::compile(name, &definition)?
         };
         let (this, name) = (self.clone(), name.to_owned());

@@ -292,7 +292,7 @@ impl Runner {
     /// Takes what was recorded before a time that is after `past`.
     async fn read_past(&mut self, past: u64, limit: Option<&[u64]>) -> Result<Reading, Stop> {
         // Before the topic is looked at: what a partition holds that it gets later was recorded later.
-        let horizon = match self.hub.log.horizon(&self.topic_name, past).await {
+        let horizon = match self.hub.log.advance_horizon(&self.topic_name, past).await {
             Err(ReadError::TopicNotFound(_)) => 0,
             horizon => horizon?,
         };

@@ -4,8 +4,7 @@ use super::batch::caught;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
 use crate::hub::Limits;
 use crate::layers::Checks;
-use prombus_core::memory::MemoryStore;
-use prombus_core::{Append, Clock, Event, Json, Owner, SystemClock};
+use prombus_core::{Append, Documents, Event, Json, Owner, SystemClock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -15,21 +14,20 @@ pub struct Trial {
     collections: Vec<Arc<str>>,
     owner: Owner,
     checks: Checks,
-    /// Always empty: what was written is pending for ever.
-    store: MemoryStore,
+    /// What was there before: what was written is pending for ever.
+    documents: Arc<dyn Documents>,
     pending: Pending,
 }
 
 impl Trial {
-    /// A projection that writes these collections, and nothing has happened yet.
-    pub fn new(project: impl Project, collections: &[&str]) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    /// A projection that writes these collections, on documents that are there already.
+    pub fn new(project: impl Project, collections: &[&str], documents: Arc<dyn Documents>) -> Self {
         Self {
             project: Arc::new(project),
             collections: collections.iter().map(|name| Arc::from(*name)).collect(),
             owner: Owner::projection("trial"),
-            checks: Checks { limits: Limits::default(), clock: clock.clone() },
-            store: MemoryStore::new(clock, 0),
+            checks: Checks { limits: Limits::default(), clock: Arc::new(SystemClock) },
+            documents,
             pending: Pending::default(),
         }
     }
@@ -37,7 +35,7 @@ impl Trial {
     /// Applies an event. Where it fails, nothing has happened. It is not tried again.
     pub async fn apply(&mut self, event: &Event) -> Result<(), ProjectFailure> {
         let scope = Scope {
-            documents: &self.store,
+            documents: &*self.documents,
             owner: &self.owner,
             collections: &self.collections,
             checks: &self.checks,

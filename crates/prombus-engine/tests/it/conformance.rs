@@ -2,11 +2,11 @@
 #![deny(clippy::missing_trait_methods, reason = "a wrapper that skips a method tests nothing")]
 
 use async_trait::async_trait;
-use prombus_core::memory::MemoryStore;
 use prombus_core::*;
 use prombus_engine::bus::LogBus;
 use prombus_engine::layers::{Checks, Rules};
 use prombus_engine::{Bus, BusError, Layer, Limits};
+use prombus_store_memory::MemoryStore;
 use prombus_testkit::Subject;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -51,8 +51,8 @@ impl EventLog for Layered {
         self.log.history(request).await
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
-        self.log.horizon(topic, past).await
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.log.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {

@@ -32,10 +32,8 @@ pub(crate) async fn list(
     let mut params = Params::parse(query.as_deref())?;
     let failed_by = failed_by(params.one("group")?, params.one("projection")?)?;
     let filter = params.one("filter")?;
-    if let Some(filter) = &filter {
-        // On its own first, so that a mistake is told with its own place.
-        Filter::compile_in_turn(filter).await?;
-    }
+    // On its own first, so that a mistake is told with its own place.
+    Filter::compile_in_turn(filter.as_deref()).await?;
     let filter = both(failed_by.as_ref(), filter);
     events::letters_page((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
 }
@@ -107,7 +105,7 @@ async fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
         to,
         ids: ids.transpose()?,
         failed_by: failed_by(group, projection)?,
-        filter: events::compiled(filter).await?,
+        filter: Filter::compile_in_turn(filter.as_deref()).await?,
         limit,
         dry_run: dry_run.unwrap_or(false),
         force: force.unwrap_or(false),

@@ -133,7 +133,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
         return Err(ApiError::bad_request(message));
     }
     let key = params.one("key")?;
-    let filter = compiled(params.one("filter")?).await?;
+    let filter = Filter::compile_in_turn(params.one("filter")?.as_deref()).await?;
     params.done("topics, from, ts, key, filter")?;
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
@@ -169,7 +169,7 @@ pub(crate) async fn letters_page(
             partition: None,
             key: None,
             to_ts: None,
-            filter: compiled(filter).await?,
+            filter: Filter::compile_in_turn(filter.as_deref()).await?,
         }),
     };
     let hub = app.hub()?;
@@ -291,19 +291,11 @@ impl ReadCall {
             partition: params.partition()?,
             key: params.one("key")?,
             to_ts: params.number("toTs")?,
-            filter: compiled(params.one("filter")?).await?,
+            filter: Filter::compile_in_turn(params.one("filter")?.as_deref()).await?,
         };
         params.done("from, ts, afterId, offset, partition, key, toTs, limit, filter, cursor")?;
         Ok(Self { start: Start::Query(query), limit })
     }
-}
-
-/// The filter that a caller gives.
-pub(super) async fn compiled(source: Option<String>) -> Result<Option<Filter>, ApiError> {
-    Ok(match source {
-        Some(source) => Some(Filter::compile_in_turn(&source).await?),
-        None => None,
-    })
 }
 
 /// The kind of a start: one of them is named after a field, which has two spellings.

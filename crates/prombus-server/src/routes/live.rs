@@ -114,15 +114,16 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
 async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, ApiError> {
     loop {
         let is_costly = followed.source.filter().is_some_and(Filter::is_costly);
-        let turn = memory.costly_turn(is_costly).await;
         // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
-        let room = memory.reserve_patiently(MAX_PIECE_BYTES).await;
+        let reserved = memory.reserve_in_turn_patiently(MAX_PIECE_BYTES, is_costly).await;
         match followed.next_events().await? {
-            Some(events) if !events.is_empty() => return Ok(room.hold(written(&events, &followed.source))),
+            Some(events) if !events.is_empty() => {
+                return Ok(reserved.room.hold(written(&events, &followed.source)));
+            }
             // Others want to be served too, whatever a filter costs.
             Some(_) => tokio::task::yield_now().await,
             None => {
-                drop((room, turn));
+                drop(reserved);
                 followed.source.changed().await?;
             }
         }

@@ -72,9 +72,9 @@ pub(crate) async fn ops(
     let store = json!({
         "kind": status.kind,
         "failed": status.failed,
-        "disk_full": status.disk_full,
-        "disk_bytes": status.disk_bytes,
-        "disk_free_bytes": status.disk_free_bytes,
+        "disk_full": status.is_full,
+        "disk_bytes": status.extra("disk_bytes"),
+        "disk_free_bytes": status.extra("disk_free_bytes"),
     });
     let projections = projections::visible_to(&caller, hub).await?;
     let answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});

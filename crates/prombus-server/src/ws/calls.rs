@@ -1,9 +1,9 @@
 //! The calls of a connection that are under way: publishes, subscriptions, acks, and a pull for each subscription.
 
+use super::acks::{Settled, Settling};
 use super::frames::Corr;
 use super::line::{Line, Publish, Published};
 use super::session::{Effect, Key, Said, Session, Wanted};
-use super::settling::{Settled, Settling};
 use crate::commit::{By, Committed};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -325,13 +325,13 @@ impl Calls {
         if !self.settling.as_ref().is_some_and(|with| with.fits(&said.key, &call)) {
             self.settle_gathered();
         }
-        self.settling.get_or_insert_with(|| Settling::of(said.key.clone())).add(said, call);
+        let group = || self.live.get(&said.key).map(|live| live.group.clone());
+        self.settling.get_or_insert_with(|| Settling::of(said.key.clone(), group())).add(said, call);
     }
 
     fn settle_gathered(&mut self) {
         if let Some(settling) = self.settling.take() {
-            let group = self.live.get(&settling.key).map(|live| live.group.clone());
-            self.running.push(settling.go(group).map(Done::Settled).boxed());
+            self.running.push(settling.go().map(Done::Settled).boxed());
         }
     }
 

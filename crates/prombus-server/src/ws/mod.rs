@@ -3,12 +3,12 @@
 //! What has come is taken, what was made of it is done, and everything that is to be sent goes out in one write. While
 //! the socket takes nothing, nothing more is fetched for it: a slow client costs what it holds, and nobody else.
 
+mod acks;
 mod calls;
 mod frames;
 mod held;
 mod line;
 mod session;
-mod settling;
 mod talk;
 
 use crate::auth::{Caller, TOKEN_EXPIRED, TOKEN_WITHDRAWN, next_change};

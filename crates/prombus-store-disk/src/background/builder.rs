@@ -8,7 +8,8 @@ use crate::shared::Shared;
 use crate::state::view::View;
 use crate::write::writer::{Job, Message, Work};
 use prombus_core::CollectionState;
-use prombus_core::collection::{self, IndexFailure, IndexStep, Progress};
+use prombus_core::collection::{IndexFailure, Progress};
+use prombus_rows::IndexStep;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -80,7 +81,7 @@ fn take_step(
 ) -> Result<(), String> {
     // What reads of indexes need is made here, so that the writer does not have to when it looks for clashes.
     view.rows.prepare();
-    let step = collection::build_step(&view.rows, &state, index, shared.step_limits());
+    let step = prombus_rows::build_step(&view.rows, &state, index, shared.step_limits());
     let step = step.map_err(|error| error.to_string())?;
     let name = state.name.clone();
     let (answer, answered) = oneshot::channel();

@@ -63,9 +63,16 @@ pub fn index_path(dir: &Path, part: u32) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
+/// The part whose file has that name.
+pub fn part_of(name: &str) -> Option<u32> {
+    let part = name.strip_suffix(".part")?.parse().ok()?;
+    (part > 0 && name == format!("{part:010}.part")).then_some(part)
+}
+
 /// The part whose index has that name.
 pub fn index_part(name: &str) -> Option<u32> {
-    name.strip_suffix(".index")?.parse().ok()
+    let part = name.strip_suffix(".index")?.parse().ok()?;
+    (name == format!("{part:010}.index")).then_some(part)
 }
 
 /// Why a part was not made.

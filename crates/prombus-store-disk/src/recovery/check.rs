@@ -4,7 +4,7 @@
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::Sidecar;
-use crate::journal::part::{PART_HEAD, PartHead, index_part, index_path, part_path};
+use crate::journal::part::{PART_HEAD, PartHead, index_part, index_path, part_of, part_path};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail};
 use crate::paged::PagedFile;
@@ -182,7 +182,7 @@ impl<'a> Check<'a> {
             let len = file.len().map_err(at_file(&path))?;
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             match name.rsplit_once('.') {
-                Some((_, "part")) => continue,
+                Some((_, "part")) if part_of(&name).is_some() => continue,
                 Some((_, kind @ ("index" | "state" | "table"))) => {
                     if self.pages(&path, file.clone()) {
                         match kind {
@@ -290,7 +290,8 @@ impl<'a> Check<'a> {
     fn journal(&mut self) -> Result<(), OpenError> {
         let mut replay = self.start();
         let mut whole = true;
-        let is_part = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "part");
+        let is_part =
+            |path: &&PathBuf| path.file_name().and_then(|name| name.to_str()).and_then(part_of).is_some();
         let parts = self.names.iter().filter(is_part).count() as u32;
         for number in 1..=parts {
             let path = part_path(self.dir, number);

@@ -3,8 +3,8 @@
 use crate::state::checkpoint::Checkpoint;
 use crate::state::view::{View, index_prefixes};
 use bytes::Bytes;
+use prombus_core::CollectionConfig;
 use prombus_core::CollectionState;
-use prombus_core::collection::{self, CollectionConfig};
 use std::io;
 
 /// What rows start with that only says which collection they belong to.
@@ -38,11 +38,11 @@ pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
         // Rows of indexes that are gone may be there or not.
         let prefixes = |state: &CollectionState| {
             let indexes = index_prefixes(state).into_iter();
-            indexes.chain([collection::document_prefix(state.number)])
+            indexes.chain([prombus_rows::document_prefix(state.number)])
         };
         for (found, expected) in prefixes(state).zip(prefixes(other)) {
-            let found = rows.range(collection::prefixed(found), false);
-            if !is_same_rows(found, replayed.rows.range(collection::prefixed(expected), false))? {
+            let found = rows.range(prombus_rows::prefixed(found), false);
+            if !is_same_rows(found, replayed.rows.range(prombus_rows::prefixed(expected), false))? {
                 return Ok(false);
             }
         }

@@ -3,7 +3,7 @@
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
-use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_path};
+use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_of, part_path};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
 use crate::recovery::replay::{BadBatch, Replay};
@@ -266,7 +266,7 @@ fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 pub fn list_parts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u32>, OpenError> {
     let folder = dir.join("journal");
     let names = disk.list(&folder).map_err(at_file(&folder))?;
-    let parts: Vec<u32> = names.iter().filter_map(|name| name.strip_suffix(".part")?.parse().ok()).collect();
+    let parts: Vec<u32> = names.iter().filter_map(|name| part_of(name)).collect();
     for (expected, found) in (1..).zip(&parts) {
         if expected != *found {
             return Err(OpenError::Damaged {

@@ -7,10 +7,12 @@ use crate::journal::position::{PartitionRef, Pos};
 use crate::state::rows::Rows;
 use hashbrown::HashSet;
 use imbl::{HashMap, OrdMap};
-use prombus_core::collection::{
-    self, CollectionConfig, CollectionState, DOCUMENT, INDEX_PREFIX, IndexStep, Progress,
+use prombus_core::collection::Progress;
+use prombus_core::{
+    CollectionConfig, CollectionState, CommitError, Cursor, CursorKey, Document, Owner, ReadError, TopicName,
+    TopicState,
 };
-use prombus_core::{CommitError, Cursor, CursorKey, Document, Owner, ReadError, TopicName, TopicState};
+use prombus_rows::{DOCUMENT, INDEX_PREFIX, IndexStep};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -119,7 +121,7 @@ fn unavailable(error: ReadError) -> CommitError {
 /// as they are kept up.
 pub fn index_prefixes(state: &CollectionState) -> Vec<Vec<u8>> {
     let kept = state.indexes.iter().filter(|index| index.is_kept()).map(Some);
-    std::iter::once(None).chain(kept).map(|index| collection::index_prefix(state.number, index)).collect()
+    std::iter::once(None).chain(kept).map(|index| prombus_rows::index_prefix(state.number, index)).collect()
 }
 
 impl View {
@@ -144,7 +146,7 @@ impl View {
                 if let Some(before) = self.collections.get(&after.name)
                     && before.indexes != after.indexes
                 {
-                    let changes = collection::backfill(&self.rows, before, &after).map_err(unavailable)?;
+                    let changes = prombus_rows::backfill(&self.rows, before, &after).map_err(unavailable)?;
                     // Also where there are none: changes of documents under other indexes must not become one.
                     self.rows.change_indexes(&changes);
                 }
@@ -152,7 +154,7 @@ impl View {
             }
             Change::Index(IndexChange { collection, index, progress }) => {
                 if let Some(state) = self.collections.get(&collection).cloned() {
-                    let step = collection::build_to(&self.rows, &state, index, progress);
+                    let step = prombus_rows::build_to(&self.rows, &state, index, progress);
                     self.advance(&state, index, &step.map_err(unavailable)?);
                 }
             }
@@ -208,9 +210,9 @@ impl View {
         new: Option<&Document>,
     ) -> Result<(), CommitError> {
         let mut state = (*self.collection(name, &Owner::COMMITS)).clone();
-        let old = collection::look_up(&self.rows, &state, key).map_err(unavailable)?;
+        let old = prombus_rows::look_up(&self.rows, &state, key).map_err(unavailable)?;
         let old = old.measured(&state, new);
-        if let Some(change) = collection::replace(&mut state, old, new) {
+        if let Some(change) = prombus_rows::replace(&mut state, old, new) {
             self.rows.change(change);
         }
         self.collections.insert(name.clone(), Arc::new(state));
@@ -233,7 +235,7 @@ impl View {
         let indexes: HashSet<Vec<u8>> = self.collections.values().flat_map(of_collection).collect();
         move |row| match row.first() {
             Some(&DOCUMENT) => {
-                collection::collection_of_row(row).is_some_and(|number| numbers.contains(&number))
+                prombus_rows::collection_of_row(row).is_some_and(|number| numbers.contains(&number))
             }
             _ => row.get(..INDEX_PREFIX).is_some_and(|prefix| indexes.contains(prefix)),
         }
@@ -305,7 +307,7 @@ mod tests {
             max_bytes: usize::MAX,
             sort_bytes: usize::MAX,
         };
-        let found = collection::find(&view.rows, &view.collections["c"], &find).unwrap();
+        let found = prombus_rows::find(&view.rows, &view.collections["c"], &find).unwrap();
         found.documents.into_iter().map(|document| document.key).collect()
     }
 

@@ -13,12 +13,13 @@ use crate::shared::Shared;
 use crate::state::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, IndexStep, Progress, Written};
+use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, Progress, Written};
 use prombus_core::{
     Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorMove,
     Durability, Event, IdMaker, NewEvent, Offset, Partition, Placement, Placer, ReadError, Receipt,
     ResultBytes, Sequence, TopicConfig, TopicName, TopicNumber, TopicState, Touched,
 };
+use prombus_rows::{IndexStep, Place, Rows};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
@@ -324,7 +325,8 @@ impl Stage {
                 self.has_begun_index = true;
                 return Ok(());
             }
-            let step = collection::build_step(&self.view.rows, &state, index, limits).map_err(unreadable)?;
+            let step =
+                prombus_rows::build_step(&self.view.rows, &state, index, limits).map_err(unreadable)?;
             match step.progress {
                 Progress::Failed(IndexFailure::SameValues { keys: [other, key] }) => {
                     return Err(collection::not_unique(&state, &state.indexes[index].index, 0, (key, other)));
@@ -349,7 +351,7 @@ impl Stage {
                 self.advance(&now, *index, step)?;
             } else {
                 let limits = self.shared.step_limits();
-                let step = collection::build_step(&self.view.rows, &now, *index, limits);
+                let step = prombus_rows::build_step(&self.view.rows, &now, *index, limits);
                 self.advance(&now, *index, &step.map_err(unreadable)?)?;
             }
             self.view.sequence += 1;
@@ -603,7 +605,7 @@ impl Stage {
     fn write(
         &mut self,
         written: Written<'_>,
-        drafts: &mut Drafts,
+        drafts: &mut Drafts<Place>,
         bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
@@ -616,16 +618,21 @@ impl Stage {
             // Here, so that it has the same number when this is applied again.
             self.log(&Change::Collection((*state).clone()))?;
         }
-        drafts.write(Base { rows: &self.view.rows, state: &state, bytes }, written)
+        let before: &dyn Rows = &self.view.rows;
+        drafts.write(Base { before, state: &state, bytes }, written)
     }
 
     /// Logs and applies what all writes of the commit have made. Gives what changefeeds have to tell.
-    fn settle(&mut self, drafts: Drafts, commit: &Commit) -> Result<Vec<(TopicName, NewEvent)>, CommitError> {
+    fn settle(
+        &mut self,
+        drafts: Drafts<Place>,
+        commit: &Commit,
+    ) -> Result<Vec<(TopicName, NewEvent)>, CommitError> {
         let (drafted, told) = drafts.finish();
         for Drafted { write, slot, document } in drafted {
             let write = &commit.documents[write];
             let mut state = self.view.collection(&write.collection, &write.owner);
-            if let Some(change) = collection::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {
+            if let Some(change) = prombus_rows::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {
                 self.view.rows.change(change);
             }
             self.view.collections.insert(write.collection.clone(), state);

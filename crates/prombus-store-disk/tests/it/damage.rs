@@ -109,7 +109,7 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
     let commit = numbered(&store, "sync", 4).await;
     assert!(matches!(store.commit(Arc::new(commit)).await, Err(CommitError::Unavailable(_))));
     assert_eq!(commits_there(&store, "sync").await, [0, 1, 2], "reads go on, at what was answered");
-    let horizon = store.horizon(&name("sync"), u64::MAX - 1).await;
+    let horizon = store.advance_horizon(&name("sync"), u64::MAX - 1).await;
     assert!(matches!(horizon, Err(ReadError::Unavailable(_))), "time does not: {horizon:?}");
     drop(store);
     disk.crash(Crash::PowerCut);
@@ -140,7 +140,7 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
         assert!(n < 1_000, "the disk never gets full");
     };
     assert_eq!(full, CommitError::DiskFull);
-    assert!(store.status().disk_full && store.status().failed.is_none());
+    assert!(store.status().is_full && store.status().failed.is_none());
     assert_eq!(commits_there(&store, "sync").await, done, "reads go on");
     let delete = ConfigChange::DeleteTopic { name: name("other") };
     store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
     let commit = numbered(&store, "sync", n).await;
     store.commit(Arc::new(commit)).await.unwrap();
     done.push(n);
-    assert!(!store.status().disk_full);
+    assert!(!store.status().is_full);
     assert_eq!(commits_there(&store, "sync").await, done);
     store.close().await;
     drop(store);
@@ -280,6 +280,21 @@ async fn check_needs_only_to_read() {
     let store = open(&disk).unwrap();
     assert!(check(&disk)[0].contains("in use by another hub"));
     drop(store);
+}
+
+/// Only what has exactly the name of a part is one.
+#[tokio::test]
+async fn a_file_that_does_not_belong_there_is_told_and_left_alone() {
+    let disk = filled(7).await;
+    for name in ["1.part", "+000000001.part", "00000000001.part", "0000000000.part", "notes.txt"] {
+        let path = Path::new(DIR).join("journal").join(name);
+        disk.create(&path).unwrap().write_at(b"x", 0).unwrap();
+        let found = check(&disk);
+        assert!(found.len() == 1 && found[0].contains("does not belong here"), "{name}: {found:?}");
+        drop(open(&disk).unwrap_or_else(|error| panic!("{name}: {error}")));
+        disk.remove(&path).unwrap();
+    }
+    assert_eq!(check(&disk), [""; 0]);
 }
 
 #[tokio::test]

@@ -138,8 +138,8 @@ async fn what_still_fits_onto_a_full_disk_does_not_make_it_look_empty() {
     assert_eq!(publish(&store, PART as usize / 2 * 3).await, Err(CommitError::DiskFull));
     publish(&store, 10).await.unwrap();
     commit(&store, cursor("worker", 0, Some(1))).await.unwrap();
-    assert!(store.status().disk_full, "an event is refused, and the status says that all is well");
+    assert!(store.status().is_full, "an event is refused, and the status says that all is well");
     disk.limit(None);
     publish(&store, PART as usize / 2 * 3).await.unwrap();
-    assert!(!store.status().disk_full);
+    assert!(!store.status().is_full);
 }

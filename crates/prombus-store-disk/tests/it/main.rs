@@ -13,3 +13,4 @@ mod full_disk;
 mod golden;
 mod model;
 mod slow_open;
+mod walks;

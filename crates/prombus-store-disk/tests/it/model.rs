@@ -1,9 +1,9 @@
 //! Random commits on the memory store and on the disk engine, with crashes and reopens of the second in between:
 //! they answer alike, and everything that can be read of them is the same.
 
-use prombus_core::memory::MemoryStore;
 use prombus_core::{CommitError, ManualClock};
 use prombus_store_disk::{DiskOptions, DiskStore};
+use prombus_store_memory::MemoryStore;
 use prombus_testkit::model::{Model, Options, assert_same};
 use prombus_testkit::sim_disk::Crash;
 use prombus_testkit::{SimDisk, Subject};

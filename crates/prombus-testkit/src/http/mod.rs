@@ -301,7 +301,7 @@ impl EventLog for HttpLog {
         Ok(events)
     }
 
-    async fn horizon(&self, _topic: &TopicName, _past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, _topic: &TopicName, _past: u64) -> Result<u64, ReadError> {
         Err(ReadError::Unavailable("HTTP has no words for recorded time".into()))
     }
 
@@ -336,15 +336,9 @@ impl EventLog for HttpLog {
     }
 
     fn status(&self) -> StoreStatus {
-        let closed = self.closed.load(Ordering::SeqCst);
-        StoreStatus {
-            kind: "http",
-            failed: closed.then(|| "the adapter is closed".to_owned()),
-            disk_full: false,
-            disk_bytes: 0,
-            disk_free_bytes: 0,
-            flushes: self.flushes.clone(),
-        }
+        let failed = self.closed.load(Ordering::SeqCst).then(|| "the adapter is closed".to_owned());
+        let (extra, flushes) = (Vec::new(), self.flushes.clone());
+        StoreStatus { kind: "http", failed, is_full: false, extra, flushes }
     }
 
     async fn close(&self) {

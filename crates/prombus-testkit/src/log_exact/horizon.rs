@@ -12,7 +12,7 @@ const HOUR: u64 = 3_600_000;
 const PARTITIONS: u32 = 3;
 
 async fn horizon(s: &Subject, topic: &TopicName, past: u64) -> u64 {
-    let horizon = must(s.log.horizon(topic, past).await, "a topic has a horizon");
+    let horizon = must(s.log.advance_horizon(topic, past).await, "a topic has a horizon");
     assert!(horizon > past, "{horizon} is not past {past}");
     horizon
 }
@@ -64,11 +64,11 @@ pub async fn a_horizon_outlives_the_store(s: Subject) {
 /// The horizon of a topic that does not exist is an error; that of a closed store is answered, one way or another.
 pub async fn a_horizon_is_of_a_topic_that_is_there(s: Subject) {
     let missing = topic("horizon.missing");
-    assert_eq!(s.log.horizon(&missing, 0).await, Err(ReadError::TopicNotFound(missing)));
+    assert_eq!(s.log.advance_horizon(&missing, 0).await, Err(ReadError::TopicNotFound(missing)));
     let topic = s.create("horizon.closed", partitions(PARTITIONS)).await;
     let past = horizon(&s, &topic, 0).await + HOUR;
     s.log.close().await;
-    if let Ok(horizon) = s.log.horizon(&topic, past).await {
+    if let Ok(horizon) = s.log.advance_horizon(&topic, past).await {
         assert!(horizon > past);
     }
 }

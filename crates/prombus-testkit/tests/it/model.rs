@@ -1,7 +1,7 @@
 //! The model holds for two memory stores, and would notice if it did not.
 
-use prombus_core::memory::MemoryStore;
 use prombus_core::{Appended, Commit, CommitError, ManualClock};
+use prombus_store_memory::MemoryStore;
 use prombus_testkit::Subject;
 use prombus_testkit::build::{event, partitions, producer_id};
 use prombus_testkit::model::{Answered, Dump, Model, Options, assert_same};

@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 const DRAIN: Duration = Duration::from_millis(7_500);
 /// How long the store may take to close; together with [`DRAIN`] less than the ten seconds that are promised.
 const CLOSE: Duration = Duration::from_secs(2);
-/// Memory is taken in huge pages while at most so many WebSockets are open.
-const MAX_HUGE_SOCKETS: u64 = 64;
+/// Memory is taken in huge pages while at most so many connections are open.
+const MAX_HUGE_PAGED: u64 = 32;
 
 /// Runs a hub from its first moment to its last, and what is to run beside it, once it is ready.
 pub async fn serve<F: Future<Output = ()> + Send + 'static>(
@@ -35,7 +35,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     survive_file_limits();
     raise_file_limit();
     let mut front = Front::open(&settings).await?;
-    tokio::spawn(choose_pages(front.gateway.sockets()));
+    tokio::spawn(choose_pages(front.gateway.connections()));
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
         signal = signals.next() => {
@@ -72,15 +72,19 @@ fn raise_file_limit() {
     }
 }
 
-/// Chooses the size of pages by how many WebSockets are open. Huge pages are faster. But the buffer of a frame is set aside
-/// when its head announces it, and with them its first byte takes two megabytes: too much for each of thousands of clients
-/// that send no more than that.
-async fn choose_pages(mut sockets: watch::Receiver<u64>) {
+/// Chooses the size of pages by how many connections are open. Huge pages are faster. But with them the first byte of a buffer
+/// takes two megabytes, and buffers are set aside before they fill: that of a WebSocket frame when its head announces it, for
+/// one. That is too much for each of thousands of clients that send little.
+async fn choose_pages(mut connections: watch::Receiver<u64>) {
+    // Whoever has started the hub without huge pages wants none.
+    if rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(true) {
+        return;
+    }
     let mut small = false;
-    while sockets.wait_for(|open| (*open > MAX_HUGE_SOCKETS) != small).await.is_ok() {
+    while connections.wait_for(|open| (*open > MAX_HUGE_PAGED) != small).await.is_ok() {
         small = !small;
         if let Err(error) = rustix::thread::disable_transparent_huge_pages(small) {
-            return tracing::warn!(%error, "huge pages cannot be turned off; clients that send little may take much memory");
+            return tracing::warn!(%error, "huge pages cannot be turned on or off; the size of pages stays as it is");
         }
     }
 }

@@ -70,13 +70,16 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     block_on(lifecycle::serve(settings, |_| async {}))
 }
 
-/// Many more than block at once, who take turns; each takes a few megabytes for as long as it is there.
-const MAX_BLOCKING_THREADS: usize = 64;
+/// More than block at once: those who do take turns, by the number of processors or a few at a time. Each thread takes a few
+/// megabytes for as long as it is there.
+fn max_blocking_threads() -> usize {
+    64 + 4 * std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 fn block_on(life: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .max_blocking_threads(max_blocking_threads())
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(life);

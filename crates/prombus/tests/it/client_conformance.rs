@@ -185,8 +185,8 @@ impl EventLog for LiveLog {
         self.http.history(request).await
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
-        self.http.horizon(topic, past).await
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+        self.http.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {

@@ -7,9 +7,12 @@ use crate::groups_support::{
     Group, acks, attempt, eventually, lease, number, numbered, numbers, publish, since, sorted_numbers,
 };
 use crate::ws_support;
-use crate::ws_support::{Heard, Socket};
+use crate::ws_support::{Heard, Socket, bare_frame};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+
+/// The first byte of a frame that is text, and whole.
+const FINAL_TEXT: u8 = 0x81;
 
 /// A site with a connection that holds so many events of `t`, and a second connection.
 fn holding(count: u64, mut opts: Value) -> (Site, Socket, Socket, Vec<Value>) {
@@ -78,6 +81,38 @@ fn acks_settle_what_came_in_a_batch() {
     socket.ok(settle("ACK", json!({"ids": ids(&held[..2])})));
     socket.ok(settle("ACK", json!({"leases": leases(&held[2..])})));
     Group::of(&site, "t", "g").is_done();
+}
+
+/// They go to the group together, and each is answered for itself.
+#[test]
+fn frames_that_come_at_once_are_answered_each_for_itself() {
+    let (site, mut socket, _other, held) = holding(7, json!({"maxAttempts": 5}));
+    // Of nobody that is there.
+    let spent = lease(&held[0]).chars().rev().collect::<String>();
+    let frames = [
+        (settle("ACK", json!({"lease": lease(&held[0])})), "OK"),
+        (settle("ACK", json!({"lease": spent})), "ERR"),
+        (settle("ACK", json!({"leases": [lease(&held[1]), spent]})), "ERR"),
+        (settle("NACK", json!({"lease": lease(&held[2]), "delay_ms": 3_600_000})), "OK"),
+        (json!({"op": "ACK", "topic": "t", "group": "other", "lease": lease(&held[3])}), "ERR"),
+        (settle("MODACK", json!({"id": id(&held[3]), "extend_ms": 3_600_000})), "OK"),
+        (settle("ACK", json!({"ids": ids(&held[4..])})), "OK"),
+        (settle("ACK", json!({"id": id(&held[4])})), "ERR"),
+        (settle("ACK", json!({"lease": lease(&held[4])})), "OK"),
+    ];
+    let mut bytes = Vec::new();
+    for (n, (frame, _)) in frames.iter().enumerate() {
+        let mut frame = frame.clone();
+        frame["corr"] = json!(n.to_string());
+        bytes.extend(bare_frame(FINAL_TEXT, true, frame.to_string().as_bytes()));
+    }
+    socket.bytes(&bytes);
+    for (n, (frame, expected)) in frames.iter().enumerate() {
+        let answer = socket.find(|answer| answer["corr"] == n.to_string());
+        assert_eq!(answer["op"], *expected, "{frame}: {answer}");
+    }
+    let partition = Group::of(&site, "t", "g").partition(0).clone();
+    assert_eq!((&partition["next"], &partition["in_flight"]), (&json!(2), &json!(1)), "{partition}");
 }
 
 #[test]

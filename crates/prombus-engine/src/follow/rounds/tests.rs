@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{Hub, HubOptions, Limits, Outgoing, Store};
-use prombus_core::memory::MemoryStore;
 use prombus_core::{Json, ManualClock, NewEvent, TopicPatch};
+use prombus_store_memory::MemoryStore;
 use proptest::prelude::*;
 use std::collections::HashMap;
 

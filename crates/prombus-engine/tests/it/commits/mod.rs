@@ -18,7 +18,7 @@ behaviours! {
         a_caller_that_goes_away_does_not_end_its_commit;
     moves:
         a_cursor_that_is_set_decides
-        an_event_that_is_skipped_is_settled_either_way
+        an_event_is_committed_or_skipped_and_settled_either_way
         a_group_that_is_deleted_takes_its_leases_with_it
         a_topic_that_is_deleted_takes_its_leases_with_it
         a_group_that_was_taken_away_does_not_spoil_others

@@ -1,9 +1,10 @@
 //! Dead letters: what becomes of an event that has failed for the last time.
 
-use crate::groups::stage::{Stage, Use, drain, ids};
+use crate::groups::stage::{Stage, Use, begins_to_wait, drain, ids};
 use prombus_engine::groups::{
     DeadLetter, FailedBy, GivenBack, OptionsPatch, Settle, SettleCall, SettleResult,
 };
+use std::pin::pin;
 
 fn attempts(max: u32) -> OptionsPatch {
     OptionsPatch { max_attempts: Some(max), backoff_ms: Some(0), ..OptionsPatch::default() }
@@ -126,4 +127,21 @@ pub async fn many_events_die_at_once(s: Stage) {
     assert_eq!(s.letters(&topic).await.len(), 400, "the answer comes when all letters are written");
     let s = s.restart().await;
     assert!(drain(&s.found(&topic, "g").await, "m").await.is_empty());
+}
+
+pub async fn a_last_nack_is_answered_by_what_came_of_it_although_its_group_goes(s: Stage) {
+    let topic = s.topic("going", 1).await;
+    s.publish_numbers(&topic, None, [1]).await;
+    let group = s.group(&topic, "g", attempts(1)).await;
+    let lease = group.take_just("m", 1, 1).await.lease;
+    s.log.hold(|commit| !commit.events.is_empty());
+    let mut nacking = pin!(group.settle(SettleCall::nack(lease, None, None)));
+    begins_to_wait(nacking.as_mut()).await;
+    s.log.until_held(1).await;
+    let mut deleting = pin!(s.hub.groups().delete(&topic, group.name()));
+    begins_to_wait(deleting.as_mut()).await;
+    s.log.release();
+    assert_eq!(nacking.await.unwrap(), [SettleResult::Done]);
+    deleting.await.unwrap();
+    assert_eq!(s.letters(&topic).await.len(), 1);
 }

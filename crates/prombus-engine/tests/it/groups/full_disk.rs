@@ -1,13 +1,12 @@
 //! A store that has no room: what it refuses has not happened, and concerns nobody but the one who said it.
 
-use crate::groups::stage::{Stage, Use, drain, numbers};
+use crate::groups::stage::{Stage, Use, begins_to_wait, drain, numbers};
 use crate::support::switch::{Refusal, Which};
 use prombus_core::CommitError;
 use prombus_engine::BusError;
 use prombus_engine::groups::{GroupError, OptionsPatch, Settle, SettleCall, SettleResult};
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
+
+use std::pin::pin;
 
 fn attempts(max: u32) -> OptionsPatch {
     OptionsPatch { max_attempts: Some(max), backoff_ms: Some(0), ..OptionsPatch::default() }
@@ -27,11 +26,6 @@ fn clear(s: &Stage) {
 fn assert_full(answer: Result<Vec<SettleResult>, GroupError>) {
     let is_full = matches!(answer, Err(GroupError::Bus(BusError::Commit(CommitError::DiskFull))));
     assert!(is_full, "{answer:?}");
-}
-
-/// Begins something, which then waits.
-async fn begins_to_wait<T>(mut work: Pin<&mut impl Future<Output = T>>) {
-    assert!(poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await, "it waits");
 }
 
 pub async fn an_ack_without_room_fails_alone(s: Stage) {

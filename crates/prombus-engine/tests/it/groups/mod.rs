@@ -107,7 +107,8 @@ behaviours! {
         a_dead_letter_is_there_once_whatever_happens
         expired_leases_lead_to_dead_letters
         lost_connections_lead_to_dead_letters
-        many_events_die_at_once;
+        many_events_die_at_once
+        a_last_nack_is_answered_by_what_came_of_it_although_its_group_goes;
     full_disk:
         an_ack_without_room_fails_alone
         a_refused_lease_is_as_it_was

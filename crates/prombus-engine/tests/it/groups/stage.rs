@@ -9,7 +9,10 @@ use prombus_engine::groups::{
     SettleCall,
 };
 use prombus_engine::query::From;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -180,4 +183,9 @@ pub async fn drain(group: &Arc<Group>, member: &str) -> Vec<u64> {
         all.extend(numbers(&deliveries));
         group.ack_all(&deliveries).await;
     }
+}
+
+/// Begins something, which then waits.
+pub async fn begins_to_wait<T>(mut work: Pin<&mut impl Future<Output = T>>) {
+    assert!(poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await, "it waits");
 }

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prombus_core::memory::MemoryStore;
 use prombus_core::*;
+use prombus_store_memory::MemoryStore;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -169,9 +169,9 @@ impl EventLog for SlowStore {
         self.inner.history(request).await
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.before_read().await?;
-        self.inner.horizon(topic, past).await
+        self.inner.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {

@@ -1,11 +1,11 @@
 //! A hub on a store of some kind, and short ways to use it that fail loudly.
 
 use super::switch::Switch;
-use prombus_core::memory::MemoryStore;
 use prombus_core::*;
 use prombus_engine::query::{From, Query};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
+use prombus_store_memory::MemoryStore;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -234,9 +234,9 @@ impl EventLog for Switch {
         self.log()?.history(request).await
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.wait_while(&self.blind, |look| *look == Some(Look::Horizon)).await;
-        self.log()?.horizon(topic, past).await
+        self.log()?.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {

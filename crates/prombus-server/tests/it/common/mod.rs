@@ -1,9 +1,9 @@
 //! A gateway on a memory store, on a port of its own, and what tests ask of it.
 
-use prombus_core::memory::MemoryStore;
 use prombus_core::{Clock, Commit, DocumentWrite, EventLogExt, Json, SystemClock, WriteOp};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_server::{AuthOptions, Gateway, GatewayOptions, Rules, Secret, StaticToken};
+use prombus_store_memory::MemoryStore;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use std::collections::HashMap;

@@ -4,7 +4,7 @@ use super::Row;
 use super::merged::Merged;
 use bytes::Bytes;
 use hashbrown::HashMap;
-use prombus_core::collection::INDEX_PREFIX;
+use prombus_rows::INDEX_PREFIX;
 use std::ops::Range;
 use std::sync::Arc;
 

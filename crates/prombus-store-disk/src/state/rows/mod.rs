@@ -27,10 +27,13 @@ pub use write::{Target, write_frozen};
 use bytes::Bytes;
 use merged::Merged;
 use prombus_core::ReadError;
-use prombus_core::collection::{self, DocumentChange, RowChange, RowRange, RowsIter};
+use prombus_rows::{DocumentChange, RowChange, RowRange, RowsIter};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Rows that take no more memory than this are few.
+const FEW_BYTES: usize = 256 << 10;
 
 /// A key and its value, or that it is removed.
 pub type Row = (Bytes, Option<Bytes>);
@@ -82,6 +85,12 @@ impl Rows {
     /// What the rows that are in no table take in memory, without those that are being written to one.
     pub fn active_bytes(&self) -> usize {
         self.active.bytes()
+    }
+
+    /// Whether none is in a table, and to go over all of them takes no time that matters.
+    pub fn are_few_and_in_memory(&self) -> bool {
+        let is_kept_here = self.tables.list().is_empty() && self.frozen.is_none();
+        is_kept_here && self.active.bytes() <= FEW_BYTES
     }
 
     /// The rows that are being written to a table.
@@ -142,7 +151,7 @@ fn read_error(error: io::Error) -> ReadError {
     }
 }
 
-impl collection::Rows for Rows {
+impl prombus_rows::Rows for Rows {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         self.get(key).map_err(read_error)
     }

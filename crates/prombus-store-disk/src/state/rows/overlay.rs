@@ -9,7 +9,7 @@ use super::merged::Source;
 use super::run::{Changed, Run, hash};
 use bytes::Bytes;
 use imbl::OrdMap;
-use prombus_core::collection::{DOCUMENT, DocumentChange, IndexChanges, RowChange, collection_of_row};
+use prombus_rows::{DOCUMENT, DocumentChange, IndexChanges, RowChange, collection_of_row};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 

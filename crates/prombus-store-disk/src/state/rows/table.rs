@@ -11,7 +11,7 @@ use crate::index::bloom::Bloom;
 use crate::paged::{CONTENT, PAGE, PagedFile, damaged};
 use crate::state::checkpoint;
 use bytes::Bytes;
-use prombus_core::collection::DOCUMENT;
+use prombus_rows::DOCUMENT;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

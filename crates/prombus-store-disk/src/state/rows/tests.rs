@@ -3,10 +3,9 @@
 use super::write::{write, write_frozen};
 use super::*;
 use crate::disk::RealDisk;
-use prombus_core::collection::{
-    CollectionConfig, CollectionState, FieldPath, INDEX_PREFIX, Index, Progress, StepLimits,
-};
-use prombus_core::{Document, Json};
+use prombus_core::collection::{Index, Progress};
+use prombus_core::{CollectionConfig, CollectionState, Document, FieldPath, Json};
+use prombus_rows::{INDEX_PREFIX, StepLimits};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -107,12 +106,12 @@ impl World<'_> {
 
     fn set(&mut self, number: u32, key: &str, body: Option<Value>) {
         let state = &mut self.states[number as usize];
-        let slot = collection::look_up(&self.rows, state, key).unwrap();
+        let slot = prombus_rows::look_up(&self.rows, state, key).unwrap();
         let version = slot.document.as_ref().map_or(1, |old| old.version + 1);
         let new =
             body.map(|body| Document::new(key.into(), version, None, version % 3, Json::from_value(&body)));
         let slot = slot.measured(state, new.as_ref());
-        let Some(change) = collection::replace(state, slot, new.as_ref()) else { return };
+        let Some(change) = prombus_rows::replace(state, slot, new.as_ref()) else { return };
         self.put(change.rows());
         self.rows.change(change);
     }
@@ -122,14 +121,14 @@ impl World<'_> {
         let before = self.states[number as usize].clone();
         let mut after = before.with_settings(indexes(which));
         for gone in before.indexes.iter().filter(|gone| !after.indexes.contains(gone)) {
-            let changes = collection::rows_of_index(&self.rows, &before, gone).unwrap();
+            let changes = prombus_rows::rows_of_index(&self.rows, &before, gone).unwrap();
             self.put(changes.clone());
             self.rows.change_indexes(&changes);
         }
         while let Some(index) = after.building() {
             let limits = StepLimits { documents: 2, bytes: usize::MAX };
-            let step = collection::build_step(&self.rows, &after, index, limits).unwrap();
-            let again = collection::build_to(&self.rows, &after, index, step.progress.clone()).unwrap();
+            let step = prombus_rows::build_step(&self.rows, &after, index, limits).unwrap();
+            let again = prombus_rows::build_to(&self.rows, &after, index, step.progress.clone()).unwrap();
             assert_eq!(step.rows, again.rows, "a step is known by where it ends");
             self.put(step.rows.clone());
             self.rows.change_indexes(&step.rows);
@@ -220,7 +219,7 @@ impl World<'_> {
     /// The rows of a collection that is gone, which nobody asks for any more, go with the next merge. Another one
     /// with that number never comes, so its documents must not be looked up again either.
     fn forget(&mut self, number: u32) {
-        let is_kept = move |key: &[u8]| collection::collection_of_row(key) != Some(number);
+        let is_kept = move |key: &[u8]| prombus_rows::collection_of_row(key) != Some(number);
         self.write_table(&is_kept);
         self.rows.freeze();
         self.write_table(&is_kept);
@@ -237,11 +236,11 @@ impl World<'_> {
             // What comes of indexes that are made anew; the one by time is always there.
             let made = |index: usize| {
                 let begun = state.with_progress(index, Progress::Building { done: 0, of: 0, after: None });
-                collection::build_to(&self.rows, &begun, index, Progress::Ready).unwrap().rows
+                prombus_rows::build_to(&self.rows, &begun, index, Progress::Ready).unwrap().rows
             };
             let made: Vec<RowChange> = (0..state.indexes.len()).flat_map(made).collect();
             let by_time: Vec<Bytes> = {
-                let documents = collection::scan(&self.rows, state, None, usize::MAX).unwrap();
+                let documents = prombus_rows::scan(&self.rows, state, None, usize::MAX).unwrap();
                 let tail = |document: &Document| {
                     [&document.ts.to_be_bytes()[..], document.key.as_bytes()].concat().into()
                 };
@@ -270,7 +269,7 @@ impl World<'_> {
             }
             for state in &self.states {
                 for key in ["", "a", "b", "ab", "aab", "bbb"] {
-                    let found = collection::get(rows, state, key).unwrap();
+                    let found = prombus_rows::get(rows, state, key).unwrap();
                     let row = all_of(1, state.number).start;
                     let expected = model.get(&Bytes::from([&row, key.as_bytes()].concat()));
                     assert_eq!(found.is_some(), expected.is_some());

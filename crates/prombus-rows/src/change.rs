@@ -1,22 +1,13 @@
 //! What a change of a document does to the rows.
 
-use super::IndexState;
-use super::indexer::{Indexer, Keys};
-use super::rows;
+use crate::indexer::{Indexer, Keys};
+use crate::rows;
 use bytes::Bytes;
+use prombus_core::collection::{IndexState, RowBytes};
 use std::sync::Arc;
 
 /// A row to put, or to remove where there is no value.
 pub type RowChange = (Bytes, Option<Bytes>);
-
-/// What the rows take that a document has in indexes, before and after a change.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RowBytes {
-    /// Those that it had.
-    pub old: usize,
-    /// Those that it has now.
-    pub new: usize,
-}
 
 /// The row of a document before and after a change. Those of indexes follow from it, when somebody needs them.
 #[derive(Debug, Clone)]

@@ -1,11 +1,14 @@
 //! Any query gives what a plain filter and sort over all documents give, and good plans read few rows.
 
-use super::super::{CollectionConfig, Index, MAX_INDEX_VALUE_BYTES, RowRange, RowsIter, plain, write};
 use super::*;
-use crate::json::Json;
+use crate::documents;
+use crate::plain;
+use crate::rows::{RowRange, RowsIter};
 use bytes::Bytes;
+use prombus_core::collection::{Condition, Index, MAX_INDEX_VALUE_BYTES, Operand, SortKey, Test};
+use prombus_core::{CollectionConfig, Document, FieldPath, Json};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -49,8 +52,8 @@ fn state(indexes: &[(&[&str], bool)]) -> CollectionState {
 fn stored(state: &mut CollectionState, documents: &[Document]) -> Counted {
     let mut rows = Counted::default();
     for document in documents {
-        let slot = write::look_up(&rows, state, &document.key).unwrap();
-        let change = write::replace(state, slot, Some(document)).unwrap();
+        let slot = documents::look_up(&rows, state, &document.key).unwrap();
+        let change = documents::replace(state, slot, Some(document)).unwrap();
         rows.rows.extend(change.rows().into_iter().map(|(key, row)| (key, row.unwrap())));
     }
     rows.read.set(0);

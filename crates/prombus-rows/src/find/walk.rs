@@ -1,9 +1,9 @@
 //! Going over the ranges of a plan: one after the other, or all at once where their rows are to come in one order.
 
 use super::plan::{Order, WalkRange};
-use crate::collection::{Rows, RowsIter};
-use crate::error::ReadError;
+use crate::rows::{Rows, RowsIter};
 use bytes::Bytes;
+use prombus_core::ReadError;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 

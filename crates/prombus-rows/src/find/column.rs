@@ -1,8 +1,10 @@
 //! What rows are sorted by: the columns of documents and indexes, and how wanted values lie in them.
 
 use super::spans::Span;
-use crate::collection::rows::{document_prefix, index_prefix};
-use crate::collection::{CollectionState, FieldPath, IndexState, encode};
+use crate::encode;
+use crate::rows::{document_prefix, index_prefix};
+use prombus_core::collection::IndexState;
+use prombus_core::{CollectionState, FieldPath};
 
 /// Something that a document has a value of.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,8 +18,6 @@ const OBJECT: u8 = 8;
 pub const AFTER_ALL: u8 = 9;
 /// What a number takes after its tag.
 const NUMBER_BYTES: usize = 10;
-/// What a number takes with its tag.
-pub const NUMBER_VALUE_BYTES: usize = 1 + NUMBER_BYTES;
 /// Ends arrays and objects; below every tag, so that a prefix comes first.
 const END: u8 = 0;
 
@@ -46,25 +44,6 @@ pub fn value(out: &mut Vec<u8>, value: Option<&Value>) {
             out.push(END);
         }
     }
-}
-
-/// What [`value`] appends, in bytes.
-pub fn value_bytes(value: Option<&Value>) -> usize {
-    match value {
-        None | Some(Value::Null | Value::Bool(_)) => 1,
-        Some(Value::Number(_)) => NUMBER_VALUE_BYTES,
-        Some(Value::String(s)) => string_bytes(s),
-        Some(Value::Array(items)) => 2 + items.iter().map(|item| value_bytes(Some(item))).sum::<usize>(),
-        Some(Value::Object(fields)) => {
-            let field = |(name, field): (&String, &Value)| string_bytes(name) + value_bytes(Some(field));
-            2 + fields.iter().map(field).sum::<usize>()
-        }
-    }
-}
-
-/// What [`string`] appends, in bytes.
-pub fn string_bytes(string: &str) -> usize {
-    1 + string.len() + memchr::memchr_iter(0, string.as_bytes()).count() + 2
 }
 
 /// Appends a string.
@@ -148,13 +127,12 @@ fn text_end(bytes: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plain;
     use super::*;
-    use crate::collection::indexer::{Indexer, Keys};
-    use crate::collection::rows::key_of_index_row;
-    use crate::collection::{CollectionConfig, CollectionState, FieldPath, INDEX_PREFIX, Index};
-    use crate::document::Document;
-    use crate::json::Json;
+    use crate::indexer::{Indexer, Keys};
+    use crate::plain;
+    use crate::rows::{INDEX_PREFIX, key_of_index_row};
+    use prombus_core::collection::Index;
+    use prombus_core::{CollectionConfig, CollectionState, Document, FieldPath, Json};
     use proptest::prelude::*;
     use serde_json::json;
 

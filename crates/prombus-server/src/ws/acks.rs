@@ -11,14 +11,16 @@ const MAX_TOGETHER: usize = 1_000;
 
 /// What is said of deliveries of one subscription.
 pub(super) struct Settling {
-    pub key: Key,
+    key: Key,
+    /// Absent where there is none yet.
+    group: Option<Arc<Group>>,
     frames: Vec<Said>,
     call: SettleCall,
 }
 
 impl Settling {
-    pub fn of(key: Key) -> Self {
-        Self { key, frames: Vec::new(), call: SettleCall::default() }
+    pub fn of(key: Key, group: Option<Arc<Group>>) -> Self {
+        Self { key, group, frames: Vec::new(), call: SettleCall::default() }
     }
 
     /// Whether a frame may go together with what is here.
@@ -32,8 +34,8 @@ impl Settling {
     }
 
     /// Says it to the group: that is so from here on, whatever comes next. What comes of it is waited for beside.
-    pub fn go(self, group: Option<Arc<Group>>) -> impl Future<Output = Settled> + Send + 'static {
-        let Self { frames, call, .. } = self;
+    pub fn go(self) -> impl Future<Output = Settled> + Send + 'static {
+        let Self { group, frames, call, .. } = self;
         let count = call.settles.len();
         let settling = group.as_ref().map(|group| group.settle(call));
         async move {

@@ -1,6 +1,6 @@
 //! The first so many of what is seen in any order.
 
-use super::{BadFind, MAX_SORTED};
+use prombus_core::collection::{BadFind, MAX_SORTED};
 use std::collections::BinaryHeap;
 
 /// What an entry takes besides its bytes: itself, and what the allocator adds to its two pieces.

@@ -1,9 +1,10 @@
 //! The rows that documents have in the indexes of their collection.
 
-use super::rows::index_prefix;
-use super::{FieldPath, IndexState, encode};
-use crate::document::Document;
-use crate::fields::{Field, Fields};
+use crate::encode;
+use crate::rows::index_prefix;
+use prombus_core::collection::IndexState;
+use prombus_core::fields::{Field, Fields};
+use prombus_core::{Document, FieldPath};
 
 /// Makes the rows of documents of one collection.
 #[derive(Debug)]
@@ -96,6 +97,62 @@ fn field_value(out: &mut Vec<u8>, document: &Document, field: &FieldPath, body: 
         None => {
             let value = known.and_then(|known| known.value().ok());
             encode::value(out, value.and_then(|value| field.below(value)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::INDEX_PREFIX;
+    use prombus_core::collection::{Index, MAX_INDEX_VALUE_BYTES, check_length, row_bytes};
+    use prombus_core::{CollectionConfig, CollectionState, Json};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn state(indexes: &[&[&str]]) -> CollectionState {
+        let path = |field: &&str| FieldPath::parse(field).unwrap();
+        let index = |fields: &&[&str]| Index { fields: fields.iter().map(path).collect(), unique: false };
+        let config = CollectionConfig { indexes: indexes.iter().map(index).collect(), ..Default::default() };
+        CollectionState::new("c".into(), 1, config)
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (0..10u8).prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[a\u{0}é\"\\\\]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 60, 12, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..12).prop_map(Value::from),
+                prop::collection::btree_map("[ab\u{0}]{0,2}", inner, 0..6)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_measured_is_what_rows_hold(a in values(), b in values(), key in "[k\u{0}]{1,5}") {
+            let body = json!({"a": a, "b": {"a": b}});
+            let state = state(&[&["a"], &["b.a", "b", "_key", "x", "_v", "_ts"], &["a", "a.1", "b.a.b"]]);
+            let document = Document::new(key.clone(), 1, Some(7), 9, Json::from_value(&body));
+            let mut rows = Keys::default();
+            Indexer::new(1, &state.indexes).keys(&document, &mut rows);
+            let held = rows.iter().skip(1).map(<[u8]>::len).sum::<usize>();
+            let little = 4 * (200 + key.len() + document.body.len());
+            match row_bytes(&document, &state.indexes) {
+                0 => prop_assert!(held <= little, "{held} bytes are not little beside {little}"),
+                bytes => prop_assert_eq!(bytes, held),
+            }
+            // What is not looked at is short enough.
+            let values = |row: &[u8]| row.len() - INDEX_PREFIX - 8 - key.len();
+            let is_short = rows.iter().skip(1).all(|row| values(row) <= MAX_INDEX_VALUE_BYTES);
+            prop_assert_eq!(check_length(&document, &state.indexes).is_ok(), is_short);
         }
     }
 }

@@ -5,9 +5,9 @@ use super::plan::{Order, Plan, plan};
 use super::query::Query;
 use super::seen::{Seen, Viewer};
 use super::walk::walk;
-use super::{Find, Found};
-use crate::collection::{CollectionState, Rows, get};
-use crate::error::ReadError;
+use crate::documents::get;
+use crate::rows::Rows;
+use prombus_core::{CollectionState, Find, Found, ReadError};
 
 /// A query, and the page of it that is wanted.
 #[derive(Clone, Copy)]

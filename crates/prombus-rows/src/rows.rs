@@ -3,10 +3,10 @@
 //! A document's row is found by collection and key. An index has a row for each document: the values of its fields,
 //! the document's time and its key, all in an encoding whose bytes have the order of the values.
 
-use super::{CollectionState, IndexState, encode};
-use crate::document::Document;
-use crate::error::ReadError;
+use crate::encode;
 use bytes::Bytes;
+use prombus_core::collection::IndexState;
+use prombus_core::{CollectionState, Document, Json, ReadError};
 use serde_json::Value;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
@@ -102,8 +102,9 @@ pub fn index_prefix(collection: u32, index: Option<&IndexState>) -> Vec<u8> {
     key
 }
 
-/// The rows of a unique index that a document's values would clash with; `None` where it lacks one of the fields.
-pub fn unique_rows(state: &CollectionState, unique: &IndexState, document: &Document) -> Option<RowRange> {
+/// What the rows of a unique index start with that a document's values would clash with; `None` where it lacks one of
+/// the fields.
+pub fn unique_values(state: &CollectionState, unique: &IndexState, document: &Document) -> Option<Bytes> {
     let fields = &unique.index.fields;
     let body = document.fields(fields.iter());
     let mut row = index_prefix(state.number, Some(unique));
@@ -111,7 +112,7 @@ pub fn unique_rows(state: &CollectionState, unique: &IndexState, document: &Docu
         let value: Value = document.value(&body, field)?;
         encode::value(&mut row, Some(&value));
     }
-    Some(prefixed(row))
+    Some(row.into())
 }
 
 /// The key of the document that a row of an index is about.
@@ -142,6 +143,6 @@ pub fn document_of_row(key: &[u8], row: &Bytes) -> Option<Document> {
         ts: number(8)?,
         etag: u128::from_le_bytes(head.get(16..32)?.try_into().ok()?),
         revision: (head[32] == 1).then_some(number(33)? as i64),
-        body: crate::json::Json::from_stored(row.slice(HEAD..)),
+        body: Json::from_stored(row.slice(HEAD..)),
     })
 }

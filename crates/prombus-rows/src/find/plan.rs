@@ -4,9 +4,10 @@
 use super::column::{Column, Form, Source};
 use super::query::Query;
 use super::spans::{Spans, after};
-use crate::collection::rows::prefixed;
-use crate::collection::{CollectionState, MAX_INDEX_VALUE_BYTES, RowRange};
+use crate::rows::{RowRange, prefixed};
 use bytes::Bytes;
+use prombus_core::CollectionState;
+use prombus_core::collection::MAX_INDEX_VALUE_BYTES;
 use std::cmp::Reverse;
 
 /// So many ranges are gone over at most; where there were more, they are wider.

@@ -1,26 +1,22 @@
-//! What the memory adapter holds, and how a staged commit becomes part of it.
+//! What the memory store holds, and how a staged commit becomes part of it.
 
-use super::collections::Collections;
-use super::stage::{Stage, Trim};
-use crate::commit::{Commit, CursorKey, DEFAULT_RESULT_BYTES, Receipt};
-use crate::error::CommitError;
-use crate::event::Event;
-use crate::id::IdMaker;
-use crate::placing::Placer;
-use crate::ports::Cursor;
-use crate::position::{Offset, Partition, Sequence};
-use crate::topic::{TopicName, TopicState};
-use crate::wakes::Touched;
+use crate::collections::Collections;
+use crate::stage::{Stage, Trim};
 use bytestring::ByteString;
+use prombus_core::commit::DEFAULT_RESULT_BYTES;
+use prombus_core::{
+    Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Offset, Partition, Placer, Receipt, Sequence,
+    TopicName, TopicState, Touched,
+};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// Where an event is within its topic.
-pub(super) type At = (Partition, Offset);
+pub type At = (Partition, Offset);
 
 /// One partition. `events` starts at offset `first`.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub struct Log {
     pub first: Offset,
     pub events: Vec<Event>,
 }
@@ -43,7 +39,7 @@ impl Log {
 }
 
 #[derive(Debug)]
-pub(super) struct Topic {
+pub struct Topic {
     pub state: TopicState,
     pub logs: Vec<Log>,
     /// Whole events, because a duplicate is recognised also after its first was trimmed; several of one id
@@ -84,7 +80,7 @@ impl Topic {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub struct State {
     pub topics: BTreeMap<TopicName, Topic>,
     pub collections: Collections,
     pub cursors: BTreeMap<CursorKey, Cursor>,

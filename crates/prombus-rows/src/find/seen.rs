@@ -4,11 +4,11 @@
 use super::column::{Column, Source};
 use super::plan::{Order, Plan};
 use super::query::Query;
-use crate::collection::rows::{document_of_row, key_of_index_row};
-use crate::collection::{CollectionState, FieldPath, Rows, encode, get};
-use crate::document::Document;
-use crate::error::ReadError;
+use crate::documents::get;
+use crate::encode;
+use crate::rows::{Rows, document_of_row, key_of_index_row};
 use bytes::Bytes;
+use prombus_core::{CollectionState, Document, FieldPath, ReadError};
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
 

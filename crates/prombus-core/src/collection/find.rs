@@ -1,24 +1,7 @@
-//! Queries over a collection: conditions, order and paging, by an index where one fits.
-//!
-//! A [`Query`](query::Query) says which values of each column are wanted and what the order is. A plan says which rows
-//! to go over for that. A walk gives the rows, each is looked at as far as the plan has left something to look at, and
-//! what has no order yet is sorted.
+//! What can be asked of a collection: conditions, order and paging.
 
-mod best;
-mod column;
-mod plan;
-mod query;
-mod run;
-mod seen;
-mod spans;
-#[cfg(test)]
-mod tests;
-mod walk;
-
-use super::rows::Rows;
-use super::{BadField, CollectionState, FieldPath};
+use super::{BadField, FieldPath};
 use crate::document::Document;
-use crate::error::ReadError;
 use serde_json::Value;
 
 /// So many documents are put in order at most where no index has the order asked for.
@@ -114,6 +97,11 @@ impl Operand {
         }
         Self(values)
     }
+
+    /// What it may stand for; values of different types.
+    pub fn values(&self) -> &[Value] {
+        &self.0
+    }
 }
 
 /// One field to sort by.
@@ -123,12 +111,4 @@ pub struct SortKey {
     pub field: FieldPath,
     /// Whether the greatest comes first.
     pub descending: bool,
-}
-
-/// Runs a query over the rows of a collection.
-pub fn find(rows: &dyn Rows, state: &CollectionState, request: &Find) -> Result<Found, ReadError> {
-    match query::Query::of(request) {
-        Some(query) => run::run(rows, state, run::Asked { query: &query, page: request }),
-        None => Ok(Found::default()),
-    }
 }

@@ -1,20 +1,18 @@
-//! The collections of the memory adapter, and what a commit makes of them.
+//! The collections of the memory store, and what a commit makes of them.
 
-use crate::collection::{
-    self, Base, CollectionConfig, CollectionState, Drafted, Drafts, IndexFailure, IndexState, IndexStep,
-    Owner, Progress, RowRange, Rows, RowsIter, StepLimits, Written,
-};
-use crate::commit::{Commit, CommitLimits, ConfigChange, ResultBytes};
-use crate::error::{CommitError, ReadError};
-use crate::event::NewEvent;
-use crate::topic::TopicName;
 use bytes::Bytes;
+use prombus_core::collection::{self, Base, Drafted, Drafts, IndexFailure, IndexState, Progress, Written};
+use prombus_core::{
+    CollectionConfig, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, NewEvent, Owner,
+    ReadError, ResultBytes, TopicName,
+};
+use prombus_rows::{IndexStep, Place, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Collections by name, and their rows.
 #[derive(Debug, Default)]
-pub(super) struct Collections {
+pub struct Collections {
     pub states: BTreeMap<Arc<str>, CollectionState>,
     pub rows: BTreeMap<Bytes, Bytes>,
     next_number: u32,
@@ -48,19 +46,19 @@ impl Collections {
             };
         }
         for number in staged.dropped {
-            self.rows.retain(|key, _| collection::collection_of_row(key) != Some(number));
+            self.rows.retain(|key, _| prombus_rows::collection_of_row(key) != Some(number));
         }
     }
 }
 
 /// What a commit changes, laid over what is there.
 #[derive(Debug, Default)]
-pub(super) struct Staged {
+pub struct Staged {
     states: BTreeMap<Arc<str>, Option<CollectionState>>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
     dropped: Vec<u32>,
     next_number: u32,
-    drafts: Drafts,
+    drafts: Drafts<Place>,
 }
 
 /// The rows as they would be.
@@ -163,12 +161,12 @@ impl Staged {
             !after.indexes.iter().any(is_same)
         };
         for index in before.indexes.iter().filter(is_gone) {
-            let gone = collection::rows_of_index(&Over(old, &self.rows), before, index);
+            let gone = prombus_rows::rows_of_index(&Over(old, &self.rows), before, index);
             self.rows.extend(gone.map_err(unavailable)?);
         }
         while let Some(index) = after.building() {
             let everything = StepLimits { documents: usize::MAX, bytes: usize::MAX };
-            let step = collection::build_step(&Over(old, &self.rows), &after, index, everything);
+            let step = prombus_rows::build_step(&Over(old, &self.rows), &after, index, everything);
             let IndexStep { rows, progress } = step.map_err(unavailable)?;
             if let Progress::Failed(IndexFailure::SameValues { keys: [other, key] }) = progress {
                 return Err(collection::not_unique(&after, &after.indexes[index].index, 0, (key, other)));
@@ -196,8 +194,8 @@ impl Staged {
                 state
             }
         };
-        let rows = &Over(old, &self.rows);
-        self.drafts.write(Base { rows, state: &state, bytes }, written)
+        let before: &dyn Rows = &Over(old, &self.rows);
+        self.drafts.write(Base { before, state: &state, bytes }, written)
     }
 
     /// Puts what all writes have made into the rows. Gives what to publish.
@@ -206,7 +204,7 @@ impl Staged {
         for Drafted { write, slot, document } in drafted {
             let write = &commit.documents[write];
             let Some(mut state) = self.state(old, &write.collection) else { continue };
-            if let Some(change) = collection::replace(&mut state, slot, document.as_ref()) {
+            if let Some(change) = prombus_rows::replace(&mut state, slot, document.as_ref()) {
                 self.rows.extend(change.rows());
             }
             self.states.insert(write.collection.clone(), Some(state));

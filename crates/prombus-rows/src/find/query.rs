@@ -1,8 +1,8 @@
 //! A query as the planner needs it: for each column the values that are wanted, and the whole order.
 
-use super::Find;
 use super::column::Column;
 use super::spans::Spans;
+use prombus_core::Find;
 
 /// What is wanted, and in which order.
 #[derive(Debug, Clone, PartialEq)]

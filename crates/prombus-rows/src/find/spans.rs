@@ -3,9 +3,9 @@
 //! Whatever a condition says comes down to such ranges, so that several conditions on a field are one, and a walk over
 //! an index and a look at a document go by the same.
 
-use super::{Operand, Test};
-use crate::collection::encode;
-use crate::collection::rows::prefixed;
+use crate::encode;
+use crate::rows::prefixed;
+use prombus_core::collection::{Operand, Test};
 use serde_json::Value;
 
 /// Encodings from `start` on, and before `end`.
@@ -58,7 +58,7 @@ impl Spans {
     }
 
     fn points(operands: &[Operand]) -> Self {
-        let values = operands.iter().flat_map(|operand| &operand.0);
+        let values = operands.iter().flat_map(Operand::values);
         let mut encoded: Vec<Vec<u8>> = values.map(encoded).collect();
         encoded.sort_unstable();
         encoded.dedup();
@@ -77,7 +77,7 @@ impl Spans {
             (start < end).then(|| Span::range(start, end))
         };
         // What an operand may stand for are values of different types, so the spans lie apart.
-        let mut spans: Vec<Span> = operand.0.iter().filter_map(span).collect();
+        let mut spans: Vec<Span> = operand.values().iter().filter_map(span).collect();
         spans.sort_unstable_by(|a, b| a.start.cmp(&b.start));
         Self(spans)
     }

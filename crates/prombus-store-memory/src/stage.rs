@@ -1,22 +1,18 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
-use super::collections::Staged;
-use super::state::{At, State, Topic};
-use crate::collection::Written;
-use crate::commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Placement, Receipt,
-    ResultBytes,
-};
-use crate::error::CommitError;
-use crate::event::{Event, NewEvent};
-use crate::ports::Cursor;
-use crate::position::{Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, TopicConfig, TopicName, TopicState};
+use crate::collections::Staged;
+use crate::state::{At, State, Topic};
 use bytestring::ByteString;
+use prombus_core::collection::Written;
+use prombus_core::{
+    Append, Appended, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey, CursorMove,
+    Durability, Event, NewEvent, Offset, Partition, Placement, Receipt, ResultBytes, Sequence, TopicConfig,
+    TopicName, TopicNumber, TopicState,
+};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
-pub(super) struct Stage {
+pub struct Stage {
     /// What the clock says, which may be less than what was recorded.
     now_ms: u64,
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
@@ -34,7 +30,7 @@ pub(super) struct Stage {
 }
 
 /// Events of one incarnation of a topic that are given up.
-pub(super) struct Trim {
+pub struct Trim {
     pub name: TopicName,
     pub topic: TopicNumber,
     pub partition: Partition,

@@ -1,29 +1,19 @@
-//! The memory adapter: the smallest store that keeps every promise of the ports, except that nothing
+//! The memory store: the smallest store that keeps every promise of the ports, except that nothing
 //! outlives the process. It is the model that other stores are tested against.
 
 mod collections;
 mod stage;
 mod state;
 
-use crate::clock::Clock;
-use crate::collection::{self, CollectionState, Find, Found};
-use crate::commit::{Commit, CursorKey};
-use crate::document::Document;
-use crate::error::{CommitError, ReadError};
-use crate::event::Event;
-use crate::histogram::Histogram;
-use crate::id::IdMaker;
-use crate::ports::{
-    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus,
-    TsRequest,
-};
-use crate::position::{Offset, Partition, Sequence};
-use crate::ticket::Ticket;
-use crate::topic::{TopicName, TopicRef, TopicState};
-use crate::wakes::{Wakes, Watched};
 use async_trait::async_trait;
 use collections::Collections;
 use parking_lot::RwLock;
+use prombus_core::{
+    Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event,
+    EventLog, Find, Found, Histogram, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
+    ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest,
+    Wakes, Watched,
+};
 use state::{Log, State, Topic};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -47,7 +37,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same store, in which a commit may make so much: see [`ResultBytes`](crate::ResultBytes).
+    /// The same store, in which a commit may make so much: see [`ResultBytes`](prombus_core::ResultBytes).
     #[must_use]
     pub fn with_result_bytes(self, most: usize) -> Self {
         self.state.write().result_bytes = most;
@@ -170,7 +160,7 @@ impl EventLog for MemoryStore {
         })
     }
 
-    async fn horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
+    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         let mut state = self.state.write();
         if !state.topics.contains_key(topic) {
             return Err(ReadError::TopicNotFound(topic.clone()));
@@ -207,14 +197,8 @@ impl EventLog for MemoryStore {
 
     fn status(&self) -> StoreStatus {
         let failed = self.state.read().closed.then(|| "the store is closed".to_owned());
-        StoreStatus {
-            kind: "memory",
-            failed,
-            disk_full: false,
-            disk_bytes: 0,
-            disk_free_bytes: 0,
-            flushes: self.flushes.clone(),
-        }
+        let (extra, flushes) = (Vec::new(), self.flushes.clone());
+        StoreStatus { kind: "memory", failed, is_full: false, extra, flushes }
     }
 
     async fn close(&self) {
@@ -225,19 +209,19 @@ impl EventLog for MemoryStore {
 #[async_trait]
 impl Documents for MemoryStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
-        self.in_collection(collection, |rows, state| collection::get(rows, state, key)).map(Option::flatten)
+        self.in_collection(collection, |rows, state| prombus_rows::get(rows, state, key)).map(Option::flatten)
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
         let scan = |rows: &Collections, state: &CollectionState| {
-            collection::scan(rows, state, request.after.as_deref(), request.limit)
+            prombus_rows::scan(rows, state, request.after.as_deref(), request.limit)
         };
         self.in_collection(&request.collection, scan).map(Option::unwrap_or_default)
     }
 
     async fn find(&self, request: Find) -> Result<Found, ReadError> {
         let found =
-            self.in_collection(&request.collection, |rows, state| collection::find(rows, state, &request))?;
+            self.in_collection(&request.collection, |rows, state| prombus_rows::find(rows, state, &request))?;
         Ok(found.unwrap_or_default())
     }
 

@@ -3,16 +3,13 @@
 //! Documents are gone over in the order of their keys. Every write keeps an index up from the moment it is added, so a
 //! step only has to add what its documents have at that moment: rows that are there already are the same.
 
-use super::indexer::{Indexer, Keys};
-use super::rows::{self, Rows, index_prefix};
-use super::write::{documents, holder_of_values};
-use super::{
-    CollectionState, IndexFailure, IndexState, Measured, Progress, RowChange, TooLong, check_length,
-};
-use crate::body::Body;
-use crate::document::Document;
-use crate::error::ReadError;
+use crate::change::RowChange;
+use crate::documents::documents;
+use crate::indexer::{Indexer, Keys};
+use crate::rows::{self, Rows, index_prefix};
 use bytes::Bytes;
+use prombus_core::collection::{Before, IndexFailure, IndexState, Progress, TooLong, check_length};
+use prombus_core::{CollectionState, Document, ReadError};
 use std::collections::{BTreeMap, HashMap};
 use std::slice;
 
@@ -162,10 +159,7 @@ impl<'a> Adding<'a> {
         state: &CollectionState,
         document: &Document,
     ) -> Result<Option<IndexFailure>, ReadError> {
-        let body = Body::from(document.body.clone());
-        if let Err(TooLong { bytes, .. }) =
-            check_length(Measured::of(document, &body), slice::from_ref(self.index))
-        {
+        if let Err(TooLong { bytes, .. }) = check_length(document, slice::from_ref(self.index)) {
             return Ok(Some(IndexFailure::TooLong { key: document.key.clone(), bytes }));
         }
         let other = self.clash(rows, state, document)?;
@@ -182,10 +176,10 @@ impl<'a> Adding<'a> {
         if !self.index.index.unique {
             return Ok(None);
         }
-        let Some(values) = rows::unique_rows(state, self.index, document) else { return Ok(None) };
-        match self.holders.insert(values.start, document.key.clone()) {
+        let Some(values) = rows::unique_values(state, self.index, document) else { return Ok(None) };
+        match self.holders.insert(values.clone(), document.key.clone()) {
             Some(other) => Ok(Some(other)),
-            None => holder_of_values(rows, state, self.index, document),
+            None => rows.holder(values, &|other| other != document.key),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The memory adapter keeps every promise of the ports.
+//! The memory store keeps every promise of the ports.
 
 use prombus_core::ManualClock;
-use prombus_core::memory::MemoryStore;
+use prombus_store_memory::MemoryStore;
 use prombus_testkit::Subject;
 use std::sync::Arc;
 

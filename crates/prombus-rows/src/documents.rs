@@ -1,0 +1,102 @@
+//! Documents in their rows: looking them up, going over them, and replacing them.
+
+use crate::change::DocumentChange;
+use crate::rows::{self, Rows};
+use bytes::Bytes;
+use prombus_core::collection::{Before, IndexState, RowBytes, Slot};
+use prombus_core::{CollectionState, Document, ReadError};
+
+/// The row of a document.
+#[derive(Debug)]
+pub struct Place {
+    key: Bytes,
+    row: Option<Bytes>,
+}
+
+impl Before for dyn Rows + '_ {
+    type Place = Place;
+
+    fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<Place>, ReadError> {
+        look_up(self, state, key)
+    }
+
+    fn unique_values(
+        &self,
+        state: &CollectionState,
+        unique: &IndexState,
+        document: &Document,
+    ) -> Option<Bytes> {
+        rows::unique_values(state, unique, document)
+    }
+
+    fn holder(&self, values: Bytes, counts: &dyn Fn(&str) -> bool) -> Result<Option<String>, ReadError> {
+        let values_end = values.len();
+        for row in self.range(rows::prefixed(values.into()), false) {
+            let (row, _) = row?;
+            let key = rows::key_of_index_row(&row, values_end).unwrap_or_default();
+            if counts(key) {
+                return Ok(Some(key.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Looks a document up.
+pub fn look_up(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Slot<Place>, ReadError> {
+    let row_key = rows::document_row(state.number, key);
+    let row = rows.get(&row_key)?;
+    let document = match &row {
+        None => None,
+        Some(row) => {
+            let document = rows::document_of_row(&row_key, row);
+            let damaged = || ReadError::Corrupt(format!("document {key:?} of {} cannot be read", state.name));
+            Some(document.ok_or_else(damaged)?)
+        }
+    };
+    Ok(Slot { place: Place { key: row_key, row }, document, row_bytes: RowBytes::default() })
+}
+
+/// The document with this key.
+pub fn get(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Option<Document>, ReadError> {
+    look_up(rows, state, key).map(|slot| slot.document)
+}
+
+/// What is to change when what is in a slot becomes `new`; counts and size of the collection are brought up to date.
+pub fn replace(
+    state: &mut CollectionState,
+    old: Slot<Place>,
+    new: Option<&Document>,
+) -> Option<DocumentChange> {
+    let Slot { place: Place { key, row }, document, row_bytes } = old;
+    let size = |document: Option<&Document>| document.map_or(0, |d| (d.key.len() + d.body.len()) as u64);
+    state.bytes = (state.bytes + size(new)).saturating_sub(size(document.as_ref()));
+    state.documents =
+        (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(document.is_some()));
+    let (new, indexes) = (new.map(rows::row_of_document), state.indexes.clone());
+    let change = DocumentChange { key, old: row, new, indexes, row_bytes };
+    (change.old.is_some() || change.new.is_some()).then_some(change)
+}
+
+/// Documents in the order of the bytes of their keys, after the one with key `after`.
+pub fn scan(
+    rows: &dyn Rows,
+    state: &CollectionState,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Document>, ReadError> {
+    documents(rows, state, after).take(limit).collect()
+}
+
+/// The same, one by one and without an end of their own.
+pub fn documents<'a>(
+    rows: &'a dyn Rows,
+    state: &'a CollectionState,
+    after: Option<&str>,
+) -> impl Iterator<Item = Result<Document, ReadError>> + use<'a> {
+    rows.range(rows::documents_after(state.number, after), false).map(|row| {
+        let (key, row) = row?;
+        let damaged = || ReadError::Corrupt(format!("a document of {} cannot be read", state.name));
+        rows::document_of_row(&key, &row).ok_or_else(damaged)
+    })
+}
