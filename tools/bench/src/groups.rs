@@ -10,6 +10,7 @@ use super::table::{Group as Rows, Ledger, Row, Target};
 use prombus_core::{EventLog, Json, NewEvent, SystemClock, TopicName};
 use prombus_engine::groups::{Group, GroupCall, GroupName, Pull, SettleCall};
 use prombus_engine::{From, Hub, HubOptions, Limits, Outgoing, Store};
+use prombus_fixtures::http::Answer;
 use prombus_store_disk::DiskStore;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -194,9 +195,10 @@ fn memory(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
     hub.stop()?;
     let hub = HubProcess::start(context, &dir)?;
     let pull = |group: &str, max: usize| {
-        let body = format!(r#"{{"from":"earliest","ackTimeoutMs":600000,"max":{max}}}"#);
-        let (status, answer) = hub.post(&format!("/v1/topics/hot-0000/groups/{group}/pull"), &body)?;
-        let deliveries = answer.windows(8).filter(|w| w == b"\"lease\":").count();
+        let pull = format!(r#"{{"from":"earliest","ackTimeoutMs":600000,"max":{max}}}"#);
+        let path = format!("/v1/topics/hot-0000/groups/{group}/pull");
+        let Answer { status, body, .. } = hub.post(&path, &pull)?;
+        let deliveries = body.windows(8).filter(|w| w == b"\"lease\":").count();
         if status == 200 { Ok(deliveries) } else { Err(format!("a pull was answered with {status}")) }
     };
     let before = process::mebibytes(hub.pid())?;

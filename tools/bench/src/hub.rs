@@ -1,28 +1,25 @@
 //! A hub as a process of its own, and the load that `prombus bench` puts on it.
 
 use super::context::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use prombus_fixtures::http::{Answer, Api, Call};
+use prombus_fixtures::{ANY_PORT, HubError};
 use serde::Deserialize;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A hub that is not ready by then never will be.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+/// The variable for the log, and what it says: nothing but warnings, and that the hub is ready.
+const LOG: (&str, &str) = ("PROMBUS_LOG", "warn,prombus=info");
+/// A hub that has not ended by then never will.
+const STOPPED_WITHIN: Duration = Duration::from_secs(600);
 /// What a hub has not got done by then it never will.
 const SETTLED_WITHIN: Duration = Duration::from_secs(20);
-/// How often a hub is asked whether it is ready.
-const ASK_EVERY: Duration = Duration::from_millis(1);
 
 /// A hub that runs; it is killed when this is dropped.
 pub struct Hub {
-    child: Child,
-    address: String,
+    process: prombus_fixtures::Hub,
+    api: Api,
     bin: PathBuf,
-    /// How long it took from its start until it was ready, in seconds.
-    pub ready_after: f64,
 }
 
 /// What `prombus bench` reports.
@@ -38,45 +35,31 @@ impl Hub {
     /// Starts a hub on a data folder, and waits until it is ready.
     pub fn start(context: &Context, data: &Path) -> Result<Self, String> {
         let bin = context.hub()?.to_owned();
-        let address = free_address().map_err(|error| format!("no port is free: {error}"))?;
-        let start = Instant::now();
-        let child = Command::new(&bin)
-            .args(["serve", "--listen", &address, "--data"])
-            .arg(data)
-            .env("PROMBUS_LOG", "warn")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("{} cannot be started: {error}", bin.display()))?;
-        let mut hub = Self { child, address, bin, ready_after: 0.0 };
-        while !hub.get("/readyz").is_ok_and(|(status, _)| status == 200) {
-            if let Ok(Some(status)) = hub.child.try_wait() {
-                return Err(format!("the hub ended before it was ready: {status}"));
-            }
-            if start.elapsed() > READY_WITHIN {
-                return Err("the hub does not get ready".to_owned());
-            }
-            // There is nothing to wait on but the answer itself.
-            std::thread::sleep(ASK_EVERY);
-        }
-        hub.ready_after = start.elapsed().as_secs_f64();
-        Ok(hub)
+        let mut command = Command::new(&bin);
+        command.arg("serve").arg("--data").arg(data).envs([ANY_PORT, LOG]);
+        let process = prombus_fixtures::Hub::start(command).map_err(told)?;
+        Ok(Self { api: Api { address: process.address() }, process, bin })
+    }
+
+    /// How long it took from its start until it was ready, in seconds.
+    pub fn ready_after(&self) -> f64 {
+        self.process.ready_after.as_secs_f64()
     }
 
     /// Where it listens.
     pub fn address(&self) -> &str {
-        &self.address
+        &self.api.address
     }
 
     /// The number of its process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid().as_raw_nonzero().get().cast_unsigned()
     }
 
     /// Runs `prombus bench` against it.
     pub fn load(&self, args: &[&str]) -> Result<Load, String> {
         let output = Command::new(&self.bin)
-            .args(["bench", "--json", "--url", &format!("http://{}", self.address)])
+            .args(["bench", "--json", "--url", &self.process.url])
             .args(args)
             .stderr(Stdio::piped())
             .output()
@@ -95,7 +78,7 @@ impl Hub {
         struct Topic {
             events: u64,
         }
-        let (status, body) = self.get(&format!("/v1/topics/{topic}"))?;
+        let Answer { status, body, .. } = self.get(&format!("/v1/topics/{topic}"))?;
         let found: Topic =
             serde_json::from_slice(&body).map_err(|error| format!("{topic}, {status}: {error}"))?;
         if found.events == events {
@@ -116,7 +99,7 @@ impl Hub {
         }
         let start = Instant::now();
         loop {
-            let (status, body) = self.get(&format!("/v1/topics/{topic}/groups/{group}"))?;
+            let Answer { status, body, .. } = self.get(&format!("/v1/topics/{topic}/groups/{group}"))?;
             let found: Status =
                 serde_json::from_slice(&body).map_err(|error| format!("{group}, {status}: {error}"))?;
             let lag: u64 = found.partitions.iter().map(|partition| partition.lag).sum();
@@ -135,8 +118,8 @@ impl Hub {
         let start = Instant::now();
         let line = format!("ws_connections {count}");
         loop {
-            let (_, body) = self.get("/metrics")?;
-            if String::from_utf8_lossy(&body).lines().any(|found| found == line) {
+            let metrics = self.get("/metrics")?;
+            if metrics.text().lines().any(|found| found == line) {
                 return Ok(());
             }
             if start.elapsed() > SETTLED_WITHIN {
@@ -147,58 +130,24 @@ impl Hub {
 
     /// Ends it as one should.
     pub fn stop(mut self) -> Result<(), String> {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).map_err(|error| format!("the hub cannot be stopped: {error}"))?;
-        let status = self.child.wait().map_err(|error| error.to_string())?;
-        if status.success() { Ok(()) } else { Err(format!("the hub did not end well: {status}")) }
+        self.process.stop_within(STOPPED_WITHIN).map_err(told)
     }
 
     /// Ends it as a crash does.
-    pub fn kill(self) {
-        drop(self);
+    pub fn kill(mut self) -> Result<(), String> {
+        self.process.kill().map_err(told)
     }
 
-    fn get(&self, path: &str) -> Result<(u16, Vec<u8>), String> {
-        let answer = ask(&self.address, "GET", path, "").map_err(|error| format!("GET {path}: {error}"))?;
-        parse(&answer).ok_or_else(|| format!("GET {path}: the answer is not HTTP"))
+    fn get(&self, path: &str) -> Result<Answer, String> {
+        self.api.try_call(&Call::new("GET", path)).map_err(|error| format!("GET {path}: {error}"))
     }
 
     /// Posts JSON.
-    pub fn post(&self, path: &str, body: &str) -> Result<(u16, Vec<u8>), String> {
-        let answer =
-            ask(&self.address, "POST", path, body).map_err(|error| format!("POST {path}: {error}"))?;
-        parse(&answer).ok_or_else(|| format!("POST {path}: the answer is not HTTP"))
+    pub fn post(&self, path: &str, body: &str) -> Result<Answer, String> {
+        self.api.try_call(&Call::json("POST", path, body)).map_err(|error| format!("POST {path}: {error}"))
     }
 }
 
-impl Drop for Hub {
-    fn drop(&mut self) {
-        // One that has ended already cannot be killed, which is fine.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// An address that nobody listens on.
-pub fn free_address() -> std::io::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
-fn ask(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    )?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(answer)
-}
-
-fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
-    let status = std::str::from_utf8(answer.get(9..12)?).ok()?.parse().ok()?;
-    let body = answer.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
-    Some((status, answer[body..].to_vec()))
+fn told(error: HubError) -> String {
+    error.to_string()
 }

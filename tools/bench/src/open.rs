@@ -50,7 +50,7 @@ impl Group for Open {
         let hub = Hub::start(context, data)?;
         ledger.record(
             named("open after a clean stop", Unit::Seconds).target(Target::AtMost(1.2)),
-            hub.ready_after,
+            hub.ready_after(),
         );
         hub.check_topic(TOPIC, events)?;
         let idle = watch_idle(&hub)?;
@@ -71,10 +71,10 @@ fn kill_and_open(context: &Context, data: &Path, hub: Hub, ledger: &mut Ledger) 
     let events = context.scaled(EVENTS);
     let more = context.scaled(BEFORE_KILL).to_string();
     hub.load(&["--prefix", "more", "--events", &more, "--own-ids"])?;
-    hub.kill();
+    hub.kill()?;
     let hub = Hub::start(context, data)?;
     let name = format!("{} M events: open after kill -9", events / 1_000_000);
-    ledger.record(Row::of(name, Unit::Seconds).target(Target::AtMost(1.5)), hub.ready_after);
+    ledger.record(Row::of(name, Unit::Seconds).target(Target::AtMost(1.5)), hub.ready_after());
     hub.check_topic(TOPIC, events)?;
     hub.stop()
 }

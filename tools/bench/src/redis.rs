@@ -1,12 +1,11 @@
 //! A peer in the same round: Redis streams, flushed before each answer, with the same load as the hub gets.
 
 use super::context::Context;
-use super::hub::free_address;
 use super::load::EVENT_BYTES;
 use super::raw;
 use super::table::{Group, Ledger, Row};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -83,6 +82,11 @@ pub fn windowed(context: &Context, window: u64) -> Result<Option<f64>, String> {
     let seconds = load().map_err(|error| format!("redis: {error}"))?;
     server.check(events)?;
     Ok(Some(events as f64 / seconds))
+}
+
+/// An address that nobody listens on.
+fn free_address() -> io::Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
 /// A server that runs; it is killed when this is dropped.

@@ -75,7 +75,7 @@ impl Clients {
     /// Starts on an empty folder.
     pub async fn begin(mut site: Site, part_bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&site.folder).map_err(|error| error.to_string())?;
-        let hub = site.start(part_bytes).await?;
+        let hub = site.start(part_bytes)?;
         // The client comes back to where the hub was.
         site.listen = hub.base.trim_start_matches("http://").to_owned();
         let client = Client::new(&hub.base, None).map_err(told)?;
@@ -100,14 +100,14 @@ impl Clients {
         // The moment is the plan's; there is nothing to wait for.
         tokio::time::sleep(plan.end_after).await;
         match plan.end {
-            End::Kill => self.hub.kill().await?,
-            End::Terminate => self.hub.terminate().await?,
+            End::Kill => self.hub.kill()?,
+            End::Terminate => self.hub.terminate()?,
         }
         .no_panic()?;
         for pause in &plan.interrupted_starts {
             self.site.start_in_vain(plan.part_bytes, *pause).await?;
         }
-        self.hub = self.site.start(plan.part_bytes).await?;
+        self.hub = self.site.start(plan.part_bytes)?;
         publishing.await.map_err(told)??;
         self.judge(plan.round)
             .await

@@ -117,7 +117,7 @@ async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String>
     let state_site = Site { folder: site.folder.join("state"), ..site.clone() };
     let clients_site = Site { folder: site.folder.join("clients"), ..site.clone() };
     let wanted = |part| args.only.is_none_or(|only| only == part);
-    let mut log = if wanted(Part::Log) { Some(Chaos::begin(site, part_bytes).await?) } else { None };
+    let mut log = if wanted(Part::Log) { Some(Chaos::begin(site, part_bytes)?) } else { None };
     let mut groups =
         if wanted(Part::Groups) { Some(Groups::begin(groups_site, part_bytes).await?) } else { None };
     let mut state =

@@ -44,8 +44,8 @@ struct Counts {
 
 impl Chaos {
     /// Starts on an empty folder.
-    pub async fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
-        let hub = site.start(part_bytes).await?;
+    pub fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
+        let hub = site.start(part_bytes)?;
         Ok(Self { site, hub, ledger: Ledger::default(), counts: Counts::default() })
     }
 
@@ -66,7 +66,7 @@ impl Chaos {
         for pause in &plan.interrupted_starts {
             self.site.start_in_vain(plan.part_bytes, *pause).await?;
         }
-        self.hub = self.site.start(plan.part_bytes).await?;
+        self.hub = self.site.start(plan.part_bytes)?;
         let checked = self.judge(plan, sent, observed).await;
         let log = self.hub.log();
         checked
@@ -94,7 +94,7 @@ impl Chaos {
         let answered = tokio::time::timeout(FIRST_ANSWER_WITHIN, load.first_answer()).await;
         // The moment is the plan's; there is nothing to wait for.
         tokio::time::sleep(plan.end_after).await;
-        self.end_hub(plan).await?;
+        self.end_hub(plan)?;
         let mut sent = Vec::new();
         for connection in connections {
             sent.extend(connection.await.map_err(|error| error.to_string())??);
@@ -104,12 +104,12 @@ impl Chaos {
         Ok((sent, observed))
     }
 
-    async fn end_hub(&mut self, plan: &Plan) -> Result<(), String> {
+    fn end_hub(&mut self, plan: &Plan) -> Result<(), String> {
         let log = match plan.end {
-            End::Kill => self.hub.kill().await?,
+            End::Kill => self.hub.kill()?,
             End::Terminate => {
-                let log = self.hub.terminate().await?;
-                self.site.check().await?;
+                let log = self.hub.terminate()?;
+                self.site.check()?;
                 log
             }
         };
@@ -177,11 +177,11 @@ impl Chaos {
     }
 
     async fn stop_and_start(mut self, part_bytes: u64, with_check: bool) -> Result<Self, String> {
-        self.hub.terminate().await?.no_panic()?;
+        self.hub.terminate()?.no_panic()?;
         if with_check {
-            self.site.check().await?;
+            self.site.check()?;
         }
-        self.hub = self.site.start(part_bytes).await?;
+        self.hub = self.site.start(part_bytes)?;
         Ok(self)
     }
 }

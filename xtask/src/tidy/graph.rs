@@ -53,8 +53,15 @@ const TESTKIT_PARTS: &[&str] = &[
 ];
 
 /// What measures and kills the hub is built on.
-const TOOL_PARTS: &[&str] =
-    &["prombus-core", "prombus-store-disk", "prombus-engine", "prombus-server", "prombus-client", "repo"];
+const TOOL_PARTS: &[&str] = &[
+    "prombus-core",
+    "prombus-store-disk",
+    "prombus-engine",
+    "prombus-server",
+    "prombus-client",
+    "prombus-fixtures",
+    "repo",
+];
 
 /// The crate that the tests of every other one may use; the only one that the core's tests may.
 const TESTKIT: &str = "prombus-testkit";

@@ -79,7 +79,7 @@ impl Groups {
     pub async fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&site.folder)
             .map_err(|error| format!("{} cannot be made: {error}", site.folder.display()))?;
-        let hub = site.start(part_bytes).await?;
+        let hub = site.start(part_bytes)?;
         let api = Api::new(&hub.base)?;
         for topic in TOPICS {
             let body = json!({"partitions": PARTITIONS.0, "durability": topic.durability});
@@ -118,7 +118,7 @@ impl Groups {
         for pause in &plan.base.interrupted_starts {
             self.site.start_in_vain(plan.base.part_bytes, *pause).await?;
         }
-        self.hub = self.site.start(plan.base.part_bytes).await?;
+        self.hub = self.site.start(plan.base.part_bytes)?;
         if plan.base.round.is_multiple_of(DRAIN_EVERY) || is_last {
             let judged = self.drain_and_judge(&plan).await;
             let log = self.hub.log();
@@ -141,8 +141,8 @@ impl Groups {
         // The moment is the plan's; there is nothing to wait for.
         tokio::time::sleep(plan.base.end_after).await;
         let log = match plan.base.end {
-            End::Kill => self.hub.kill().await?,
-            End::Terminate => self.hub.terminate().await?,
+            End::Kill => self.hub.kill()?,
+            End::Terminate => self.hub.terminate()?,
         };
         self.deaths.push(self.clock.now());
         for (topic, producer) in producers {

@@ -35,9 +35,9 @@ impl Groups {
         let events: Events = judged.of(spec).filter_map(|l| original(judged, l)).take(LETTERS).collect();
         self.ask(spec, &events).await?;
         if rng.bool() {
-            self.hub.kill().await?.no_panic()?;
+            self.hub.kill()?.no_panic()?;
             self.deaths.push(self.clock.now());
-            self.hub = self.site.start(plan.base.part_bytes).await?;
+            self.hub = self.site.start(plan.base.part_bytes)?;
         }
         self.drain().await?;
         self.judge(|other| if other == spec { events.clone() } else { Events::new() }).await.map(drop)

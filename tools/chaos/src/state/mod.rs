@@ -76,7 +76,7 @@ impl State {
     pub async fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&site.folder)
             .map_err(|error| format!("{} cannot be made: {error}", site.folder.display()))?;
-        let hub = site.start(part_bytes).await?;
+        let hub = site.start(part_bytes)?;
         setup::make(&Api::new(&hub.base)?).await?;
         Ok(Self { site, hub, ledger: Ledger::default(), counts: Counts::default() })
     }
@@ -96,7 +96,7 @@ impl State {
         for pause in &plan.interrupted_starts {
             self.site.start_in_vain(plan.part_bytes, *pause).await?;
         }
-        self.hub = self.site.start(plan.part_bytes).await?;
+        self.hub = self.site.start(plan.part_bytes)?;
         self.counts.interrupted += rest::rebuilding(&Api::new(&self.hub.base)?).await?;
         let log = self.hub.log();
         let every = if self.counts.events < LITTLE { JUDGE_EVERY.0 } else { JUDGE_EVERY.1 };
@@ -119,8 +119,8 @@ impl State {
         // The moment is the plan's; there is nothing to wait for.
         tokio::time::sleep(plan.end_after).await;
         let log = match plan.end {
-            End::Kill => self.hub.kill().await?,
-            End::Terminate => self.hub.terminate().await?,
+            End::Kill => self.hub.kill()?,
+            End::Terminate => self.hub.terminate()?,
         };
         self.collect(cast).await.map_err(|why| format!("{why}\nlog:\n{}", log.text()))?;
         log.no_panic()

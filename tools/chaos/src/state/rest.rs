@@ -55,9 +55,9 @@ impl State {
         if (feeds.latest_feed.len(), feeds.letters.len()) != (found.latest_feed.len(), found.letters.len()) {
             return Err("a rebuild has told of changes or of dead letters again".to_owned());
         }
-        self.hub.terminate().await?.no_panic()?;
-        self.site.check().await?;
-        self.hub = self.site.start(plan.part_bytes).await?;
+        self.hub.terminate()?.no_panic()?;
+        self.site.check()?;
+        self.hub = self.site.start(plan.part_bytes)?;
         Ok(())
     }
 
