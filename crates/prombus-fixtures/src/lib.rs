@@ -7,6 +7,7 @@ mod error;
 pub mod http;
 mod hub;
 mod log;
+mod usage;
 
 pub use error::HubError;
 pub use hub::{ANY_PORT, Hub};

@@ -202,13 +202,6 @@ fn read(mut socket: Socket, group: usize, got: &Sender<Got>) {
     }
 }
 
-/// The memory of a process in bytes.
-fn memory(hub: &Hub) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid().as_raw_nonzero())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
-}
-
 #[test]
 fn those_who_do_not_read_cost_the_others_nothing() {
     allow_many_files();
@@ -227,7 +220,7 @@ fn those_who_do_not_read_cost_the_others_nothing() {
         publish(&api, &topic_name(topic), LARGE..LARGE + SMALL, 10);
     }
     readers.until(&api, |_| true);
-    let taken = memory(&hub);
+    let taken = hub.memory().unwrap();
     assert!(taken < MEMORY, "the hub takes {} MiB", taken >> 20);
 
     drop(stalled);

@@ -4,7 +4,6 @@
 use super::context::Context;
 use super::hub::Hub as HubProcess;
 use super::load::{self, Ids, Maker, Shape, Topic};
-use super::process;
 use super::stats::Unit;
 use super::table::{Group as Rows, Ledger, Row, Target};
 use prombus_core::{EventLog, Json, NewEvent, SystemClock, TopicName};
@@ -201,15 +200,15 @@ fn memory(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let deliveries = body.windows(8).filter(|w| w == b"\"lease\":").count();
         if status == 200 { Ok(deliveries) } else { Err(format!("a pull was answered with {status}")) }
     };
-    let before = process::mebibytes(hub.pid())?;
+    let before = hub.mebibytes()?;
     // The first event is never acked, and all others are of the same key.
     let delivered = pull("stuck", 1)? + pull("stuck", 1_000)?;
-    let stuck = process::mebibytes(hub.pid())? - before;
+    let stuck = hub.mebibytes()? - before;
     let groups = context.scaled(GROUPS);
     for group in 0..groups {
         pull(&format!("g{group}"), 1)?;
     }
-    let many = process::mebibytes(hub.pid())? - before - stuck;
+    let many = hub.mebibytes()? - before - stuck;
     if delivered != 1 {
         return Err(format!("{delivered} events of one key were delivered at once"));
     }

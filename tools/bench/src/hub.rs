@@ -51,9 +51,20 @@ impl Hub {
         &self.api.address
     }
 
-    /// The number of its process.
-    pub fn pid(&self) -> u32 {
-        self.process.pid().as_raw_nonzero().get().cast_unsigned()
+    /// How much memory it has, in MiB.
+    pub fn mebibytes(&self) -> Result<f64, String> {
+        mebibytes(self.process.memory())
+    }
+
+    /// How much memory it had at most, in MiB.
+    pub fn peak_mebibytes(&self) -> Result<f64, String> {
+        mebibytes(self.process.peak_memory())
+    }
+
+    /// How long it has computed so far, in seconds.
+    pub fn cpu_seconds(&self) -> Result<f64, String> {
+        let time = self.process.cpu_time();
+        time.map(|time| time.as_secs_f64()).map_err(|error| format!("the time of the hub: {error}"))
     }
 
     /// Runs `prombus bench` against it.
@@ -146,6 +157,11 @@ impl Hub {
     pub fn post(&self, path: &str, body: &str) -> Result<Answer, String> {
         self.api.try_call(&Call::json("POST", path, body)).map_err(|error| format!("POST {path}: {error}"))
     }
+}
+
+fn mebibytes(bytes: std::io::Result<u64>) -> Result<f64, String> {
+    let mebibytes = bytes.map(|bytes| bytes as f64 / f64::from(1 << 20));
+    mebibytes.map_err(|error| format!("the memory of the hub: {error}"))
 }
 
 fn told(error: HubError) -> String {

@@ -12,7 +12,6 @@ mod http;
 mod hub;
 mod load;
 mod open;
-mod process;
 mod raw;
 mod reads;
 mod redis;

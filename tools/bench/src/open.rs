@@ -4,7 +4,6 @@
 use super::context::{self, Context};
 use super::hub::Hub;
 use super::load::{self, Ids, Maker, Shape, Topic};
-use super::process;
 use super::stats::Unit;
 use super::table::{Group, Ledger, Row, Target};
 use prombus_core::EventLog;
@@ -55,13 +54,13 @@ impl Group for Open {
         hub.check_topic(TOPIC, events)?;
         let idle = watch_idle(&hub)?;
         ledger.record(named("idle hub", Unit::Percent).target(Target::AtMost(0.2)), idle);
-        let before = process::peak_mebibytes(hub.pid())?;
+        let before = hub.peak_mebibytes()?;
         ledger.record(named("memory after opening", Unit::Mebibytes), before);
         let count = events.to_string();
         let load =
             hub.load(&["--mode", "export", "--connections", "1", "--prefix", "large", "--events", &count])?;
         ledger.record(named("NDJSON export of all", Unit::PerSecond("events")), load.events_per_s);
-        let grown = process::peak_mebibytes(hub.pid())? - before;
+        let grown = hub.peak_mebibytes()? - before;
         ledger.record(named("growth by exporting all", Unit::Mebibytes).target(Target::AtMost(64.0)), grown);
         kill_and_open(context, data, hub, ledger)
     }
@@ -83,10 +82,10 @@ fn kill_and_open(context: &Context, data: &Path, hub: Hub, ledger: &mut Ledger) 
 fn watch_idle(hub: &Hub) -> Result<f64, String> {
     // Time passing is what is measured here.
     std::thread::sleep(CALM_DOWN);
-    let before = process::cpu_seconds(hub.pid())?;
+    let before = hub.cpu_seconds()?;
     // Time passing is what is measured here.
     std::thread::sleep(WATCH);
-    Ok((process::cpu_seconds(hub.pid())? - before) / WATCH.as_secs_f64() * 100.0)
+    Ok((hub.cpu_seconds()? - before) / WATCH.as_secs_f64() * 100.0)
 }
 
 fn fill(context: &Context) -> Result<PathBuf, String> {

@@ -359,17 +359,7 @@ fn bombs() -> [String; 4] {
     ]
 }
 
-/// The most memory that a process ever had, in bytes.
-#[cfg(target_os = "linux")]
-fn most_memory(hub: &Hub) -> u64 {
-    let pid = hub.pid().as_raw_nonzero();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
 /// Far below what any of the bombs would take, and far above what a hub does.
-#[cfg(target_os = "linux")]
 const MEMORY: u64 = 1 << 30;
 
 #[test]
@@ -403,8 +393,8 @@ fn stored_expressions_that_cost_too_much_fail_their_events_and_nothing_else() {
         let metrics = site.api.get("/metrics");
         let metrics = metrics.text();
         assert!(metrics.contains("group_filter_errors_total{topic=\"t\",group=\"g0\"}"), "{metrics}");
-        #[cfg(target_os = "linux")]
-        assert!(most_memory(site.hub()) < MEMORY, "{} bytes", most_memory(site.hub()));
+        let taken = site.hub().peak_memory().unwrap();
+        assert!(taken < MEMORY, "{taken} bytes");
         site.crash();
     }
     for n in 0..bombs().len() {

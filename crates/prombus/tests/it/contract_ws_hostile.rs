@@ -551,12 +551,7 @@ fn frames_that_are_only_announced_take_little_memory() {
     const CLIENTS: usize = 400;
     const MOST_OF_EACH: u64 = 768 << 10;
     let (hub, _) = hub();
-    let resident = || {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", hub.hub().pid().as_raw_nonzero())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    };
+    let resident = || hub.hub().memory().unwrap();
     let before = resident();
     let announcing: Vec<Socket> = (0..CLIENTS)
         .map(|_| {

@@ -317,13 +317,6 @@ fn harass(api: &Api, connections: usize, first_seed: u64) {
     }
 }
 
-/// The memory of a process in bytes.
-fn memory(hub: &Hub) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", hub.pid().as_raw_nonzero())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
-}
-
 #[test]
 fn wrong_frames_are_answered_and_leave_nothing_behind() {
     let hub = Hub::with_file("[topics]\nauto_create = false\n[topics.t]\n[topics.u]\n", &["--data", "data"]);
@@ -332,9 +325,9 @@ fn wrong_frames_are_answered_and_leave_nothing_behind() {
     bystander.publish("t", 0..100);
     bystander.close();
     harass(&api, WARM_UP, 0);
-    let before = memory(&hub);
+    let before = hub.memory().unwrap();
     harass(&api, ROUNDS, CLIENTS);
-    let after = memory(&hub);
+    let after = hub.memory().unwrap();
     assert!(after < before + GROWTH, "the hub has grown from {} to {} MiB", before >> 20, after >> 20);
     let mut bystander = Socket::open(&api);
     bystander.ok(json!({"op": "PUBLISH", "topic": "t", "payload": 1}));
