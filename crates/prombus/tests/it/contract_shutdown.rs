@@ -221,7 +221,7 @@ fn ack_until_the_end(api: &Api, topic: &str, answered: &AtomicU64) -> BTreeSet<u
 
 #[test]
 fn acks_that_took_effect_are_answered_before_the_hub_ends() {
-    const EVENTS: u64 = 30_000;
+    const EVENTS: u64 = 80_000;
     let mut site = Site::start();
     for round in 0..ROUNDS {
         let topic = format!("t{round}");
