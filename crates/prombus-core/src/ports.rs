@@ -2,7 +2,7 @@
 //!
 //! Pages, not streams: whoever follows a topic reads pages and waits with [`EventLog::changed`] in between,
 //! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
-//! Whoever calls a method stays on the runtime: a store that has to leave it, because something blocks, does that itself.
+//! Callers stay on the runtime: a method that would block it for long leaves it inside the store.
 
 use crate::collection::{CollectionState, Find, Found};
 use crate::commit::{Commit, CursorKey};
