@@ -16,7 +16,7 @@ pub mod query;
 pub mod topics;
 
 pub use bus::{Bus, BusError, Layer};
-pub use filter::{BadFilter, Filter};
+pub use filter::{BadFilter, Cost, Filter};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
 pub use query::{From, MAX_PAGE_BYTES, MAX_SCANNED, Place, Query, QueryError, QueryPage, Reader, Token};

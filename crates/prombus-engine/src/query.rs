@@ -1,6 +1,6 @@
 //! Reading a topic: where to start, what to leave out, and the token with which a reader goes on.
 
-use crate::filter::{Filter, Turn};
+use crate::filter::{Cost, Filter, Turn};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{
@@ -229,17 +229,25 @@ impl Reader {
         &self.query
     }
 
+    /// What its filter may cost.
+    pub fn cost(&self) -> Cost {
+        Filter::cost_of(self.query.filter.as_ref())
+    }
+
     /// The next page, of at most `limit` events. It may be empty and still have a `next`.
     pub async fn next_page(&mut self, limit: usize) -> Result<QueryPage, QueryError> {
         let mut events = Vec::new();
         let (mut scanned, mut bytes) = (0, 0);
         self.at_end = false;
         let mut judged = Duration::ZERO;
+        let cost = self.cost();
         while !self.at_end
             && events.len() < limit
             && scanned < MAX_SCANNED
             && bytes < self.max_page_bytes
             && judged < MAX_JUDGED
+            // Where it turns out to be costly, whoever asks has to wait with others of that kind.
+            && self.cost() == cost
         {
             let turn = Turn::at(self.query.filter.as_ref()).await;
             let batch = match &self.query.key {

@@ -15,6 +15,7 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use prombus_engine::Cost;
 use prombus_engine::groups::PullTurns;
 pub(crate) use standing::Standing;
 use std::future::Future;
@@ -41,7 +42,9 @@ const MAX_TURNS: usize = 32;
 const MAX_REPORTS: usize = 1;
 /// So many at once read what is to be delivered, which is up to a few megabytes each.
 const MAX_PULLS: usize = 32;
-/// So many beside them do so by a costly filter, and so many make an answer by one.
+/// So many beside them do so by a filter, and so many make an answer by one.
+const MAX_FILTERED: usize = 8;
+/// The same for filters that are costly.
 const MAX_COSTLY: usize = 4;
 
 /// The room that all connections share. Cheap to clone; clones are the same room.
@@ -63,7 +66,8 @@ struct Shared {
     turns: Semaphore,
     /// Turns of those who read what is to be delivered.
     pulls: PullTurns,
-    /// Turns of those who hold room while they evaluate a costly expression.
+    /// Turns of those who hold room while they evaluate an expression, and a costly one.
+    filtered: Semaphore,
     costly: Semaphore,
     /// Turns of those who make a report on everything there is.
     reports: Semaphore,
@@ -74,8 +78,12 @@ impl Memory {
     pub fn new(limit: usize) -> Self {
         let (used, standing, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
-        let pulls = PullTurns::new(MAX_PULLS, MAX_COSTLY);
-        let [costly, reports] = [MAX_COSTLY, MAX_REPORTS].map(Semaphore::new);
+        let pulls = PullTurns::new(|cost| match cost {
+            Cost::None => MAX_PULLS,
+            Cost::Cheap => MAX_FILTERED,
+            Cost::Costly => MAX_COSTLY,
+        });
+        let [filtered, costly, reports] = [MAX_FILTERED, MAX_COSTLY, MAX_REPORTS].map(Semaphore::new);
         Self(Arc::new(Shared {
             limit,
             used,
@@ -85,6 +93,7 @@ impl Memory {
             freed,
             turns,
             pulls,
+            filtered,
             costly,
             reports,
         }))
@@ -151,20 +160,21 @@ impl Memory {
         &self.0.pulls
     }
 
-    /// Room for something that an expression decides about. Where that is costly, a turn comes first, so that those who wait
-    /// for one have reserved nothing that others need.
-    pub async fn reserve_in_turn(&self, bytes: usize, is_costly: bool) -> Result<InTurn<'_>, ApiError> {
-        let turn = match is_costly {
-            true => Some(self.turn(&self.0.costly).await?),
-            false => None,
+    /// Room for something that an expression decides about, if there is one. Then a turn comes first, so that those who wait
+    /// for an evaluation have reserved nothing that others need.
+    pub async fn reserve_in_turn(&self, bytes: usize, cost: Cost) -> Result<InTurn<'_>, ApiError> {
+        let turn = match cost {
+            Cost::None => None,
+            Cost::Cheap => Some(self.turn(&self.0.filtered).await?),
+            Cost::Costly => Some(self.turn(&self.0.costly).await?),
         };
         Ok(InTurn { room: self.reserve(bytes).await?, turn })
     }
 
     /// The same for one who need not be answered soon. A turn is not kept for longer than a while without room.
-    pub async fn reserve_in_turn_patiently(&self, bytes: usize, is_costly: bool) -> InTurn<'_> {
+    pub async fn reserve_in_turn_patiently(&self, bytes: usize, cost: Cost) -> InTurn<'_> {
         loop {
-            if let Ok(reserved) = self.reserve_in_turn(bytes, is_costly).await {
+            if let Ok(reserved) = self.reserve_in_turn(bytes, cost).await {
                 return reserved;
             }
         }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use prombus_core::document::MAX_BODY_BYTES;
+use prombus_engine::Cost;
 use std::future::Future;
 use std::io;
 use std::task::{Poll, ready};
@@ -40,9 +41,9 @@ pub(crate) trait Pieces: Send + 'static {
     /// Appends the next piece to `out`, and says whether there are more.
     fn next(&mut self, out: &mut Vec<u8>) -> impl Future<Output = Result<bool, ApiError>> + Send;
 
-    /// Whether a costly expression is evaluated for them.
-    fn are_costly(&self) -> bool {
-        false
+    /// What the expression may cost that is evaluated for them, if there is one. A chunk ends where that changes.
+    fn cost(&self) -> Cost {
+        Cost::None
     }
 }
 
@@ -95,8 +96,8 @@ impl<P: Pieces> Pieces for Ended<P> {
         Ok(more)
     }
 
-    fn are_costly(&self) -> bool {
-        self.pieces.are_costly()
+    fn cost(&self) -> Cost {
+        self.pieces.cost()
     }
 }
 
@@ -113,7 +114,7 @@ pub(crate) async fn answer(
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
 ) -> Result<Response, ApiError> {
-    let InTurn { room, turn } = app.memory.reserve_in_turn(MAX_CHUNK_BYTES, pieces.are_costly()).await?;
+    let InTurn { room, turn } = app.memory.reserve_in_turn(MAX_CHUNK_BYTES, pieces.cost()).await?;
     let answer = answer_in(room, pieces, content_type, (app, caller)).await;
     drop(turn);
     answer
@@ -138,8 +139,8 @@ pub(crate) async fn answer_in(
 
 async fn chunk(pieces: &mut impl Pieces, room: Room) -> Chunk {
     let mut out = Vec::with_capacity(CHUNK_BYTES + SPARE_BYTES);
-    let begun = Instant::now();
-    while out.len() < CHUNK_BYTES && begun.elapsed() < FILL_TIME {
+    let (begun, cost) = (Instant::now(), pieces.cost());
+    while out.len() < CHUNK_BYTES && begun.elapsed() < FILL_TIME && pieces.cost() == cost {
         match pieces.next(&mut out).await {
             // A piece may be much work and never wait for anything; others must have their turn.
             Ok(true) => tokio::task::yield_now().await,
@@ -161,9 +162,8 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
             let next = async {
                 // Room first: a chunk that is made before it has its place would be one more that waits.
                 let Ok(place) = sender.reserve().await else { return false };
-                let is_costly = pieces.are_costly();
-                let InTurn { room, turn } =
-                    memory.reserve_in_turn_patiently(MAX_CHUNK_BYTES, is_costly).await;
+                let cost = pieces.cost();
+                let InTurn { room, turn } = memory.reserve_in_turn_patiently(MAX_CHUNK_BYTES, cost).await;
                 let chunk = chunk(&mut pieces, room).await;
                 drop(turn);
                 let more = matches!(chunk, Chunk::Part(_));
@@ -244,27 +244,28 @@ mod tests {
         assert_eq!(length(Test(12, None)).await, Ok(1200 << 10));
     }
 
-    /// Something for which a costly expression is evaluated, without an end.
-    struct Costly;
+    /// Something for which an expression is evaluated, without an end.
+    struct Filtered(Cost);
 
-    impl Pieces for Costly {
+    impl Pieces for Filtered {
         async fn next(&mut self, _: &mut Vec<u8>) -> Result<bool, ApiError> {
             std::future::pending().await
         }
 
-        fn are_costly(&self) -> bool {
-            true
+        fn cost(&self) -> Cost {
+            self.0
         }
     }
 
     #[tokio::test]
-    async fn however_many_costly_answers_are_made_others_have_room() {
+    async fn however_many_filtered_answers_are_made_others_have_room() {
         let gateway = Gateway::new(GatewayOptions::default()).unwrap();
         let shared = gateway.shared();
-        let answers = (0..1_000).map(|_| answer(Costly, "text/plain", (shared, Caller::anyone())));
-        let mut costly = std::pin::pin!(futures::future::join_all(answers));
-        assert!(costly.as_mut().now_or_never().is_none());
-        assert!(shared.memory.used() < 8 * MAX_CHUNK_BYTES, "{}", shared.memory.used());
+        let filtered = [Cost::Cheap, Cost::Costly].into_iter().cycle().take(2_000).map(Filtered);
+        let answers = filtered.map(|pieces| answer(pieces, "text/plain", (shared, Caller::anyone())));
+        let mut filtered = std::pin::pin!(futures::future::join_all(answers));
+        assert!(filtered.as_mut().now_or_never().is_none());
+        assert!(shared.memory.used() < 16 * MAX_CHUNK_BYTES, "{}", shared.memory.used());
         let other = answer(Test(0, None), "text/plain", (shared, Caller::anyone())).now_or_never();
         assert!(other.unwrap().is_ok());
     }

@@ -2,6 +2,7 @@
 
 mod budget;
 mod compile;
+mod known;
 mod language;
 mod meter;
 mod operand;
@@ -40,20 +41,34 @@ const OWN_ERROR: &str = "expression";
 /// The most that is told of why an expression failed, in characters.
 const MAX_REASON: usize = 300;
 
-/// A compiled expression. Cheap to clone; clones count their failures together.
+/// A compiled expression. Cheap to clone; clones count their failures together, others of the same text do not.
 #[derive(Clone)]
-pub struct Filter(Arc<Compiled>);
+pub struct Filter {
+    compiled: Arc<Compiled>,
+    failures: Arc<AtomicU64>,
+}
 
+/// What an expression is once it is compiled.
 struct Compiled {
-    source: String,
+    source: Arc<str>,
     expression: IdedExpr,
     patterns: Arc<Patterns>,
     touched: Touched,
-    failures: AtomicU64,
     /// Whether it may take long by what it does.
     is_written_costly: bool,
     /// Whether it may, for all that is known.
     is_costly: AtomicBool,
+}
+
+/// What it may cost to look at an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// Nothing: there is no expression.
+    None,
+    /// Little, as far as is known.
+    Cheap,
+    /// Much.
+    Costly,
 }
 
 /// An expression that does not compile.
@@ -83,21 +98,15 @@ pub(crate) enum Failure {
 impl Filter {
     /// Compiles `source`.
     pub fn compile(source: &str) -> Result<Self, BadFilter> {
-        let compile::Checked { expression, patterns, touched, is_costly } = compile::compile(source)?;
-        Ok(Self(Arc::new(Compiled {
-            source: source.to_owned(),
-            expression,
-            patterns: Arc::new(patterns),
-            touched,
-            failures: AtomicU64::new(0),
-            is_written_costly: is_costly,
-            is_costly: AtomicBool::new(is_costly),
-        })))
+        Ok(Self { compiled: known::compiled(source)?, failures: Arc::default() })
     }
 
     /// Compiles what a client has sent, where it has sent something, in turn with others.
     pub async fn compile_in_turn(source: Option<&str>) -> Result<Option<Self>, BadFilter> {
         let Some(source) = source else { return Ok(None) };
+        if let Some(compiled) = known::find(source) {
+            return Ok(Some(Self { compiled, failures: Arc::default() }));
+        }
         let _turn = TurnToCompile::at(source).await;
         Self::compile(source).map(Some)
     }
@@ -105,13 +114,13 @@ impl Filter {
     /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, more work than it
     /// may take) the event does not match, and the failure is counted. What has no value counts as missing.
     pub fn matches(&self, event: &Event) -> bool {
-        let operand = Operand::of(event, &self.0.touched);
+        let operand = Operand::of(event, &self.compiled.touched);
         let answer =
             self.evaluate(&operand, |value| value.downcast_ref::<CelBool>().map(|bool| *bool.inner()));
         if let Ok(Some(answer)) = answer {
             return answer;
         }
-        self.0.failures.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(1, Ordering::Relaxed);
         false
     }
 
@@ -139,33 +148,43 @@ impl Filter {
 
     /// Takes note of how long it took. What is cheap as it is written may be costly for large events, and not for others.
     fn note_cost(&self, took: Duration, events: usize) {
-        let is_costly = self.0.is_written_costly || took > COSTLY_TIME * events as u32;
-        self.0.is_costly.store(is_costly, Ordering::Relaxed);
+        let is_slow = took > KEEP_TIME || took > COSTLY_TIME * events as u32;
+        let is_costly = self.compiled.is_written_costly || is_slow;
+        self.compiled.is_costly.store(is_costly, Ordering::Relaxed);
     }
 
     /// Whether it may take long, by what it does or by how long it has taken. Then others do not wait for it.
     pub fn is_costly(&self) -> bool {
-        self.0.is_costly.load(Ordering::Relaxed)
+        self.compiled.is_costly.load(Ordering::Relaxed)
+    }
+
+    /// What it may cost to look at an event, where there is a filter.
+    pub fn cost_of(filter: Option<&Self>) -> Cost {
+        match filter {
+            None => Cost::None,
+            Some(filter) if filter.is_costly() => Cost::Costly,
+            Some(_) => Cost::Cheap,
+        }
     }
 
     /// What its regular expressions take when they are compiled, in bytes.
     pub(crate) fn pattern_bytes(&self) -> usize {
-        self.0.patterns.size()
+        self.compiled.patterns.size()
     }
 
     /// The text that was compiled.
     pub fn source(&self) -> &str {
-        &self.0.source
+        &self.compiled.source
     }
 
     /// How many events the expression failed on.
     pub fn failures(&self) -> u64 {
-        self.0.failures.load(Ordering::Relaxed)
+        self.failures.load(Ordering::Relaxed)
     }
 
     /// What the expression is of an event.
     pub(crate) fn value_of(&self, event: &Event) -> Result<Value, Failure> {
-        let operand = Operand::of(event, &self.0.touched);
+        let operand = Operand::of(event, &self.compiled.touched);
         if operand.has_gaps {
             return Err(Failure::Unknown(
                 "it touches a number that is neither a 64-bit integer nor a double, or a string that ends in half \
@@ -178,11 +197,11 @@ impl Filter {
     }
 
     fn evaluate<T>(&self, event: &Operand<'_>, answer: impl FnOnce(&dyn Val) -> T) -> Result<T, Failure> {
-        let budget = Budget::new(self.0.patterns.clone());
+        let budget = Budget::new(self.compiled.patterns.clone());
         let names = Names { event, budget: &budget };
         let mut context = Context::with_env(language());
         context.set_variable_resolver(&names);
-        let value = Value::resolve_val(&self.0.expression, &context);
+        let value = Value::resolve_val(&self.compiled.expression, &context);
         // An expression may have gone on without what failed (`failed || true`).
         if budget.is_spent() {
             return Err(Failure::Unknown(format!("it takes more work than {MAX_WORK} units")));
@@ -196,7 +215,7 @@ impl Filter {
     /// The path, where the expression is nothing but `event.a.b`.
     pub(crate) fn as_path(&self) -> Option<Vec<String>> {
         let mut names = Vec::new();
-        let mut at = &self.0.expression;
+        let mut at = &self.compiled.expression;
         loop {
             match &at.expr {
                 Expr::Select(select) if !select.test => {

@@ -18,10 +18,12 @@ fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// So many expressions are compiled at once, and as many with patterns. Each takes a thread of its own.
+/// An expression that is no longer than this is quickly compiled, unless it has a pattern.
+const SHORT_BYTES: usize = 512;
+/// So many expressions are compiled at once, and as many that take long. Each takes a thread of its own.
 const MAX_COMPILING: usize = 8;
 static COMPILING: Semaphore = Semaphore::const_new(MAX_COMPILING);
-static COMPILING_PATTERNS: Semaphore = Semaphore::const_new(MAX_COMPILING);
+static SLOWLY_COMPILING: Semaphore = Semaphore::const_new(MAX_COMPILING);
 
 /// Lets its holder compile what a client has sent: thousands of clients may send something at once.
 #[derive(Debug)]
@@ -31,17 +33,18 @@ pub(crate) struct TurnToCompile {
 }
 
 impl TurnToCompile {
-    /// Waits for a turn at compiling an expression. What looks as if it had a pattern may take much longer than others,
-    /// which do not wait for it.
+    /// Waits for a turn at compiling an expression. A long one, or one that looks as if it had a pattern, may take much longer
+    /// than others, which do not wait for it.
     pub async fn at(source: &str) -> Self {
-        let turns = if source.contains("matches") { &COMPILING_PATTERNS } else { &COMPILING };
+        let is_slow = source.len() > SHORT_BYTES || source.contains("matches");
+        let turns = if is_slow { &SLOWLY_COMPILING } else { &COMPILING };
         // Nobody closes it.
         Self { permit: turns.acquire().await.ok() }
     }
 
     /// Waits for a turn at compiling many.
     pub async fn at_many() -> Self {
-        Self { permit: COMPILING_PATTERNS.acquire().await.ok() }
+        Self { permit: SLOWLY_COMPILING.acquire().await.ok() }
     }
 }
 

@@ -6,7 +6,7 @@ use super::group::Group;
 use super::lane::Want;
 use super::options::{Mode, check_name};
 use super::state::{Delivery, GroupFilter, LaneWant, Take};
-use crate::filter;
+use crate::filter::{self, Cost, Filter};
 use prombus_core::{Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched};
 use std::pin::pin;
 use std::sync::Arc;
@@ -119,22 +119,28 @@ pub struct InTurn {
     pub turn: Turn,
 }
 
-/// Turns of those who read what is to be delivered. Groups with a costly filter have some of their own, so that the others
-/// do not wait for them.
+/// Turns of those who read what is to be delivered. Groups with a filter have some of their own, and those with a costly one,
+/// so that the others do not wait for them.
 #[derive(Debug, Clone)]
 pub struct PullTurns {
-    usual: Arc<Semaphore>,
+    plain: Arc<Semaphore>,
+    cheap: Arc<Semaphore>,
     costly: Arc<Semaphore>,
 }
 
 impl PullTurns {
-    /// So many turns, and so many of groups with a costly filter.
-    pub fn new(usual: usize, costly: usize) -> Self {
-        Self { usual: Arc::new(Semaphore::new(usual)), costly: Arc::new(Semaphore::new(costly)) }
+    /// So many turns by what the filter of a group costs.
+    pub fn new(turns: impl Fn(Cost) -> usize) -> Self {
+        let of = |cost| Arc::new(Semaphore::new(turns(cost)));
+        Self { plain: of(Cost::None), cheap: of(Cost::Cheap), costly: of(Cost::Costly) }
     }
 
-    fn of(&self, is_costly: bool) -> &Arc<Semaphore> {
-        if is_costly { &self.costly } else { &self.usual }
+    fn of(&self, cost: Cost) -> &Arc<Semaphore> {
+        match cost {
+            Cost::None => &self.plain,
+            Cost::Cheap => &self.cheap,
+            Cost::Costly => &self.costly,
+        }
     }
 }
 
@@ -234,7 +240,7 @@ impl Group {
             more.as_mut().enable();
             let turn = match turns {
                 // They are never closed.
-                Some(turns) => turns.of(self.has_costly_filter()).clone().acquire_owned().await.ok(),
+                Some(turns) => turns.of(self.cost()).clone().acquire_owned().await.ok(),
                 None => None,
             };
             self.current_topic().await?;
@@ -274,9 +280,10 @@ impl Group {
         }
     }
 
-    fn has_costly_filter(&self) -> bool {
+    /// What its filter may cost.
+    fn cost(&self) -> Cost {
         let filter = self.locked().filter.clone();
-        matches!(&*filter, Ok(Some(filter)) if filter.is_costly())
+        Filter::cost_of(filter.as_ref().as_ref().ok().and_then(Option::as_ref))
     }
 
     /// Takes what was read for a member, and says whether it has room for more.
@@ -350,6 +357,7 @@ impl Group {
         // One at a time, or several would read the same.
         let _fetching = self.fetching.lock().await;
         let wants = self.locked().wants(&take.member, cold);
+        let cost = self.cost();
         let (mut found, mut left, mut bytes_left) = (false, take.max, MAX_BATCH_BYTES);
         for LaneWant { lane, generation, want } in wants {
             let read = match want {
@@ -363,7 +371,8 @@ impl Group {
             // More than is asked for would only lie in memory.
             left = left.saturating_sub(events);
             bytes_left = bytes_left.saturating_sub(bytes);
-            if left == 0 || bytes_left == 0 {
+            // Where the filter turns out to be costly, the rest has to wait with others of that kind.
+            if left == 0 || bytes_left == 0 || self.cost() != cost {
                 break;
             }
         }

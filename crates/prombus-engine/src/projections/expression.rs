@@ -75,6 +75,8 @@ pub fn body_of<'a, 'f: 'a>(fields: impl Iterator<Item = &'a Field<'f>>) -> Resul
 
 /// The most expressions of a projection.
 const MAX_EXPRESSIONS: usize = 1_000;
+/// The most that they may take together as they are written, in bytes: to compile them takes time whenever a hub starts.
+const MAX_SOURCE_BYTES: usize = 128 << 10;
 /// A projection of so many expressions is quick, unless one of them is not.
 const FEW_EXPRESSIONS: usize = 64;
 /// The most that their regular expressions may take together when they are compiled, in bytes.
@@ -84,6 +86,7 @@ const MAX_PATTERN_BYTES: usize = 4 * filter::MAX_PATTERN_BYTES;
 #[derive(Debug, Default)]
 pub struct Compiler {
     count: usize,
+    source_bytes: usize,
     pattern_bytes: usize,
     has_costly: bool,
 }
@@ -92,15 +95,21 @@ impl Compiler {
     /// Compiles `source`; `place` says where it stands in the definition.
     pub fn compile(&mut self, place: &str, source: &str) -> Result<Expression, ProjectionError> {
         let bad = |error| ProjectionError::BadExpression { place: place.to_owned(), error };
-        let filter = Filter::compile(source).map_err(bad)?;
         self.count += 1;
-        self.pattern_bytes += filter.pattern_bytes();
-        self.has_costly |= filter.is_costly();
+        self.source_bytes += source.len();
         if self.count > MAX_EXPRESSIONS {
             return Err(ProjectionError::Bad(format!(
                 "a projection has at most {MAX_EXPRESSIONS} expressions"
             )));
         }
+        if self.source_bytes > MAX_SOURCE_BYTES {
+            return Err(ProjectionError::Bad(format!(
+                "{place}: the expressions of a projection may take {MAX_SOURCE_BYTES} bytes, and with this they are more"
+            )));
+        }
+        let filter = Filter::compile(source).map_err(bad)?;
+        self.pattern_bytes += filter.pattern_bytes();
+        self.has_costly |= filter.is_costly();
         if self.pattern_bytes > MAX_PATTERN_BYTES {
             return Err(ProjectionError::Bad(format!(
                 "{place}: the regular expressions of a projection may take {MAX_PATTERN_BYTES} bytes when they are compiled, \

@@ -18,7 +18,8 @@ use axum::response::Response;
 use prombus_core::{Offset, TopicName};
 use prombus_engine::groups::ReplayedLetters;
 use prombus_engine::{
-    Filter, From, Hub, MAX_PAGE_BYTES, MAX_SCANNED, Query, Reader, Resume, RoundsResume, Token, TopicsQuery,
+    Cost, Filter, From, Hub, MAX_PAGE_BYTES, MAX_SCANNED, Query, Reader, Resume, RoundsResume, Token,
+    TopicsQuery,
 };
 use prombus_wire::spelling::is_other_spelling;
 use serde_json::{Map, Value};
@@ -255,8 +256,8 @@ impl Pieces for Page {
         Ok(false)
     }
 
-    fn are_costly(&self) -> bool {
-        self.reader.is_costly()
+    fn cost(&self) -> Cost {
+        self.reader.reader().cost()
     }
 }
 

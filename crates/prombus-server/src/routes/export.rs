@@ -6,7 +6,7 @@ use crate::gateway::{App, Shared};
 use crate::media::NDJSON;
 use crate::pieces::{self, Pieces};
 use axum::response::Response;
-use prombus_engine::{Filter, QueryError, QueryPage, Reader};
+use prombus_engine::{Cost, QueryError, QueryPage, Reader};
 
 /// How many events are read at once.
 const PAGE_EVENTS: usize = 1_024;
@@ -25,11 +25,6 @@ impl CountedReader {
 
     pub fn reader(&self) -> &Reader {
         &self.reader
-    }
-
-    /// Whether its filter may take long.
-    pub fn is_costly(&self) -> bool {
-        self.reader.query().filter.as_ref().is_some_and(Filter::is_costly)
     }
 
     pub async fn next_page(&mut self, limit: usize) -> Result<QueryPage, QueryError> {
@@ -68,7 +63,7 @@ impl Pieces for Export {
         Ok(self.left > 0 && page.next.is_some())
     }
 
-    fn are_costly(&self) -> bool {
-        self.reader.is_costly()
+    fn cost(&self) -> Cost {
+        self.reader.reader().cost()
     }
 }

@@ -113,9 +113,9 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
 /// The next events, as they are sent. Nothing is lost if it is given up.
 async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, ApiError> {
     loop {
-        let is_costly = followed.source.filter().is_some_and(Filter::is_costly);
+        let cost = Filter::cost_of(followed.source.filter());
         // Only to look, not to wait: an event that thousands wait for is not read by all of them at once.
-        let reserved = memory.reserve_in_turn_patiently(MAX_PIECE_BYTES, is_costly).await;
+        let reserved = memory.reserve_in_turn_patiently(MAX_PIECE_BYTES, cost).await;
         match followed.next_events().await? {
             Some(events) if !events.is_empty() => {
                 return Ok(reserved.room.hold(written(&events, &followed.source)));

@@ -53,6 +53,7 @@ async fn expressions_have_a_limit_in_number_and_their_patterns_in_size() {
     for (count, expression, named) in [
         (1_000, (&|n: usize| format!("event.payload.f{n}")) as &dyn Fn(usize) -> String, "at most 1000"),
         (17, &|n: usize| format!(r"event.key.matches('\\pL{{6}}{n}')"), "regular expressions"),
+        (17, &|n: usize| format!("event.key == '{n}{}'", "x".repeat(8_000)), "may take 131072 bytes"),
     ] {
         let error = hub.put(P, &with(count, expression)).await.is_error(400, "bad_request");
         assert!(error["message"].as_str().unwrap().contains(named), "{error}");
