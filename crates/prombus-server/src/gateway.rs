@@ -105,8 +105,6 @@ pub(crate) struct Shared {
     closing: watch::Sender<bool>,
     /// How many WebSockets are open.
     pub sockets: watch::Sender<u64>,
-    /// How many connections are, with theirs.
-    connections: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -146,7 +144,6 @@ impl Gateway {
             hub: OnceLock::new(),
             closing: watch::Sender::new(false),
             sockets: watch::Sender::new(0),
-            connections: watch::Sender::new(0),
         })))
     }
 
@@ -155,11 +152,6 @@ impl Gateway {
         if self.0.hub.set(hub).is_err() {
             tracing::warn!("the gateway has a hub already; the second one is not taken");
         }
-    }
-
-    /// How many connections are open.
-    pub fn connections(&self) -> watch::Receiver<u64> {
-        self.0.connections.subscribe()
     }
 
     /// What its requests share.
@@ -195,8 +187,8 @@ impl Gateway {
             shared.closing.send_replace(true);
         };
         let (options, tls) = (self.0.options.clone(), self.0.tls.as_ref());
-        let (memory, open) = (self.0.memory.clone(), &self.0.connections);
-        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls, open }).await;
+        let memory = self.0.memory.clone();
+        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls }).await;
         // They have left the connections that were waited for, and still have to say goodbye.
         let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {

@@ -51,8 +51,6 @@ pub(crate) struct Until<'a, F> {
     /// What connections share.
     pub memory: Memory,
     pub tls: Option<&'a Tls>,
-    /// Counts those that are open.
-    pub open: &'a watch::Sender<u64>,
 }
 
 /// Serves `listener` until `until.shutdown` is done and its connections have ended or been given up.
@@ -61,7 +59,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
     router: Router,
     until: Until<'_, F>,
 ) {
-    let Until { shutdown, options, memory, tls, open } = until;
+    let Until { shutdown, options, memory, tls } = until;
     let (stop, stopped) = watch::channel(false);
     let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
     let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
@@ -80,7 +78,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                             send_timeout: options.send_timeout,
                             received: Received::new(&memory),
                             rate: ConnectionRate::new(options.connection_events_per_s),
-                            place: Place::new(place, open),
+                            place: Place(Arc::new(place)),
                             stopped: stopped.clone(),
                         };
                         connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
@@ -146,27 +144,7 @@ struct Conversation {
 
 /// A connection's place among those that may be open. A WebSocket outlives the HTTP that it came by, and takes it along.
 #[derive(Clone)]
-pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Taken>);
-
-/// A place that is taken, and counted.
-struct Taken {
-    #[expect(dead_code, reason = "it is there to be dropped")]
-    permit: OwnedSemaphorePermit,
-    open: watch::Sender<u64>,
-}
-
-impl Place {
-    fn new(permit: OwnedSemaphorePermit, open: &watch::Sender<u64>) -> Self {
-        open.send_modify(|open| *open += 1);
-        Self(Arc::new(Taken { permit, open: open.clone() }))
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.open.send_modify(|open| *open -= 1);
-    }
-}
+pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>);
 
 /// Whether a request begins where a TLS handshake should: with the name of a method, which no record of TLS begins with.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {

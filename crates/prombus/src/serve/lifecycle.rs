@@ -15,15 +15,13 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// How long requests may go on after the hub was told to end.
 const DRAIN: Duration = Duration::from_millis(7_500);
 /// How long the store may take to close; together with [`DRAIN`] less than the ten seconds that are promised.
 const CLOSE: Duration = Duration::from_secs(2);
-/// Memory is taken in huge pages while at most so many connections are open.
-const MAX_HUGE_PAGED: u64 = 32;
 
 /// Runs a hub from its first moment to its last, and what is to run beside it, once it is ready.
 pub async fn serve<F: Future<Output = ()> + Send + 'static>(
@@ -34,8 +32,8 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     let mut signals = Signals::take()?;
     survive_file_limits();
     raise_file_limit();
+    take_memory_in_small_pages();
     let mut front = Front::open(&settings).await?;
-    tokio::spawn(choose_pages(front.gateway.connections()));
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
         signal = signals.next() => {
@@ -72,20 +70,11 @@ fn raise_file_limit() {
     }
 }
 
-/// Chooses the size of pages by how many connections are open. Huge pages are faster. But with them the first byte of a buffer
-/// takes two megabytes, and buffers are set aside before they fill: that of a WebSocket frame when its head announces it, for
-/// one. That is too much for each of thousands of clients that send little.
-async fn choose_pages(mut connections: watch::Receiver<u64>) {
-    // Whoever has started the hub without huge pages wants none.
-    if rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(true) {
-        return;
-    }
-    let mut small = false;
-    while connections.wait_for(|open| (*open > MAX_HUGE_PAGED) != small).await.is_ok() {
-        small = !small;
-        if let Err(error) = rustix::thread::disable_transparent_huge_pages(small) {
-            return tracing::warn!(%error, "huge pages cannot be turned on or off; the size of pages stays as it is");
-        }
+/// The buffer of a frame is set aside when its head announces it, before any of it has come, and takes memory as it fills.
+/// With huge pages its first byte would take two megabytes, for each of ten thousand clients that send no more than that.
+fn take_memory_in_small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!(%error, "huge pages cannot be turned off; clients that send little may take much memory");
     }
 }
 

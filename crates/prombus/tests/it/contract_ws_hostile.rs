@@ -548,8 +548,8 @@ fn what_a_client_has_sent_and_read_is_not_held_any_more() {
 
 #[test]
 fn frames_that_are_only_announced_take_little_memory() {
-    const CLIENTS: usize = 400;
-    const MOST_OF_EACH: u64 = 768 << 10;
+    const CLIENTS: usize = 100;
+    const MOST_OF_EACH: u64 = 512 << 10;
     let (hub, _) = hub();
     let resident = || hub.hub().memory().unwrap();
     let before = resident();
