@@ -39,7 +39,7 @@ mod topics;
 mod typed;
 
 pub use collections::CollectionSettings;
-pub use commit::{Ack, Commit, CommitError, Committed, CommittedEvent};
+pub use commit::{Ack, Commit, CommitError};
 pub use dlq::DeadLetterQuery;
 pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
 pub use drained::DrainError;
@@ -55,7 +55,7 @@ pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
-    AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
+    AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer, CursorPosition,
     CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, EventRecord, EventsPage,
     ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported,
     IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,

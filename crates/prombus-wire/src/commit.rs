@@ -101,12 +101,19 @@ impl<'a> CommitEventRequest<'a> {
 }
 
 /// What a commit has done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitAnswer {
-    /// One for each event, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Committed {
+    /// Where the events are, in the order of their publishes.
     pub events: Vec<Published>,
     /// The versions of the written documents, by collection and key; 0 for a deleted one.
     pub versions: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl Committed {
+    /// The version that a document was written with.
+    pub fn version(&self, collection: &str, key: &str) -> Option<u64> {
+        self.versions.get(collection)?.get(key).copied()
+    }
 }
 
 #[cfg(test)]

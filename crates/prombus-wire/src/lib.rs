@@ -24,7 +24,7 @@ pub use collection::{
     FullIndexRequest, IndexAnswer, IndexRequest, IndexState, ProjectionAnswer, ProjectionPartition,
     ProjectionState, ProjectionsAnswer, RebuildAnswer, RebuildRequest,
 };
-pub use commit::{CommitAnswer, CommitEventRequest, CommitRequest, WriteRequest};
+pub use commit::{CommitEventRequest, CommitRequest, Committed, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};
 pub use frame::{
     AuthFrame, CommitFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame,
