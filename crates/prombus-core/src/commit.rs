@@ -324,17 +324,6 @@ pub enum ConfigChange {
 }
 
 impl ConfigChange {
-    /// The topic that it is about.
-    pub fn topic(&self) -> Option<&TopicName> {
-        match self {
-            Self::CreateTopic { name, .. }
-            | Self::AlterTopic { name, .. }
-            | Self::DeleteTopic { name }
-            | Self::Trim { topic: name, .. } => Some(name),
-            Self::PutCollection { .. } | Self::DropCollection { .. } | Self::SwapCollection { .. } => None,
-        }
-    }
-
     /// Whether it gives something up and adds nothing.
     fn removes(&self) -> bool {
         match self {
