@@ -56,20 +56,18 @@ pub use parse::ParseJson;
 pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
     AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer, CursorPosition,
-    CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, EventRecord, EventsPage,
-    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported,
-    IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
-    ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer,
-    ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
+    CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability, EventRecord,
+    EventsPage, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition,
+    Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds,
+    ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled,
+    RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped, SkippedLetter, Text,
+    TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
 pub use serde_json;
 pub use tail::{Tail, TailEvent, TailQuery};
-pub use typed::{
-    Durability, HandlerError, SchemaMode, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription,
-    TypedTopic,
-};
+pub use typed::{HandlerError, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription, TypedTopic};
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, Url};
