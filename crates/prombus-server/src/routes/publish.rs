@@ -34,6 +34,7 @@ pub(crate) async fn raw(
     // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
     let body = Intake::new(body, &parts, &app).whole().await?;
     let topic = names?.topic()?;
+    media::check_coding(&parts.headers)?;
     let append = incoming::from_parts(topic.clone(), &parts, body)?;
     publish_one(&Publisher { app, rate: rate_of(&parts.extensions), topic }, append).await
 }
