@@ -7,6 +7,7 @@
 use super::early::EarlyAnswer;
 use super::{CommitRefused, CommitRequest};
 use crate::bus::Bus;
+use crate::groups::Session;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
 use prombus_core::{
     Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Found, Json, KeptReceipt, ReadError,
@@ -200,7 +201,8 @@ fn digest(request: &CommitRequest) -> u128 {
     let mut digest = Digest(Xxh3::new());
     digest.number(request.acks.len() as u64);
     for lease in &request.acks {
-        digest.number(lease.session);
+        let Session { topic, epoch, seat } = lease.session;
+        [topic.0.into(), epoch.0, seat.into()].into_iter().for_each(|number| digest.number(number));
         digest.number(lease.number);
     }
     digest.number(request.writes.len() as u64);
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
     use crate::groups::LeaseToken;
     use crate::hub::Outgoing;
-    use prombus_core::{Expect, NewEvent, Partition, TopicName};
+    use prombus_core::{Epoch, Expect, NewEvent, Partition, TopicName, TopicNumber};
     use std::collections::HashSet;
     use uuid::Uuid;
 
@@ -294,7 +296,8 @@ mod tests {
     #[test]
     fn whatever_differs_makes_another_digest() {
         let set = |text| WriteOp::Set(json(text));
-        let lease = |session, number| LeaseToken { session, number };
+        let session = |epoch| Session { topic: TopicNumber(1), epoch: Epoch(epoch), seat: 1 };
+        let lease = |epoch, number| LeaseToken { session: session(epoch), number };
         let acks = |acks: &[LeaseToken]| CommitRequest { acks: acks.to_vec(), ..CommitRequest::default() };
         let nil = Uuid::nil();
         let requests = [

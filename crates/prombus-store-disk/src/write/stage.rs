@@ -171,6 +171,7 @@ impl Stage {
         let versions = Vec::with_capacity(commit.documents.len());
         let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
         let mut drafts = Drafts::default();
+        self.touched.wrote(&commit.documents);
         for index in 0..commit.documents.len() {
             let written = Written { commit, index, receipt: &receipt };
             let version = self.write(written, &mut drafts, &mut bytes)?;

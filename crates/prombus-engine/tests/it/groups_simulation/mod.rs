@@ -1,5 +1,6 @@
 //! Consumer groups under chaos, by seed: members crash, stall past their lease, ack late and nack at random, the
-//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped. What
+//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped. In some runs two
+//! hubs share the store: one stalls, the other takes over, and the first comes back. What
 //! everyone saw is written down, and a checker that knows nothing of the hub reads it afterwards.
 //!
 //! `PROMBUS_SIM_SEED=7 cargo test -p prombus-engine --test it groups_simulation` runs one seed and prints its history

@@ -90,6 +90,8 @@ pub struct Plan {
     pub events: u64,
     pub keys: u32,
     pub store_refuses: bool,
+    /// Whether two hubs share the store, each of which stalls now and then; and after how long the other takes over.
+    pub hub_ttl: Option<Duration>,
 }
 
 impl Plan {
@@ -102,6 +104,7 @@ impl Plan {
             events: rng.u64(10..90),
             keys: rng.u32(1..8),
             store_refuses: rng.bool(),
+            hub_ttl: (rng.u32(..3) == 0).then(|| Duration::from_millis(rng.u64(30..300))),
         }
     }
 }
