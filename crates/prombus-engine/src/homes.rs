@@ -154,7 +154,7 @@ impl Claims {
         }
         let claim = home.claim();
         let mut answers = self.homes.renew(std::slice::from_ref(&claim)).await?;
-        self.note(home, answers.pop().unwrap_or_else(|| Err(HomesError::Lost(claim.topic))))
+        self.note(home, answers.pop().unwrap_or(Err(HomesError::Lost(claim.topic))))
     }
 
     fn note(&self, home: &Arc<Home>, renewed: Result<Claim, HomesError>) -> Result<(), HomesError> {

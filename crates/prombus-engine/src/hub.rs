@@ -15,8 +15,8 @@ use crate::query::{Place, Query, QueryError, Reader, Token};
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    Homes, MemoryHomes, NewEvent, NewTopics, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
-    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    Homes, MemoryHomes, NewEvent, NewTopics, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus,
+    SystemClock, Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;

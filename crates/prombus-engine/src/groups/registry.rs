@@ -240,7 +240,8 @@ impl Groups {
             Err(GroupError::Failed(_)) => None,
             found => Some(found?),
         };
-        let state = self.hub.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
+        let state =
+            self.hub.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
         let slot = self.seats.slot(&state, name)?;
         // Nobody loads it again before it is gone.
         let busy = slot.busy.lock().await;

@@ -14,8 +14,8 @@ use crate::homes::{Claims, Home};
 use crate::layers::Checks;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, HomesError, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName, TopicRef,
-    TopicState, WriteOp,
+    EventLog, HomesError, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName,
+    TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -4,9 +4,7 @@ use crate::Subject;
 use crate::build::{self, event, numbered, partitions};
 use crate::subject::must;
 use crate::tasks::{joined, poll_once, together};
-use prombus_core::{
-    Commit, DocumentWrite, Json, Offset, Receipt, Sequence, TopicName, Watched, WriteOp,
-};
+use prombus_core::{Commit, DocumentWrite, Json, Offset, Receipt, Sequence, TopicName, Watched, WriteOp};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;

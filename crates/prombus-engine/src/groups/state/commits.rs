@@ -86,13 +86,7 @@ impl LaneMove {
             // One that came and went in between was never written.
             (expect_version > 0 || to.is_some()).then_some(ChunkMove { chunk, expect_version, to })
         });
-        Self {
-            lane: n,
-            expect_version: lane.cursor_version,
-            next,
-            detail,
-            chunks: stored.collect(),
-        }
+        Self { lane: n, expect_version: lane.cursor_version, next, detail, chunks: stored.collect() }
     }
 }
 

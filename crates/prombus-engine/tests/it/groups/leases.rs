@@ -3,8 +3,7 @@
 use crate::groups::stage::{LONG, Stage, Use, drain, numbers};
 use prombus_core::Epoch;
 use prombus_engine::groups::{
-    Session,
-    GivenBack, LeaseToken, OptionsPatch, Ordering, Settle, SettleCall, SettleResult,
+    GivenBack, LeaseToken, OptionsPatch, Ordering, Session, Settle, SettleCall, SettleResult,
 };
 use std::time::Duration;
 use tokio::time::Instant;

@@ -218,7 +218,10 @@ impl<'a> Checker<'a> {
             return broken(place, "was delivered with another payload");
         }
         if entry.load != self.load {
-            return broken(place, "was delivered by a group that had been loaded anew since, here or elsewhere");
+            return broken(
+                place,
+                "was delivered by a group that had been loaded anew since, here or elsewhere",
+            );
         }
         if self.leases.contains_key(&delivered.lease) {
             return broken(place, "was delivered with a token that was there before");
