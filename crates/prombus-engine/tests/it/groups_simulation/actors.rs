@@ -293,9 +293,13 @@ pub async fn stall(stores: Vec<Arc<SlowStore>>, ttl: Duration, mut rng: fastrand
     loop {
         pass(Duration::from_millis(rng.u64(..400))).await;
         let store = &stores[rng.usize(..stores.len())];
-        store.stall.set(true);
+        store.homes_stall.set(true);
+        store.stall.set(rng.u32(..3) > 0);
         pass(ttl.mul_f64(3.0 * rng.f64())).await;
         store.stall.set(false);
+        // It may be able to write long before it hears that it has lost a topic.
+        pass(ttl.mul_f64(rng.f64())).await;
+        store.homes_stall.set(false);
     }
 }
 

@@ -73,6 +73,17 @@ fn runtime() -> Runtime {
 pub fn run(seed: u64) -> Outcome {
     let mut rng = fastrand::Rng::with_seed(seed);
     let plan = Plan::new(&mut rng);
+    run_plan(seed, plan, rng)
+}
+
+/// Runs a seed with two hubs.
+pub fn run_two_hubs(seed: u64) -> Outcome {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let plan = Plan::of_two_hubs(&mut rng);
+    run_plan(seed, plan, rng)
+}
+
+fn run_plan(seed: u64, plan: Plan, rng: fastrand::Rng) -> Outcome {
     let clock = WallClock::new();
     let mut world = World {
         topic: TopicName::parse("orders").expect("a valid name"),
@@ -112,7 +123,7 @@ impl World {
             let town = self.town.get_or_insert_with(|| Town::new(clock, Some(ttl.as_millis() as u64)));
             self.hubs += 1;
             let inner = town.hub(&format!("hub-{}", self.hubs));
-            store = store.shared(Arc::new(StallingHomes { inner, stall: slow.stall.clone() }));
+            store = store.shared(Arc::new(StallingHomes { inner, stall: slow.homes_stall.clone() }));
         }
         let options = HubOptions {
             limits: Limits::default(),

@@ -78,6 +78,8 @@ pub struct SlowStore {
     refuses: AtomicBool,
     tide: Arc<Tide>,
     pub stall: Arc<Stall>,
+    /// The same for those who say where topics are at home.
+    pub homes_stall: Arc<Stall>,
 }
 
 /// How far the store below is visible, to all who use it.
@@ -95,6 +97,7 @@ impl SlowStore {
             refuses: AtomicBool::new(false),
             tide,
             stall: Stall::new(),
+            homes_stall: Stall::new(),
         })
     }
 
