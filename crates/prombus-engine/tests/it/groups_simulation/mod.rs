@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// How many seeds are run unless `PROMBUS_SIM_ROUNDS` says otherwise.
 const ROUNDS: u64 = 300;
 /// The same for those that are run with two hubs.
-const TWO_HUBS_ROUNDS: u64 = 200;
+const TWO_HUBS_ROUNDS: u64 = 300;
 /// So much of a history is shown when its seed fails.
 const SHOWN: usize = 60;
 
