@@ -291,7 +291,7 @@ impl Group {
         }
         self.keep();
         match self.until_durable(span).await {
-            Err(GroupError::Bus(BusError::Commit(CommitError::DiskFull))) => Ok(()),
+            Err(GroupError::Bus(BusError::Commit(CommitError::NoRoom))) => Ok(()),
             secured => secured,
         }
     }

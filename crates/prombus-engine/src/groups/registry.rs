@@ -9,21 +9,18 @@ use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::replay::Turns;
 use super::seats::Seats;
 use super::{GroupError, places, stored};
-use crate::bus::BusError;
 use crate::filter::Filter;
 use crate::homes::{Home, Tenant};
 use crate::query::From;
+use crate::retry::Tries;
 use prombus_core::{
-    Commit, CommitError, CommitLimits, ConfigChange, Epoch, HomesError, NewTopics, ReadError, TopicName,
-    TopicState,
+    Commit, CommitLimits, ConfigChange, Epoch, HomesError, NewTopics, ReadError, TopicName, TopicState,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// At most so many groups has a topic.
 const MAX_GROUPS: usize = 10_000;
-/// How often something is tried again when others do the same at the same time.
-const MAX_TRIES: usize = 16;
 
 /// What a caller says of a group that may have to be made.
 #[derive(Debug, Clone)]
@@ -130,7 +127,8 @@ impl Groups {
         name: &GroupName,
         call: &GroupCall,
     ) -> Result<(Arc<Group>, bool), GroupError> {
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             let state = self.hub.log.topic(topic).await?;
             if let Some(state) = &state
                 && let Some(group) = self.load(state, name).await?
@@ -138,8 +136,7 @@ impl Groups {
                 call.options.agrees_with(&group.options())?;
                 return Ok((group, false));
             }
-            let made = self.make(topic, state, name, call).await;
-            match made {
+            let again = match self.make(topic, state, name, call).await {
                 Ok(()) => {
                     let state = self.hub.log.topic(topic).await?;
                     if let Some(state) = state
@@ -147,22 +144,16 @@ impl Groups {
                     {
                         return Ok((group, true));
                     }
+                    tries.look_again().await
                 }
-                // Someone else has made or deleted the topic or the group meanwhile: look again.
-                Err(GroupError::Bus(BusError::Commit(
-                    CommitError::TopicExists(_)
-                    | CommitError::CursorMoved { .. }
-                    | CommitError::TopicReplaced(_)
-                    | CommitError::TopicNotFound(_)
-                    | CommitError::Busy,
-                ))) => {}
+                Err(GroupError::Bus(error)) => tries.again(error).await,
                 Err(error) => {
                     self.seats.forget(topic, name);
                     return Err(error);
                 }
-            }
+            };
+            again.inspect_err(|_| self.seats.forget(topic, name))?;
         }
-        Err(CommitError::Busy.into())
     }
 
     /// The group of a consumer that had it before: with the options that it has by now, which may have been changed
@@ -258,23 +249,22 @@ impl Groups {
             Some(group) => Some(group.writing.lock().await),
             None => None,
         };
-        let mut outcome = Err(CommitError::Busy.into());
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        let outcome = loop {
             let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };
             let mut cursors = stored::removal(&*self.hub.log, &state, name).await?;
             let Some(latest) = cursors.iter().map(|step| step.epoch.0).max() else { return Err(gone()) };
             let epoch = self.hub.claims.home(topic, Epoch(latest.saturating_sub(1))).await?.epoch();
             cursors.iter_mut().for_each(|step| step.epoch = epoch);
             match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::default() })).await {
-                Ok(_) => {
-                    outcome = Ok(());
-                    break;
+                Ok(_) => break Ok(()),
+                Err(error) => {
+                    if let Err(error) = tries.again(error).await {
+                        break Err(error.into());
+                    }
                 }
-                // Another hub has moved them meanwhile.
-                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {}
-                Err(error) => return Err(error.into()),
             }
-        }
+        };
         drop(busy);
         drop(slot);
         self.seats.forget(topic, name);

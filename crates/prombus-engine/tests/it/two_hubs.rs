@@ -1,7 +1,7 @@
 //! Two hubs on one store: one stalls, the other takes over, and the first comes back. Nothing is doubled, and nothing lost.
 
-use crate::groups::stage::{group_name, outgoing as numbered};
-use crate::projections::stage::{counter, moves_cursors, outgoing};
+use crate::groups::stage::{append as numbered, group_name};
+use crate::projections::stage::{append, counter, moves_cursors};
 use crate::support::stage::{LONG, Stage, topic_name};
 use crate::support::stalling::{Stall, StallingHomes};
 use prombus_core::homes::Town;
@@ -62,8 +62,8 @@ async fn pulled(group: &Arc<Group>, max: usize) -> Vec<Delivery> {
 }
 
 async fn publish_numbers(s: &Stage, numbers: std::ops::Range<u64>) {
-    let events = numbers.map(|number| numbered(Some("k"), number)).collect();
-    s.hub.publish(&topic_name("t"), events).await.expect("any hub publishes");
+    let events = numbers.map(|number| numbered(&topic_name("t"), Some("k"), number)).collect();
+    s.hub.publish(events).await.expect("any hub publishes");
 }
 
 async fn said(group: &Arc<Group>, settles: impl IntoIterator<Item = Settle>) -> Vec<bool> {
@@ -159,8 +159,8 @@ async fn an_ack_that_comes_before_anything_was_delivered_counts() {
 
 async fn publish(s: &Stage, numbers: std::ops::Range<u64>) {
     let payload = |n: u64| json!({"k": format!("c{}", n % COUNTERS), "v": n});
-    let events = numbers.map(|n| outgoing(Some(&format!("e{n}")), &payload(n))).collect();
-    s.hub.publish(&topic_name("t"), events).await.expect("any hub publishes");
+    let events = numbers.map(|n| append(&topic_name("t"), Some(&format!("e{n}")), &payload(n))).collect();
+    s.hub.publish(events).await.expect("any hub publishes");
 }
 
 /// Waits until a hub has projected everything, and looks whether each event counts once.
