@@ -74,25 +74,9 @@ impl Group {
         self: &Arc<Self>,
         call: SettleCall,
     ) -> impl Future<Output = Result<Vec<SettleResult>, GroupError>> + Send + use<> {
-        // A hub that was stalled finds out first whether the topic is still its own.
-        let heard = call.check().map(|()| match self.home.holds() {
-            true => Ok(self.hear(call)),
-            false => Err(call),
-        });
-        let group = self.clone();
+        let (group, heard) = (self.clone(), call.check().map(|()| self.hear(call)));
         async move {
-            let (heard, open) = match heard? {
-                Ok(heard) => heard,
-                Err(call) => match group.check_home().await {
-                    Err(GroupError::Home(HomesError::Lost(_))) => {
-                        return Ok(vec![SettleResult::Expired; call.settles.len()]);
-                    }
-                    checked => {
-                        checked?;
-                        group.hear(call)
-                    }
-                },
-            };
+            let (heard, open) = heard?;
             // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
             let is_written = heard.iter().any(|one| matches!(one, Heard::Change(_) | Heard::Repeat));
             // What is not written is true only while the topic is at home here.

@@ -28,15 +28,7 @@ impl Checker<'_> {
                 return broken(place, format!("{settle:?} was refused, though its lease was valid"));
             }
             // The partition has moved, or the topic.
-            Some(false) if valid => {
-                lease.end = End::Void;
-                // A hub that stalls may hear it after the lease has ended, which counts.
-                if !self.is_alone
-                    && let Some(event) = self.events.get_mut(&place)
-                {
-                    event.failures.1 += 1;
-                }
-            }
+            Some(false) if valid => lease.end = End::Void,
             Some(false) => {}
             Some(true) | None if valid => self.takes_effect(entry, settle, answer.is_some()),
             Some(true) if lease.end == End::Unsure(verb) => self.is_certain(token, verb),
