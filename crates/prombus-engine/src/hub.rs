@@ -10,7 +10,7 @@ use crate::groups::{
 };
 use crate::homes::Claims;
 use crate::layers::{Checks, Rules};
-use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings};
+use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings, WorkSlots};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use crate::retry::Tries;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
@@ -159,6 +159,7 @@ impl Hub {
             claims: claims.clone(),
             checks: checks.clone(),
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
+            slots: WorkSlots::default(),
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);

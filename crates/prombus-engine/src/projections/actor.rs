@@ -3,6 +3,7 @@
 use super::batch::Projector;
 use super::replay::{Again, Outcome};
 use super::runner::{Failures, Runner, Step, Stop, Surroundings};
+use super::slots::WorkSlot;
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{ProjectionError, ProjectionState};
 use crate::homes::Home;
@@ -96,6 +97,14 @@ struct Work {
     tails: Option<Vec<u64>>,
     /// When it goes on, where it waits for better times.
     resume: Option<Instant>,
+    /// Without one it has read nothing, and has nothing under way.
+    slot: Option<WorkSlot>,
+}
+
+impl Work {
+    fn waits(&self) -> bool {
+        self.resume.is_some_and(|at| at > Instant::now())
+    }
 }
 
 impl Actor {
@@ -139,7 +148,7 @@ impl Actor {
         let stopped = self.setup.projector.halted().is_some();
         let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.runner(&home, true));
         let live = self.runner(&home, false);
-        let mut work = Work { live, rebuild, stopped, tails: None, resume: None };
+        let mut work = Work { live, rebuild, stopped, tails: None, resume: None, slot: None };
         std::mem::swap(&mut work.live.failures, failures);
         let mut seen = Sequence(0);
         // What another hub has done of it is not known here.
@@ -159,7 +168,25 @@ impl Actor {
             if let Err(error) = self.hub.claims.check(&home).await {
                 self.wait(&error.to_string(), MOVE_PAUSE, &mut work);
             }
-            if self.advance(&mut work).await {
+            if work.slot.is_none() && !work.waits() && self.setup.projector.needs_slot() {
+                tokio::select! {
+                    biased;
+                    command = self.commands.recv() => {
+                        let Some(command) = command else { return false };
+                        if !self.obey(command, &mut work).await {
+                            return false;
+                        }
+                        continue;
+                    }
+                    () = home.until_lost() => continue,
+                    slot = self.hub.slots.take(self.setup.projector.is_costly()) => work.slot = Some(slot),
+                }
+            }
+            let worked = self.advance(&mut work).await;
+            if !worked || work.slot.as_ref().is_some_and(WorkSlot::is_over) {
+                self.give_slot_back(&mut work).await;
+            }
+            if worked {
                 continue;
             }
             let resume = work.resume;
@@ -184,7 +211,7 @@ impl Actor {
 
     /// Goes on by a page, both with the collections and with what is made anew. Whether there may be more to do.
     async fn advance(&mut self, work: &mut Work) -> bool {
-        if work.resume.is_some_and(|at| at > Instant::now()) {
+        if work.waits() {
             return false;
         }
         work.resume = None;
@@ -258,7 +285,8 @@ impl Actor {
         }
         let failures = std::mem::take(&mut work.live.failures);
         let live = self.runner(&work.live.home, false);
-        *work = Work { live, rebuild: None, stopped: false, tails: None, resume: None };
+        let slot = work.slot.take();
+        *work = Work { live, rebuild: None, stopped: false, tails: None, resume: None, slot };
         work.live.failures = failures;
         true
     }
@@ -358,9 +386,8 @@ impl Actor {
         self.shared.now.lock().rebuild = rebuild.map(|runner| (positions_of(runner), runner.failures.count));
     }
 
-    /// Does what it is told. `false`: that was to end.
-    async fn obey(&mut self, command: Command, work: &mut Work) -> bool {
-        // What is under way is finished by the rules that it was begun with.
+    /// Finishes what is under way.
+    async fn land(&self, work: &mut Work) {
         if let Err(stop) = work.live.land().await {
             self.stop(stop, work);
         }
@@ -368,6 +395,21 @@ impl Actor {
             // Should it have failed, the next step finds that out.
             let _ = runner.land().await;
         }
+    }
+
+    /// Lets others work.
+    async fn give_slot_back(&self, work: &mut Work) {
+        if work.slot.is_some() {
+            self.land(work).await;
+            [Some(&mut work.live), work.rebuild.as_mut()].into_iter().flatten().for_each(Runner::go_back);
+            work.slot = None;
+        }
+    }
+
+    /// Does what it is told. `false`: that was to end.
+    async fn obey(&mut self, command: Command, work: &mut Work) -> bool {
+        // What is under way is finished by the rules that it was begun with.
+        self.land(work).await;
         match command {
             Command::Stop => return false,
             Command::Rebuild(answer) => {

@@ -6,6 +6,7 @@
 
 use super::batch::{Batch, Projector, by_code, by_plan};
 use super::lanes::{Lanes, MOST_EVENTS, Run, Wanted};
+use super::slots::WorkSlots;
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
 use crate::filter::{KEEP_TIME, Turn, off_the_runtime};
@@ -55,6 +56,8 @@ pub(crate) struct Surroundings {
     pub checks: Checks,
     /// Turns of large batches. Whoever publishes waits behind no more of them, however many projections have a backlog.
     pub large_batches: Arc<Semaphore>,
+    /// Who works, of all that have something to do.
+    pub slots: WorkSlots,
 }
 
 impl Surroundings {
@@ -391,8 +394,8 @@ impl Runner {
         }
     }
 
-    /// Takes back everything that is not done.
-    fn go_back(&mut self) {
+    /// Takes back everything that is not done. Nothing may be under way.
+    pub fn go_back(&mut self) {
         self.rest = None;
         self.lanes.go_back();
     }
