@@ -25,9 +25,9 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Waits; the next time twice as long. Whoever is in the way may be another hub, which tells nobody here when it is
-    /// done.
+    /// Waits; the next time twice as long.
     pub async fn pause(&mut self) {
+        // Whoever is in the way may be another hub, which tells nobody here when it is done.
         tokio::time::sleep(self.0).await;
         self.0 = LONGEST_PAUSE.min(self.0 * 2);
     }

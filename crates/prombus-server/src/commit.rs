@@ -9,10 +9,10 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use prombus_core::document::{self, RESERVED};
-use prombus_core::{Append, DocumentWrite, Json, JsonError, TopicName, WriteOp};
-use prombus_engine::commits::{CommitAnswer, CommitRequest, LeaseOf};
+use prombus_core::{Append, CommitError, DocumentWrite, Json, JsonError, TopicName, WriteOp};
+use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, LeaseOf};
 use prombus_engine::groups::{LeaseToken, MAX_BATCH};
-use prombus_engine::{CommitSize, Hub};
+use prombus_engine::{BusError, CommitSize, Hub};
 use prombus_wire::{CommitEventRequest, Object, WriteRequest};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -95,9 +95,9 @@ impl Asked {
         let taken = Taken::admit(&by, &request.publish)?;
         let request = CommitRequest { caller: by.caller.name().map(str::to_owned), ..request };
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
-        let answer = hub.enqueue_commit(request).await.inspect_err(|_| taken.put_back(&by))?;
+        let answer = hub.enqueue_commit(request).await.map_err(|error| taken.refused(&by, error))?;
         let committed = async move {
-            let answer = answer.await.inspect_err(|_| taken.put_back(&by))?;
+            let answer = answer.await.map_err(|error| taken.refused(&by, error))?;
             if answer.repeated {
                 taken.put_back(&by);
             }
@@ -232,6 +232,21 @@ impl Taken {
             taken.0.push((topic.clone(), count));
         }
         Ok(taken)
+    }
+
+    /// The commit was refused, and this is what the caller is told.
+    fn refused(&self, by: &Requester, error: CommitRefused) -> ApiError {
+        self.put_back(by);
+        let may_read = |topic: &str| by.caller.may(Ask { action: Action::Read, topic, group: None });
+        match &error {
+            CommitRefused::Bus(BusError::Commit(CommitError::NotUnique {
+                collection, key, fields, ..
+            })) if !may_read(collection) => {
+                // Which document it is that has these values would be news to the caller.
+                ApiError::not_unique(collection, key, fields)
+            }
+            _ => error.into(),
+        }
     }
 
     fn put_back(&self, by: &Requester) {

@@ -117,6 +117,15 @@ impl ApiError {
         Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::bad_request(message) }
     }
 
+    /// A unique index has these values already, in a document that the caller may not read.
+    pub fn not_unique(collection: &str, key: &str, fields: &[String]) -> Self {
+        let fields = fields.join(", ");
+        let message = format!(
+            "document {key:?} of collection {collection} has the same {fields} as another one, and they must be unique"
+        );
+        Self::new(ErrorCode::VersionConflict, message)
+    }
+
     /// The client accepts nothing that the route can answer with.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_ACCEPTABLE, ..Self::bad_request(message) }

@@ -191,11 +191,11 @@ impl<'a> Import<'a> {
                 }
                 Err(error) => {
                     // Without an event to blame, none of them can go in.
-                    let culprit = error.index().filter(|index| *index < good);
+                    let culprit = error.index.filter(|index| *index < good);
                     good = culprit.unwrap_or(0);
                     // Nobody else has it any more, so nothing is copied.
                     Arc::make_mut(&mut commit).events.truncate(good);
-                    refusal = Some((culprit.is_some(), lines[good], ApiError::from(error)));
+                    refusal = Some((culprit.is_some(), lines[good], error.error));
                 }
             }
         }

@@ -34,6 +34,7 @@ pub(crate) async fn raw(
     // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
     let body = Intake::new(body, &parts, &app).whole().await?;
     let topic = names?.topic()?;
+    media::check_coding(&parts.headers)?;
     let append = incoming::from_parts(topic.clone(), &parts, body)?;
     publish_one(&Publisher { app, rate: rate_of(&parts.extensions), topic }, append).await
 }
@@ -80,11 +81,9 @@ async fn publish_one(publisher: &Publisher, append: Append) -> Result<Response, 
 
 async fn publish_array(publisher: &Publisher, body: Bytes) -> Result<Response, ApiError> {
     let events = parse_array(&publisher.topic, &body, publisher.app.hub()?.limits().commit_bytes)?;
-    let receipt = publisher.publish(&mut Arc::new(events.into())).await.map_err(|error| {
-        let index = error.index();
-        ApiError::from(error).at_index(index)
-    });
-    Ok(answers::published_batch(&publisher.topic, &receipt?))
+    let receipt = publisher.publish(&mut Arc::new(events.into())).await;
+    let receipt = receipt.map_err(|PublishError { index, error }| error.at_index(index))?;
+    Ok(answers::published_batch(&publisher.topic, &receipt))
 }
 
 /// The events that an array of no more than `max_bytes` publishes to a topic.
@@ -143,44 +142,34 @@ impl Publisher {
 }
 
 /// Why a publish did not happen.
-pub(crate) enum PublishError {
-    /// There is no hub yet, or it comes too fast.
-    Closed(ApiError),
-    /// The hub refused.
-    Refused(BusError),
-}
-
-impl PublishError {
-    /// Which event is to blame, where one is.
-    pub fn index(&self) -> Option<usize> {
-        match self {
-            Self::Closed(_) => None,
-            Self::Refused(error) => error.index(),
-        }
-    }
+pub(crate) struct PublishError {
+    /// Which event is to blame, if one is.
+    pub index: Option<usize>,
+    pub error: ApiError,
 }
 
 impl From<ApiError> for PublishError {
     fn from(error: ApiError) -> Self {
-        Self::Closed(error)
+        Self { index: None, error }
     }
 }
 
 impl From<BusError> for PublishError {
     fn from(error: BusError) -> Self {
-        Self::Refused(error)
+        let index = error.index();
+        let error = match error {
+            BusError::Commit(CommitError::TopicNotFound(topic)) => ApiError::not_found(format!(
+                "topic {topic} does not exist; create it first, or set topics.auto_create = true"
+            )),
+            error => error.into(),
+        };
+        Self { index, error }
     }
 }
 
 impl From<PublishError> for ApiError {
-    fn from(error: PublishError) -> Self {
-        match error {
-            PublishError::Closed(error) => error,
-            PublishError::Refused(BusError::Commit(CommitError::TopicNotFound(topic))) => Self::not_found(
-                format!("topic {topic} does not exist; create it first, or set topics.auto_create = true"),
-            ),
-            PublishError::Refused(error) => error.into(),
-        }
+    fn from(PublishError { error, .. }: PublishError) -> Self {
+        error
     }
 }
 

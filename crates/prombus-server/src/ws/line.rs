@@ -158,7 +158,7 @@ struct Sent {
 async fn enqueue(publisher: Publisher, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
     let mut commit = Arc::new(Commit::from(events));
     let ticket = publisher.enqueue(&mut commit).await;
-    let is_one_to_blame = matches!(&ticket, Err(error) if error.index().is_some());
+    let is_one_to_blame = matches!(&ticket, Err(error) if error.index.is_some());
     if publishes.len() == 1 || !is_one_to_blame {
         return answer(publisher, vec![Sent { publishes, ticket }]).boxed();
     }
@@ -194,9 +194,8 @@ fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &m
                 Published { publish, result }
             }));
         }
-        Err(error) => {
+        Err(PublishError { index, error }) => {
             // Where several are refused, none of their events is to blame.
-            let (index, error) = (error.index(), ApiError::from(error));
             out.extend(publishes.into_iter().map(|publish| {
                 let result = Err(error.clone().at_index(index.filter(|_| publish.array)));
                 Published { publish, result }

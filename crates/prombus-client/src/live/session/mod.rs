@@ -27,7 +27,7 @@ use super::feed::{Feed, FeedEnd};
 use super::settle::{Settle, Verb};
 use crate::HubError;
 use feeding::Fed;
-use patience::{Delayed, passes};
+use patience::Delayed;
 
 pub(crate) use patience::Patience;
 use prombus_wire::{ErrorCode, HubFrame};

@@ -1,6 +1,6 @@
 //! Publishes of a session: single events, and streams of them that are sent as they gather.
 
-use super::{Delayed, Patience, Request, Session, frames, passes};
+use super::{Delayed, Patience, Request, Session, frames};
 use crate::HubError;
 use crate::live::command::{Appended, Entry, Producer};
 use crate::live::failure::Failure;
@@ -283,7 +283,7 @@ impl Session {
     pub(super) fn publish_refused(&mut self, publish: Publish, error: HubError, now: Instant) {
         let number = publish.stream;
         let of_one = ErrorCode::parse(&error.code).is_some_and(|code| OF_ONE_EVENT.contains(&code));
-        if passes(&error) {
+        if error.is_retryable() {
             self.publish_later(publish, error, now);
         } else if of_one && publish.is_divisible() {
             let half = publish.entries.len() / 2;
