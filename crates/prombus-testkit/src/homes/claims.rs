@@ -1,6 +1,7 @@
 //! Who has a topic, and under which epoch.
 
-use super::{HomesSubject, claim, claimed, is_elsewhere, renewed, topic};
+use super::{HomesSubject, claim, claimed, is_elsewhere, release, renewed, topic};
+use crate::subject::must;
 use crate::tasks::together;
 use prombus_core::{ClaimRequest, Clock, Epoch, HomesError};
 
@@ -10,8 +11,8 @@ pub async fn a_claim_is_exclusive(s: HomesSubject) {
     let held = claimed(&s.one, &mine).await;
     assert!(is_elsewhere(claim(&s.other, &mine).await));
     claimed(&s.other, &free).await;
-    let home = s.other.home_of(&mine).await.unwrap().expect("it has a home");
-    assert_eq!(home.epoch, held.epoch);
+    let home = must(s.other.home_of(&mine).await, "homes can be asked for");
+    assert_eq!(home.map(|home| home.epoch), Some(held.epoch));
     assert_eq!(s.one.home_of(&topic("nobodys")).await, Ok(None));
 }
 
@@ -46,7 +47,7 @@ pub async fn epochs_only_grow(s: HomesSubject) {
         let claim = claimed(homes, &shared).await;
         assert!(claim.epoch > last, "{} after {last}", claim.epoch);
         last = claim.epoch;
-        homes.release(&claim).await.unwrap();
+        release(homes, &claim).await;
     }
     claimed(&s.one, &shared).await;
     s.clock.advance(s.ttl_ms);
@@ -59,7 +60,7 @@ pub async fn an_epoch_is_above_what_was_seen(s: HomesSubject) {
     let first = claimed(&s.one, &seen).await;
     let above = Epoch(first.epoch.0 + 1_000);
     let request = ClaimRequest { topic: seen.clone(), above };
-    let raised = s.one.claim(request.clone()).await.unwrap();
+    let raised = must(s.one.claim(request.clone()).await, "a claim can be raised");
     assert!(raised.epoch > above);
     assert_eq!(s.one.claim(request).await.map(|claim| claim.epoch), Ok(raised.epoch));
     assert_eq!(renewed(&s.one, &first).await, Err(HomesError::Lost(seen)));
@@ -69,11 +70,11 @@ pub async fn an_epoch_is_above_what_was_seen(s: HomesSubject) {
 pub async fn a_release_hands_over_at_once(s: HomesSubject) {
     let moved = topic("moved");
     let before = claimed(&s.one, &moved).await;
-    s.one.release(&before).await.unwrap();
+    release(&s.one, &before).await;
     assert_eq!(s.one.home_of(&moved).await, Ok(None));
     let after = claimed(&s.other, &moved).await;
     // What was given up is nothing to give up.
-    s.one.release(&before).await.unwrap();
+    release(&s.one, &before).await;
     assert_eq!(renewed(&s.other, &after).await.map(|claim| claim.epoch), Ok(after.epoch));
     assert_eq!(renewed(&s.one, &before).await, Err(HomesError::Lost(moved)));
 }
@@ -84,7 +85,7 @@ pub async fn a_claim_that_is_renewed_is_kept(s: HomesSubject) {
     let mut held = claimed(&s.one, &kept).await;
     for _ in 0..5 {
         s.clock.advance(s.ttl_ms / 2);
-        let renewed = renewed(&s.one, &held).await.expect("nobody has taken over");
+        let renewed = must(renewed(&s.one, &held).await, "nobody has taken over");
         assert!(renewed.epoch == held.epoch && renewed.until > held.until);
         held = renewed;
         assert!(is_elsewhere(claim(&s.other, &kept).await));
@@ -109,10 +110,11 @@ pub async fn a_claim_that_was_taken_over_is_refused(s: HomesSubject) {
     let [before, still] = [claimed(&s.one, &lost).await, claimed(&s.one, &kept).await];
     s.clock.advance(s.ttl_ms);
     let after = claimed(&s.other, &lost).await;
-    let answers = s.one.renew(&[before.clone(), still.clone()]).await.unwrap();
+    let renewal = s.one.renew(&[before.clone(), still.clone()]).await;
+    let answers = must(renewal, "claims can be renewed");
     assert_eq!(answers[0], Err(HomesError::Lost(lost.clone())));
     assert_eq!(answers[1].as_ref().map(|claim| claim.epoch), Ok(still.epoch), "nobody wanted this one");
     assert!(is_elsewhere(claim(&s.one, &lost).await));
-    s.one.release(&before).await.unwrap();
+    release(&s.one, &before).await;
     assert_eq!(renewed(&s.other, &after).await.map(|claim| claim.epoch), Ok(after.epoch));
 }

@@ -6,6 +6,8 @@ mod waiting;
 pub use claims::*;
 pub use waiting::*;
 
+use crate::build;
+use crate::subject::must;
 use prombus_core::{Claim, ClaimRequest, Epoch, Homes, HomesError, ManualClock, TopicName};
 use std::sync::Arc;
 
@@ -22,20 +24,25 @@ pub struct HomesSubject {
 }
 
 fn topic(name: &str) -> TopicName {
-    TopicName::parse(name).expect("a valid name")
+    build::topic(name)
 }
 
 async fn claim(homes: &Arc<dyn Homes>, topic: &TopicName) -> Result<Claim, HomesError> {
     homes.claim(ClaimRequest { topic: topic.clone(), above: Epoch(0) }).await
 }
 
+/// Gives a claim up.
+async fn release(homes: &Arc<dyn Homes>, claim: &Claim) {
+    must(homes.release(claim).await, "a claim can be given up");
+}
+
 async fn claimed(homes: &Arc<dyn Homes>, topic: &TopicName) -> Claim {
-    claim(homes, topic).await.expect("nobody else has the topic")
+    must(claim(homes, topic).await, "a topic that nobody else has can be claimed")
 }
 
 /// What comes of renewing one claim.
 async fn renewed(homes: &Arc<dyn Homes>, claim: &Claim) -> Result<Claim, HomesError> {
-    let mut all = homes.renew(std::slice::from_ref(claim)).await.expect("the homes can be asked");
+    let mut all = must(homes.renew(std::slice::from_ref(claim)).await, "claims can be renewed");
     assert_eq!(all.len(), 1, "one answer for each claim");
     all.remove(0)
 }

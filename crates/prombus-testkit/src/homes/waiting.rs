@@ -1,6 +1,7 @@
 //! Who is there, and hearing of changes.
 
-use super::{HomesSubject, claimed, renewed, topic};
+use super::{HomesSubject, claimed, release, renewed, topic};
+use crate::subject::must;
 use crate::tasks::{joined, poll_once};
 use prombus_core::Sequence;
 use std::pin::pin;
@@ -10,14 +11,15 @@ use std::task::Poll;
 pub async fn hubs_are_listed_while_they_live(s: HomesSubject) {
     let held = claimed(&s.one, &topic("t")).await;
     claimed(&s.other, &topic("u")).await;
-    let both = s.one.hubs().await.unwrap();
+    let both = must(s.one.hubs().await, "hubs are listed");
     assert_eq!(both.len(), 2);
     assert_eq!(s.other.hubs().await.as_ref(), Ok(&both), "all hubs see the same");
     s.clock.advance(s.ttl_ms);
-    renewed(&s.one, &held).await.unwrap();
-    let one = s.other.hubs().await.unwrap();
+    must(renewed(&s.one, &held).await, "nobody has taken over");
+    let one = must(s.other.hubs().await, "hubs are listed");
     assert_eq!(one.len(), 1);
-    assert_eq!(s.one.home_of(&topic("t")).await.unwrap().map(|home| home.hub), one.first().cloned());
+    let home = must(s.one.home_of(&topic("t")).await, "homes can be asked for");
+    assert_eq!(home.map(|home| home.hub), one.first().cloned());
     assert_eq!(s.one.home_of(&topic("u")).await, Ok(None));
 }
 
@@ -34,7 +36,7 @@ pub async fn whoever_waits_is_woken(s: HomesSubject) {
     let claimed_at = joined(waiting).await;
     assert!(claimed_at > seen, "a claim wakes");
     seen = claimed_at;
-    s.one.release(&held).await.unwrap();
+    release(&s.one, &held).await;
     // Also one who comes later.
     let released_at = s.other.changed(seen).await;
     assert!(released_at > seen, "a release wakes");
@@ -51,6 +53,6 @@ pub async fn a_renewal_wakes_nobody(s: HomesSubject) {
     let seen = s.other.changed(Sequence(0)).await;
     let mut waiting = pin!(s.other.changed(seen));
     assert!(poll_once(waiting.as_mut()).await.is_pending());
-    renewed(&s.one, &held).await.unwrap();
+    must(renewed(&s.one, &held).await, "nobody has taken over");
     assert!(matches!(poll_once(waiting).await, Poll::Pending), "nothing has changed");
 }
