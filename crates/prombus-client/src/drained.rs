@@ -30,7 +30,7 @@ pub enum DrainError {
         members: usize,
     },
     /// There is no such group.
-    #[error("topic {topic} has no group {group}: a group is made by its first consumer, or by put_group")]
+    #[error("topic {topic} has no group {group}: a group is created by its first consumer, or by put_group")]
     NoGroup {
         /// The topic.
         topic: String,
@@ -60,7 +60,7 @@ fn describe(error: &DrainError) -> String {
         0 => String::new(),
         more => format!("; and {more} more partitions"),
     };
-    let hint = if *members == 0 { ": it has no members, so nobody consumes" } else { "" };
+    let hint = if *members == 0 { ": it has no members, so nothing is consumed" } else { "" };
     let told = told.join("; ");
     format!("group {group} of topic {topic} has not drained within {waited:?}{hint}: {told}{more}")
 }

@@ -65,10 +65,10 @@ pub enum ClientError {
     #[error("this cannot be sent as JSON: {0}")]
     BadInput(#[from] serde_json::Error),
     /// A payload or a document is not of the type that was asked for.
-    #[error("the JSON cannot be read as what was asked for: {0}")]
+    #[error("the JSON does not match the requested type: {0}")]
     BadPayload(#[source] serde_json::Error),
     /// A document has a key that cannot be part of an address.
-    #[error("no address can end with the key {0:?}; list the collection with _key={0} instead")]
+    #[error("no URL can end with the key {0:?}; list the collection with _key={0} instead")]
     BadKey(String),
 }
 

@@ -224,11 +224,11 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
     }
     let url = match Url::parse(text) {
         Ok(url) if url.has_host() => url,
-        Ok(_) => return bad(format!("it names no host; {LIKE_THIS}")),
+        Ok(_) => return bad(format!("it has no host; {LIKE_THIS}")),
         Err(error) => return bad(format!("{error}; {LIKE_THIS}")),
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return bad("it has a user name or a password, which hubs do not use: pass a token instead".into());
+        return bad("it has a user name or password, which hubs do not use: pass a token instead".into());
     }
     Ok(url)
 }

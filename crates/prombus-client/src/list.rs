@@ -42,7 +42,7 @@ impl ListPage {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "it asks for nothing before `page` or `pages`"]
+#[must_use = "nothing is requested until `page` or `pages` is called"]
 #[derive(Debug, Clone)]
 pub struct List<'c> {
     client: &'c Client,

@@ -67,7 +67,7 @@ impl Token {
             Self::Source(source) => Ok(Some(source())),
             Self::AsyncSource(source) => match tokio::time::timeout(SOURCE_TIME, source()).await {
                 Ok(Some(token)) => Ok(Some(token)),
-                Ok(None) => Err(none("the source has none; the call may work once it has")),
+                Ok(None) => Err(none("the source has none; the call may succeed once it does")),
                 Err(_) => Err(none("the source gave no answer within 10 s")),
             },
         }

@@ -80,7 +80,7 @@ impl Intake {
                 Err(_) => return Err(self.too_slow(idle_until <= whole_until)),
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => {
-                    return Err(ApiError::bad_request(format!("the body broke off: {error}")));
+                    return Err(ApiError::bad_request(format!("the body was cut off: {error}")));
                 }
                 Ok(Some(Ok(frame))) => frame,
             };
@@ -97,7 +97,7 @@ impl Intake {
     fn too_slow(&self, stands_still: bool) -> ApiError {
         let ms = self.timeout.as_millis();
         ApiError::timed_out(match stands_still {
-            true => format!("no byte of the body has come for {ms} ms, which is limits.body_timeout_ms"),
+            true => format!("no byte of the body has arrived for {ms} ms, which is limits.body_timeout_ms"),
             false => format!(
                 "the body, or a line of it, comes too slowly: it has limits.body_timeout_ms, {ms} ms, and a second more for \
                  every {MIN_BYTES_PER_S} bytes"

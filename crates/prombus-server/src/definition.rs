@@ -24,7 +24,7 @@ impl<'de> serde::Deserialize<'de> for Fields {
                 let mut fields: Vec<(String, Box<RawValue>)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, _>()? {
                     if fields.iter().any(|(known, _)| *known == name) {
-                        return Err(A::Error::custom(format_args!("the field {name:?} is there twice")));
+                        return Err(A::Error::custom(format_args!("the field {name:?} appears twice")));
                     }
                     fields.push((name, value));
                 }

@@ -70,7 +70,7 @@ impl ApiError {
 
     /// `name` has more entries than a request may.
     pub fn too_many(name: &str, limit: usize) -> Self {
-        Self::too_large(format!("{name} takes {limit} at a time")).with("limit", limit)
+        Self::too_large(format!("{name} takes at most {limit} at a time")).with("limit", limit)
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {
@@ -215,18 +215,18 @@ fn is_refusal(code: ErrorCode) -> bool {
 pub(crate) fn not_a_lease(text: &str) -> Option<&'static str> {
     if Uuid::try_parse(text).is_ok() {
         return Some(
-            "this looks like the id of an event, and not like a lease: send the ctx.lease of the delivery instead",
+            "this looks like the id of an event, not a lease: send the ctx.lease of the delivery instead",
         );
     }
     let is_none = text.parse::<LeaseToken>().is_err();
-    is_none.then_some("this is not a lease: send the ctx.lease of the delivery, as it came")
+    is_none.then_some("this is not a lease: send the ctx.lease of the delivery, unchanged")
 }
 
 /// Text that is not JSON is `bad_json`; JSON that is not what was asked for is `bad_request`.
 impl From<serde_json::Error> for ApiError {
     fn from(error: serde_json::Error) -> Self {
         if error.is_data() {
-            Self::bad_request(format!("the body is not what is expected here: {error}"))
+            Self::bad_request(format!("the body does not have the expected form: {error}"))
         } else {
             Self::bad_json(format!("the body is not valid JSON: {error}"))
         }

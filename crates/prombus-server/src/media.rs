@@ -25,7 +25,7 @@ pub(crate) enum AnswerType {
 /// What the body is; JSON where nothing is said.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
     if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-        let message = format!("a body with content-encoding {coding:?} is not taken here; send it as it is");
+        let message = format!("content-encoding {coding:?} is not supported; send the body uncompressed");
         return Err(ApiError::unsupported_type(message));
     }
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(BodyType::Json) };
@@ -35,7 +35,7 @@ pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
         JSON if charset_is_fine => Ok(BodyType::Json),
         NDJSON if charset_is_fine => Ok(BodyType::Lines),
         _ => Err(ApiError::unsupported_type(format!(
-            "a body of type {text:?} is not taken here; use content-type: {JSON} or {NDJSON}, in UTF-8"
+            "a body of type {text:?} is not supported here; use content-type: {JSON} or {NDJSON}, in UTF-8"
         ))),
     }
 }
@@ -45,7 +45,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     match body_type(headers)? {
         BodyType::Json => Ok(()),
         BodyType::Lines => Err(ApiError::unsupported_type(format!(
-            "only one object is taken here; use content-type: {JSON}"
+            "only a single object is accepted here; use content-type: {JSON}"
         ))),
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
         Some((answer, _)) => Ok(answer),
         None if !said => Ok(AnswerType::Page),
         None => Err(ApiError::not_acceptable(format!(
-            "accept {JSON} for pages, {NDJSON} for the whole range or {EVENT_STREAM} to follow; there is nothing else"
+            "accept {JSON} for pages, {NDJSON} for the whole range or {EVENT_STREAM} to follow; nothing else is supported"
         ))),
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn require_live(headers: &HeaderMap) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::not_acceptable(format!(
-        "accept {EVENT_STREAM} to follow topics; there is nothing else here"
+        "accept {EVENT_STREAM} to follow topics; nothing else is supported here"
     )))
 }
 

@@ -184,7 +184,7 @@ impl Memory {
         match timeout_at(Instant::now() + WAIT, turns.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) | Err(_) => {
-                Err(ApiError::unavailable("too many ask for this at the same time; try again shortly"))
+                Err(ApiError::unavailable("too many requests for this at the same time; try again shortly"))
             }
         }
     }
@@ -197,7 +197,7 @@ impl Memory {
     /// What those are told for whom there is no room.
     pub fn refusal(&self) -> ApiError {
         ApiError::unavailable(format!(
-            "the requests and answers of all connections take limits.buffer_bytes, {} bytes; try again shortly",
+            "the requests and answers of all connections have reached limits.buffer_bytes, {} bytes; try again shortly",
             self.0.limit
         ))
     }

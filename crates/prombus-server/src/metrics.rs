@@ -120,7 +120,7 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
         "Deliveries of events that had been delivered before and not settled, or were replayed from the dead letters.",
     ),
     (DEAD_LETTERED, "counter", "Events that became dead letters."),
-    ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
+    ("events_lost_to_retention_total", "counter", "Events that retention removed before the group got to them."),
     (
         "group_filter_errors_total",
         "counter",
@@ -227,9 +227,9 @@ impl Text {
     }
 
     fn store(&mut self, store: &StoreStatus) {
-        self.family("store_disk_bytes", "gauge", "What the store takes on disk.");
+        self.family("store_disk_bytes", "gauge", "Disk space used by the store.");
         self.sample("store_disk_bytes", &[], store.extra("disk_bytes"));
-        self.family("store_disk_free_bytes", "gauge", "What is left on the store's disk.");
+        self.family("store_disk_free_bytes", "gauge", "Free disk space.");
         self.sample("store_disk_free_bytes", &[], store.extra("disk_free_bytes"));
         self.family("store_flush_duration_ms", "histogram", "How long flushes took, in milliseconds.");
         self.histogram("store_flush_duration_ms", &store.flushes);

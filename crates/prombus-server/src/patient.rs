@@ -103,7 +103,7 @@ impl<S> Patient<S> {
         let patience = || Some(if is_short() { short } else { *patience });
         writing.poll(cx, patience).map(|()| {
             tracing::debug!(
-                "a client has taken no byte for limits.send_timeout_ms, or for a few seconds while memory is short, and is given up"
+                "disconnecting a client that has read nothing for limits.send_timeout_ms, or for a few seconds while memory is short"
             );
             Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing"))
         })
@@ -132,7 +132,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         let patience =
             || (received.is_unattended() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
         reading.poll(cx, patience).map(|()| {
-            tracing::debug!("memory is short, and a client that has much under way was given up");
+            tracing::debug!("disconnecting a client with much in flight, because memory is short");
             Err(io::Error::new(io::ErrorKind::TimedOut, "there is no memory for what the client sends"))
         })
     }

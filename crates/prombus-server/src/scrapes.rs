@@ -50,7 +50,7 @@ impl Scrapes {
         let asking = Asking(&self.asking);
         let Ok(mut last) = timeout_at(Instant::now() + WAIT, self.last.lock()).await else {
             return Err(ApiError::unavailable(
-                "too many ask for the metrics at the same time; try again shortly",
+                "too many requests for the metrics at the same time; try again shortly",
             ));
         };
         let text = match last.take() {

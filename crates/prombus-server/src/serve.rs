@@ -109,7 +109,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
 
 fn no_room(most: usize) -> ApiError {
     ApiError::unavailable(format!(
-        "limits.connections is {most}, and so many are open: close some, or raise it"
+        "limits.connections is {most}, and that many are open: close some, or raise it"
     ))
 }
 
@@ -179,8 +179,8 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: C
     match accepted {
         Ok(Ok(Some(stream))) => converse(stream, conversation).await,
         Ok(Ok(None)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection did not become an encrypted one"),
-        Err(_) => tracing::debug!("a connection took longer than limits.header_timeout_ms to be encrypted"),
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took longer than limits.header_timeout_ms"),
     }
 }
 

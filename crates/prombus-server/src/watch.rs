@@ -14,7 +14,7 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
     // Whatever a handler shares with others is behind locks that a panic does not poison.
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => ApiError::internal("the request failed for a reason of the hub's own").into_response(),
+        Err(_) => ApiError::internal("the request failed because of an internal error").into_response(),
     };
     app.metrics.count_request(route.as_ref().map(MatchedPath::as_str), response.status());
     let (head, body) = response.into_parts();

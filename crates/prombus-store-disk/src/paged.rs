@@ -108,7 +108,7 @@ impl PagedFile {
     pub fn open(file: Arc<dyn DiskFile>) -> io::Result<(Self, Vec<u8>)> {
         let len = file.len()?;
         if len == 0 || !len.is_multiple_of(PAGE as u64) {
-            return Err(damaged(format!("its length {len} is not a number of whole pages")));
+            return Err(damaged(format!("its length {len} is not a whole number of pages")));
         }
         let pages = len / PAGE as u64;
         let verified = (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();

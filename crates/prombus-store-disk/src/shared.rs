@@ -164,7 +164,7 @@ impl Shared {
     /// Takes no more commits; the first reason counts.
     pub fn fail(&self, reason: &str) {
         if self.failed.set(reason.to_owned()).is_ok() && reason != "the store is closed" {
-            tracing::error!(reason, "the store takes no more commits");
+            tracing::error!(reason, "the store accepts no more commits");
         }
     }
 }

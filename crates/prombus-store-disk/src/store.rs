@@ -223,7 +223,7 @@ impl DiskStore {
     }
 }
 
-/// Says that the store takes no more commits when the writer is gone, for whatever reason.
+/// Says that the store accepts no more commits when the writer is gone, for whatever reason.
 struct Guard(Arc<Shared>);
 
 impl Drop for Guard {

@@ -23,7 +23,7 @@ pub enum Failure {
     #[error("{0}{hint}", hint = hint(.0))]
     Client(#[from] ClientError),
     /// Whoever read our output has enough.
-    #[error("nobody reads the output any more")]
+    #[error("the output was closed by its reader")]
     OutputClosed,
 }
 

@@ -129,7 +129,7 @@ pub(crate) mod tests {
         assert_eq!(delivery.payload::<Numbered>().unwrap().n, 7);
         let odd = delivery.payload::<u64>().unwrap_err();
         assert!(matches!(odd, ClientError::BadPayload(_)));
-        assert!(odd.to_string().contains("cannot be read as what was asked for"), "{odd}");
+        assert!(odd.to_string().contains("does not match the requested type"), "{odd}");
         assert_eq!(delivery.time_left(), Duration::ZERO);
     }
 

@@ -79,7 +79,7 @@ async fn open(client: &Client, token: Option<String>) -> Result<Line, DialError>
     let mut request = address.into_client_request().map_err(|error| wrong(&error))?;
     if let Some(token) = token {
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
-            DialError::Wrong("the token cannot be sent: it has characters that no token can have".into())
+            DialError::Wrong("the token cannot be sent: it has invalid characters".into())
         })?;
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);

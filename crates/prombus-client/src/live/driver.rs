@@ -161,7 +161,7 @@ impl Driver {
                 }
                 _ = ping.tick() => {
                     if heard.elapsed() > SILENT || session.is_stuck(Instant::now()) {
-                        return LineEnd::lost("the hub gives no sign of life");
+                        return LineEnd::lost("the hub does not respond");
                     }
                     // Where it cannot be sent, the line is broken, and reading from it says so.
                     let _ = line.start_send_unpin(Message::Ping(Bytes::new()));
@@ -201,7 +201,7 @@ impl Driver {
             if let Some(limit) = self.options.give_up_after {
                 let left = limit.saturating_sub(since.elapsed());
                 if left.is_zero() {
-                    return Err(Failure::ended(format!("it was given up: {why}")));
+                    return Err(Failure::ended(format!("the client gave up: {why}")));
                 }
                 pause = pause.min(left);
             }

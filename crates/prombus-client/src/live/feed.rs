@@ -198,7 +198,7 @@ impl Feed {
                 topic,
                 group,
                 count,
-                "leases ran out before their deliveries were taken: each is an attempt"
+                "leases expired before their deliveries were taken: each counts as an attempt"
             );
         }
         if next.is_none() && !has_ended { None } else { Some(next) }

@@ -23,7 +23,7 @@ pub(super) fn of_token<Claims: DeserializeOwned>(token: &str) -> Refusal {
 pub(super) fn of_path(path: &str) -> Refusal {
     let claim = path.split(['.', '[']).next().unwrap_or_default();
     let should = match claim {
-        "exp" | "nbf" => "must be a time as a number of seconds since 1970",
+        "exp" | "nbf" => "must be a number of seconds since 1970",
         "iss" => "must be one string",
         "aud" => "must be a string or an array of strings",
         "scopes" => "must be an array of strings, like [\"publish:orders.*\"]",
@@ -34,7 +34,7 @@ pub(super) fn of_path(path: &str) -> Refusal {
         }
         _ => {
             return Refusal::from(
-                "the token's claims cannot be read: they must be a JSON object that names no claim twice",
+                "the token's claims are invalid: they must be a JSON object without duplicate claims",
             );
         }
     };

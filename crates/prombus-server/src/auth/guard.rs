@@ -85,6 +85,6 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && given.next().is_none() => {
             Ok(Some(token.trim()))
         }
-        _ => Err(ApiError::unauthorized("write one header Authorization: Bearer <token>")),
+        _ => Err(ApiError::unauthorized("send exactly one header Authorization: Bearer <token>")),
     }
 }

@@ -30,7 +30,7 @@ impl Hosts {
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), String> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err("a request must say in one Host header which host it is for".into());
+            return Err("a request must have exactly one Host header".into());
         };
         // Of the two places that name a host, no other end must be able to choose the more convenient one.
         let named = uri.authority().map(|authority| authority.as_str());

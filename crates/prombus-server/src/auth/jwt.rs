@@ -142,7 +142,7 @@ impl Jwt {
             JwtKey::Secret(secret) => {
                 if secret.expose().len() < SAFE_SECRET_BYTES {
                     tracing::warn!(
-                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed, and tokens with it; make one with `openssl rand -hex 32`"
+                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed, and tokens forged; generate one with `openssl rand -hex 32`"
                     );
                 }
                 let make = move |_: &[Vec<u8>]| Ok(vec![Key::shared(secret.expose().as_bytes())]);
@@ -225,7 +225,7 @@ fn head(token: &str) -> Result<Head, Refusal> {
     let text = URL_SAFE_NO_PAD.decode(first).map_err(|_| Refusal::from(MALFORMED))?;
     let head: Head = serde_json::from_slice(&text).map_err(|_| Refusal::from(MALFORMED))?;
     if head.crit.is_some() {
-        return Err("the token has extensions that are not known here (crit)".into());
+        return Err("the token has unsupported extensions (crit)".into());
     }
     Ok(head)
 }
@@ -241,7 +241,7 @@ fn choose<'a>(keys: &'a [Key], head: &Head) -> Result<&'a Key, Refusal> {
         }
         None => match (fitting.next(), fitting.next()) {
             (Some(_), Some(_)) => {
-                return Err("the token does not say by kid which key it is signed with".into());
+                return Err("the token has no kid that says which key signed it".into());
             }
             (key, _) => key,
         },
@@ -265,18 +265,18 @@ fn refusal(error: &jsonwebtoken::errors::ErrorKind, token: &str) -> Refusal {
     let why = match error {
         E::ExpiredSignature => TOKEN_EXPIRED,
         E::ImmatureSignature => "the token is not valid yet (nbf)",
-        E::InvalidAudience => "the token is for somebody else: its aud names none of auth.audience",
-        E::InvalidIssuer => "the token comes from somebody else: its iss is none of auth.issuer",
+        E::InvalidAudience => "the token is for another service: its aud is not in auth.audience",
+        E::InvalidIssuer => "the token is from another issuer: its iss is not in auth.issuer",
         E::MissingRequiredClaim(claim) => match claim.as_str() {
-            "exp" => "the token has no exp, which auth.require_exp asks for",
+            "exp" => "the token has no exp, which auth.require_exp requires",
             // One that is neither is as good as none.
-            "aud" => "the token says no aud, which must be a string or an array of strings",
-            _ => "the token says no iss",
+            "aud" => "the token has no aud, which must be a string or an array of strings",
+            _ => "the token has no iss",
         },
-        E::InvalidSignature => "the token's signature is wrong",
+        E::InvalidSignature => "the token's signature is invalid",
         E::InvalidClaimFormat(claim) => return bad_claim::of_path(claim),
         E::Json(_) => return bad_claim::of_token::<Claims>(token),
-        _ => "the token is not a good JSON Web Token",
+        _ => "the token is not a valid JSON Web Token",
     };
     why.into()
 }
@@ -327,7 +327,7 @@ impl Key {
             .or_else(|_| DecodingKey::from_ec_pem(text).map(|ec| key(Algorithm::ES256, ec)))
             .or_else(|_| DecodingKey::from_ed_pem(text).map(|ed| key(Algorithm::EdDSA, ed)))
             .map_err(|_| {
-                format!("{} holds no public key in PEM form of RSA, P-256 or Ed25519", file.display())
+                format!("{} contains no RSA, P-256 or Ed25519 public key in PEM format", file.display())
             })
     }
 

@@ -39,7 +39,7 @@ use vouched::Vouched;
 /// What is said of a token that was good once.
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
 /// What is said of a token that is taken no longer, because the keys have changed.
-pub(crate) const TOKEN_WITHDRAWN: &str = "the token is not valid with the keys that there are now: its key was withdrawn, or cannot be told from others";
+pub(crate) const TOKEN_WITHDRAWN: &str = "the token is not valid with the current keys: its key was removed, or is ambiguous";
 
 /// The most characters of a subject that are logged.
 const MAX_SUBJECT_CHARS: usize = 200;
@@ -158,7 +158,7 @@ impl Auth {
             (Kind::None, _) => return Ok(Caller::anyone()),
             (_, None) => {
                 return Err(ApiError::unauthorized(
-                    "this hub wants a token: send it as Authorization: Bearer, or in an AUTH frame first",
+                    "this hub requires a token: send it as Authorization: Bearer, or in an AUTH frame first",
                 ));
             }
             (Kind::Tokens(known), Some(token)) => find(known, token),

@@ -68,7 +68,7 @@ impl Page {
     pub fn check(&self, method: &Method, upgrade: bool) -> Result<(), ApiError> {
         if *self == Self::Foreign && (upgrade || !method.is_safe()) {
             return Err(ApiError::forbidden(
-                "pages of this origin may not call the hub: name it in server.allow_origins",
+                "pages from this origin may not call the hub: add it to server.allow_origins",
             ));
         }
         Ok(())

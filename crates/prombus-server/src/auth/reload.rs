@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         match opened.recv_timeout(LOOK_TIME) {
             Ok(made) => made.map(|current| Self { current, changes, names, watcher }),
             Err(_) => {
-                Err(format!("{names} could not be read within {LOOK_TIME:?}: does the file system answer?"))
+                Err(format!("{names} could not be read within {LOOK_TIME:?}: does the file system respond?"))
             }
         }
     }
@@ -84,7 +84,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let mut current = self.current.lock();
         let hangs = current.looking.is_some_and(|since| since.elapsed() > LOOK_TIME);
         if hangs && !std::mem::replace(&mut current.told, true) {
-            tracing::error!(files = %self.names, "cannot be looked at: the file system does not answer; what was read before holds");
+            tracing::error!(files = %self.names, "cannot be checked: the file system does not respond; the previous contents stay in use");
         }
         current.value.clone()
     }
@@ -152,12 +152,12 @@ impl<T> Watch<T> {
         match made {
             Ok(value) => {
                 self.trouble = None;
-                tracing::info!(%files, "read again, because it has changed");
+                tracing::info!(%files, "reloaded, because it has changed");
                 Some(value)
             }
             Err(error) => {
                 if self.trouble.as_ref() != Some(&error) {
-                    tracing::error!(%files, %error, "has changed and cannot be used; what was read before holds");
+                    tracing::error!(%files, %error, "has changed and cannot be used; the previous contents stay in use");
                     self.trouble = Some(error);
                 }
                 None

@@ -165,7 +165,7 @@ fn times_are_kept_with_a_little_tolerance() {
         assert_eq!(auth.caller(Some(&signed(&claims))).is_ok(), fine, "{claims}");
     }
     let strict = auth_with(JwtOptions { require_exp: true, ..options(JwtKey::Secret(Secret::new(SECRET))) });
-    assert_eq!(why(&strict, &signed(&json!({}))), "the token has no exp, which auth.require_exp asks for");
+    assert_eq!(why(&strict, &signed(&json!({}))), "the token has no exp, which auth.require_exp requires");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_token_cannot_choose_how_it_is_checked() {
     let (head, rest) = signed(&good()).split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     let other = part(&json!({"exp": now() + 60, "scopes": ["*:**"]}));
     let signature = rest.split_once('.').unwrap().1;
-    assert_eq!(why(&auth, &format!("{head}.{other}.{signature}")), "the token's signature is wrong");
+    assert_eq!(why(&auth, &format!("{head}.{other}.{signature}")), "the token's signature is invalid");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) async fn list(
 fn failed_by(group: Option<String>, projection: Option<String>) -> Result<Option<FailedBy>, ApiError> {
     match (group, projection) {
         (Some(_), Some(_)) => Err(ApiError::bad_request(
-            "group and projection do not go together: a letter is of one or the other",
+            "group and projection cannot be combined: a letter is of one or the other",
         )),
         (Some(group), None) => Ok(Some(FailedBy::Group(GroupName::parse(&group)?.to_string()))),
         (None, projection) => Ok(projection.map(FailedBy::Projection)),

@@ -113,7 +113,7 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
     let sort = params.one("sort")?.map_or(Ok(Vec::new()), |text| sort_of(&text))?;
     let given = params.rest();
     if given.len() > MAX_CONDITIONS {
-        return Err(ApiError::bad_request(format!("a query may have {MAX_CONDITIONS} conditions")));
+        return Err(ApiError::bad_request(format!("a query may have at most {MAX_CONDITIONS} conditions")));
     }
     let conditions = given.iter().map(|(name, value)| condition_of(name, value)).collect::<Result<_, _>>()?;
     Ok(Find {
@@ -132,7 +132,7 @@ fn condition_of(name: &str, value: &str) -> Result<Condition, ApiError> {
     let operation = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
     if operation.is_none() && name.contains(['[', ']']) {
         let message =
-            format!("{name:?} has brackets and no operation at its end; for a field of that name, add [eq]");
+            format!("{name:?} has brackets but does not end with an operator; for a field of that name, add [eq]");
         return Err(ApiError::bad_request(message));
     }
     let (field, operation) = operation.unwrap_or((name, "eq"));
@@ -147,13 +147,13 @@ fn condition_of(name: &str, value: &str) -> Result<Condition, ApiError> {
         "in" => {
             let values = split(value, Backslashes::Unescape);
             if values.len() > MAX_VALUES {
-                return Err(ApiError::bad_request(format!("in may have {MAX_VALUES} values")));
+                return Err(ApiError::bad_request(format!("in may have at most {MAX_VALUES} values")));
             }
             Test::In(values.iter().map(|value| Operand::text(value)).collect())
         }
         other => {
             return Err(ApiError::bad_request(format!(
-                "{name}: there is no operation {other:?}; there are eq, ne, gt, gte, lt, lte and in"
+                "{name}: unknown operator {other:?}; use eq, ne, gt, gte, lt, lte or in"
             )));
         }
     };
@@ -164,7 +164,7 @@ fn sort_of(text: &str) -> Result<Vec<SortKey>, ApiError> {
     // What else is escaped in a field is for the path to read.
     let fields = split(text, Backslashes::Keep);
     if fields.len() > MAX_SORT_FIELDS {
-        return Err(ApiError::bad_request(format!("sort may have {MAX_SORT_FIELDS} fields")));
+        return Err(ApiError::bad_request(format!("sort may have at most {MAX_SORT_FIELDS} fields")));
     }
     let key = |field: &String| {
         let (field, descending) =

@@ -119,7 +119,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     let topics: Vec<Topics> =
         texts.split(',').map(|text| Topics::parse(text.trim())).collect::<Result<_, _>>()?;
     if topics.len() > MAX_PATTERNS {
-        return Err(ApiError::bad_request(format!("topics takes {MAX_PATTERNS} names and patterns")));
+        return Err(ApiError::bad_request(format!("topics takes at most {MAX_PATTERNS} names and patterns")));
     }
     let ask = |topic| Ask { action: Action::Subscribe, topic, group: None };
     for named in &topics {
@@ -130,7 +130,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     }
     let from = parse_from(&mut params)?;
     if matches!(from, From::AfterId(_) | From::Offset(_)) {
-        let message = "several topics are followed from earliest, latest or ts; offsets and ids are places in one topic";
+        let message = "several topics can be followed from earliest, latest or ts; offsets and ids are positions in one topic";
         return Err(ApiError::bad_request(message));
     }
     let key = params.one("key")?;
@@ -161,7 +161,7 @@ pub(crate) async fn letters_page(
     let start = match (cursor, filter) {
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request(
-                "with cursor, which carries the whole query, only limit may go",
+                "only limit may be combined with cursor, which contains the whole query",
             ));
         }
         (Some(cursor), None) => Start::Cursor(cursor),
@@ -284,7 +284,7 @@ impl ReadCall {
             limit => limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         };
         if let Some(cursor) = params.one("cursor")? {
-            params.done("with cursor, which carries the whole query, only limit")?;
+            params.done("limit (cursor contains the rest of the query)")?;
             return Ok(Self { start: Start::Cursor(cursor), limit });
         }
         let query = Query {

@@ -51,7 +51,7 @@ pub(crate) async fn latest_of_many(
     let KeysRequest { keys } = parse_object(&body)?;
     if keys.len() > MAX_KEYS {
         return Err(ApiError::bad_request(format!(
-            "{} keys are too many; ask for {MAX_KEYS} at a time",
+            "{} keys are too many; request at most {MAX_KEYS} at a time",
             keys.len()
         )));
     }

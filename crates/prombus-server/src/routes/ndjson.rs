@@ -154,7 +154,7 @@ impl<'a> Import<'a> {
         match self.way.app.hub()?.topic(topic).await? {
             Some(state) if state.number == pinned => Ok(()),
             _ => Err(ApiError::not_found(format!(
-                "topic {topic} was deleted meanwhile, with the lines before this one"
+                "topic {topic} was deleted in the meantime, with the lines before this one"
             ))),
         }
     }

@@ -31,7 +31,7 @@ pub(crate) async fn healthz() -> Response {
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     match app.hub()?.status().failed {
         None => Ok(json_of(StatusCode::OK, &json!({"status": "ready"}))),
-        Some(why) => Err(ApiError::unavailable(format!("the store takes no commits: {why}"))),
+        Some(why) => Err(ApiError::unavailable(format!("the store accepts no commits: {why}"))),
     }
 }
 
@@ -164,5 +164,5 @@ pub(crate) async fn no_such_path(uri: Uri) -> ApiError {
 
 /// The answer on paths that do not know the method; which ones they know is added by the router.
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
-    ApiError::method_not_allowed(format!("{} does not take {method}; see the Allow header", uri.path()))
+    ApiError::method_not_allowed(format!("{} does not support {method}; see the Allow header", uri.path()))
 }

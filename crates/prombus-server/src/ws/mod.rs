@@ -72,8 +72,8 @@ impl End {
     const NOT_TEXT: Self = Self { code: close_code::INVALID, reason: "the frame is not valid UTF-8" };
     const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
     const NO_TOKEN: Self =
-        Self { code: close_code::POLICY, reason: "no AUTH with a good token came in time" };
-    const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
+        Self { code: close_code::POLICY, reason: "no AUTH with a valid token arrived in time" };
+    const SILENT: Self = Self { code: close_code::POLICY, reason: "the client does not respond" };
 
     /// The client's token would be refused by now.
     const fn of_token(why: &'static str) -> Self {
@@ -150,7 +150,7 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     let mut talk = Talk::new(&mut session, &mut calls, &mut sink, buffers);
     let end = converse(&app, &mut talk, &mut stream).await;
     if timeout(FINISH_TIME, talk.finish()).await.is_err() {
-        tracing::warn!("a connection ends before all of its answers have left: they took too long");
+        tracing::warn!("a connection ends before all of its answers were sent: they took too long");
     }
     // What it holds is wanted elsewhere.
     drop(talk);

@@ -42,7 +42,7 @@ const PUBLISH_BYTES: usize = PUBLISH.len();
 const PULL_WAIT: Duration = Duration::from_secs(30);
 
 /// What those are told whose requests were not begun.
-const ENDING: &str = "the connection ends, and this was not done; send it again on another connection";
+const ENDING: &str = "the connection is closing, and this had no effect; send it again on another connection";
 
 /// A group of a topic, as a connection names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -243,7 +243,7 @@ impl Session {
             (None, None, Some(events)) => {
                 (parse_array(&text.slice_ref(events.get().as_bytes()), self.max_bytes)?, true)
             }
-            _ => return Err(ApiError::bad_request("PUBLISH has either a payload, with opts, or events")),
+            _ => return Err(ApiError::bad_request("PUBLISH takes either a payload, with opts, or events")),
         };
         out.push(Effect::Publish { corr: corr.clone(), topic, events, array });
         Ok(())
@@ -272,7 +272,7 @@ impl Session {
         let names = match (frame.topic, frame.topics) {
             (Some(topic), None) => vec![topic],
             (None, Some(topics)) if !topics.is_empty() => topics,
-            _ => return Err(ApiError::bad_request("SUBSCRIBE has either a topic, or topics")),
+            _ => return Err(ApiError::bad_request("SUBSCRIBE takes either topic or topics")),
         };
         let group = GroupName::parse(&frame.group)?;
         let wanted = self.wanted(&names, &group)?;
@@ -318,7 +318,7 @@ impl Session {
                 }
             };
             if !is_new || !seen.insert(&**name) {
-                let message = format!("this connection has subscribed to {} as {group} already", &**name);
+                let message = format!("this connection is already subscribed to {} as {group}", &**name);
                 return Err(ApiError::with_code(ErrorCode::AlreadySubscribed, message));
             }
         }
@@ -365,7 +365,7 @@ impl Session {
         match self.subscriptions.get_mut(&key) {
             Some(subscription) => Ok((key, subscription)),
             None => {
-                let message = format!("this connection has not subscribed to {topic} as {group}");
+                let message = format!("this connection is not subscribed to {topic} as {group}");
                 Err(ApiError::with_code(ErrorCode::NotSubscribed, message))
             }
         }

@@ -49,7 +49,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
         };
         stuck = Some(name);
         if shared.failed().is_none() {
-            tracing::warn!(error, "an index cannot be made yet");
+            tracing::warn!(error, "an index cannot be built yet");
         }
         if let Err(RecvTimeoutError::Disconnected) = wake.recv_timeout(RETRY_AFTER) {
             return;
@@ -102,5 +102,5 @@ fn take_step(
 /// Says that an index could not be made, and why.
 pub fn warn_of(state: &CollectionState, index: usize, failure: &IndexFailure) {
     let fields = state.indexes.get(index).map(|index| &index.index.fields);
-    tracing::warn!(collection = %state.name, ?fields, %failure, "an index is given up");
+    tracing::warn!(collection = %state.name, ?fields, %failure, "an index cannot be built");
 }

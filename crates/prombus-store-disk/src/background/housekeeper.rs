@@ -136,11 +136,11 @@ impl Housekeeper {
                 Ok(()) => drop(waiting.pop_front()),
                 // Nothing is lost: the next start does it again.
                 Err(error) if !open => {
-                    tracing::warn!(%error, "something was left to be put away at the next start");
+                    tracing::warn!(%error, "some state was not written; the next start does it again");
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "something cannot be put away yet");
+                    tracing::warn!(%error, "some state cannot be written yet");
                     self.tell_why(&error);
                     match chores.recv_timeout(RETRY_AFTER) {
                         Ok(chore) => open &= note(chore, &mut waiting),
@@ -159,7 +159,7 @@ impl Housekeeper {
         let why = if is_full(error) {
             CommitError::DiskFull
         } else {
-            CommitError::Unavailable(format!("changed rows cannot be put into a table: {error}"))
+            CommitError::Unavailable(format!("changed rows cannot be written to a table: {error}"))
         };
         // A writer that is gone needs not be told.
         let _ = self.writer.send(Message::Stuck(why));
@@ -211,7 +211,7 @@ impl Housekeeper {
             }
             (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
             (Err(error), _) => {
-                tracing::error!(%error, "tables cannot be merged; they are as they were until the next start");
+                tracing::error!(%error, "tables cannot be merged; they stay as they are until the next start");
             }
             (Ok(_), None) => {}
         }
@@ -228,7 +228,7 @@ impl Housekeeper {
         self.kept.add(view.end, numbers);
         (self.last, self.tables) = (Some((view, epoch)), tables);
         if let Err(error) = self.kept.let_go(disk, dir) {
-            tracing::warn!(%error, "files that nobody needs cannot be removed yet");
+            tracing::warn!(%error, "unneeded files cannot be removed yet");
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ pub struct EventHead {
 
 /// Something is longer than the journal can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("something of {bytes} bytes is longer than the {limit} that the journal takes in one piece")]
+#[error("an item of {bytes} bytes exceeds the {limit} that the journal accepts")]
 pub struct TooLong {
     /// Its length.
     pub bytes: usize,

@@ -157,12 +157,12 @@ impl<'a> Check<'a> {
             let is_index = problem.file.extension().is_some_and(|ext| ext == "index");
             let advice = match (self.is_whole, is_index) {
                 (true, true) => {
-                    "the journal is whole: move this file away, and the hub rebuilds it at its next start"
+                    "the journal is intact: move this file away, and the hub rebuilds it at its next start"
                 }
                 (true, false) => {
-                    "the journal is whole: move the folder `state` away, and the hub rebuilds it at its next start"
+                    "the journal is intact: move the folder `state` away, and the hub rebuilds it at its next start"
                 }
-                (false, _) => "leave it where it is, because the journal is not whole: restore a backup",
+                (false, _) => "leave it where it is, because the journal is damaged: restore a backup",
             };
             let what = format!("{}; {advice}", problem.what);
             self.report.problems.push(Problem { what, ..problem });

@@ -37,7 +37,7 @@ pub enum OpenError {
     Locked(PathBuf),
     /// Nothing would keep another process out.
     #[error(
-        "{} cannot be locked, so that nothing keeps a second hub out: {error}; choose a folder on a local disk",
+        "{} cannot be locked, so nothing would keep a second hub out: {error}; choose a folder on a local disk",
         .dir.display()
     )]
     NoLocks {
@@ -55,7 +55,7 @@ pub enum OpenError {
         found: u32,
     },
     /// It is not a data folder.
-    #[error("{} is not a data folder of prombus: {why}", .dir.display())]
+    #[error("{} is not a prombus data folder: {why}", .dir.display())]
     NotOurs {
         /// The folder.
         dir: PathBuf,

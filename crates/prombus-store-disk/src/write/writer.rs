@@ -339,7 +339,7 @@ impl Writer {
             Ok(has_room) => has_room,
             Err(error) => {
                 self.stage.go_back(mark);
-                let failure = format!("room for the journal cannot be reserved: {error}");
+                let failure = format!("space for the journal cannot be reserved: {error}");
                 return Taken::Done(Err(CommitError::Unavailable(failure)));
             }
         };
@@ -516,7 +516,7 @@ impl Writer {
                 CommitError::DiskFull
             }
             Err(NotMade::Surely(error)) => {
-                CommitError::Unavailable(format!("a new part of the journal cannot be made: {error}"))
+                CommitError::Unavailable(format!("a new part of the journal cannot be created: {error}"))
             }
             Err(NotMade::Perhaps(error)) => {
                 let failure = format!(

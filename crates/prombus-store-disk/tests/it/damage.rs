@@ -596,7 +596,7 @@ async fn a_check_advises_only_what_helps() {
         let bit = len / 2 * 8;
         disk.flip(&file, bit);
         let told = check(&disk).join("\n");
-        assert!(told.contains("the journal is whole: move"), "{told}");
+        assert!(told.contains("the journal is intact: move"), "{told}");
         if let Err(error) = open(&disk) {
             assert!(error.to_string().contains("Run `prombus check`"), "{error}");
         }

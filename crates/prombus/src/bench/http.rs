@@ -27,10 +27,10 @@ pub enum HttpError {
     #[error("topic {0} has no events; publish some first: prombus bench --mode publish")]
     Empty(String),
     #[error(
-        "collection {0} has no documents; publish events that its projection takes, or commit some first"
+        "collection {0} has no documents; publish events for its projection, or commit some first"
     )]
     NoDocuments(String),
-    #[error("the hub answered {status} where it should answer {expected}")]
+    #[error("the hub answered {status} instead of {expected}")]
     Unexpected { status: u16, expected: u16 },
 }
 

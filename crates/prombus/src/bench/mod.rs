@@ -171,7 +171,7 @@ impl Shared<'_> {
 }
 
 async fn measure(target: &Target, args: &BenchArgs) -> Result<Report, Failure> {
-    let broken = |error: HttpError| Failure::Failed(format!("the load broke off: {error}"));
+    let broken = |error: HttpError| Failure::Failed(format!("the load was interrupted: {error}"));
     let documents = match &args.collection {
         Some(name) if args.mode == Mode::Get => {
             Some(get::prepare(target, name, args.conditional).await.map_err(broken)?)

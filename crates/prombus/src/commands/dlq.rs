@@ -34,36 +34,36 @@ enum DlqCommand {
         after_help = "Example:\n  prombus dlq list process.state --group audit --filter 'event.payload.attempts > 3'"
     )]
     List {
-        /// Topic whose dead letters are listed
+        /// Topic whose dead letters to list
         topic: String,
         #[command(flatten)]
         selection: Selection,
     },
-    /// Show a dead letter with the event that it is about, and whether it was replayed
+    /// Show a dead letter with its original event, and whether it was replayed
     #[command(after_help = "Example:\n  prombus dlq show process.state 0198c0de-0000-7000-8000-000000000001")]
     Show {
         /// Topic that the event was published to
         topic: String,
-        /// Id of the dead letter, or of the event that it is about
+        /// Id of the dead letter or of its original event
         id: Uuid,
     },
-    /// Give dead letters again to the group or projection that failed them, or publish them again
+    /// Redeliver dead letters to the group or projection that failed on them, or republish them
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay {
-        /// Topic whose dead letters are replayed
+        /// Topic whose dead letters to replay
         topic: String,
         #[command(flatten)]
         selection: Selection,
-        /// Whom they go to: the group or projection that failed each, or everyone [default: group]
+        /// Destination: the group or projection that failed on the event, or the topic, for everyone [default: group]
         #[arg(long, value_name = "group|topic", value_parser = ["group", "topic"], hide_possible_values = true)]
         to: Option<String>,
-        /// Only the dead letter with this id, or about the event with it; may be given several times
+        /// Only the dead letter with this id, or whose original event has it; may be repeated
         #[arg(long = "id", value_name = "UUID")]
         ids: Vec<Uuid>,
-        /// Only tell what would be done
+        /// Change nothing; only report what would be replayed
         #[arg(long)]
         dry_run: bool,
-        /// Also what was replayed before, and what came back too often
+        /// Include letters that were already replayed, and events that have come back too often
         #[arg(long)]
         force: bool,
     },
@@ -74,19 +74,19 @@ Examples:
   prombus dlq replay process.state --group audit --dry-run
   prombus dlq replay process.state --to topic --id 0198c0de-0000-7000-8000-000000000001";
 
-/// Which dead letters it is about.
+/// Which dead letters to select.
 #[derive(Debug, Args)]
 struct Selection {
-    /// Only what this group failed
+    /// Only events on which this group failed
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Only what this projection failed
+    /// Only events on which this projection failed
     #[arg(long, value_name = "PROJECTION", conflicts_with = "group")]
     projection: Option<String>,
-    /// Only dead letters for which this CEL expression over `event` holds
+    /// Only dead letters that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
-    /// At most so many; all where absent
+    /// Maximum number of dead letters [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }

@@ -96,7 +96,7 @@ async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), F
 
 fn incomplete(events: u64, error: &prombus_client::ClientError) -> Failure {
     Failure::Failed(format!(
-        "the export is not complete, it ends after {}: {error}",
+        "the export is incomplete, it ends after {}: {error}",
         output::counted(events, "event")
     ))
 }

@@ -26,7 +26,8 @@ Examples:
   prombus list processes 'host[in]=web1,web2' name=stt --limit 10
   prombus list processes --all > processes.ndjson
 
-Conditions: field=value, and field[op]=value with eq, ne, gt, gte, lt, lte and in; dots reach into nested fields.";
+Conditions: field=value, or field[op]=value with eq, ne, gt, gte, lt, lte or in; dots reach into
+nested fields.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -86,7 +86,7 @@ impl Retry {
 
     fn answered(&mut self, went_well: bool) {
         if went_well && !self.pauses.is_fresh() {
-            say!("the hub answers again");
+            say!("the hub is back");
         }
         self.pauses.reset();
     }

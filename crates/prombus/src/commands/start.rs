@@ -119,7 +119,7 @@ impl Values {
         if let [(first, _), (second, _), ..] = &given[..] {
             let (first, second) = (first.name(), second.name());
             return Err(Failure::Usage(format!(
-                "--{first} and --{second} name two places; give one of them"
+                "--{first} and --{second} name two positions; give only one of them"
             )));
         }
         match (word, given.pop()) {

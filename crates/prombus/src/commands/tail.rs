@@ -25,8 +25,9 @@ Examples:
   prombus tail 'orders.**,payments' --key web1 | ./alarm
   prombus tail 'dlq.**' --from earliest
 
-* stands for one segment of a name, ** for any number; put patterns in quotes. Topics that are made later are followed
-from their first event. The hub's own topics (dlq., system.) are followed only where the prefix is written out.";
+* matches one segment of a name, ** any number; quote patterns. Topics created later are followed
+from their first event. The hub's own topics (dlq., system.) match only patterns that spell out
+their prefix.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -37,7 +38,7 @@ pub struct TailArgs {
     /// Where to start: earliest, latest, epoch ms, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, value_name = "TIME", default_value = "latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
     from: Moment,
-    /// Only events for which this CEL expression over `event` holds
+    /// Only events that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
     /// Only events of this key

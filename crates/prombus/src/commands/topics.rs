@@ -165,7 +165,7 @@ fn missing(topic: &str) -> Failure {
 /// The hub makes or changes a topic by the same call; here a typing mistake must not do the other one.
 async fn create(client: &Client, topic: &str, settings: Settings) -> Result<(), Failure> {
     if client.topic(topic).await?.is_some() {
-        let message = format!("topic {topic} exists already; change it with: prombus topics alter {topic}");
+        let message = format!("topic {topic} already exists; change it with: prombus topics alter {topic}");
         return Err(Failure::Failed(message));
     }
     write(&[client.put_topic(topic, &settings.patch()).await?])

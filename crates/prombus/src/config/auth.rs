@@ -107,7 +107,7 @@ impl Auth {
             let at_entry = |why: String| format!("auth.tokens, entry {}: {why}", index + 1);
             let token = token.resolve(variable).map_err(at_entry)?;
             if known.iter().any(|other| other.token == token.token) {
-                return Err(at_entry("the token is there already, in an earlier entry".into()));
+                return Err(at_entry("the token is already in an earlier entry".into()));
             }
             known.push(token);
         }
@@ -132,7 +132,7 @@ impl Auth {
             None => Ok(Vec::new()),
             Some(OneOrMany::One(one)) => Ok(vec![one.clone()]),
             Some(OneOrMany::Many(many)) if many.is_empty() => Err(format!(
-                "auth.{name} is empty: leave it out if it does not matter whom tokens are for or come from"
+                "auth.{name} is empty: omit it to accept any"
             )),
             Some(OneOrMany::Many(many)) => Ok(many.clone()),
         };
@@ -154,7 +154,7 @@ impl Token {
             rules.add_policy(policy.clone()).map_err(|error| error.to_string())?;
         }
         if rules == Rules::default() {
-            return Err("it needs scopes or a policy, or nobody may do anything with it".into());
+            return Err("it needs scopes or a policy, or it would allow nothing".into());
         }
         Ok(StaticToken { token, rules })
     }
@@ -167,7 +167,7 @@ fn secret(
     variable: Variable,
 ) -> Result<Option<Secret>, String> {
     let secret = match (written, name) {
-        (Some(_), Some(_)) => return Err("it is given twice, by itself and by a variable".into()),
+        (Some(_), Some(_)) => return Err("it is given twice, directly and by a variable".into()),
         (Some(written), None) => Some(written.clone()),
         (None, Some(name)) => match variable(name) {
             // Files that are read into variables end with a line break.

@@ -134,7 +134,7 @@ impl ConfigFile {
     /// Refuses what is well formed and makes no sense all the same.
     pub(super) fn validate(&self) -> Result<(), String> {
         if self.store.data.is_some() && self.store.memory == Some(true) {
-            return Err("store.data and store.memory do not go together: leave one of them out".into());
+            return Err("store.data and store.memory cannot be combined: remove one of them".into());
         }
         if self.store.part_bytes.is_some_and(|bytes| !PART_BYTES.contains(&bytes)) {
             let (least, most) = (PART_BYTES.start(), PART_BYTES.end());
@@ -149,11 +149,11 @@ impl ConfigFile {
         let limits = self.limits.limits();
         self.limits.validate()?;
         if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
-            return Err("server.tls_cert and server.tls_key go together".into());
+            return Err("server.tls_cert and server.tls_key must be set together".into());
         }
         if let Some(host) = self.server.hosts.iter().flatten().find(|host| !Hosts::is_name(host)) {
             return Err(format!(
-                "server.hosts: {host:?} is not the name of a host; write it without scheme and port, like hub.example"
+                "server.hosts: {host:?} is not a host name; write it without scheme and port, like hub.example"
             ));
         }
         for origin in self.server.allow_origins.iter().flatten() {
@@ -165,7 +165,7 @@ impl ConfigFile {
         validate_result_bytes(self.limits.result_bytes(), limits.commit_bytes)?;
         if limits.event_bytes > limits.commit_bytes {
             return Err(format!(
-                "limits.event_bytes = {} does not fit into limits.commit_bytes = {}: raise the second",
+                "limits.event_bytes = {} does not fit into limits.commit_bytes = {}: raise the latter",
                 limits.event_bytes, limits.commit_bytes
             ));
         }

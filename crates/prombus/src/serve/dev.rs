@@ -53,7 +53,7 @@ async fn example(address: SocketAddr, sample: bool) {
     let run = async {
         let client = Client::new(&format!("http://{address}"), None)?;
         set_up(&client).await?;
-        tracing::info!("the process example runs: see http://{address}/v1/collections/processes/list");
+        tracing::info!("the process example is running: see http://{address}/v1/collections/processes/list");
         let projector = Projector::new(client.clone(), ProjectorOptions::default());
         let beats = async {
             if sample {

@@ -37,7 +37,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
         signal = signals.next() => {
-            tracing::info!("{signal} while the store was opening: ending");
+            tracing::info!("{signal} while the store was opening: exiting");
             return Ok(());
         }
     };
@@ -54,7 +54,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     tracing::info!("{signal}: ending");
     tokio::select! {
         () = end(front, &hub) => tracing::info!("ended"),
-        signal = signals.next() => tracing::warn!("{signal} again: ending at once"),
+        signal = signals.next() => tracing::warn!("{signal} again: exiting immediately"),
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn raise_file_limit() {
     let mut limit = rustix::process::getrlimit(files);
     limit.current = limit.maximum;
     if let Err(error) = rustix::process::setrlimit(files, limit) {
-        tracing::warn!(%error, "the number of open files cannot be raised");
+        tracing::warn!(%error, "the limit on open files cannot be raised");
     }
 }
 
@@ -135,7 +135,7 @@ fn check(settings: &Settings) -> Result<(), Failure> {
         if let Some(collection) = definition.collections().find(|one| settings.collections.contains_key(*one))
         {
             let why = format!(
-                "collection {collection} is in [collections] too, which is for those that commits write: leave it out there"
+                "collection {collection} is also in [collections], which is for those that commits write: remove it there"
             );
             return Err(unsettled("projection", name, why));
         }
@@ -213,7 +213,7 @@ async fn settle_topic(hub: &Hub, name: &TopicName, mut patch: TopicPatch) -> Res
         && wanted < now.config.partitions
     {
         let partitions = now.config.partitions;
-        tracing::warn!("topic {name} keeps its {partitions} partitions: they cannot shrink to {wanted}");
+        tracing::warn!("topic {name} keeps its {partitions} partitions: they cannot be reduced to {wanted}");
         patch.partitions = None;
     }
     let (state, made) = match hub.put_topic(name, patch.clone()).await {

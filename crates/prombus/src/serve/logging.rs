@@ -24,7 +24,7 @@ impl LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            other => Err(format!("log format {other:?} is not known: use json or text")),
+            other => Err(format!("unknown log format {other:?}: use json or text")),
         }
     }
 }
@@ -51,7 +51,7 @@ impl LogLevel {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "log level {text:?} is not known: use error, warn, info, debug or trace, or off for silence"
+            "unknown log level {text:?}: use error, warn, info, debug or trace, or off for silence"
         ))
     }
 }

@@ -130,7 +130,7 @@ fn choose_tls(
     match (cert, key) {
         (None, None) => Ok(None),
         (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
-        _ => Err(Failure::Usage("a certificate and its key go together: name both of them".into())),
+        _ => Err(Failure::Usage("a certificate and its key must be set together".into())),
     }
 }
 
@@ -159,7 +159,7 @@ fn choose_store(flags: &ServeArgs, around: &Surroundings, file: &ConfigFile) -> 
     }
     match ((around.variable)("PROMBUS_STORE"), (around.variable)("PROMBUS_DATA")) {
         (Some(_), Some(_)) => {
-            let message = "PROMBUS_STORE and PROMBUS_DATA do not go together: unset one of them";
+            let message = "PROMBUS_STORE and PROMBUS_DATA cannot be combined: unset one of them";
             return Err(Failure::Usage(message.into()));
         }
         (Some(store), None) => return named_store("PROMBUS_STORE", &store),

@@ -56,7 +56,7 @@ fn parse_collection(text: &str) -> Result<String, String> {
 fn parse_host(text: &str) -> Result<String, String> {
     match Hosts::is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err("not the name of a host; write it without scheme and port, like docs.example".into()),
+        false => Err("not a host name; write it without scheme and port, like docs.example".into()),
     }
 }
 

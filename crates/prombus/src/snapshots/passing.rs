@@ -78,11 +78,11 @@ impl Passing {
         let path = request.uri().path();
         let target = target(path);
         if target == Target::Nothing {
-            let message = format!("there is no {path} here; there are /snap/{{key}} and /list");
+            let message = format!("there is no {path} here, only /snap/{{key}} and /list");
             return refusal(ErrorCode::NotFound, message);
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let message = format!("{} is not possible here: use GET or HEAD", request.method());
+            let message = format!("{} is not supported here: use GET or HEAD", request.method());
             let mut answer = refusal(ErrorCode::MethodNotAllowed, message);
             answer.headers_mut().insert(header::ALLOW, ALLOWED);
             return answer;
@@ -132,7 +132,7 @@ impl Passing {
 }
 
 fn unavailable(error: &ClientError) -> Answer {
-    tracing::warn!(%error, "a request could not be passed on");
+    tracing::warn!(%error, "a request could not be forwarded");
     let mut answer = refusal(ErrorCode::Unavailable, error.to_string());
     answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     answer

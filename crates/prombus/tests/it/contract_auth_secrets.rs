@@ -200,7 +200,7 @@ fn refused_requests_are_logged_with_who_asked_for_what_and_why() {
         auth_support::until("a line with all of it", || hub.said().lines().any(is_it));
     };
     hub.api.get("/v1/topics/orders/events?token=querytoken");
-    heard(&["GET", "/v1/topics/{topic}/events", "401", "this hub wants a token"]);
+    heard(&["GET", "/v1/topics/{topic}/events", "401", "this hub requires a token"]);
     hub.caller(STRANGER).get("/v1/topics");
     heard(&["GET", "\"/v1/topics\"", "401", "JSON Web Token"]);
     hub.caller(&bob).publish("invoices");

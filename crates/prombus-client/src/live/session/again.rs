@@ -79,7 +79,7 @@ impl Session {
         }
         if fed.again.is_to_be_told(now) {
             let (topic, group, count) = (&fed.feed.topic, &fed.feed.group, kept.len());
-            tracing::warn!(topic, group, count, %error, "acks were refused; they are sent again while their leases hold");
+            tracing::warn!(topic, group, count, %error, "acks were refused; they are retried while their leases last");
         }
         let extensions = kept.iter_mut().filter_map(|settle| {
             let kept = settle.kept.as_mut().filter(|kept| now <= kept.until)?;

@@ -27,7 +27,7 @@ impl Session {
     /// The hub says that it is done; `text` is the whole answer.
     pub(super) fn commit_done(&mut self, commit: Committing, text: &str) {
         let odd = |error: serde_json::Error| {
-            let message = format!("the commit has happened, and its answer cannot be read: {error}");
+            let message = format!("the commit has happened, but its answer cannot be read: {error}");
             Failure::from(HubError::of_code(ErrorCode::Internal, message))
         };
         // Whatever else the answer says, the leases are spent.

@@ -110,7 +110,7 @@ impl Session {
         let groups = self.names.entry(feed.topic.clone()).or_default();
         if groups.contains_key(&feed.group) {
             let message =
-                format!("this connection has subscribed to {} as {} already", feed.topic, feed.group);
+                format!("this connection is already subscribed to {} as {}", feed.topic, feed.group);
             let _ = done.send(Err(HubError::of_code(ErrorCode::AlreadySubscribed, message).into()));
             return;
         }
@@ -304,7 +304,7 @@ impl Session {
         tracing::warn!(
             topic,
             group,
-            "the hub delivers events that this connection has not subscribed to; their leases run out"
+            "the hub delivers events that this connection is not subscribed to; their leases will expire"
         );
     }
 

@@ -255,7 +255,7 @@ impl Session {
         let sent = self.requests.iter().filter(|(number, _)| *number < unsent);
         let sized = sent.map(|(number, request)| (self.frame_bytes(number, request), number));
         let Some((bytes, number)) = sized.max() else { return };
-        let message = "the hub takes no frame that large: make it smaller, or raise the hub's limits";
+        let message = "the hub does not accept a frame that large: make it smaller, or raise the hub's limits";
         let error = HubError::of_code(ErrorCode::TooLarge, message);
         match self.requests.get(number) {
             Some(Request::Publish(_)) => self.publish_too_large(TooLarge { number, bytes, error }, now),
@@ -371,7 +371,7 @@ impl Session {
     }
 
     fn error_frame(&mut self, text: &str, now: Instant) -> Result<(), BadFrame> {
-        let odd = || BadFrame("an ERR that is none".into());
+        let odd = || BadFrame("a malformed ERR".into());
         let mut details: Map<String, Value> = serde_json::from_str(text).map_err(|_| odd())?;
         let mut take = |name: &str| match details.remove(name) {
             Some(Value::String(text)) => Some(text),
@@ -385,7 +385,7 @@ impl Session {
         let message = take("msg").unwrap_or_default();
         if self.rules.renews_token && code == ErrorCode::Unauthorized.as_str() {
             // The request stays, and is made again with the next token.
-            return Err(BadFrame(format!("the token is no longer good: {message}")));
+            return Err(BadFrame(format!("the token is no longer valid: {message}")));
         }
         let status = ErrorCode::parse(&code).map_or(400, ErrorCode::status);
         let error = HubError { status, code, message, details };

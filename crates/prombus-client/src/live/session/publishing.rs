@@ -261,7 +261,7 @@ impl Session {
             Some(other) => Cow::Owned(other.to_owned()),
         };
         let odd =
-            || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer does not say where it is"));
+            || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer has no position"));
         match &frame.events {
             Some(events) => {
                 let mut places = events.iter().map(|event| appended(event, durability.clone()));

@@ -62,7 +62,7 @@ impl Session {
         if self.patterns.len() + more <= MAX_PATTERNS {
             return Ok(());
         }
-        Err(ApiError::too_large(format!("a connection may subscribe to {MAX_PATTERNS} patterns")))
+        Err(ApiError::too_large(format!("a connection may subscribe to at most {MAX_PATTERNS} patterns")))
     }
 
     pub(super) fn add_patterns(
@@ -203,7 +203,7 @@ impl Session {
         if self.patterns.contains_key(&key) {
             return Ok(key);
         }
-        let message = format!("this connection has not subscribed to {} as {}", &*frame.topic, &*frame.group);
+        let message = format!("this connection is not subscribed to {} as {}", &*frame.topic, &*frame.group);
         Err(ApiError::with_code(ErrorCode::NotSubscribed, message))
     }
 

@@ -69,7 +69,7 @@ impl Subscriptions {
     pub fn reserve(&mut self, more: usize) -> Result<(), ApiError> {
         let count = self.all.len() + more;
         if count > MAX_SUBSCRIPTIONS {
-            let message = format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions");
+            let message = format!("a connection may have at most {MAX_SUBSCRIPTIONS} subscriptions");
             return Err(ApiError::too_large(message));
         }
         self.standing.resize(count * SUBSCRIPTION_BYTES)

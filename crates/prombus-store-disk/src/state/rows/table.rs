@@ -262,7 +262,7 @@ impl Table {
                 rows += 1;
             }
         }
-        Ok(if rows == self.header.rows { Ok(()) } else { Err("it has not as many rows as it says") })
+        Ok(if rows == self.header.rows { Ok(()) } else { Err("its number of rows is wrong") })
     }
 }
 

@@ -63,8 +63,8 @@ pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
     }
     match import.duplicates {
         0 => say!("{new} imported into {}", args.topic),
-        1 => say!("{new} imported into {}; 1 was there already", args.topic),
-        some => say!("{new} imported into {}; {some} were there already", args.topic),
+        1 => say!("{new} imported into {}; 1 already existed", args.topic),
+        some => say!("{new} imported into {}; {some} already existed", args.topic),
     }
     outcome
 }

@@ -12,7 +12,7 @@ use prombus_client::PullRequest;
 
 /// The most events that are pulled at once: as many as a member may hold by default.
 const MAX_BATCH: u64 = 1_000;
-/// How many events are pulled at once where nothing else is said.
+/// Default number of events per pull.
 const DEFAULT_BATCH: u64 = 100;
 
 const EXAMPLES: &str = "\
@@ -21,8 +21,8 @@ Examples:
   prombus sub process.state --group alarm --filter 'event.payload.cpu_pct > 80' | ./alarm
   prombus sub orders --group peek --max 10 --no-ack
 
-A batch is acknowledged when its lines are written, so events may come twice after a crash, and none is lost.
-The options of a group are set when it is made, by its first sub; later ones may leave them out.";
+A batch is acked after its lines are written, so a crash may repeat events but never loses one.
+The options of a group are set when it is created, by its first sub; later ones may omit them.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
