@@ -1,5 +1,5 @@
-//! Which hubs are trusted: those that the system trusts, and those that a certificate of the user's vouches for.
-//! HTTP and WebSocket go by the same.
+//! Which hubs are trusted: those that the system trusts, and those with a certificate that the user has added. The same for
+//! HTTP and WebSocket.
 
 use crate::ClientError;
 use rustls::pki_types::CertificateDer;

@@ -10,62 +10,62 @@ use std::fmt::Display;
 use std::future::Future;
 use std::marker::PhantomData;
 
-/// When a publish is answered.
+/// When a publish is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// After the flush.
+    /// Once flushed.
     Sync,
-    /// When written; flushed a moment later.
+    /// Once written; flushed shortly afterwards.
     Interval,
 }
 
-/// What a topic's schema is for.
+/// What a topic's schema does to a publish that violates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemaMode {
-    /// What violates it is refused.
+    /// The publish is refused.
     Enforce,
-    /// What violates it is taken, and told.
+    /// The publish is accepted with a warning.
     Warn,
     /// Nothing.
     Off,
 }
 
-/// Where the latest events of keys go from time to time.
+/// Periodic snapshots of the latest event of each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// The topic that they are published to.
+    /// The topic to publish them to.
     pub topic: &'static str,
     /// How often.
     pub every_ms: u64,
 }
 
-/// Settings of a topic. What is absent is left to the hub.
+/// Settings of a topic. The hub decides about omitted ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TopicConfig {
-    /// How many partitions there are; they can only grow.
+    /// Number of partitions; can only be increased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
-    /// How many days events are kept.
+    /// Days to retain events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<u32>,
-    /// How many bytes of events are kept.
+    /// Bytes to retain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_bytes: Option<u64>,
     /// Whether only the latest event of each key is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compaction: Option<bool>,
-    /// How long ids of producers are remembered.
+    /// How long producers' ids are remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedupe_window_ms: Option<u64>,
-    /// Where the latest events of keys go.
+    /// Where to publish snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Snapshot>,
-    /// When a publish is answered.
+    /// When a publish is acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
-    /// What the schema is for.
+    /// What the schema does to a publish that violates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<SchemaMode>,
 }
@@ -113,21 +113,21 @@ macro_rules! settings {
 }
 
 settings! {
-    /// With so many partitions.
+    /// Sets the number of partitions.
     partitions: u32,
-    /// Events are kept for so many days.
+    /// Sets the number of days to retain events.
     retention_days: u32,
-    /// So many bytes of events are kept.
+    /// Sets the number of bytes to retain.
     retention_bytes: u64,
     /// Whether only the latest event of each key is kept.
     compaction: bool,
-    /// Ids of producers are remembered for so long.
+    /// Sets how long producers' ids are remembered.
     dedupe_window_ms: u64,
-    /// The latest events of keys go there.
+    /// Sets where to publish snapshots.
     snapshot: Snapshot,
-    /// When a publish is answered.
+    /// When a publish is acknowledged.
     durability: Durability,
-    /// What the schema is for.
+    /// What the schema does to a publish that violates it.
     schema: SchemaMode,
 }
 
@@ -147,7 +147,7 @@ impl<T> Topic<T> {
         Self { name, config, key: None, payload: PhantomData }
     }
 
-    /// Events have the key that this function takes from their payload.
+    /// Sets the function that derives an event's key from its payload.
     #[must_use]
     pub const fn keyed_by(mut self, key: fn(&T) -> String) -> Self {
         self.key = Some(key);
@@ -177,8 +177,7 @@ impl<T: Serialize> Topic<T> {
 }
 
 impl Client {
-    /// Makes a topic, or gives it the settings that the declaration names. One that has more partitions by now keeps
-    /// them.
+    /// Creates a topic, or applies the declared settings. A topic that already has more partitions keeps them.
     pub async fn ensure<T>(&self, topic: &Topic<T>) -> Result<TopicAnswer, ClientError> {
         let mut config = topic.config;
         if let (Some(wanted), Some(found)) = (config.partitions, self.topic(topic.name).await?)
@@ -244,7 +243,8 @@ impl<T: DeserializeOwned + Send + 'static> TypedTopic<T> {
         Ok(TypedSubscription { subscription, payload: PhantomData })
     }
 
-    /// Consumes with a handler: see [`Live::consume`]. An event whose payload is not of the topic's type is nacked.
+    /// Consumes with a handler: see [`Live::consume`]. An event whose payload does not match the topic's type is
+    /// nacked.
     pub async fn consume<H, F, E>(
         &self,
         group: &str,
@@ -295,14 +295,14 @@ pub struct TypedSubscription<T> {
 }
 
 impl<T: DeserializeOwned> TypedSubscription<T> {
-    /// The next delivery with its payload, or with the reason why it has none of that type. `None` when there will be
-    /// none any more.
+    /// The next delivery with its payload, or with the reason why that does not match the type. `None` if there will be
+    /// no more.
     pub async fn next(&mut self) -> Option<(Result<T, ClientError>, Delivery)> {
         let delivery = self.subscription.next().await?;
         Some((delivery.payload(), delivery))
     }
 
-    /// Why there will be no deliveries any more, where that was not wanted.
+    /// Why there will be no more deliveries, unless that was requested.
     pub fn error(&self) -> Option<ClientError> {
         self.subscription.error()
     }
@@ -313,7 +313,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
     }
 }
 
-/// What a handler of [`subscribe!`](crate::subscribe) may fail with: any error, by `?`.
+/// The error type of handlers of [`subscribe!`](crate::subscribe): converts from any error by `?`.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
 #[cfg(test)]

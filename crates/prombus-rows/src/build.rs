@@ -1,7 +1,7 @@
-//! Making an index of documents that are there already, step by step.
+//! Building an index over existing documents, step by step.
 //!
-//! Documents are gone over in the order of their keys. Every write keeps an index up from the moment it is added, so a
-//! step only has to add what its documents have at that moment: rows that are there already are the same.
+//! Documents are processed in key order. From the moment an index is added, every write maintains it, so a step only adds
+//! what its documents contain at that moment: rows that already exist are the same.
 
 use crate::change::RowChange;
 use crate::documents::documents;

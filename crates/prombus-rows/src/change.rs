@@ -1,4 +1,4 @@
-//! What a change of a document does to the rows.
+//! What a change to a document does to the rows.
 
 use crate::indexer::{Indexer, Keys};
 use crate::rows;

@@ -1,5 +1,5 @@
-//! Values as bytes that have the order of the values: missing, null, false, true, numbers, strings by code point,
-//! arrays item by item, objects by their sorted fields. No value's bytes are the start of another's.
+//! An order-preserving encoding of values: missing, null, false, true, numbers, strings by code point, arrays item by item,
+//! objects by their sorted fields. No encoding is a prefix of another.
 
 use serde_json::{Number, Value};
 

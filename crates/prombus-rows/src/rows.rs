@@ -1,7 +1,7 @@
-//! How documents and indexes lie in rows.
+//! The layout of documents and indexes in rows.
 //!
-//! A document's row is found by collection and key. An index has a row for each document: the values of its fields,
-//! the document's time and its key, all in an encoding whose bytes have the order of the values.
+//! A document's row is found by collection and key. An index has a row per document: the values of its fields, the
+//! document's time and its key, in an order-preserving encoding.
 
 use crate::encode;
 use bytes::Bytes;

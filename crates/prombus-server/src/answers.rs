@@ -1,4 +1,4 @@
-//! Answers that are worth writing by hand, because there are many of them.
+//! Answers that are serialised by hand, because a hub writes very many of them: published events and deliveries.
 
 use crate::media::JSON;
 use axum::http::{StatusCode, header};

@@ -1,9 +1,10 @@
-//! Taking in bodies: never more than allowed, and never from a client that has stopped sending or only pretends to send.
+//! Reading request bodies: never more than allowed, and never from a client that has stopped sending or merely pretends
+//! to send.
 //!
-//! A body may stand still for `limits.body_timeout_ms`, and a body or a line of it has that long, and a second more for
-//! every [`MIN_BYTES_PER_S`] of it that have come, to be whole. So a slow line gets its time, whatever the size, and a
-//! client that sends a byte now and then to hold its connection does not. While memory is short, a large body that does
-//! not go on is not waited for: it holds what others wait for.
+//! A body may stall for `limits.body_timeout_ms`. A body, or a line of it, has that long plus a second for every
+//! [`MIN_BYTES_PER_S`] received to be complete. So a slow connection gets the time it needs, and a client that sends a
+//! byte now and then to hold its connection does not. While memory is short, a large body that stalls is abandoned,
+//! because it holds memory that others wait for.
 
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
@@ -30,7 +31,7 @@ const SHORT_BODY_PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A body that is being taken in.
-pub(crate) struct Intake {
+pub(crate) struct BodyReader {
     body: Body,
     memory: Memory,
     /// What its connection counts as received.
@@ -42,7 +43,7 @@ pub(crate) struct Intake {
     max_bytes: usize,
 }
 
-impl Intake {
+impl BodyReader {
     pub fn new(body: Body, head: &Parts, app: &Shared) -> Self {
         Self {
             body,
@@ -161,7 +162,7 @@ async fn starved(memory: &Memory) {
 pub(crate) async fn json_body(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let (parts, body) = request.into_parts();
     // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
-    let body = Intake::new(body, &parts, app).whole().await?;
+    let body = BodyReader::new(body, &parts, app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     if !body.is_empty() {
         media::require_json(&parts.headers)?;
@@ -184,14 +185,14 @@ mod tests {
     const MUCH: usize = 1 << 20;
 
     /// A body of so many parts of so many bytes, each a while after the one before.
-    fn intake(parts: usize, bytes: usize, pause: Duration) -> Intake {
+    fn intake(parts: usize, bytes: usize, pause: Duration) -> BodyReader {
         let parts = futures::stream::iter(0..parts).then(move |_| async move {
             // How slowly a body comes is what is tested; the clock is held.
             tokio::time::sleep(pause).await;
             Ok::<_, Infallible>(Bytes::from(vec![b'x'; bytes]))
         });
         let memory = Memory::new(8 << 20);
-        Intake {
+        BodyReader {
             body: Body::from_stream(parts),
             received: Received::new(&memory),
             memory,

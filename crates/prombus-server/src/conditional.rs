@@ -1,7 +1,7 @@
-//! Conditional requests (RFC 9110, section 13): does a client that names what it has get it again?
+//! Conditional requests (RFC 9110, section 13): does a client that says what it has get the document again?
 //!
-//! Pure functions over request headers and the validators of what is there now. Members of a list that are no entity
-//! tags and dates that are none are passed over, as the RFC has it. Ranges are not served, so `If-Range` says nothing.
+//! Pure functions over request headers and the validators of the current document. Malformed entity tags and dates are
+//! ignored, as the RFC requires. Ranges are not supported, so `If-Range` has no effect.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use httpdate::HttpDate;

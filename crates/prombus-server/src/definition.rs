@@ -1,4 +1,4 @@
-//! Requests that must say which of their fields is wrong: the definitions of projections, which people write.
+//! Requests that must say which of their fields is invalid: definitions of projections, which people write by hand.
 
 use crate::error::ApiError;
 use prombus_wire::{Object, parse_object};

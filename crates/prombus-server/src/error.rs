@@ -1,4 +1,4 @@
-//! Every error as users see it: this is the one place that knows which status and code an error has.
+//! Every error as users see it: the only place that knows the status and code of an error.
 
 use crate::answers;
 use crate::auth::Reason;

@@ -1,17 +1,17 @@
-//! The gateway: what it is made of, and which path leads where.
+//! The gateway: its state, and its route table with the rights that each method requires.
 
 use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::error::ApiError;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::rate::TopicRates;
+use crate::request_guard;
 use crate::routes::{
     collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
 use crate::tls::{Tls, TlsFiles};
-use crate::watch as watching;
 use crate::ws;
 use axum::Router;
 use axum::http::{HeaderValue, Method};
@@ -170,7 +170,7 @@ impl Gateway {
             .fallback(ops::no_such_path)
             .method_not_allowed_fallback(ops::method_not_allowed)
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), auth::guard))
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), watching::watch))
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), request_guard::count_and_catch))
             .with_state(self.0.clone())
     }
 
@@ -188,7 +188,7 @@ impl Gateway {
         };
         let (options, tls) = (self.0.options.clone(), self.0.tls.as_ref());
         let memory = self.0.memory.clone();
-        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls }).await;
+        serve::serve(listener, self.router(), serve::ServeOptions { shutdown, options, memory, tls }).await;
         // They have left the connections that were waited for, and still have to say goodbye.
         let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {

@@ -1,7 +1,7 @@
-//! Bytes that come little by little and are wanted as a whole.
+//! Bytes that arrive piece by piece and are needed as a whole.
 //!
-//! They are kept in pieces, so that what is half there takes what has come and at most one piece more. One buffer that
-//! grows would take up to twice as much, and three times as much while it is moved.
+//! They are kept in pieces, so a partial message takes what has arrived plus at most one piece. A single growing buffer
+//! would take up to twice as much, and three times as much while it is reallocated.
 
 use bytes::{Bytes, BytesMut};
 

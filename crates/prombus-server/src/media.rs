@@ -1,4 +1,4 @@
-//! Content types: what a body is, and what the client wants back.
+//! Content types: what a body contains, and what the client wants back.
 
 use crate::error::ApiError;
 use axum::http::{HeaderMap, header};

@@ -1,12 +1,12 @@
-//! What all connections together hold: bodies and frames that come in, and answers that wait for their clients.
+//! The memory that all connections share: incoming bodies and frames, and answers that wait for their clients.
 //!
-//! Each connection has limits of its own, but ten thousand times a modest limit is more than a machine has. So whoever is
-//! about to make something large reserves room for it first, and what was made keeps its room until the last byte of it
-//! has left. Where there is no room, the request waits for a moment and is then refused; what is small needs none.
+//! Each connection has its own limits, but ten thousand times a modest limit is more than a machine has. So anything
+//! large is reserved here before it is built, and its reservation lasts until its last byte has been sent. If there is no
+//! room, a request waits briefly and is then refused; small things need no reservation.
 //!
-//! Where somebody has to wait for longer than a moment, memory is *short*: a client that lets its connection stand still,
-//! or nearly so, is given up after a few seconds instead of a minute (see `patient.rs` and `body.rs`). So those who
-//! hold memory for nothing make room for the others.
+//! While someone has to wait for longer than a moment, memory is *short*: a client whose connection stalls, or nearly so,
+//! is disconnected after a few seconds instead of a minute (see `stall_guard.rs` and `body.rs`). So clients that hold
+//! memory for nothing make room for the others.
 
 mod standing;
 
@@ -100,8 +100,8 @@ impl Memory {
     }
 
     /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
-    /// made says so by [`Room::resize`].
-    pub async fn reserve(&self, bytes: usize) -> Result<Room, ApiError> {
+    /// made says so by [`Reservation::resize`].
+    pub async fn reserve(&self, bytes: usize) -> Result<Reservation, ApiError> {
         if let Some(room) = self.try_reserve(bytes) {
             return Ok(room);
         }
@@ -136,7 +136,7 @@ impl Memory {
     where
         F: Future<Output = Result<T, ApiError>>,
     {
-        let mut room: Option<Room> = None;
+        let mut room: Option<Reservation> = None;
         loop {
             let turn = self.0.turns.acquire().await;
             let made = make().await?;
@@ -190,7 +190,7 @@ impl Memory {
     }
 
     /// Room for what was just made, if there is any. What is small has it always.
-    pub fn room_for(&self, bytes: usize) -> Option<Room> {
+    pub fn room_for(&self, bytes: usize) -> Option<Reservation> {
         if bytes <= SMALL_BYTES { Some(self.charge(bytes)) } else { self.try_reserve(bytes) }
     }
 
@@ -202,7 +202,7 @@ impl Memory {
         ))
     }
 
-    fn try_reserve(&self, bytes: usize) -> Option<Room> {
+    fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         let standing = self.0.standing.load(Ordering::SeqCst);
         let fits = |used: usize| {
             let after = used.checked_add(bytes)?;
@@ -210,11 +210,11 @@ impl Memory {
             (after <= self.0.limit || used <= standing).then_some(after)
         };
         self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
-        Some(Room { memory: self.clone(), bytes })
+        Some(Reservation { memory: self.clone(), bytes })
     }
 
     /// The same for one who need not be answered soon, and waits until there is room.
-    pub async fn reserve_patiently(&self, bytes: usize) -> Room {
+    pub async fn reserve_patiently(&self, bytes: usize) -> Reservation {
         loop {
             if let Ok(room) = self.reserve(bytes).await {
                 return room;
@@ -223,9 +223,9 @@ impl Memory {
     }
 
     /// Counts what is there already, whether there is room or not.
-    pub fn charge(&self, bytes: usize) -> Room {
+    pub fn charge(&self, bytes: usize) -> Reservation {
         self.0.used.fetch_add(bytes, Ordering::SeqCst);
-        Room { memory: self.clone(), bytes }
+        Reservation { memory: self.clone(), bytes }
     }
 
     /// Whether somebody waits for room in vain, or would have to.
@@ -251,9 +251,9 @@ impl Memory {
     }
 }
 
-/// Room, and the turn to use it where that takes long.
+/// A reservation, and the turn to use it where that takes long.
 pub(crate) struct InTurn<'a> {
-    pub room: Room,
+    pub room: Reservation,
     pub turn: Option<SemaphorePermit<'a>>,
 }
 
@@ -275,12 +275,12 @@ impl Drop for Waiting<'_> {
 
 /// Bytes that are counted as held, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     memory: Memory,
     bytes: usize,
 }
 
-impl Room {
+impl Reservation {
     /// How many bytes it counts.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -314,14 +314,14 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.resize(0);
     }
 }
 
 /// Bytes with the room that they take.
-struct Held(Bytes, #[expect(dead_code, reason = "it is there to be dropped")] Room);
+struct Held(Bytes, #[expect(dead_code, reason = "it is there to be dropped")] Reservation);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
@@ -329,7 +329,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-fn held(bytes: Bytes, room: Room) -> Bytes {
+fn held(bytes: Bytes, room: Reservation) -> Bytes {
     Bytes::from_owner(Held(bytes, room))
 }
 
@@ -353,7 +353,7 @@ struct Taken {
     /// How many bytes have come.
     came: usize,
     /// What they take.
-    room: Room,
+    room: Reservation,
 }
 
 impl Taken {

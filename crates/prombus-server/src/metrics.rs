@@ -1,4 +1,4 @@
-//! What is counted, and the Prometheus text that shows it.
+//! What is counted, and the Prometheus text that reports it.
 
 use axum::http::StatusCode;
 use parking_lot::RwLock;
@@ -120,7 +120,11 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
         "Deliveries of events that had been delivered before and not settled, or were replayed from the dead letters.",
     ),
     (DEAD_LETTERED, "counter", "Events that became dead letters."),
-    ("events_lost_to_retention_total", "counter", "Events that retention removed before the group got to them."),
+    (
+        "events_lost_to_retention_total",
+        "counter",
+        "Events that retention removed before the group got to them.",
+    ),
     (
         "group_filter_errors_total",
         "counter",

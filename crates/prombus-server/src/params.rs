@@ -1,4 +1,4 @@
-//! Query parameters: decoded, each taken by name in either spelling, and none ignored.
+//! Query parameters: decoded, each taken by its name in either spelling, and none ignored.
 
 use crate::error::ApiError;
 use percent_encoding::percent_decode;

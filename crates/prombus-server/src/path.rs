@@ -1,4 +1,4 @@
-//! What a path names.
+//! The names in a request's path, decoded.
 
 use crate::error::ApiError;
 use crate::params::is_well_escaped;

@@ -1,4 +1,4 @@
-//! Names with wildcards: which topics rules, streams and subscriptions are about.
+//! Topic names with wildcards, as rules, streams and subscriptions use them.
 
 use crate::error::ApiError;
 use prombus_core::{MAX_NAME_BYTES, TopicName};

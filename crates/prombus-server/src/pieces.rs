@@ -1,16 +1,16 @@
-//! Answers that are made piece by piece, at constant memory.
+//! Answers that are built piece by piece, in constant memory.
 //!
-//! What fits into one chunk is answered at once, with its errors. A longer answer is made by a task of its
-//! own, one chunk ahead of the socket: while a client reads nothing, no more than that is made for it. A client must be
-//! able to tell a whole answer from a broken one, so an answer that cannot be finished, or whose caller may not have the
-//! rest of it, breaks the connection. Chunks are made in the room that all connections share, and wait for it.
+//! An answer that fits into one chunk is sent at once, with its errors. A longer one is built by its own task, one chunk
+//! ahead of the socket: while a client does not read, no more is built for it. A client must be able to tell a complete
+//! answer from a truncated one, so an answer that cannot be completed, or whose caller may no longer have the rest, breaks
+//! the connection. Chunks are built in reserved memory, and wait for it.
 
 use crate::answers::JSON_END;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::media::JSON;
-use crate::memory::{InTurn, Memory, Room};
+use crate::memory::{InTurn, Memory, Reservation};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -104,7 +104,7 @@ impl<P: Pieces> Pieces for Ended<P> {
 /// A part of an answer on its way to the socket.
 enum Chunk {
     Part(Bytes),
-    Last(Vec<u8>, Room),
+    Last(Vec<u8>, Reservation),
     Broken(ApiError),
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn answer(
 
 /// The same, for one who has reserved room for a chunk already.
 pub(crate) async fn answer_in(
-    room: Room,
+    room: Reservation,
     pieces: impl Pieces,
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
@@ -137,7 +137,7 @@ pub(crate) async fn answer_in(
     })
 }
 
-async fn chunk(pieces: &mut impl Pieces, room: Room) -> Chunk {
+async fn chunk(pieces: &mut impl Pieces, room: Reservation) -> Chunk {
     let mut out = Vec::with_capacity(CHUNK_BYTES + SPARE_BYTES);
     let (begun, cost) = (Instant::now(), pieces.cost());
     while out.len() < CHUNK_BYTES && begun.elapsed() < FILL_TIME && pieces.cost() == cost {

@@ -1,11 +1,11 @@
-//! Deliveries in the room that connections share.
+//! Deliveries within the memory that connections share.
 //!
-//! How large they are shows only when they were read. So a few pulls at a time read, each in its turn, and where there is
-//! no room for what one has read, that goes back to its group and the pull waits for room with empty hands.
+//! Their size is known only once they have been read. So only a few pulls read at a time, in turns, and if there is no
+//! room for what one has read, that goes back to its group and the pull waits for room without holding any events.
 
 use crate::answers;
 use crate::error::ApiError;
-use crate::memory::{Memory, Room};
+use crate::memory::{Memory, Reservation};
 use prombus_engine::groups::{Delivery, GivenBack, GroupError, InTurn, LeaseToken, Present, Pull};
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use std::time::Duration;
 pub(crate) struct Pulled {
     pub deliveries: Vec<Delivery>,
     #[expect(dead_code, reason = "it is there to be dropped")]
-    pub room: Room,
+    pub room: Reservation,
 }
 
 /// How long a pull waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum RoomWait {
     /// Until it has to be answered.
     Call,
     /// For as long as there is none.
@@ -51,7 +51,7 @@ impl From<PullError> for ApiError {
 pub(crate) async fn pull(
     memory: &Memory,
     present: &Present,
-    (pull, patience): (&Pull, Patience),
+    (pull, patience): (&Pull, RoomWait),
 ) -> Result<Pulled, PullError> {
     let InTurn { deliveries, turn } = present.pull_in_turn(pull, memory.pulls()).await?;
     let bytes = answers::size_of_all(&deliveries);
@@ -61,8 +61,8 @@ pub(crate) async fn pull(
     give_back(present, deliveries);
     drop(turn);
     let mut room = match patience {
-        Patience::Call => memory.reserve(bytes).await.map_err(PullError::NoRoom)?,
-        Patience::Subscription => memory.reserve_patiently(bytes).await,
+        RoomWait::Call => memory.reserve(bytes).await.map_err(PullError::NoRoom)?,
+        RoomWait::Subscription => memory.reserve_patiently(bytes).await,
     };
     // Others may have had it meanwhile; whoever holds room does not wait for more.
     let now = Pull { wait: Duration::ZERO, ..pull.clone() };
@@ -75,9 +75,9 @@ pub(crate) async fn pull(
     give_back(present, deliveries);
     drop(turn);
     match patience {
-        Patience::Call => Err(PullError::NoRoom(memory.refusal())),
+        RoomWait::Call => Err(PullError::NoRoom(memory.refusal())),
         // It asks again.
-        Patience::Subscription => Ok(Pulled { deliveries: Vec::new(), room: memory.charge(0) }),
+        RoomWait::Subscription => Ok(Pulled { deliveries: Vec::new(), room: memory.charge(0) }),
     }
 }
 

@@ -1,4 +1,4 @@
-//! How fast events may come: token buckets of a connection and of a topic.
+//! Rate limits for publishing: token buckets per connection and per topic.
 
 use crate::error::ApiError;
 use parking_lot::Mutex;

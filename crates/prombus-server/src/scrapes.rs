@@ -1,8 +1,8 @@
-//! The text of `/metrics`, made once at a time, whoever asks.
+//! The text of `/metrics`, rendered once for all concurrent requests.
 //!
-//! It is some work for every group that there is. So one request makes it while others wait, and those who had asked
-//! before it was begun are all given the same text: it is as new as they could want. However many ask at once, two texts
-//! are made.
+//! Rendering it takes some work for every group. So one request renders it while the others wait, and all that had asked
+//! before rendering began get the same text, which is as fresh as they could want. However many ask at once, it is
+//! rendered twice at most.
 
 use crate::error::ApiError;
 use bytes::Bytes;

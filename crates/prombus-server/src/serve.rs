@@ -1,10 +1,10 @@
-//! The accept loop: one task a connection, and an end that waits for requests under way, but not for ever.
+//! The accept loop: one task per connection, and a shutdown that waits for requests in flight, but not forever.
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
 use crate::memory::{MAX_READ_BYTES, Memory, Received};
-use crate::patient::Patient;
 use crate::rate::ConnectionRate;
+use crate::stall_guard::StallGuard;
 use crate::tls::Tls;
 use crate::unread::{Reader, Unread};
 use axum::Router;
@@ -44,8 +44,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const USE_TLS: &str =
     "this hub speaks TLS here: use https:// instead of http://, and wss:// instead of ws://";
 
-/// Until when to serve, and how.
-pub(crate) struct Until<'a, F> {
+/// How to serve, and until when.
+pub(crate) struct ServeOptions<'a, F> {
     pub shutdown: F,
     pub options: GatewayOptions,
     /// What connections share.
@@ -57,9 +57,9 @@ pub(crate) struct Until<'a, F> {
 pub(crate) async fn serve<F: Future<Output = ()>>(
     listener: TcpListener,
     router: Router,
-    until: Until<'_, F>,
+    until: ServeOptions<'_, F>,
 ) {
-    let Until { shutdown, options, memory, tls } = until;
+    let ServeOptions { shutdown, options, memory, tls } = until;
     let (stop, stopped) = watch::channel(false);
     let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
     let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
@@ -72,16 +72,16 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
             accepted = listener.accept(), if turned_away.len() < MAX_TURNED_AWAY => match accepted {
                 Ok((stream, _)) => match room.clone().try_acquire_owned() {
                     Ok(place) => {
-                        let conversation = Conversation {
+                        let context = ConnectionContext {
                             router: router.clone(),
                             header_timeout: options.header_timeout,
                             send_timeout: options.send_timeout,
                             received: Received::new(&memory),
                             rate: ConnectionRate::new(options.connection_events_per_s),
-                            place: Place(Arc::new(place)),
+                            place: ConnectionPermit(Arc::new(place)),
                             stopped: stopped.clone(),
                         };
-                        connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
+                        connections.spawn(connection(stream, tls.map(Tls::acceptor), context));
                     }
                     Err(_) => {
                         turned_away.spawn(turn_away(stream, no_room(options.max_connections)));
@@ -132,19 +132,21 @@ async fn turn_away(mut stream: TcpStream, why: ApiError) {
 }
 
 /// What a connection needs.
-struct Conversation {
+struct ConnectionContext {
     router: Router,
     header_timeout: Duration,
     send_timeout: Duration,
     received: Received,
     rate: ConnectionRate,
-    place: Place,
+    place: ConnectionPermit,
     stopped: watch::Receiver<bool>,
 }
 
 /// A connection's place among those that may be open. A WebSocket outlives the HTTP that it came by, and takes it along.
 #[derive(Clone)]
-pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>);
+pub(crate) struct ConnectionPermit(
+    #[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>,
+);
 
 /// Whether a request begins where a TLS handshake should: with the name of a method, which no record of TLS begins with.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
@@ -152,40 +154,42 @@ async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     Ok(stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase())
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, context: ConnectionContext) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
-    let patient =
-        |stream| Patient::new(stream, conversation.send_timeout).sharing(conversation.received.clone());
+    let guarded = |stream| StallGuard::new(stream, context.send_timeout).sharing(context.received.clone());
     let Some(tls) = tls else {
-        let stream = patient(stream);
-        return converse(stream, conversation).await;
+        let stream = guarded(stream);
+        return serve_http(stream, context).await;
     };
-    let mut stopped = conversation.stopped.clone();
+    let mut stopped = context.stopped.clone();
     let accept = async {
         if speaks_plain_http(&stream).await? {
             turn_away(stream, ApiError::bad_request(USE_TLS)).await;
             return Ok(None);
         }
-        tls.accept(patient(stream)).await.map(Some)
+        tls.accept(guarded(stream)).await.map(Some)
     };
     let accepted = tokio::select! {
-        accepted = tokio::time::timeout(conversation.header_timeout, accept) => accepted,
+        accepted = tokio::time::timeout(context.header_timeout, accept) => accepted,
         // Nothing was asked for yet.
         _ = stopped.wait_for(|stopped| *stopped) => return,
     };
     match accepted {
-        Ok(Ok(Some(stream))) => converse(stream, conversation).await,
+        Ok(Ok(Some(stream))) => serve_http(stream, context).await,
         Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took longer than limits.header_timeout_ms"),
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
-    let Conversation { router, header_timeout, rate, place, received, mut stopped, .. } = conversation;
+async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    context: ConnectionContext,
+) {
+    let ConnectionContext { router, header_timeout, rate, place, received, mut stopped, .. } = context;
     let (unread, closing) = (Unread::default(), stopped.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = unread.lend(request);

@@ -1,4 +1,4 @@
-//! Encrypted connections: a certificate and its key from files, read again when they change.
+//! TLS: the certificate and its key, reloaded when their files change.
 
 use crate::auth::reload::Reloaded;
 use rustls::ServerConfig;
@@ -34,7 +34,8 @@ impl Tls {
 }
 
 fn config(files: &TlsFiles, cert: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
-    let bad_cert = |why: String| format!("{} is not a certificate in PEM format: {why}", files.cert.display());
+    let bad_cert =
+        |why: String| format!("{} is not a certificate in PEM format: {why}", files.cert.display());
     let chain: Vec<_> = CertificateDer::pem_slice_iter(cert)
         .collect::<Result<_, _>>()
         .map_err(|error| bad_cert(error.to_string()))?;

@@ -1,6 +1,6 @@
-//! The disk as the engine sees it: few operations, each with what it promises after a power cut.
+//! The disk as the engine sees it: a few operations, each with a contract about what survives a power cut.
 //!
-//! Two implementors: [`RealDisk`], and the simulated disk of the testkit, which loses whatever was not promised.
+//! It has two implementors: [`RealDisk`], and the simulated disk of the testkit, which loses whatever is not guaranteed.
 
 use parking_lot::RwLock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};

@@ -1,6 +1,6 @@
-//! Files of pages with a checksum each: every byte is covered, and every page is verified when it is first read.
+//! Files of checksummed pages: every byte is covered, and every page is verified when it is first read.
 //!
-//! Page 0 is the file's own header and is written last, so a file without it was never finished.
+//! Page 0 is the file's header and is written last, so a file without it was never completed.
 
 use crate::disk::{DiskFile, read_exact};
 use std::io;

@@ -1,9 +1,9 @@
-//! The store: opening, the ports, and closing.
+//! The store: opening it, the ports, and closing it.
 
 use crate::background::builder;
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::disk::{Disk, RealDisk};
-use crate::read::snapshot::Snapshot;
+use crate::read::read_view::ReadView;
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
 use crate::state::rows::Rows;
@@ -169,10 +169,10 @@ impl DiskStore {
         &self.shared.options.dir
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> ReadView {
         // The view first: parts are only ever added, so they cover it.
         let view = self.shared.view();
-        Snapshot { view, parts: self.shared.parts() }
+        ReadView { view, parts: self.shared.parts() }
     }
 
     /// Goes over the rows of a collection, if there is one of that name: on a thread of its own where that reads tables or

@@ -6,7 +6,7 @@ use prombus_core::{
     CollectionConfig, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, NewEvent, ReadError,
     ResultBytes, TopicName,
 };
-use prombus_rows::{IndexStep, Place, RowRange, Rows, RowsIter, StepLimits};
+use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub struct Staged {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     dropped: Vec<u32>,
     next_number: u32,
-    drafts: Drafts<Place>,
+    drafts: Drafts<DocumentRow>,
 }
 
 /// The rows as they would be.

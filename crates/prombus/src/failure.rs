@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! How a command fails: the message, and the exit code.
 
 use crate::say;
 use prombus_client::ClientError;

@@ -1,4 +1,4 @@
-//! Lines of stdin, each within a limit, so that input without line ends cannot fill the memory.
+//! Lines of stdin, each within a limit, so that input without line breaks cannot exhaust memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 

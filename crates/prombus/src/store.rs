@@ -1,4 +1,4 @@
-//! The stores that this build has, behind what the rest needs of them.
+//! Opens the store that the settings choose.
 
 use crate::failure::Failure;
 use crate::serve::StoreChoice;

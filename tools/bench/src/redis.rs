@@ -1,4 +1,4 @@
-//! A peer in the same round: Redis streams, flushed before each answer, with the same load as the hub gets.
+//! A comparison in the same round: Redis streams, flushed before each answer, under the same load as the hub.
 
 use super::context::Context;
 use super::load::EVENT_BYTES;

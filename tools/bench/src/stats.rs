@@ -1,4 +1,4 @@
-//! Figures of several rounds: their middle, their spread, and how they are written.
+//! The figures of several rounds: median, spread, and formatting.
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

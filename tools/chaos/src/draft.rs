@@ -1,4 +1,4 @@
-//! The events that are sent: every kind of field and number, each payload unlike every other.
+//! The events that are sent: every kind of field and number, each payload different from every other.
 
 use super::plan::Topic;
 use fastrand::Rng;

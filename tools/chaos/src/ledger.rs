@@ -1,9 +1,9 @@
-//! What is known to be there after all rounds so far, kept small: a digest and a few facts a partition.
+//! What is known to be stored after all rounds so far, kept small: a digest and a few facts per partition.
 
 use super::draft::Draft;
 use super::plan::Topic;
 use super::reader::ReaderStart;
-use super::request::Place;
+use super::request::Position;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ pub struct Old {
     /// What was sent.
     pub draft: Arc<Draft>,
     /// Where it is.
-    pub place: Place,
+    pub place: Position,
 }
 
 /// What is known of a partition.

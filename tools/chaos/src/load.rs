@@ -1,4 +1,4 @@
-//! The load: connections that publish all at once, and remember what they were answered.
+//! The load: connections that publish concurrently, and record their answers.
 
 use super::api::Api;
 use super::draft::{Draft, Drafter};

@@ -1,4 +1,4 @@
-//! What a round does. It follows from the seed alone, so that a round that failed can be done again.
+//! What a round does. It follows from the seed alone, so that a failed round can be repeated.
 
 use fastrand::Rng;
 use std::time::Duration;

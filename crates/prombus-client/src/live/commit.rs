@@ -2,7 +2,7 @@
 
 use super::Live;
 use super::command::{Command, Committing};
-use super::session::Patience;
+use super::session::RetryState;
 use crate::{ClientError, Commit, CommitError, Committed};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ impl Live {
         let (done, answered) = oneshot::channel();
         let leases = commit.held().cloned().collect();
         commit.held().for_each(|lease| lease.token.bind());
-        self.send(Command::Commit(Committing { body, leases, patience: Patience::default(), done }))
+        self.send(Command::Commit(Committing { body, leases, patience: RetryState::default(), done }))
             .await
             .map_err(ClientError::from)?;
         let answer = answered.await.unwrap_or_else(|_| Err(self.ended()));

@@ -1,4 +1,4 @@
-//! Keeps leases from running out: those of deliveries that wait for their user, and of those that are in a handler.
+//! Extends leases automatically: those of deliveries that are buffered, and of those that are being handled.
 
 use super::command::Command;
 use super::feed::Feed;

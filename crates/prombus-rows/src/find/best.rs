@@ -1,4 +1,4 @@
-//! The first so many of what is seen in any order.
+//! The first n of what is seen in any order.
 
 use prombus_core::collection::{BadFind, MAX_SORTED};
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! What rows are sorted by: the columns of documents and indexes, and how wanted values lie in them.
+//! What rows are sorted by: the columns of documents and indexes, and how values are stored in them.
 
 use super::spans::Span;
 use crate::encode;

@@ -1,5 +1,4 @@
-//! Which rows to go over, and what is left to do with them. A plan changes how fast an answer is found, never the
-//! answer.
+//! Which rows to scan, and what is left to do with them. A plan affects how fast an answer is found, never the answer.
 
 use super::column::{Column, Form, Source};
 use super::query::Query;

@@ -1,4 +1,4 @@
-//! Running a plan: a page of what it gives.
+//! Running a plan: one page of its results.
 
 use super::best::{Best, Limits};
 use super::plan::{Order, Plan, plan};

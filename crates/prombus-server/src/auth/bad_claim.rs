@@ -1,4 +1,4 @@
-//! What is wrong with a claim: its name and what it should be, and never what the token says there.
+//! Describes an invalid claim: its name and what it should be, never what the token contains.
 
 use super::Refusal;
 use base64::Engine;

@@ -1,4 +1,4 @@
-//! The door of the gateway: who asks is found out and checked before a request goes on.
+//! The middleware that authenticates and authorises a request before its handler runs.
 
 use super::refusals::Asked;
 use super::{Caller, Need};

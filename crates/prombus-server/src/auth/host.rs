@@ -1,5 +1,5 @@
-//! Which host a request is for. Where anyone may ask, that is all that keeps web pages out: whoever owns a name can let it
-//! lead to this machine, and a browser then takes what is answered for the page's own.
+//! Which `Host` a request is for. Without authentication, this check is all that protects against DNS rebinding: anyone
+//! can point a domain at this machine, and a browser then lets a page of that domain read the answers.
 
 use axum::http::{HeaderMap, Uri, header};
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,12 +1,12 @@
-//! JSON Web Tokens: which key a token is checked with, and what makes it a bad one.
+//! JSON Web Tokens: which key verifies a token, and when it is invalid.
 //!
-//! The algorithm is the key's, never the token's: a token that names another one is refused, and with it every game
-//! that lives on a token choosing how it is checked.
+//! The key determines the algorithm, never the token: a token that names a different one is refused, which rules out all
+//! attacks that rely on the token choosing how it is verified.
 
 use super::bad_claim;
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
-use super::vouched::{KeyChanges, Vouched};
+use super::verified::{KeyChanges, VerifiedToken};
 use super::{Caller, Known, MAX_SUBJECT_CHARS, Refusal, Secret, TOKEN_EXPIRED, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -183,9 +183,9 @@ impl Jwt {
         let claims: Claims =
             decode(token, &key.key, &validation).map_err(|error| refusal(error.kind(), token))?.claims;
         let (name, subject) = (claims.name(), claims.subject());
-        let vouched = Some(Vouched::new(self, token, version));
+        let verified = Some(VerifiedToken::new(self, token, version));
         let (rules, until) = (claims.rules()?, claims.until()?);
-        let caller = Caller::new(Known { rules, until, vouched, name, subject });
+        let caller = Caller::new(Known { rules, until, verified, name, subject });
         self.remember(token, &caller, &keys);
         Ok(caller)
     }

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do. Every route, frame and stream goes through [`Caller::check`].
+//! Who is calling, and what they may do. Every route, frame and stream goes through [`Caller::check`].
 
 mod bad_claim;
 mod guard;
@@ -11,7 +11,7 @@ pub(crate) mod reload;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod vouched;
+mod verified;
 
 pub(crate) use guard::guard;
 pub use host::Hosts;
@@ -21,7 +21,7 @@ pub(crate) use origin::Origins;
 pub(crate) use refusals::Reason;
 pub(crate) use rules::Ask;
 pub use rules::{Action, BadRules, Policy, Rules};
-pub(crate) use vouched::{KeyChanges, next_change};
+pub(crate) use verified::{KeyChanges, next_change};
 
 use crate::error::ApiError;
 use aws_lc_rs::digest;
@@ -34,12 +34,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use subtle::ConstantTimeEq;
-use vouched::Vouched;
+use verified::VerifiedToken;
 
 /// What is said of a token that was good once.
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
 /// What is said of a token that is taken no longer, because the keys have changed.
-pub(crate) const TOKEN_WITHDRAWN: &str = "the token is not valid with the current keys: its key was removed, or is ambiguous";
+pub(crate) const TOKEN_WITHDRAWN: &str =
+    "the token is not valid with the current keys: its key was removed, or is ambiguous";
 
 /// The most characters of a subject that are logged.
 const MAX_SUBJECT_CHARS: usize = 200;
@@ -128,7 +129,7 @@ impl Auth {
                     // Where it stands in the configuration tells nothing of what it is.
                     let subject = Some(format!("auth.tokens[{index}]"));
                     let known_as =
-                        Known { rules: known.rules, until: None, vouched: None, name: Some(name), subject };
+                        Known { rules: known.rules, until: None, verified: None, name: Some(name), subject };
                     (known.token, Caller::new(known_as))
                 };
                 Kind::Tokens(tokens.into_iter().enumerate().map(caller).collect())
@@ -148,7 +149,7 @@ impl Auth {
         match &self.kind {
             Kind::Jwt(jwt) => jwt.key_changes().clone(),
             // Tokens that are written down are read once.
-            Kind::None | Kind::Tokens(_) => vouched::never(),
+            Kind::None | Kind::Tokens(_) => verified::never(),
         }
     }
 
@@ -192,7 +193,7 @@ struct Known {
     rules: Rules,
     until: Option<SystemTime>,
     /// What has to hold besides, where keys may change.
-    vouched: Option<Vouched>,
+    verified: Option<VerifiedToken>,
     /// See [`Caller::name`].
     name: Option<String>,
     /// See [`Caller::subject`].
@@ -291,10 +292,10 @@ impl Caller {
 
     /// Why the caller's token would be refused by now, if so. Whatever stays open asks this.
     pub fn ended(&self) -> Option<&'static str> {
-        let vouched = self.0.as_ref()?.vouched.as_ref();
+        let verified = self.0.as_ref()?.verified.as_ref();
         match self.is_expired() {
             true => Some(TOKEN_EXPIRED),
-            false => vouched.is_some_and(|vouched| !vouched.holds()).then_some(TOKEN_WITHDRAWN),
+            false => verified.is_some_and(|verified| !verified.holds()).then_some(TOKEN_WITHDRAWN),
         }
     }
 
@@ -309,7 +310,7 @@ impl Caller {
         /// The clock may be set meanwhile, so it is looked at now and then.
         const LOOK_EVERY: Duration = Duration::from_secs(30);
         let Some(known) = &self.0 else { return std::future::pending().await };
-        let mut keys = known.vouched.as_ref().map_or_else(vouched::never, Vouched::key_changes);
+        let mut keys = known.verified.as_ref().map_or_else(verified::never, VerifiedToken::key_changes);
         loop {
             if let Some(why) = self.ended() {
                 return why;

@@ -1,4 +1,4 @@
-//! What a caller must be allowed for a request to be taken.
+//! Which rights a route requires of its callers.
 
 use super::{Action, Ask, Caller};
 use crate::error::ApiError;

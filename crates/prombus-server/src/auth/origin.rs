@@ -1,8 +1,8 @@
-//! Web pages that call the hub: pages of its own host may, and those of origins that the configuration names.
+//! Web pages that call the hub: pages from its own host may, and those whose origin the configuration lists.
 //!
-//! A browser sends anyone's page to any address, loopback included, and tells only in `Origin` whose page it is. What
-//! changes something is refused to pages of other origins; what only reads is answered, and the browser keeps the
-//! answer from a page that is not told it may have it.
+//! A browser sends any page's requests to any address, loopback included, and only `Origin` says whose page it is.
+//! Requests that change something are refused to pages of other origins. Reads are answered, and the browser withholds
+//! the answer from a page that CORS does not allow to see it.
 
 use super::Hosts;
 use crate::error::ApiError;

@@ -1,5 +1,5 @@
-//! A log of requests that were refused because of who asked, so that whoever runs the hub sees mistyped tokens, missing
-//! rights and those who try tokens. However many come, they do not fill the log.
+//! A log of requests that were refused with `401` or `403`, so that operators see mistyped tokens, missing rights and
+//! attempts to guess tokens. It is rate-limited: a flood of refusals cannot fill the log.
 
 use crate::error::ApiError;
 use axum::http::{Method, StatusCode};

@@ -1,7 +1,7 @@
-//! What is made from files, and made again when they change.
+//! Values that are built from files, and rebuilt when the files change.
 //!
-//! A thread of their own looks at the files, and nobody waits for it but whoever opens them: a file system that does not
-//! answer, or a file that became something else, holds up no request, no connection and no end.
+//! A dedicated thread checks the files, and nothing waits for it after the first read: a file system that does not
+//! respond blocks no request, no connection and no shutdown.
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};

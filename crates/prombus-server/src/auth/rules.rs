@@ -1,4 +1,4 @@
-//! What a caller may do: rules over actions, topics and groups. A rule that matches and denies wins, and what no rule
+//! What a caller may do: rules over actions, topics and groups. A deny overrides any allow, and anything that no rule
 //! allows is denied.
 
 use crate::pattern::{BadPattern, Pattern};

@@ -1,4 +1,4 @@
-//! Tokens that are good, and every way in which they are not.
+//! Valid tokens, and all the ways in which a token can be invalid.
 
 use super::*;
 use base64::Engine;

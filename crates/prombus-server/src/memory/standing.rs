@@ -1,10 +1,9 @@
-//! What stands for as long as a connection does, and not only until it has left: what subscriptions and streams know of
-//! their topics.
+//! Memory that a connection holds for as long as it is open: what subscriptions and streams know about their topics.
 //!
-//! Nobody makes room by waiting for it, so it may take only a part of the room that requests and answers need, and who
-//! finds it taken is refused at once.
+//! Waiting does not free it, so it may take only a part of the shared memory, and a request that finds it exhausted is
+//! refused at once.
 
-use super::{Memory, Room, SMALL_BYTES};
+use super::{Memory, Reservation, SMALL_BYTES};
 use crate::error::ApiError;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +12,7 @@ const SHARE: usize = 2;
 
 /// What one connection holds for as long as it is open.
 #[derive(Debug)]
-pub(crate) struct Standing(Room);
+pub(crate) struct Standing(Reservation);
 
 impl Standing {
     /// So much is always there for each connection, and not worth counting.

@@ -1,4 +1,4 @@
-//! Collections: list, show, make, change and delete.
+//! Collections: list, show, create, change and delete.
 
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};

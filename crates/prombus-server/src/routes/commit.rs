@@ -1,4 +1,4 @@
-//! `POST /v1/commit`: acks, writes and publishes as a whole.
+//! `POST /v1/commit`: acks, writes and publishes in one transaction.
 
 use crate::answers;
 use crate::auth::Caller;

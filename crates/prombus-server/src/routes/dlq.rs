@@ -1,4 +1,4 @@
-//! Dead letters: read, and sent back.
+//! Dead letters: list and replay.
 
 use super::events;
 use crate::answers::json_of;

@@ -1,4 +1,4 @@
-//! Documents of a collection by conditions: the query string as a [`Find`], and pages of what it finds.
+//! Lists of documents: the query string as a [`Find`], and pages of the result.
 
 use super::collections;
 use super::snapshots::{NO_STORE, min_offset, until_seen};
@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::JSON;
-use crate::memory::Room;
+use crate::memory::Reservation;
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::pieces::{self, CHUNK_BYTES, MAX_CHUNK_BYTES, Pieces};
@@ -67,11 +67,11 @@ struct Page {
     documents: std::vec::IntoIter<Document>,
     tail: String,
     /// What the documents take that are still to be written.
-    room: Room,
+    room: Reservation,
 }
 
 impl Page {
-    fn new((offset, limit): (usize, usize), mut room: Room, found: Found) -> Self {
+    fn new((offset, limit): (usize, usize), mut room: Reservation, found: Found) -> Self {
         let count = found.documents.len();
         room.resize(found.documents.iter().map(|document| document.body.len()).sum());
         let next = found.more.then(|| offset.saturating_add(count).to_string());
@@ -131,8 +131,9 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
 fn condition_of(name: &str, value: &str) -> Result<Condition, ApiError> {
     let operation = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
     if operation.is_none() && name.contains(['[', ']']) {
-        let message =
-            format!("{name:?} has brackets but does not end with an operator; for a field of that name, add [eq]");
+        let message = format!(
+            "{name:?} has brackets but does not end with an operator; for a field of that name, add [eq]"
+        );
         return Err(ApiError::bad_request(message));
     }
     let (field, operation) = operation.unwrap_or((name, "eq"));

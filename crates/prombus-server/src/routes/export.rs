@@ -1,4 +1,4 @@
-//! The whole range as lines, at constant memory.
+//! The whole range of a query as NDJSON, in constant memory.
 
 use crate::auth::Caller;
 use crate::error::ApiError;

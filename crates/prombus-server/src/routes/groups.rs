@@ -1,4 +1,4 @@
-//! Consumer groups: made, shown, changed and deleted; pulled from, acked, moved.
+//! Consumer groups: create, show, change, reset and delete them; pull, ack and skip.
 
 use super::events::kind_of;
 use crate::answers::{self, json_of};
@@ -11,7 +11,7 @@ use crate::media::JSON;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
-use crate::pulls::{self, Patience};
+use crate::pulls::{self, RoomWait};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
@@ -75,7 +75,7 @@ pub(crate) async fn pull(
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
     let present = group.enter_call(&pull)?;
     let pulled = tokio::select! {
-        pulled = pulls::pull(&app.memory, &present, (&pull, Patience::Call)) => pulled?,
+        pulled = pulls::pull(&app.memory, &present, (&pull, RoomWait::Call)) => pulled?,
         why = caller.end() => return Err(ApiError::unauthorized(why)),
     };
     // The answer is counted by itself from here on.

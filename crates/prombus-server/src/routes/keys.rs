@@ -1,8 +1,8 @@
-//! The latest event of a key, or of many.
+//! The latest event of one key, or of many.
 
 use crate::answers;
 use crate::auth::Caller;
-use crate::body::Intake;
+use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media;
@@ -44,7 +44,7 @@ pub(crate) async fn latest_of_many(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let body = Intake::new(body, &parts, &app).whole().await?;
+    let body = BodyReader::new(body, &parts, &app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     media::require_json(&parts.headers)?;

@@ -1,4 +1,4 @@
-//! Cuts a stream of bytes into lines, keeping no more than one line that is not whole yet.
+//! Splits a stream of bytes into lines, buffering no more than one incomplete line.
 
 use crate::error::ApiError;
 use crate::gathered::Gathered;

@@ -1,4 +1,4 @@
-//! Following topics as a stream of server-sent events: catch up, then live.
+//! Following topics as server-sent events: catch up, then live.
 
 mod source;
 

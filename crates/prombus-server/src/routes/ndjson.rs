@@ -1,13 +1,13 @@
 //! Publishing a stream of lines, commit by commit.
 //!
-//! What counted is in: when a line is bad, the lines before it are committed first, so that a producer
-//! that mends the line can go on with it.
+//! `count` is what is stored: if a line is invalid, the lines before it are committed first, so that a producer can fix
+//! the line and continue from it.
 
 use super::lines::{Line, Lines};
 use super::publish::{Way, parse_event, publish};
 use crate::answers::json_of;
 use crate::auth::Caller;
-use crate::body::Intake;
+use crate::body::BodyReader;
 use crate::error::ApiError;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -22,7 +22,7 @@ const MAX_COMMIT_LINES: usize = 1_000;
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
-pub(crate) async fn import(way: &Way, mut intake: Intake, caller: &Caller) -> Result<Response, ApiError> {
+pub(crate) async fn import(way: &Way, mut intake: BodyReader, caller: &Caller) -> Result<Response, ApiError> {
     let mut import = Import::new(way)?;
     match import.run(&mut intake, caller).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &import.outcome())),
@@ -72,7 +72,7 @@ impl<'a> Import<'a> {
         Imported { count: self.count, duplicates: self.duplicates }
     }
 
-    async fn run(&mut self, intake: &mut Intake, caller: &Caller) -> Result<(), ApiError> {
+    async fn run(&mut self, intake: &mut BodyReader, caller: &Caller) -> Result<(), ApiError> {
         let mut lines = Lines::new(self.way.app.options.max_body_bytes);
         loop {
             let part = tokio::select! {

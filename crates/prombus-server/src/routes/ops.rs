@@ -1,4 +1,4 @@
-//! How the hub is doing, and requests that lead nowhere.
+//! The state of the hub, and requests that match no route.
 
 use super::{groups, projections};
 use crate::answers::json_of;

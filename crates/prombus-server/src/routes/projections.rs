@@ -1,4 +1,4 @@
-//! Projections: list, show, make, change, delete and rebuild.
+//! Projections: list, show, create, change, delete and rebuild.
 
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};

@@ -1,4 +1,4 @@
-//! One document, with all that a cache wants to know of it.
+//! A single document, with the headers that caches need.
 
 use super::collections;
 use crate::conditional::{self, Current, EntityTag, Modified, Verdict};

@@ -1,5 +1,5 @@
-//! Acks, nacks and extensions of a connection on their way to a group. Frames of one subscription that follow each other go
-//! as one call, since most clients ack one event a frame; each frame is answered by what came of its own leases.
+//! Acks, nacks and extends on their way from a connection to a group. Consecutive frames of one subscription become one
+//! call, because most clients ack one event per frame; each frame is still answered with the outcome of its own leases.
 
 use super::session::{Effect, Key, Said, Session};
 use crate::error::ApiError;

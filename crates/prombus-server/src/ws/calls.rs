@@ -1,13 +1,13 @@
-//! The calls of a connection that are under way: publishes, subscriptions, acks, and a pull for each subscription.
+//! The calls of a connection that are in flight: publishes, subscriptions, acks, and a pull for each subscription.
 
 use super::acks::{Settled, Settling};
 use super::frames::Corr;
-use super::line::{Line, Publish, Published};
-use super::session::{Effect, Key, Said, Session, Wanted};
+use super::publish_queue::{Publish, PublishQueue, Published};
+use super::session::{Effect, Key, Said, Session, SubscribeTargets};
 use crate::commit::{By, Committed};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::pulls::{self, Patience, PullError, Pulled};
+use crate::pulls::{self, PullError, Pulled, RoomWait};
 use crate::rate::ConnectionRate;
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
@@ -31,12 +31,12 @@ pub(super) enum Done {
     Published(Vec<Published>),
     Subscribed {
         corr: Corr,
-        wanted: Wanted,
+        wanted: SubscribeTargets,
         result: Result<Vec<Arc<Group>>, ApiError>,
     },
     /// Which topics there are, for a subscription to patterns.
     Listed {
-        asked: Box<(Corr, Wanted, GroupCall)>,
+        asked: Box<(Corr, SubscribeTargets, GroupCall)>,
         result: Result<TopicNumbers, ApiError>,
     },
     /// Topics were made.
@@ -107,7 +107,7 @@ pub(super) struct Calls {
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Publishes and commits.
-    line: Line,
+    line: PublishQueue,
     /// What is said of deliveries and has not gone yet.
     settling: Option<Settling>,
     live: HashMap<Key, Live>,
@@ -125,7 +125,7 @@ pub(super) struct Calls {
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        let line = Line::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
+        let line = PublishQueue::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
         Self {
             app,
             rate,
@@ -268,7 +268,7 @@ impl Calls {
         }
     }
 
-    fn subscribe(&mut self, corr: Corr, wanted: Wanted, call: GroupCall) {
+    fn subscribe(&mut self, corr: Corr, wanted: SubscribeTargets, call: GroupCall) {
         let call = Arc::new(call);
         for key in &wanted.keys {
             self.groups.insert(key.clone(), call.clone());
@@ -287,7 +287,7 @@ impl Calls {
         self.running.push(make.boxed());
     }
 
-    fn list(&mut self, asked: (Corr, Wanted, GroupCall)) {
+    fn list(&mut self, asked: (Corr, SubscribeTargets, GroupCall)) {
         let hub = self.hub.clone();
         let list = async move {
             let result = hub.topic_numbers().await.map_err(ApiError::from);
@@ -357,7 +357,7 @@ impl Calls {
         let watched_key = key.clone();
         let memory = self.app.memory.clone();
         let work = async move {
-            match pulls::pull(&memory, &present, (&pull, Patience::Subscription)).await {
+            match pulls::pull(&memory, &present, (&pull, RoomWait::Subscription)).await {
                 Ok(pulled) => Done::Delivered { key, pulled, max_attempts: group.options().max_attempts },
                 Err(PullError::Group(
                     error @ (GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::BadFilter(_)),

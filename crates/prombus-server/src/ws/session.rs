@@ -1,5 +1,5 @@
-//! The rules of a WebSocket connection as a state machine: frames and results in, effects out. It never waits and
-//! knows no socket, so that every rule can be tested by itself.
+//! The rules of a WebSocket connection as a state machine: frames and results in, effects out. It never waits and knows
+//! no socket, so every rule can be tested on its own.
 
 mod patterns;
 mod settling;
@@ -59,10 +59,10 @@ pub(crate) enum Effect {
     /// Publish events, and say so with [`Session::published`].
     Publish { corr: Corr, topic: TopicName, events: Vec<Outgoing>, array: bool },
     /// Find or make groups, and say so with [`Session::subscribed`].
-    Subscribe { corr: Corr, wanted: Wanted, call: GroupCall },
+    Subscribe { corr: Corr, wanted: SubscribeTargets, call: GroupCall },
     /// Find out which topics there are, and say so with [`Session::listed`]; from then on, tell of new ones with
     /// [`Session::appeared`].
-    List { corr: Corr, wanted: Wanted, call: GroupCall },
+    List { corr: Corr, wanted: SubscribeTargets, call: GroupCall },
     /// Deliver events of a group, and say so with [`Session::delivered`].
     Pull(Key, Pull),
     /// Deliver no more.
@@ -102,7 +102,7 @@ impl Effect {
 
 /// What one frame subscribes to.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SubscribeTargets {
     pub keys: Vec<Key>,
     pub patterns: Vec<PatternKey>,
 }
@@ -115,7 +115,7 @@ enum Flow {
 }
 
 /// Who is at the other end, and how one who has not said so yet is known.
-pub(crate) struct Guest {
+pub(crate) struct Peer {
     pub caller: Option<Caller>,
     pub auth: Arc<Auth>,
 }
@@ -130,7 +130,7 @@ pub(crate) struct Allowance {
 
 /// A connection.
 pub(crate) struct Session {
-    guest: Guest,
+    peer: Peer,
     /// Whether the client has said anew who it is.
     new_caller: bool,
     /// Names the members of those who name none.
@@ -142,15 +142,15 @@ pub(crate) struct Session {
 
 impl Session {
     /// A connection that is called `name`.
-    pub fn new(name: String, guest: Guest, allowance: Allowance) -> Self {
+    pub fn new(name: String, peer: Peer, allowance: Allowance) -> Self {
         let Allowance { publish_bytes: max_bytes, memory } = allowance;
         let (subscriptions, patterns) = (Subscriptions::new(&memory), HashMap::new());
-        Self { guest, new_caller: false, name, max_bytes, subscriptions, patterns }
+        Self { peer, new_caller: false, name, max_bytes, subscriptions, patterns }
     }
 
     /// Who is at the other end, once that is known.
     pub fn caller(&self) -> Option<&Caller> {
-        self.guest.caller.as_ref()
+        self.peer.caller.as_ref()
     }
 
     /// Whether the client has said who it is since this was asked last.
@@ -159,14 +159,14 @@ impl Session {
     }
 
     fn check(&self, action: Action, key: (&TopicName, Option<&GroupName>)) -> Result<(), ApiError> {
-        let caller = self.guest.caller.as_ref().ok_or_else(nobody)?;
+        let caller = self.peer.caller.as_ref().ok_or_else(nobody)?;
         caller.check(Ask { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
     }
 
     /// Takes a frame.
     pub fn frame(&mut self, text: &Bytes, out: &mut Vec<Effect>) {
         // Most frames publish: those are read only once. What is wrong with one is found out below.
-        if self.guest.caller.is_some()
+        if self.peer.caller.is_some()
             && text.get(..PUBLISH_BYTES).is_some_and(|start| start == PUBLISH)
             && let Ok(frame) = parse_object::<PublishFrame<'_>>(text)
         {
@@ -178,13 +178,13 @@ impl Session {
         }
         let head: FrameHead<'_> = match parse_object(text) {
             Ok(head) => head,
-            Err(_) if self.guest.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
+            Err(_) if self.peer.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
             Err(error) => return refuse(None, &error.into(), out),
         };
         let corr = head.corr.map(|corr| corr.get().to_owned());
         let taken = match &*head.op {
             "AUTH" => self.authenticate(text, &corr, out),
-            _ if self.guest.caller.is_none() => Err(nobody()),
+            _ if self.peer.caller.is_none() => Err(nobody()),
             "PUBLISH" => parse_object(text)
                 .map_err(ApiError::from)
                 .and_then(|frame| self.publish(frame, text, &corr, out)),
@@ -205,8 +205,8 @@ impl Session {
 
     /// Refuses a frame, which is logged where it is because of who has sent it.
     fn refuse_frame(&self, op: &str, corr: Corr, error: &ApiError, out: &mut Vec<Effect>) {
-        let subject = self.guest.caller.as_ref().and_then(Caller::subject);
-        self.guest.auth.log.frame(op, subject, error);
+        let subject = self.peer.caller.as_ref().and_then(Caller::subject);
+        self.peer.auth.log.frame(op, subject, error);
         refuse(corr, error, out);
     }
 
@@ -214,7 +214,7 @@ impl Session {
     /// connection has subscribed to.
     fn authenticate(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: AuthFrame<'_> = parse_object(text)?;
-        self.guest.caller = Some(self.guest.auth.caller(Some(&frame.token))?);
+        self.peer.caller = Some(self.peer.auth.caller(Some(&frame.token))?);
         self.new_caller = true;
         accept(corr, out);
         let keys: Vec<Key> = self.subscriptions.iter().map(|(key, _)| key.clone()).collect();
@@ -298,8 +298,8 @@ impl Session {
     }
 
     /// What the names of a frame stand for, where all of it may be subscribed to.
-    fn wanted(&self, names: &[Text<'_>], group: &GroupName) -> Result<Wanted, ApiError> {
-        let (mut wanted, mut seen) = (Wanted::default(), HashSet::new());
+    fn wanted(&self, names: &[Text<'_>], group: &GroupName) -> Result<SubscribeTargets, ApiError> {
+        let (mut wanted, mut seen) = (SubscribeTargets::default(), HashSet::new());
         for name in names {
             let is_new = match Topics::parse(name)? {
                 Topics::Named(topic) => {
@@ -339,7 +339,7 @@ impl Session {
     pub fn subscribed(
         &mut self,
         corr: Corr,
-        wanted: Wanted,
+        wanted: SubscribeTargets,
         result: Result<(), ApiError>,
         out: &mut Vec<Effect>,
     ) {
@@ -400,7 +400,7 @@ impl Session {
 
     fn commit(&self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: CommitFrame<'_> = parse_object(text)?;
-        let caller = self.guest.caller.clone().ok_or_else(nobody)?;
+        let caller = self.peer.caller.clone().ok_or_else(nobody)?;
         let asked = Asked::parse(frame.into_request(), text, self.max_bytes)?;
         asked.check(&caller)?;
         out.push(Effect::Commit { corr: corr.clone(), caller, asked: Box::new(asked) });

@@ -1,8 +1,8 @@
-//! The thread that makes indexes of documents that are there already, so that no commit waits for it.
+//! The thread that builds indexes over existing documents, so that no commit waits for it.
 //!
-//! It goes step by step. A step is prepared here, from what readers see, and handed to the writer like a commit; only
-//! where documents of the collection changed meanwhile does the writer prepare it again, with what it reads in memory
-//! by then. The journal says how far an index is, so after a restart it goes on from there.
+//! It works in steps. A step is prepared here, from what readers see, and handed to the writer like a commit; only if
+//! documents of the collection have changed meanwhile does the writer prepare it again, from what it has in memory. The
+//! journal records how far an index has got, so a build resumes after a restart.
 
 use crate::shared::Shared;
 use crate::state::view::View;

@@ -1,7 +1,7 @@
-//! The thread that puts things away off the writer's way: indexes of full parts, tables of changed rows, checkpoints.
+//! The thread that writes what the writer should not wait for: indexes of full parts, tables of changed rows, checkpoints.
 //!
-//! It alone decides which tables there are. The order is always the same: a table is durable before a checkpoint
-//! names it, and the checkpoint is durable before anything that it replaces goes.
+//! It alone decides which tables exist. The order is always the same: a table is durable before a checkpoint refers to it,
+//! and the checkpoint is durable before anything that it replaces is deleted.
 
 use crate::background::merger::{self, MergeJob, Merged};
 use crate::disk::is_full;
@@ -9,7 +9,7 @@ use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
 use crate::state::checkpoint::{self, Checkpoint};
-use crate::state::kept::Kept;
+use crate::state::checkpoints::Checkpoints;
 use crate::state::rows::{self, Overlay, Rows, Table, Tables};
 use crate::state::view::View;
 use crate::write::writer::{Handover, Message};
@@ -71,7 +71,7 @@ pub struct Housekeeper {
     writer: Sender<Message>,
     /// The tables of the last checkpoint.
     tables: Arc<Tables>,
-    kept: Kept,
+    kept: Checkpoints,
     /// The last checkpoint of this run, without what it froze.
     last: Option<(View, u64)>,
     merger: Merger,
@@ -102,7 +102,7 @@ pub struct Start {
     /// Who is told about new tables.
     pub writer: Sender<Message>,
     /// The checkpoints that are there.
-    pub kept: Kept,
+    pub kept: Checkpoints,
     /// Where its own chores are sent to.
     pub chores: SyncSender<Chore>,
 }

@@ -1,4 +1,4 @@
-//! The thread that merges tables, so that a long merge keeps nobody waiting.
+//! The thread that merges tables, so that a long merge keeps nothing else waiting.
 
 use crate::background::housekeeper::Chore;
 use crate::shared::Shared;

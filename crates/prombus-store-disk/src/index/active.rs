@@ -1,9 +1,9 @@
-//! The index of a part that is still in memory: where each event lies, by offset, id and key.
+//! The in-memory index of the part that is being written: where each event is, by offset, id and key.
 //!
-//! Events go in one by one while their commit is being checked, so each sees the ones before it; a commit that
-//! fails takes its events out again in reverse, and so does a batch that cannot be written.
+//! Events are added one by one while their commit is checked, so each sees the ones before it; a commit that fails removes
+//! its events again in reverse order, and so does a batch that cannot be written.
 
-use crate::index::lookup::{By, id_hash};
+use crate::index::lookup::{LookupKey, id_hash};
 use crate::journal::position::PartitionRef;
 use crate::journal::record::EventHead;
 use hashbrown::HashMap;
@@ -194,10 +194,10 @@ impl ActiveIndex {
     }
 
     /// The last place below `below` that `by` points at.
-    pub fn newest(&self, by: By, below: u32) -> Option<u32> {
+    pub fn newest(&self, by: LookupKey, below: u32) -> Option<u32> {
         match by {
-            By::Key(hash) => self.keys.latest_first(hash).find(|at| *at < below),
-            By::Id(id, hash) => {
+            LookupKey::Key(hash) => self.keys.latest_first(hash).find(|at| *at < below),
+            LookupKey::Id(id, hash) => {
                 let own = self.ids.latest_first(hash).find(|at| *at < below);
                 own.max(self.made(Uuid::from_u128(id)).filter(|at| *at < below))
             }
@@ -206,11 +206,11 @@ impl ActiveIndex {
 
     /// Touches what will be looked at for these: one after another in a short loop, memory is waited for once for
     /// many, and not once for each.
-    pub fn warm_up(&self, many: impl Iterator<Item = By>) {
+    pub fn warm_up(&self, many: impl Iterator<Item = LookupKey>) {
         for by in many {
             let (chains, hash) = match by {
-                By::Id(_, hash) => (&self.ids, hash),
-                By::Key(hash) => (&self.keys, hash),
+                LookupKey::Id(_, hash) => (&self.ids, hash),
+                LookupKey::Key(hash) => (&self.keys, hash),
             };
             std::hint::black_box(chains.latest_first(hash).next());
         }
@@ -293,8 +293,8 @@ mod tests {
         Entry { head, key_hash, at }
     }
 
-    fn by_id(at: u32) -> By {
-        By::id(1, Uuid::from_u128(u128::from(at)))
+    fn by_id(at: u32) -> LookupKey {
+        LookupKey::id(1, Uuid::from_u128(u128::from(at)))
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         );
         index.undo_to(0);
         assert_eq!(index.of_key(7, 0..99, 9), [10, 20]);
-        assert_eq!(index.newest(By::Key(7), 20), Some(10));
+        assert_eq!(index.newest(LookupKey::Key(7), 20), Some(10));
         assert_eq!([10, 20, 30, 40].map(|at| index.newest(by_id(at), 99)), [Some(10), Some(20), None, None]);
         assert!(index.run(PartitionRef { topic: 1, partition: 5 }).is_none());
         index.push(entry(5, 3, 50, None));

@@ -1,4 +1,4 @@
-//! A blocked Bloom filter: one cache line a question, so that asking every sealed part stays cheap.
+//! A blocked Bloom filter: one cache line per query, so that checking every sealed part stays cheap.
 
 /// Bits an entry. With seven probes in a block, about two in a thousand questions are answered "perhaps" in vain.
 const BITS_PER_ENTRY: usize = 16;

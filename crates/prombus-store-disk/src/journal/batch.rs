@@ -1,8 +1,8 @@
-//! Batches: what is written to the journal in one piece, and flushed in one.
+//! Batches: the unit that is written to the journal, flushed and checksummed.
 //!
-//! A batch carries its own position and the epoch of the run that wrote it under its checksum, so that a stale
-//! one is never taken for a new one; and how far the journal was flushed when it was written, so that damage
-//! to flushed data can be told from the torn tail that an ordinary power cut leaves.
+//! Under its checksum, a batch carries its own position and the epoch of the run that wrote it, so that a stale one is
+//! never mistaken for a new one. It also records how far the journal was flushed when it was written, which distinguishes
+//! damage to flushed data from the torn tail that an ordinary power cut leaves.
 
 use crate::journal::position::Pos;
 use crate::journal::record::{self, TooLong};

@@ -1,4 +1,4 @@
-//! How changes of the state lie in the journal and in checkpoints.
+//! The encoding of state changes in the journal and in checkpoints.
 
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{TooLong, text_len, write_item};

@@ -1,4 +1,4 @@
-//! Places in the journal.
+//! Positions in the journal.
 
 use std::fmt;
 

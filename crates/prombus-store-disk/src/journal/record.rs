@@ -1,8 +1,8 @@
-//! How an event lies in the journal, and how it is read back.
+//! The layout of an event in the journal.
 //!
-//! An item starts with its length, a checksum of what follows, and its kind. An event's head has a fixed
-//! layout, so that its identity can be checked without reading the rest, and its texts lie behind it as the
-//! producer sent them, so that reading one is slicing.
+//! An item starts with its length, a checksum of what follows, and its kind. An event's header has a fixed layout, so its
+//! identity can be checked without reading the rest, and its texts follow as the producer sent them, so that reading one is
+//! a slice.
 
 use crate::journal::position::PartitionRef;
 use bytes::Bytes;

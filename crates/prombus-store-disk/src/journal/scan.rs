@@ -1,5 +1,6 @@
-//! Reading a part from front to back: its batches, where they end, and whether what follows is a torn tail
-//! or damage.
+//! Reading a part from front to back: its batches, where they end, and whether what follows is a torn tail or damage.
+//!
+//! This is the only function that decides between the two, for opening a folder and for `prombus check`.
 
 use crate::disk::{DiskFile, read_exact};
 use crate::journal::batch::{self, ALIGN, BatchHead};

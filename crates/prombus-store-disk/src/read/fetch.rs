@@ -1,4 +1,4 @@
-//! Reading events whose places are known: neighbours in one read, loners one by one.
+//! Reading events whose positions are known: adjacent ones in one read, others one by one.
 
 use crate::disk::DiskFile;
 use crate::journal::part::Part;

@@ -1,5 +1,5 @@
-//! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint with its
-//! tables against what the journal gives. Reads only.
+//! `prombus check`: every checksum of every file, every index against the journal, and every checkpoint with its tables
+//! against a replay of the journal. It only reads.
 
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
 use crate::index::active::ActiveIndex;

@@ -1,4 +1,4 @@
-//! Whether two states are the same, row by row, however their rows are kept.
+//! Whether two states are equal, row by row, however their rows are stored.
 
 use crate::state::checkpoint::Checkpoint;
 use crate::state::view::{View, index_prefixes};

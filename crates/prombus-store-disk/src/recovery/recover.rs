@@ -1,14 +1,14 @@
-//! Opening a data folder: the newest checkpoint, then everything that the journal has after it.
+//! Opening a data folder: the newest checkpoint, then everything in the journal after it.
 
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
-use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_of, part_path};
+use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead, index_path, part_of, part_path};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint;
-use crate::state::kept::Kept;
+use crate::state::checkpoints::Checkpoints;
 use crate::state::rows::{self, Overlay, Table, Tables, Target};
 use crate::state::view::View;
 use std::any::Any;
@@ -131,7 +131,7 @@ pub struct Recovered {
     /// Parts that are full and whose index is not on disk yet.
     pub unsealed: Vec<(Arc<Part>, PartFacts)>,
     /// The checkpoints that are there.
-    pub kept: Kept,
+    pub kept: Checkpoints,
     /// The number of the next table.
     pub next_table: u64,
     /// Keeps other processes out.
@@ -225,7 +225,12 @@ fn open_tables(disk: &dyn Disk, dir: &Path, numbers: &[u64]) -> Result<Tables, O
 
 /// Removes tables that no checkpoint names: the machine went down before one did, or before they were removed. Where
 /// not all checkpoints are known, none is removed. Gives a number that no table has.
-fn remove_unnamed(disk: &dyn Disk, dir: &Path, kept: &Kept, all_known: bool) -> Result<u64, OpenError> {
+fn remove_unnamed(
+    disk: &dyn Disk,
+    dir: &Path,
+    kept: &Checkpoints,
+    all_known: bool,
+) -> Result<u64, OpenError> {
     let folder = checkpoint::folder(dir);
     let mut next = 1;
     for name in disk.list(&folder).map_err(at_file(&folder))? {
@@ -290,7 +295,7 @@ struct Recovery<'a> {
     rows_in_memory: usize,
     replay: Replay,
     epoch: u64,
-    kept: Kept,
+    kept: Checkpoints,
     next_table: u64,
     parts: Vec<Arc<Part>>,
     unsealed: Vec<(Arc<Part>, PartFacts)>,
@@ -308,7 +313,7 @@ impl<'a> Recovery<'a> {
                 what: error.to_string(),
             })
         };
-        let mut kept = Kept::default();
+        let mut kept = Checkpoints::default();
         let mut all_known = true;
         for pos in places {
             // One that nobody can read is no reason not to open, but nobody knows what it names.
@@ -483,7 +488,7 @@ impl<'a> Recovery<'a> {
                 let head = PartHead { part: 1, epoch, prev_end: Pos::default() };
                 let path = part_path(self.dir, 1);
                 let create = |reserve| match part::create(self.disk, self.dir, head, reserve) {
-                    Err(NotMade::Surely(error) | NotMade::Perhaps(error)) => Err(error),
+                    Err(CreateError::Surely(error) | CreateError::Perhaps(error)) => Err(error),
                     Ok(file) => Ok(file),
                 };
                 // Without room, the hub still opens: it says so when something is published.

@@ -1,4 +1,4 @@
-//! Applying the journal again: what each batch did to the state, and where its events lie.
+//! Replaying the journal: what each batch changed, and where its events are.
 
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;

@@ -1,7 +1,7 @@
 //! What readers see: topics, the ends of partitions, documents and cursors, as of one commit.
 //!
-//! The collections are persistent, so a view costs next to nothing to keep: the writer works on its own, a
-//! failed commit goes back to the one before, and readers get a new one in one step once it is durable.
+//! The maps are persistent, so keeping a view costs next to nothing: the writer works on its own version, a failed commit
+//! is rolled back to the previous one, and readers get a new version atomically once it is durable.
 
 use crate::journal::position::{PartitionRef, Pos};
 use crate::state::rows::Rows;

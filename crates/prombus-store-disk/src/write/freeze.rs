@@ -1,8 +1,7 @@
-//! What the writer does between batches: it sets changed rows apart for a table, takes over tables, waits because
-//! memory is full, and lets recorded time move on.
+//! What the writer does between batches: it freezes changed rows for a table, takes over finished tables, waits if memory
+//! is full, and advances recorded time.
 //!
-//! Rows are set apart only when everything that was written is flushed: a table must never hold what the journal
-//! might lose.
+//! Rows are frozen only once everything written is flushed: a table must never contain what the journal might lose.
 
 use crate::background::housekeeper::Chore;
 use crate::write::writer::{Handover, Message, Work, Writer};

@@ -1,9 +1,9 @@
-//! A batch in the making: commits are checked one by one against the state with all before them, and what they
-//! change is encoded and applied at once. A commit that fails is taken back as if it had never been.
+//! A batch under construction: each commit is checked against the state including all commits before it, and its changes
+//! are encoded and applied at once. A commit that fails is rolled back without a trace.
 
 use crate::background::builder::{self, Build};
 use crate::index::active::{ActiveIndex, Entry};
-use crate::index::lookup::{By, key_hash};
+use crate::index::lookup::{LookupKey, key_hash};
 use crate::journal::batch::{self, BATCH_HEAD, MAX_BATCH};
 use crate::journal::change;
 use crate::journal::part::{Index, Part};
@@ -19,7 +19,7 @@ use prombus_core::{
     Durability, IdMaker, NewEvent, Offset, Partition, Placer, ReadError, Receipt, ResultBytes, Sequence,
     TopicConfig, TopicName, TopicNumber, TopicState, Touched,
 };
-use prombus_rows::{IndexStep, Place, Rows};
+use prombus_rows::{DocumentRow, IndexStep, Rows};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
@@ -393,7 +393,7 @@ impl Stage {
     /// Which events have an id that an earlier part may hold, with that part, for each the newest part first.
     /// Part by part, so that each filter is in the cache for all of the events.
     fn suspects(&self, appends: &[Append], active: &ActiveIndex) -> VecDeque<(usize, usize)> {
-        let mut hashes: Vec<(usize, By)> = Vec::new();
+        let mut hashes: Vec<(usize, LookupKey)> = Vec::new();
         let (mut topic, mut window): (Option<&TopicState>, u64) = (None, 0);
         for (n, append) in appends.iter().enumerate() {
             let Some(id) = append.event.id else { continue };
@@ -403,7 +403,7 @@ impl Stage {
             }
             let Some(topic) = topic else { continue };
             window = window.max(topic.config.dedupe_window_ms);
-            hashes.push((n, By::id(topic.number.0, id)));
+            hashes.push((n, LookupKey::id(topic.number.0, id)));
         }
         if hashes.is_empty() {
             return VecDeque::new();
@@ -420,7 +420,7 @@ impl Stage {
                 }
                 Index::Active(index) => {
                     let index = index.read();
-                    let may_have = |by: By| index.newest(by, u32::MAX).is_some();
+                    let may_have = |by: LookupKey| index.newest(by, u32::MAX).is_some();
                     suspects.extend(hashes.iter().filter(|(_, by)| may_have(*by)).map(|(n, _)| (*n, at)));
                 }
             }
@@ -492,7 +492,7 @@ impl Stage {
         let is_same = |item: &[u8]| {
             record::event_head(item).is_some_and(|head| head.id == id && head.partition.topic == number)
         };
-        let by = By::id(number, id);
+        let by = LookupKey::id(number, id);
         let mut found = self.find_active(by, active, is_same)?;
         while let Some((_, part)) = suspects.pop_front_if(|(suspect, _)| *suspect == n) {
             if found.is_none() {
@@ -513,7 +513,7 @@ impl Stage {
                     && head.offset >= self.view.span(head.partition).first
             })
         };
-        let by = By::key(topic, key.as_bytes());
+        let by = LookupKey::key(topic, key.as_bytes());
         let mut found = self.find_active(by, active, is_kept)?;
         let mut earlier = self.parts.iter().rev().skip(1);
         while found.is_none()
@@ -527,7 +527,7 @@ impl Stage {
     /// The last event in the batch, or before it in its part, that `by` points at and that `is_it`.
     fn find_active(
         &self,
-        by: By,
+        by: LookupKey,
         active: &ActiveIndex,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Bytes>, CommitError> {
@@ -547,7 +547,7 @@ impl Stage {
     fn find_in(
         &self,
         part: &Part,
-        by: By,
+        by: LookupKey,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Bytes>, CommitError> {
         let mut below = u32::MAX;
@@ -572,7 +572,7 @@ impl Stage {
     fn write(
         &mut self,
         written: Written<'_>,
-        drafts: &mut Drafts<Place>,
+        drafts: &mut Drafts<DocumentRow>,
         bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
@@ -592,7 +592,7 @@ impl Stage {
     /// Logs and applies what all writes of the commit have made. Gives what changefeeds have to tell.
     fn settle(
         &mut self,
-        drafts: Drafts<Place>,
+        drafts: Drafts<DocumentRow>,
         commit: &Commit,
     ) -> Result<Vec<(TopicName, NewEvent)>, CommitError> {
         let (drafted, told) = drafts.finish();

@@ -1,14 +1,15 @@
-//! The one thread that writes the journal.
+//! The only thread that writes the journal.
 //!
-//! It takes the commits that have queued up, checks each against the state with all before it, writes what is
-//! left in one batch, flushes once, shows the new view and answers all. Nothing is answered or seen before.
+//! It takes the commits that have queued up, checks each against the state including all before it, writes the accepted
+//! ones in one batch, flushes once, publishes the new view and answers all of them. Nothing is answered or visible before
+//! that.
 
 use crate::background::builder::Build;
 use crate::background::housekeeper::{Chore, Chores};
 use crate::disk::is_full;
 use crate::index::sidecar::PartFacts;
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
-use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead};
+use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead};
 use crate::journal::position::Pos;
 use crate::journal::record::TooLong;
 use crate::shared::Shared;
@@ -511,14 +512,14 @@ impl Writer {
         }
         let error = match self.roll() {
             Ok(()) => return,
-            Err(NotMade::Surely(error)) if is_full(&error) => {
+            Err(CreateError::Surely(error)) if is_full(&error) => {
                 self.shared.set_disk_full(true);
                 CommitError::DiskFull
             }
-            Err(NotMade::Surely(error)) => {
+            Err(CreateError::Surely(error)) => {
                 CommitError::Unavailable(format!("a new part of the journal cannot be created: {error}"))
             }
-            Err(NotMade::Perhaps(error)) => {
+            Err(CreateError::Perhaps(error)) => {
                 let failure = format!(
                     "it is unknown whether the new part of the journal exists ({error}); restart the hub"
                 );
@@ -532,7 +533,7 @@ impl Writer {
         }
     }
 
-    fn roll(&mut self) -> Result<(), NotMade> {
+    fn roll(&mut self) -> Result<(), CreateError> {
         let prev_end = self.stage.view.end;
         let head = PartHead { part: prev_end.part + 1, epoch: self.epoch, prev_end };
         let reserved = self.shared.options.reserve_step();

@@ -1,4 +1,4 @@
-//! Documents by key, one after the other and at random; with what the client has of each, where that is asked for.
+//! Documents by random keys, one at a time; conditional on their ETag if requested.
 
 use super::http::{Connection, HttpError, More};
 use super::{Shared, Target, on_each_connection};

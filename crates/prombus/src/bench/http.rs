@@ -1,4 +1,4 @@
-//! A connection that speaks just enough HTTP/1.1 for load: one request after the other, kept alive.
+//! A minimal HTTP/1.1 connection for generating load: one request at a time, kept alive.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -26,9 +26,7 @@ pub enum HttpError {
     Refused { status: u16, body: String },
     #[error("topic {0} has no events; publish some first: prombus bench --mode publish")]
     Empty(String),
-    #[error(
-        "collection {0} has no documents; publish events for its projection, or commit some first"
-    )]
+    #[error("collection {0} has no documents; publish events for its projection, or commit some first")]
     NoDocuments(String),
     #[error("the hub answered {status} instead of {expected}")]
     Unexpected { status: u16, expected: u16 },

@@ -1,4 +1,4 @@
-//! Latencies in buckets that are finer than 2 %, so that memory does not grow with the number of requests.
+//! Latencies in buckets finer than 2 %, so that memory does not grow with the number of requests.
 
 use std::cell::Cell;
 use std::time::Duration;

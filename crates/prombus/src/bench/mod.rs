@@ -1,7 +1,7 @@
 //! `prombus bench`: puts load on a running hub and measures it.
 //!
-//! It usually shares the machine with the hub, so it must cost as little as it can: one thread, requests that
-//! are templates of which only a few bytes change, and answers of which only the status is looked at.
+//! It usually shares the machine with the hub, so it must cost as little as possible: one thread, requests that are
+//! templates of which only a few bytes change, and answers of which only the status is parsed.
 
 mod consume;
 mod get;

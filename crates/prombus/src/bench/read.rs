@@ -1,4 +1,4 @@
-//! The read loads of one connection: pages, and whole exports. What comes to its end is started again.
+//! The read loads of one connection: pages, and whole exports. One that is finished starts over.
 
 use super::http::{HttpError, More};
 use super::{Shared, topic_name};

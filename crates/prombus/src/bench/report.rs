@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! The results of a run.
 
 use super::latency::Latencies;
 use super::{BenchArgs, Mode};

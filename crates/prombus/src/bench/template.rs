@@ -1,4 +1,4 @@
-//! A request with many events, of which only ids, keys, numbers and the topic are written anew each time.
+//! A request with many events, of which only ids, keys, numbers and the topic are rewritten each time.
 
 use std::ops::Range;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! `prombus collections`: lists and shows collections, and sets up and deletes those that commits write.
+//! `prombus collections`: lists and shows collections, and configures and deletes those that commits write.
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};

@@ -1,4 +1,4 @@
-//! `prombus commit`: acks, writes and publishes that happen together, from a file.
+//! `prombus commit`: sends acks, writes and publishes from a file as one transaction.
 
 use super::input;
 use crate::failure::Failure;

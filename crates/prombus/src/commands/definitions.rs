@@ -1,5 +1,4 @@
-//! Definitions of projections as people write them down: `[[projection]]` tables as in the configuration file, or one
-//! JSON object.
+//! Definitions of projections as people write them: `[[projection]]` tables as in the configuration file, or one JSON object.
 
 use crate::config::ConfigFile;
 use serde_json::{Map, Value};

@@ -1,6 +1,6 @@
-//! `prombus export`: writes a topic to stdout as NDJSON, at constant memory.
+//! `prombus export`: writes a topic to stdout as NDJSON, in constant memory.
 
-use super::start::{self, Start, Values, Word};
+use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
@@ -28,7 +28,7 @@ pub struct ExportArgs {
     partition: Option<u32>,
     /// Where to start; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: earliest]
     #[arg(long, value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
-    from: Option<Word>,
+    from: Option<PositionArg>,
     /// Only events up to and including this time; latest means the end of the topic [default: latest]
     #[arg(long, value_name = "TIME|latest", value_parser = parse_end, allow_hyphen_values = true)]
     to: Option<Moment>,

@@ -1,6 +1,6 @@
-//! `prombus groups`: lists, shows, changes, moves and deletes consumer groups, and settles what is stuck in one.
+//! `prombus groups`: lists, shows, alters, resets and deletes consumer groups, and skips stuck events.
 
-use super::start::{self, Start, Values, Word};
+use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
@@ -57,7 +57,7 @@ enum GroupsCommand {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
-        place: Place,
+        place: ResetTarget,
         /// Change nothing; only report how many events would be delivered
         #[arg(long)]
         dry_run: bool,
@@ -151,10 +151,10 @@ impl Change {
 
 /// Where a group is to go.
 #[derive(Debug, Args)]
-struct Place {
+struct ResetTarget {
     /// Where the group goes; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, visible_alias = "from", value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
-    to: Word,
+    to: PositionArg,
     #[command(flatten)]
     values: Values,
     /// Offset to go to, with --to offset
@@ -165,7 +165,7 @@ struct Place {
     partition: Option<u32>,
 }
 
-impl Place {
+impl ResetTarget {
     fn request(self, dry_run: bool) -> Result<CursorRequest, Failure> {
         let place = self.values.choose(("--to", Some(self.to)), self.offset)?;
         let (mut ts, mut after_id, mut offset) = (None, None, None);

@@ -1,4 +1,4 @@
-//! `prombus list`: the documents of a collection that meet conditions.
+//! `prombus list`: prints the documents of a collection that meet conditions.
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};

@@ -1,4 +1,4 @@
-//! Calling a hub that may be away for a while.
+//! Retrying calls to a hub that may be down for a while.
 
 use crate::failure::Failure;
 use crate::say;

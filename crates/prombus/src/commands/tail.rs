@@ -1,5 +1,5 @@
-//! `prombus tail`: follows topics, and writes each event to stdout as one line. It belongs to no group and settles
-//! nothing; where the hub goes away, it goes on after the last event that it has written.
+//! `prombus tail`: follows topics, and writes each event to stdout as one line. It has no group and acks nothing; after a
+//! disconnect, it resumes after the last event that it has written.
 
 use super::retry::{LONGEST_PAUSE, Pauses, Retry};
 use super::waiting;

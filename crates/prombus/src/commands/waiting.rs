@@ -1,4 +1,4 @@
-//! What a command waits for, where that is not there yet: a mistyped name would otherwise be waited for in silence.
+//! Reports what a command is waiting for if that does not exist yet: a mistyped name would otherwise go unnoticed.
 
 use crate::say;
 use prombus_client::Client;

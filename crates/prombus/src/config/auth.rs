@@ -1,4 +1,4 @@
-//! The section `[auth]`: how callers are known.
+//! The section `[auth]`: how callers are authenticated.
 
 use prombus_server::{AuthOptions, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken};
 use serde::{Deserialize, Serialize};
@@ -131,9 +131,9 @@ impl Auth {
         let list = |name: &str, given: &Option<OneOrMany>| match given {
             None => Ok(Vec::new()),
             Some(OneOrMany::One(one)) => Ok(vec![one.clone()]),
-            Some(OneOrMany::Many(many)) if many.is_empty() => Err(format!(
-                "auth.{name} is empty: omit it to accept any"
-            )),
+            Some(OneOrMany::Many(many)) if many.is_empty() => {
+                Err(format!("auth.{name} is empty: omit it to accept any"))
+            }
             Some(OneOrMany::Many(many)) => Ok(many.clone()),
         };
         let (audience, issuer) = (list("audience", &self.audience)?, list("issuer", &self.issuer)?);

@@ -1,4 +1,4 @@
-//! Which keys there are. The list is made from the types themselves, so it cannot fall behind them.
+//! Which keys are valid. The list is derived from the types, so the two cannot diverge.
 
 use super::auth::Token;
 use super::state::{self, Collection};
@@ -34,10 +34,10 @@ pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
                 "topics" => check_topics(text, table)?,
                 "collections" => check_collections(text, table)?,
                 "auth" => {
-                    check_table(text, Place { path: name, names: &section_keys(name) }, table)?;
+                    check_table(text, Section { path: name, names: &section_keys(name) }, table)?;
                     check_tokens(text, table)?;
                 }
-                _ => check_table(text, Place { path: name, names: &section_keys(name) }, table)?,
+                _ => check_table(text, Section { path: name, names: &section_keys(name) }, table)?,
             }
         }
     }
@@ -49,7 +49,7 @@ fn check_tokens(text: &str, auth: &DeTable<'_>) -> Result<(), Problem> {
     let Some(DeValue::Array(tokens)) = auth.get("tokens").map(|value| value.get_ref()) else { return Ok(()) };
     for token in tokens {
         if let DeValue::Table(table) = token.get_ref() {
-            check_table(text, Place { path: "auth.tokens", names: &known }, table)?;
+            check_table(text, Section { path: "auth.tokens", names: &known }, table)?;
         }
     }
     Ok(())
@@ -62,7 +62,7 @@ fn check_collections(text: &str, collections: &DeTable<'_>) -> Result<(), Proble
         let DeValue::Table(table) = value.get_ref() else { continue };
         nested(text, ("collections", name), table, &known)?;
         let path = format!("collections.{name:?}");
-        check_table(text, Place { path: &path, names: &known }, table)?;
+        check_table(text, Section { path: &path, names: &known }, table)?;
         check_indexes(text, &path, table)?;
     }
     Ok(())
@@ -73,12 +73,12 @@ fn check_projection(text: &str, projection: &DeValue<'_>) -> Result<(), Problem>
     const WRITE: &str = "projection.write";
     let DeValue::Table(table) = projection else { return Ok(()) };
     let known = state::definition_keys();
-    check_table(text, Place { path: PATH, names: &known.projection }, table)?;
+    check_table(text, Section { path: PATH, names: &known.projection }, table)?;
     check_indexes(text, PATH, table)?;
     let Some(DeValue::Array(writes)) = table.get("write").map(|value| value.get_ref()) else { return Ok(()) };
     for write in writes {
         if let DeValue::Table(table) = write.get_ref() {
-            check_table(text, Place { path: WRITE, names: &known.write }, table)?;
+            check_table(text, Section { path: WRITE, names: &known.write }, table)?;
             check_indexes(text, WRITE, table)?;
         }
     }
@@ -93,7 +93,7 @@ fn check_indexes(text: &str, path: &str, table: &DeTable<'_>) -> Result<(), Prob
     let (path, known) = (format!("{path}.indexes"), names(&Index { fields: Vec::new(), unique: false }));
     for index in indexes {
         if let DeValue::Table(table) = index.get_ref() {
-            check_table(text, Place { path: &path, names: &known }, table)?;
+            check_table(text, Section { path: &path, names: &known }, table)?;
         }
     }
     Ok(())
@@ -111,10 +111,10 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
         };
         let path = format!("topics.{name:?}");
         nested(text, ("topics", name), table, &settings)?;
-        check_table(text, Place { path: &path, names: &settings }, table)?;
+        check_table(text, Section { path: &path, names: &settings }, table)?;
         if let Some(DeValue::Table(table)) = table.get("snapshot").map(|value| value.get_ref()) {
             let path = format!("{path}.snapshot");
-            check_table(text, Place { path: &path, names: &snapshot }, table)?;
+            check_table(text, Section { path: &path, names: &snapshot }, table)?;
         }
     }
     Ok(())
@@ -170,12 +170,12 @@ fn nested(
 }
 
 /// A table of the file, and the keys that it may have.
-struct Place<'a> {
+struct Section<'a> {
     path: &'a str,
     names: &'a [String],
 }
 
-fn check_table(text: &str, place: Place<'_>, table: &DeTable<'_>) -> Result<(), Problem> {
+fn check_table(text: &str, place: Section<'_>, table: &DeTable<'_>) -> Result<(), Problem> {
     let known = Known { path: place.path, names: place.names, text };
     table.iter().try_for_each(|(key, _)| known.check(key.get_ref(), key.span().start))
 }

@@ -1,7 +1,7 @@
-//! The configuration file: what can be written in it, and what it says.
+//! The configuration file.
 //!
-//! A key that is not known is an error that names the nearest one; a key of something that this build does not
-//! have yet is an error too, because a setting that is silently ignored is worse than none.
+//! An unknown key is an error that suggests the closest known one; a key for something that this build does not support yet
+//! is an error too, because a setting that is silently ignored is worse than none.
 
 mod auth;
 mod keys;

@@ -1,4 +1,4 @@
-//! What the file says about collections and projections.
+//! The collections and projections in the file.
 
 use super::keys::names;
 use prombus_core::collection::check_name;

@@ -1,6 +1,7 @@
-//! The life of a hub: listen, open the store, serve, drain, close.
+//! The life cycle of a hub: listen, open the store, serve, drain, close. This is where store, hub and gateway are put
+//! together.
 
-use super::address::{self, NO_AUTH, Reach};
+use super::address::{self, Exposure, NO_AUTH};
 use super::settings::Settings;
 use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
@@ -33,7 +34,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     survive_file_limits();
     raise_file_limit();
     take_memory_in_small_pages();
-    let mut front = Front::open(&settings).await?;
+    let mut front = Listener::open(&settings).await?;
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
         signal = signals.next() => {
@@ -79,7 +80,7 @@ fn take_memory_in_small_pages() {
 }
 
 /// Lets requests finish, then closes the store.
-async fn end(front: Front, hub: &Hub) {
+async fn end(front: Listener, hub: &Hub) {
     drop(front.stop);
     hub.groups().stop_waiting();
     if tokio::time::timeout(DRAIN, front.serving).await.is_err() {
@@ -100,7 +101,7 @@ fn stopped_serving(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -
 }
 
 /// The part that listens. It is there before the store is, and says so to those who ask.
-struct Front {
+struct Listener {
     gateway: Gateway,
     address: SocketAddr,
     serving: JoinHandle<std::io::Result<()>>,
@@ -108,12 +109,12 @@ struct Front {
     stop: oneshot::Sender<()>,
 }
 
-impl Front {
+impl Listener {
     async fn open(settings: &Settings) -> Result<Self, Failure> {
         let gateway = Gateway::new(settings.gateway.clone()).map_err(Failure::Failed)?;
         let anyone = matches!(settings.gateway.auth, AuthOptions::None);
         let listener =
-            address::bind(&settings.listen, Reach::of(!anyone || settings.insecure, NO_AUTH)).await?;
+            address::bind(&settings.listen, Exposure::of(!anyone || settings.insecure, NO_AUTH)).await?;
         let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({

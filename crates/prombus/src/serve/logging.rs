@@ -1,4 +1,4 @@
-//! The log: one line an event, to stderr.
+//! The log: one line per entry, to stderr.
 
 use crate::visible;
 use std::io::{self, IsTerminal};
@@ -50,9 +50,7 @@ impl LogLevel {
         if text.split(',').all(known) && EnvFilter::try_new(text).is_ok() {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!(
-            "unknown log level {text:?}: use error, warn, info, debug or trace, or off for silence"
-        ))
+        Err(format!("unknown log level {text:?}: use error, warn, info, debug or trace, or off for silence"))
     }
 }
 

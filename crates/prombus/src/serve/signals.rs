@@ -1,4 +1,4 @@
-//! The signals that end the hub, and one that must not.
+//! The signals that stop the hub, and one that must not.
 
 use crate::failure::Failure;
 use rustix::process::Signal as Number;

@@ -1,4 +1,4 @@
-//! One connection that publishes, with a number of frames under way.
+//! One connection that publishes, with a number of frames in flight.
 
 use super::super::hub::Hub;
 use super::super::load;

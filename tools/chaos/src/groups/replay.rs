@@ -1,5 +1,4 @@
-//! Dead letters that are given to their group again: it gets their events once more, attempts counted anew, and no
-//! other group does.
+//! Replayed dead letters: their group gets the events once more, with attempts reset, and no other group does.
 
 use super::calls::{Caller, Reply};
 use super::history::{Event, Letter};

@@ -1,4 +1,4 @@
-//! What was asked of the hub, and what it answered: everything that the hub itself cannot be asked about.
+//! Requests and answers: everything that the hub itself cannot be asked about.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What the hub is given to do: the topics, the projections, the group and the collections, and which names they have.
+//! The topics, projections, groups and collections that the hub gets, and their names.
 
 use crate::api::{Api, chain};
 use serde_json::{Value, json};

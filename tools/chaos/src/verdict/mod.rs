@@ -1,4 +1,4 @@
-//! Answers held against what is there.
+//! Compares answers with what is stored.
 
 use super::draft::Draft;
 use super::evidence::{Evidence, Found, Mark, mark};

@@ -1,4 +1,4 @@
-//! Commits of a session: sent, and sent again, until they are answered.
+//! Commits of a session: sent, and resent, until they are answered.
 
 use super::{Delayed, Request, Session, frames, passes};
 use crate::live::command::Committing;

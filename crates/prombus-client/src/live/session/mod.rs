@@ -1,38 +1,38 @@
-//! The rules of a connection as a state machine: commands, frames and the fate of lines in, frames out. It never waits
+//! The rules of a connection as a state machine: commands, frames and connection changes in, frames out. It never waits
 //! and knows no socket.
 //!
-//! What it keeps:
-//! - A publish is kept until it is answered, and sent again, in its order, over the next line, or after a pause where
-//!   the hub has too much to do. So is a commit, whose id lets it happen once.
-//! - Leases die with their line. An ack that was not answered by then is remembered, and said again if its event comes
-//!   again. One of a handler that the hub cannot take just now is said again while its lease holds.
-//! - Subscriptions are made anew over every line, until the hub refuses for good or their users leave.
+//! Invariants:
+//! - A publish is kept until it is answered, and resent in order, over the next connection, or after a pause if the hub
+//!   is busy. So is a commit, whose id makes it happen once.
+//! - Leases end with their connection. An ack that was unanswered by then is remembered, and repeated if its event is
+//!   redelivered. A handler's ack that the hub refuses temporarily is retried while its lease lasts.
+//! - Subscriptions are renewed on every connection, until the hub refuses them permanently or their users are gone.
 
-mod again;
+mod ack_retries;
 mod committing;
 mod feeding;
 mod frames;
-mod odd;
-mod patience;
+mod malformed;
 mod publishing;
 mod requests;
+mod retry;
 mod settling;
 
 #[cfg(test)]
 mod tests;
 
-use super::command::{Command, Committing, Done, Place};
+use super::command::{Command, Committing, Done, WindowSlot};
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd};
 use super::settle::{Settle, Verb};
 use crate::HubError;
-use feeding::Fed;
-use patience::{Delayed, passes};
+use feeding::ActiveSubscription;
+use retry::{Delayed, passes};
 
-pub(crate) use patience::Patience;
 use prombus_wire::{ErrorCode, HubFrame};
 use publishing::{MAX_BATCH_BYTES, Publish, Stream, TooLarge};
 use requests::Requests;
+pub(crate) use retry::RetryState;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,9 +40,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// So many requests and events wait at most; then no more publishes are taken, and their senders wait.
+/// Maximum number of requests and events that wait; beyond that, no more publishes are taken, and their senders wait.
 const MAX_WAITING: usize = 16_384;
-/// A hub that owes answers and gives none for so long is a sign that the line is dead.
+/// If the hub owes answers and sends none for this long, the connection is considered dead.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// A request that waits for its answer.
@@ -75,20 +75,20 @@ impl Request {
     }
 }
 
-/// A frame after which the line is of no use, and why.
+/// An invalid frame, which ends the connection, with the reason.
 #[derive(Debug)]
 pub(crate) struct BadFrame(pub String);
 
-/// What a session goes by.
+/// The settings of a session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules {
     /// Whether lines may come with new tokens: a token that is no longer taken is then a reason for a new line.
     pub renews_token: bool,
-    /// For so long something is asked again that the hub cannot do just now; for ever where it is absent.
+    /// How long temporarily refused requests are retried; forever if absent.
     pub give_up_after: Option<Duration>,
 }
 
-/// The state of a connection over all of its lines.
+/// The state of a connection across all reconnects.
 pub(crate) struct Session {
     /// Frames that are to be sent, with the numbers of their requests, which grow.
     pub outbox: VecDeque<(u64, Utf8Bytes)>,
@@ -104,7 +104,7 @@ pub(crate) struct Session {
     queued: usize,
     /// Requests that the hub could not do just now, in the order in which it said so.
     delayed: Vec<Delayed>,
-    feeds: HashMap<u64, Fed>,
+    feeds: HashMap<u64, ActiveSubscription>,
     names: HashMap<String, HashMap<String, u64>>,
     /// How often subscriptions were asked for.
     made: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Session {
     rules: Rules,
     /// Places in windows that are free again. They are given back together: whoever waits for one is then woken once
     /// for many.
-    freed: Vec<Place>,
+    freed: Vec<WindowSlot>,
     /// A frame takes no more events once it has so many bytes.
     batch_bytes: usize,
     /// Nobody will ask for anything more.
@@ -197,7 +197,7 @@ impl Session {
             return None;
         }
         let lingering = self.ready.iter().filter_map(|number| self.streams.get(number)?.deadline());
-        let retries = self.feeds.values().filter_map(Fed::retry_at);
+        let retries = self.feeds.values().filter_map(ActiveSubscription::retry_at);
         let delayed = self.delayed.iter().map(|delayed| delayed.at);
         let again = self.feeds.values().filter_map(|fed| fed.again.at());
         lingering.chain(retries).chain(delayed).chain(again).min()
@@ -255,7 +255,8 @@ impl Session {
         let sent = self.requests.iter().filter(|(number, _)| *number < unsent);
         let sized = sent.map(|(number, request)| (self.frame_bytes(number, request), number));
         let Some((bytes, number)) = sized.max() else { return };
-        let message = "the hub does not accept a frame that large: make it smaller, or raise the hub's limits";
+        let message =
+            "the hub does not accept a frame that large: make it smaller, or raise the hub's limits";
         let error = HubError::of_code(ErrorCode::TooLarge, message);
         match self.requests.get(number) {
             Some(Request::Publish(_)) => self.publish_too_large(TooLarge { number, bytes, error }, now),

@@ -1,4 +1,4 @@
-//! Acks, nacks and extensions of a session. Acks that have gathered go out in one frame.
+//! Acks, nacks and extends of a session. Acks that have accumulated are sent in one frame.
 
 use super::{Request, Session, frames};
 use crate::HubError;

@@ -1,4 +1,4 @@
-//! Where the events of a stream come from.
+//! Where the events of a stream come from: one topic, several, or one that does not exist yet.
 
 use prombus_core::{Event, Sequence, TopicName, Watched};
 use prombus_engine::{Filter, Follower, From, Hub, Query, QueryError, TopicsFollower};

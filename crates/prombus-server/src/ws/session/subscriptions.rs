@@ -1,5 +1,4 @@
-//! The subscriptions of a connection, and how much of them it may have: so many, so many partitions by patterns, and as
-//! much memory as all connections leave it.
+//! The subscriptions of a connection and their limits: their number, the partitions that patterns cover, and memory.
 
 use super::patterns::ByPattern;
 use super::{Effect, Flow, Key};

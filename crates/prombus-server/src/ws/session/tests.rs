@@ -55,8 +55,8 @@ fn key() -> Key {
     Key { topic: TopicName::parse("t").unwrap(), group: GroupName::parse("g").unwrap() }
 }
 
-fn wanted(keys: Vec<Key>) -> Wanted {
-    Wanted { keys, patterns: Vec::new() }
+fn wanted(keys: Vec<Key>) -> SubscribeTargets {
+    SubscribeTargets { keys, patterns: Vec::new() }
 }
 
 fn delivery(lease: u64) -> Delivery {
@@ -298,7 +298,7 @@ proptest! {
 fn session_of(caller: Option<Caller>, auth: AuthOptions) -> Session {
     let auth = Arc::new(Auth::open(auth).unwrap());
     let allowance = Allowance { publish_bytes: 1 << 20, memory: Memory::new(MEMORY) };
-    Session::new("ws-1".into(), Guest { caller, auth }, allowance)
+    Session::new("ws-1".into(), Peer { caller, auth }, allowance)
 }
 
 /// A connection of a client that has not said who it is. It may be `all`, who may do everything, or `few`, who may

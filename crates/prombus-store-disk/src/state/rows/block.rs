@@ -1,6 +1,6 @@
 //! A block of a table: some rows in order, read in one piece.
 //!
-//! A row is the length of its key, the length of its value (or a mark that it is removed), and both.
+//! A row consists of the length of its key, the length of its value (or a marker that it is removed), and both.
 
 use super::Row;
 use crate::paged::damaged;

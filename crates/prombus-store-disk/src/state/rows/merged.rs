@@ -1,4 +1,4 @@
-//! Several sources of rows as one: of a row that is in more than one, the newest source has the say.
+//! Several sources of rows as one: if a row is in more than one, the newest source wins.
 
 use super::Row;
 use super::index::IndexRows;

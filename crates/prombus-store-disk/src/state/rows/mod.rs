@@ -1,9 +1,9 @@
-//! Rows: an ordered map of bytes to bytes that may be larger than memory.
+//! Rows: an ordered map of bytes to bytes that may exceed memory.
 //!
-//! What changed lately is in memory (the active overlay), what is being written to a table is still in memory beside
-//! it (the frozen overlay), and everything else is in immutable tables on disk. A newer one has the say over an
-//! older one, and a row that is removed is noted until nothing older is left. What was last written to a table stays
-//! in memory a while longer (the kept overlay), because documents that changed lately are those that change next.
+//! Recent changes are in memory (the active overlay), those being written to a table are still in memory as well (the
+//! frozen overlay), and everything else is in immutable tables on disk. Newer sources win over older ones, and a removal is
+//! recorded until nothing older is left. What was last written to a table stays in memory a while longer (the kept
+//! overlay), because recently changed documents are the ones most likely to change next.
 
 mod block;
 mod index;

@@ -1,8 +1,8 @@
-//! Documents that changed and are in no table yet, in memory.
+//! Changed documents that are not in a table yet, in memory.
 //!
-//! Every view needs them as of its own commit, and one writer changes them all the time. So they are kept in runs that
-//! never change, from the oldest to the newest, and what changed after the last run is in a small persistent map: a
-//! view shares all of it. Runs are merged like tables are, so that there are never many.
+//! Every view needs them as of its own commit, while a single writer keeps changing them. So they are kept in immutable
+//! runs, from the oldest to the newest, and changes after the last run are in a small persistent map: a view shares all of
+//! it. Runs are merged as tables are, so that there are never many.
 
 use super::Row;
 use super::merged::Source;

@@ -1,8 +1,8 @@
-//! A run: changed documents in memory, each once. It never changes, so every view that has it can share it.
+//! A run: changed documents in memory, each once. It is immutable, so all views that contain it can share it.
 //!
-//! Documents are looked up far more often than they are listed. So a run only has them by hash at first; their order,
-//! and the rows of indexes that follow from them, are made when somebody asks for them. A run that was merged of
-//! others finds rows of indexes with those, until they are merged too.
+//! Documents are looked up far more often than they are listed. So at first a run only has them by hash; their order, and
+//! the index rows derived from them, are built on demand. A merged run uses the index rows of the runs it was merged from,
+//! until those are merged too.
 
 use super::Row;
 use super::index::{Gathered, IndexRows};
@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a change takes beside the bytes of its rows, roughly: itself, its places, and the heads of its allocations.
+/// What a change takes beside the bytes of its rows, roughly: itself, its slots, and the heads of its allocations.
 const CHANGE_COST: usize = 200;
-/// Rows of indexes are looked for in so many places of one run, and then they are merged.
+/// Rows of indexes are looked for in so many slots of one run, and then they are merged.
 const FEW_PARTS: usize = 8;
-/// Whoever merges runs does not wait for that, up to so many places.
+/// Whoever merges runs does not wait for that, up to so many slots.
 const MOST_PARTS: usize = 64;
 /// Rows of indexes that are needed only once are made for so many documents at a time, because it takes memory.
 const PIECE: usize = 16 << 10;
@@ -79,9 +79,9 @@ fn make_index(documents: &[Arc<Changed>]) -> Arc<IndexRows> {
 }
 
 /// The half of a document's hash that the table does not go by, and where the document is.
-type Place = (u32, u32);
+type HashSlot = (u32, u32);
 
-fn place(hash: u64, at: usize) -> Place {
+fn hash_slot(hash: u64, at: usize) -> HashSlot {
     (hash as u32, at as u32)
 }
 
@@ -89,7 +89,7 @@ fn place(hash: u64, at: usize) -> Place {
 #[derive(Debug, Default)]
 pub struct Run {
     documents: Vec<Arc<Changed>>,
-    places: HashTable<Place>,
+    slots: HashTable<HashSlot>,
     in_order: OnceLock<Vec<u32>>,
     index: OnceLock<Arc<IndexRows>>,
     /// The runs that have the rows of indexes, the oldest first, as long as there is no index. They must not be made
@@ -116,7 +116,7 @@ impl Run {
     fn with_capacity(documents: usize) -> Self {
         Self {
             documents: Vec::with_capacity(documents),
-            places: HashTable::with_capacity(documents),
+            slots: HashTable::with_capacity(documents),
             ..Self::default()
         }
     }
@@ -126,7 +126,7 @@ impl Run {
         self.bytes += changed.bytes();
         self.documents.push(changed);
         let documents = &self.documents;
-        self.places.insert_unique(hash, place(hash, at), |(_, at)| documents[*at as usize].hash);
+        self.slots.insert_unique(hash, hash_slot(hash, at), |(_, at)| documents[*at as usize].hash);
     }
 
     /// The documents of several neighbours, the oldest first. Of one that is in more than one of them, what it was
@@ -192,8 +192,8 @@ impl Run {
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
         let is_it =
-            |(half, at): &Place| *half == hash as u32 && self.documents[*at as usize].change.key == key;
-        self.places.find(hash, is_it).map(|(_, at)| *at as usize)
+            |(half, at): &HashSlot| *half == hash as u32 && self.documents[*at as usize].change.key == key;
+        self.slots.find(hash, is_it).map(|(_, at)| *at as usize)
     }
 
     /// What is known of the row of a document: nothing, that it is removed, or its value.

@@ -1,7 +1,6 @@
-//! `prombus import`: publishes events from stdin as export writes them, at constant memory.
+//! `prombus import`: publishes events from stdin, in the format that export writes, in constant memory.
 //!
-//! Events keep their ids, so an import that broke off can simply be run again: what is in already is a
-//! duplicate and not a second event.
+//! Events keep their ids, so an interrupted import can simply be run again: events that are already stored are duplicates.
 
 mod line;
 mod source;

@@ -1,4 +1,4 @@
-//! `prombus pub`: publishes one event, or one for each line of stdin.
+//! `prombus pub`: publishes one event, or one per line of stdin.
 
 mod stdin;
 

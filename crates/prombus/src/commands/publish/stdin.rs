@@ -1,7 +1,7 @@
-//! Publishing the lines of stdin: in batches of what is there, so that no line waits for others.
+//! Publishing the lines of stdin, in batches of whatever is available, so that no line waits for others.
 //!
-//! Each line has an id from the start, so a batch whose answer was lost, or that the hub had no time for, is sent again
-//! and no line is published twice.
+//! Each line has an id from the start, so a batch whose answer was lost, or that a busy hub refused, is resent without
+//! publishing a line twice.
 
 use super::{COLUMNS, PubArgs, parse_payload, record};
 use crate::commands::retry::Retry;

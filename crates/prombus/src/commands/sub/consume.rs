@@ -1,5 +1,5 @@
-//! The loop of a consumer: pull, write, flush, ack. Nothing is acked that was not written, so whatever ends
-//! the loop, what was not written is delivered again.
+//! The loop of a consumer: pull, write, flush, ack. Nothing is acked that was not written, so however the loop ends, what
+//! was not written is redelivered.
 
 use crate::commands::retry::Retry;
 use crate::failure::Failure;

@@ -1,8 +1,8 @@
-//! `prombus sub`: consumes a topic on behalf of a group, and writes each event to stdout as one line.
+//! `prombus sub`: consumes a topic as a member of a group, and writes each event to stdout as one line.
 
 mod consume;
 
-use super::start::{self, Start, Values, Word};
+use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::serve::signals::Signals;
@@ -34,7 +34,7 @@ pub struct SubArgs {
     group: String,
     /// Where a new group starts; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: latest]
     #[arg(long, value_name = "earliest|latest|TIME|after:ID", value_parser = start::parse, allow_hyphen_values = true)]
-    from: Option<Word>,
+    from: Option<PositionArg>,
     #[command(flatten)]
     values: Values,
     /// Only events that match this CEL expression over `event`; the group skips the others
@@ -72,7 +72,7 @@ pub struct SubArgs {
 
 impl SubArgs {
     fn request(self) -> Result<PullRequest, Failure> {
-        if matches!(self.from, Some(Word::Offset | Word::Place(Start::Offset(_)))) {
+        if matches!(self.from, Some(PositionArg::Offset | PositionArg::At(Start::Offset(_)))) {
             let message = "--from: a new group cannot start at an offset; create it, then move it with \
                            prombus groups reset --to offset:N";
             return Err(Failure::Usage(message.into()));

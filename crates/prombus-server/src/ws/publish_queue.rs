@@ -1,10 +1,9 @@
-//! The publishes and commits of a connection. They are enqueued one after another, in the order in which they came, and
-//! what comes of them is waited for beside: who waits for room holds up what comes behind it on this connection, and
-//! nobody else.
+//! The publishes and commits of a connection. They are enqueued one after another, in the order of their frames, and
+//! their outcomes are awaited separately: one that waits for room delays what follows on this connection, and nothing else.
 //!
-//! Publishes that came together and cannot fail by themselves go together, as one commit: an event without an id, an
-//! expectation and a partition of its own is refused for what it is, before it has its place in the order, or for what
-//! befalls all of them.
+//! Publishes that arrive together and cannot fail individually become one commit: an event without its own id,
+//! expectation or partition is refused either for what it is, before it is enqueued, or for a reason that concerns all
+//! of them.
 
 use super::calls::Done;
 use super::frames::Corr;
@@ -46,7 +45,7 @@ pub(super) struct Published {
 }
 
 /// The publishes and commits that are under way.
-pub(super) struct Line {
+pub(super) struct PublishQueue {
     app: App,
     rate: ConnectionRate,
     /// Those that have no place in the order yet. Only the first of them is at it.
@@ -66,7 +65,7 @@ struct Together {
     bytes: usize,
 }
 
-impl Line {
+impl PublishQueue {
     pub fn new(app: App, rate: ConnectionRate, commit_bytes: usize) -> Self {
         let limited = rate.is_limited() || app.rates.are_limited();
         let max_together = if limited { 0 } else { MAX_TOGETHER_BYTES.min(commit_bytes) };

@@ -1,14 +1,14 @@
-//! One end of a connection at work: what has come goes to the session, what the session asks for is done, and frames leave
-//! together.
+//! The loop of one connection: incoming frames go to the session, its effects are executed, and outgoing frames are sent
+//! in batches.
 //!
-//! While the socket takes nothing, nothing new is started for it. What is under way goes on all the same: a call that
-//! stood still might hold what others wait for. What all of it takes is counted in the memory that connections share,
-//! and while that is short, a connection that has much under way takes no more frames.
+//! While the socket is blocked, nothing new is started for it. Calls in flight continue all the same: one that stopped
+//! might hold what others wait for. Everything counts as connection memory, and while that is short, a connection with
+//! much in flight accepts no more frames.
 
 use super::calls::{self, Calls, Done, MAX_LEFT_AT_ONCE};
 use super::session::{Effect, Session};
 use super::{End, MAX_AT_ONCE};
-use crate::memory::{Memory, Received, Room};
+use crate::memory::{Memory, Received, Reservation};
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use bytes::Bytes;
 use futures::stream::SplitSink;
@@ -36,7 +36,7 @@ pub(super) struct Buffers {
     memory: Memory,
     /// What has come of the next frame.
     received: Received,
-    room: Room,
+    room: Reservation,
     /// What was given to the socket and may not have left.
     unsent: usize,
 }
@@ -57,7 +57,7 @@ impl Buffers {
     }
 }
 
-pub(super) struct Talk<'a> {
+pub(super) struct ConnectionLoop<'a> {
     pub session: &'a mut Session,
     pub calls: &'a mut Calls,
     pub sink: &'a mut Sink,
@@ -72,7 +72,7 @@ pub(super) struct Talk<'a> {
     ending: bool,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> ConnectionLoop<'a> {
     pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink, buffers: Buffers) -> Self {
         Self {
             session,

@@ -1,6 +1,6 @@
-//! Which checkpoints are there, which tables they name, and what can go because no checkpoint needs it.
+//! Which checkpoints exist, which tables they refer to, and what can be deleted because no checkpoint needs it.
 //!
-//! A checkpoint goes before the tables that only it names, durably, so that none is ever without its tables.
+//! A checkpoint is durably deleted before the tables that only it refers to, so that none is ever without its tables.
 
 use crate::disk::{Disk, remove_if_there};
 use crate::journal::position::Pos;
@@ -15,14 +15,14 @@ const KEEP: usize = 2;
 
 /// The checkpoints that are on disk.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct Checkpoints {
     /// Where they are and which tables they name, from the first to the last.
     checkpoints: Vec<(Pos, Vec<u64>)>,
     /// Tables that a checkpoint named that is not there any more.
     retired: BTreeSet<u64>,
 }
 
-impl Kept {
+impl Checkpoints {
     /// Notes a checkpoint that is durable. One as of the same place was replaced by it.
     pub fn add(&mut self, pos: Pos, tables: Vec<u64>) {
         if let Some(same) = self.checkpoints.iter().position(|(known, _)| *known == pos) {

@@ -1,4 +1,5 @@
-//! What happens around every request: it is counted, a panic becomes an answer, and the answer counts while it waits.
+//! What happens around every request: it is counted, a panic becomes a `500`, and the answer counts as connection memory
+//! until it is sent.
 
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -9,7 +10,7 @@ use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 
 /// Counts the request, and answers `500` where its handler panics.
-pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn count_and_catch(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     // Whatever a handler shares with others is behind locks that a panic does not poison.
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {

@@ -1,4 +1,4 @@
-//! Whether a token that was good still is: keys may be withdrawn while something is open that it was good for.
+//! Whether a token that was valid still is: its key may be removed while a connection that uses it is open.
 
 use super::Secret;
 use super::jwt::Jwt;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// A token whose signature was checked, and the keys that it was checked with.
 #[derive(Debug)]
-pub(super) struct Vouched {
+pub(super) struct VerifiedToken {
     /// Who checks tokens remembers callers, so a caller does not keep it.
     jwt: Weak<Jwt>,
     token: Secret,
@@ -16,7 +16,7 @@ pub(super) struct Vouched {
     version: AtomicU64,
 }
 
-impl Vouched {
+impl VerifiedToken {
     pub fn new(jwt: &Arc<Jwt>, token: &str, version: u64) -> Self {
         Self { jwt: Arc::downgrade(jwt), token: Secret::new(token), version: AtomicU64::new(version) }
     }
