@@ -5,7 +5,7 @@ use super::compile::{self, Checked};
 use super::{BadFilter, Compiled};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock, Weak};
 
 /// So many are kept although nobody uses them, for whoever sends one again with every request.
@@ -40,7 +40,7 @@ pub(super) fn compiled(source: &str) -> Result<Arc<Compiled>, BadFilter> {
         patterns: Arc::new(patterns),
         touched,
         is_written_costly: is_costly,
-        is_costly: AtomicBool::new(is_costly),
+        probation: AtomicU32::new(0),
     });
     let unused = KNOWN.lock().add(compiled.clone());
     // Outside of the lock: it may be large.

@@ -22,7 +22,7 @@ pub(crate) use pattern::MAX_PATTERN_BYTES;
 use pattern::Patterns;
 use prombus_core::{Event, Offset, Partition};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
@@ -36,6 +36,9 @@ pub const MAX_DEPTH: usize = 64;
 pub(crate) const KEEP_TIME: Duration = Duration::from_millis(50);
 /// An expression that takes longer than this for an event is costly.
 const COSTLY_TIME: Duration = Duration::from_millis(2);
+/// A slow batch makes an expression costly until this many quick ones have followed it. With fewer, one that is slow for an
+/// event now and then would return to the turns of cheap ones after each, and stall them again.
+const PROBATION_BATCHES: u32 = 100;
 /// Stands for the function where an error is not one of a function, but of the expression as a whole.
 const OWN_ERROR: &str = "expression";
 /// The most that is told of why an expression failed, in characters.
@@ -56,8 +59,8 @@ struct Compiled {
     touched: Touched,
     /// Whether it may take long by what it does.
     is_written_costly: bool,
-    /// Whether it may, for all that is known.
-    is_costly: AtomicBool,
+    /// How many quick batches must follow each other before it no longer counts as slow.
+    probation: AtomicU32,
 }
 
 /// What it may cost to look at an event.
@@ -146,16 +149,21 @@ impl Filter {
         })
     }
 
-    /// Takes note of how long it took. What is cheap as it is written may be costly for large events, and not for others.
+    /// Takes note of how long a batch took. What is cheap as it is written may be costly for some events.
     fn note_cost(&self, took: Duration, events: usize) {
         let is_slow = took > KEEP_TIME || took > COSTLY_TIME * events as u32;
-        let is_costly = self.compiled.is_written_costly || is_slow;
-        self.compiled.is_costly.store(is_costly, Ordering::Relaxed);
+        let probation = &self.compiled.probation;
+        if is_slow {
+            probation.store(PROBATION_BATCHES, Ordering::Relaxed);
+        } else {
+            let count_down = |left: u32| left.checked_sub(1);
+            let _ = probation.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count_down);
+        }
     }
 
     /// Whether it may take long, by what it does or by how long it has taken. Then others do not wait for it.
     pub fn is_costly(&self) -> bool {
-        self.compiled.is_costly.load(Ordering::Relaxed)
+        self.compiled.is_written_costly || self.compiled.probation.load(Ordering::Relaxed) > 0
     }
 
     /// What it may cost to look at an event, where there is a filter.
