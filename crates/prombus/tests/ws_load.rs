@@ -142,7 +142,7 @@ impl Readers {
         for number in STALLED..CONNECTIONS {
             let (group, sender) = (group_of(number), sender.clone());
             let mut socket = Socket::open(api);
-            lines.push(socket.line().try_clone().unwrap());
+            lines.push(socket.stream().try_clone().unwrap());
             subscribe(&mut socket, group, &json!({"batch": true, "batchSize": 10, "maxInFlight": 20}));
             let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
             threads.push(builder.spawn(move || read(socket, group, &sender)).unwrap());

@@ -1,11 +1,12 @@
 //! Encryption: what a hub with a certificate speaks and does not, and what it says of a certificate that cannot be used.
 
 use crate::auth_support::jwt::{Signer, all};
-use crate::auth_support::line::{Flow, Frames, publish, subscribe};
+use crate::auth_support::line::{Flow, publish, subscribe};
 use crate::auth_support::tls::{Identity, Secure};
 use crate::auth_support::{Guarded, SECRET, Setup, is_unauthorized, put_file, secret_file, until};
 use crate::common::{Said, run};
 use crate::contract_support::{Answer, Call};
+use crate::ws_support::Socket;
 use std::io::{Read, Write};
 
 const ARGS: [&str; 4] = ["--tls-cert", "hub.pem", "--tls-key", "hub.key"];
@@ -14,9 +15,9 @@ fn start(identity: &Identity) -> Guarded {
     Setup { args: &ARGS, beside: &identity.files(), ..Setup::default() }.start()
 }
 
-fn frames(hub: &Guarded, identity: &Identity) -> Frames<Secure> {
+fn frames(hub: &Guarded, identity: &Identity) -> Socket<Secure> {
     let line = identity.connect(&hub.api).unwrap();
-    Frames::over(line, "wss://localhost/ws", &[]).unwrap_or_else(|answer| panic!("{answer:?}"))
+    Socket::over(line, "wss://localhost/ws", &[]).unwrap_or_else(|answer| panic!("{answer:?}"))
 }
 
 #[test]

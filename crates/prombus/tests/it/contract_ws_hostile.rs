@@ -197,7 +197,7 @@ fn a_frame_that_claims_to_be_huge_is_refused_at_once() {
 #[test]
 fn fragments_without_end_are_refused() {
     let (hub, mut socket) = hub();
-    let line = socket.line().try_clone().unwrap();
+    let line = socket.stream().try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut line = line;
@@ -212,7 +212,7 @@ fn fragments_without_end_are_refused() {
         });
         let code = refused(&mut socket);
         assert!(matches!(code.as_str(), "too_large" | "1009"), "{code}");
-        let _ = socket.line().shutdown(Shutdown::Both);
+        let _ = socket.stream().shutdown(Shutdown::Both);
     });
     serves(&hub.api);
     hub.ends_well();
@@ -490,7 +490,7 @@ fn thousands_of_random_frames_do_no_harm() {
                 for _ in 0..LINES {
                     let mut socket = Socket::open(api);
                     socket.bytes(&random_bytes(&mut rng));
-                    let _ = socket.line().shutdown(Shutdown::Write);
+                    let _ = socket.stream().shutdown(Shutdown::Write);
                     // Closes are checked for their reason as they are heard.
                     while let Some(Heard::Text(text)) = socket.hear(Duration::from_secs(10)) {
                         let frame: Value = serde_json::from_str(&text).unwrap();

@@ -457,11 +457,11 @@ fn a_client_that_does_not_read_leaves_its_group_to_the_others() {
 fn a_client_that_asks_and_does_not_read_is_held_back_by_its_socket() {
     let site = Site::start();
     let mut flood = Socket::open(&site.api);
-    flood.line().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    flood.stream().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let corr = "c".repeat(1000);
     let frame = json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g", "corr": corr}).to_string();
     let bytes = ws_support::bare_frame(0x81, true, frame.as_bytes());
-    let mut line = flood.line().try_clone().unwrap();
+    let mut line = flood.stream().try_clone().unwrap();
     // Each answer is as long as its request; what fits into no buffer must stop the sender.
     let held_back = (0..60_000).any(|_| std::io::Write::write_all(&mut line, &bytes).is_err());
     assert!(held_back, "the hub took 60 MB of requests though no answer was read");

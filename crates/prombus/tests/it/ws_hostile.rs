@@ -261,7 +261,7 @@ impl Client {
             7 => {
                 // Half a frame, and then nothing: there is no more to say, but more to hear.
                 self.socket.bytes(&whole[..part]);
-                self.socket.line().shutdown(Shutdown::Write).unwrap();
+                self.socket.stream().shutdown(Shutdown::Write).unwrap();
                 while let Some(Heard::Text(_)) = self.socket.hear(PATIENCE) {}
                 return;
             }
