@@ -1,4 +1,4 @@
-//! Reads of a collection that are forwarded to the hub as they came, with the answer returned as it is.
+//! Reads of a collection that are forwarded to the hub unchanged, with the answer returned as it is.
 
 use crate::{Client, ClientError};
 use bytes::Bytes;

@@ -35,7 +35,7 @@ pub struct ReadQuery {
     pub key: Option<String>,
     /// Only events whose `ts` is at or before this.
     pub to_ts: Option<u64>,
-    /// Only events for which this CEL expression holds.
+    /// Only events that match this CEL expression.
     pub filter: Option<String>,
 }
 

@@ -24,7 +24,7 @@ pub struct TailQuery {
     pub from: ReadFrom,
     /// Only events of this key.
     pub key: Option<String>,
-    /// Only events for which this CEL expression holds.
+    /// Only events that match this CEL expression.
     pub filter: Option<String>,
 }
 

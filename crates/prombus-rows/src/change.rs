@@ -16,7 +16,7 @@ pub struct DocumentChange {
     pub key: Bytes,
     /// The row as it was, where there was one.
     pub old: Option<Bytes>,
-    /// The row as it is now, where there is one.
+    /// The row as it is now, if there is one.
     pub new: Option<Bytes>,
     /// The indexes of the collection.
     pub indexes: Arc<[IndexState]>,

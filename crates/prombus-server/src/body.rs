@@ -22,22 +22,22 @@ use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A body that comes more slowly than this, beyond what `limits.body_timeout_ms` gives it, is not waited for.
+/// The minimum rate of a body, beyond the time that `limits.body_timeout_ms` gives it.
 const MIN_BYTES_PER_S: u64 = 1 << 10;
 
-/// While memory is short, a large body may stand still for so long, whether its client does not send or it is not read.
+/// How long a large body may stall while memory is short, whether its client does not send or it is not read.
 const SHORT_BODY_PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is looked whether memory is short.
+/// How often to check whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A body that is being taken in.
+/// A body that is being received.
 pub(crate) struct BodyReader {
     body: Body,
     memory: Memory,
     /// What its connection counts as received.
     received: Received,
     timeout: Duration,
-    /// Since when what is awaited as a whole is awaited, and how many bytes of it have come.
+    /// When the current unit began, and how many bytes of it have arrived.
     since: Instant,
     came: u64,
     max_bytes: usize,
@@ -56,7 +56,7 @@ impl BodyReader {
         }
     }
 
-    /// Says that something whole has come: for what comes next, time starts anew. So many bytes are still held.
+    /// Marks a complete unit: the time for the next one starts now. `held` bytes are still in memory.
     pub fn start_anew(&mut self, held: usize) {
         (self.since, self.came) = (Instant::now(), 0);
         self.received.is_dealt_with_but_for(held);
@@ -72,7 +72,7 @@ impl BodyReader {
                 biased;
                 frame = tokio::time::timeout_at(until, self.body.frame()) => frame,
                 () = starved(&self.memory), if self.received.is_much() => {
-                    // Whoever is told lets go of what has come.
+                    // The caller releases what it has received.
                     self.received.is_dealt_with();
                     return Err(self.memory.refusal());
                 }
@@ -85,7 +85,7 @@ impl BodyReader {
                 }
                 Ok(Some(Ok(frame))) => frame,
             };
-            // Anything but data is a trailer, which nobody asks for.
+            // Anything but data is a trailer, which is ignored.
             if let Ok(data) = frame.into_data()
                 && !data.is_empty()
             {
@@ -115,17 +115,17 @@ impl BodyReader {
         self.gather(announced as usize).await?.ok_or_else(|| self.too_large())
     }
 
-    /// All that comes, or `None` where it is too much. Then nothing of it is held any more.
+    /// The whole body, or `None` if it is too large. Then nothing of it is kept.
     async fn gather(&mut self, announced: usize) -> Result<Option<Bytes>, ApiError> {
         let Some(first) = self.next().await? else { return Ok(Some(Bytes::new())) };
         if first.len() > self.max_bytes {
             return Ok(None);
         }
-        // Many bodies come in one piece, which is taken as it is.
+        // Many bodies arrive in one piece, which is used as it is.
         let Some(second) = self.next().await? else { return Ok(Some(first)) };
         let mut whole = Gathered::expecting(announced);
         whole.push(&first);
-        // What was received is let go before more is awaited: each part holds all of the buffer that it came in.
+        // What was received is released before more is awaited: each part holds all of the buffer that it came in.
         drop(first);
         let mut next = Some(second);
         while let Some(data) = next {
@@ -152,16 +152,16 @@ impl BodyReader {
 async fn starved(memory: &Memory) {
     let mut patience = SHORT_BODY_PATIENCE;
     while !patience.is_zero() {
-        // Nobody says when memory becomes short: that it does is rare, and looking now and then costs less.
+        // There is no notification when memory becomes short: that is rare, and polling costs less.
         tokio::time::sleep(LOOK_EVERY).await;
         patience = if memory.is_short() { patience.saturating_sub(LOOK_EVERY) } else { SHORT_BODY_PATIENCE };
     }
 }
 
-/// The body of a call that takes JSON or nothing, and no parameters.
+/// The body of a call that takes JSON or nothing, and no query parameters.
 pub(crate) async fn json_body(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let (parts, body) = request.into_parts();
-    // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
+    // The body is read first, whatever else may be wrong: then its connection stays usable, however large it is.
     let body = BodyReader::new(body, &parts, app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     if !body.is_empty() {

@@ -7,14 +7,14 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
-/// What a body is said to be.
+/// The declared type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyType {
     Json,
     Lines,
 }
 
-/// What kind of answer is wanted.
+/// The requested type of answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerType {
     Page,
@@ -22,7 +22,7 @@ pub(crate) enum AnswerType {
     Live,
 }
 
-/// What the body is; JSON where nothing is said.
+/// What the body is; JSON by default.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
     if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
         let message = format!("content-encoding {coding:?} is not supported; send the body uncompressed");
@@ -40,7 +40,7 @@ pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
     }
 }
 
-/// Refuses a body that is said to be anything but JSON.
+/// Refuses a body that is not declared as JSON.
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     match body_type(headers)? {
         BodyType::Json => Ok(()),
@@ -50,7 +50,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// The type in lower case, and whether its charset is one that can be read.
+/// The type in lower case, and whether its charset is supported.
 fn media_type(text: &str) -> (String, bool) {
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -61,7 +61,7 @@ fn media_type(text: &str) -> (String, bool) {
     (kind, charset.is_none_or(|charset| charset.eq_ignore_ascii_case("utf-8")))
 }
 
-/// What the client likes best of what there is.
+/// The supported type that the client prefers.
 pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
     let mut best: Option<(AnswerType, f32)> = None;
     let mut said = false;
@@ -90,7 +90,7 @@ pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
     }
 }
 
-/// Refuses clients that do not take a stream, where there is nothing else.
+/// Refuses clients that do not accept a stream, if that is the only type.
 pub(crate) fn require_live(headers: &HeaderMap) -> Result<(), ApiError> {
     let ranges = || {
         let values = headers.get_all(header::ACCEPT).iter();

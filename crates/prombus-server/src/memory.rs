@@ -25,29 +25,29 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// How long a request waits for room. Clients that stand still are given up sooner than that.
+/// How long a request waits for room. Stalled clients are disconnected sooner than that.
 const WAIT: Duration = Duration::from_secs(5);
-/// Whoever waits for less than this is no sign that memory is short: much is reserved only to look.
+/// A wait shorter than this does not mean that memory is short: much is reserved only briefly.
 const GRACE: Duration = Duration::from_millis(500);
-/// What is no larger than this leaves with one write, most likely, and is not worth counting.
+/// Anything up to this size is most likely sent in one write, and is not worth counting.
 const SMALL_BYTES: usize = 32 << 10;
-/// So much is read from a connection at once, at most, and the head of a request may take as much. A path with a query is
-/// never longer.
+/// So much is read from a connection at once, at most, and the headers of a request may take as much. A path with a
+/// query is never longer.
 pub(crate) const MAX_READ_BYTES: usize = 64 << 10;
-/// What an unfinished head may take while memory is short.
+/// Maximum size of incomplete headers while memory is short.
 const FREE_HEAD_BYTES: usize = 8 << 10;
-/// So many at once make something of unknown size.
+/// How many requests at a time may build something of unknown size.
 const MAX_TURNS: usize = 32;
-/// So many at once make a report on everything there is.
+/// How many requests at a time may build a report on the whole hub.
 const MAX_REPORTS: usize = 1;
-/// So many at once read what is to be delivered, which is up to a few megabytes each.
+/// How many pulls at a time may read deliveries, up to a few megabytes each.
 const MAX_PULLS: usize = 32;
 /// So many beside them do so by a filter, and so many make an answer by one.
 const MAX_FILTERED: usize = 8;
-/// The same for filters that are costly.
+/// The same for slow filters.
 const MAX_COSTLY: usize = 4;
 
-/// The room that all connections share. Cheap to clone; clones are the same room.
+/// The memory that all connections share. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory(Arc<Shared>);
 
@@ -57,19 +57,19 @@ struct Shared {
     used: AtomicUsize,
     /// What of it stands for as long as a connection does.
     standing: AtomicUsize,
-    /// How many wait for room.
+    /// How many requests wait for room.
     waiting: AtomicUsize,
-    /// How many of them have waited for longer than a moment.
+    /// How many of them have waited longer than a moment.
     starving: AtomicUsize,
     freed: Notify,
-    /// Turns of those who make something without knowing how large it will be.
+    /// Turns for building something of unknown size.
     turns: Semaphore,
-    /// Turns of those who read what is to be delivered.
+    /// Turns for reading deliveries.
     pulls: PullTurns,
     /// Turns of those who hold room while they evaluate an expression, and a costly one.
     filtered: Semaphore,
     costly: Semaphore,
-    /// Turns of those who make a report on everything there is.
+    /// Turns for building a report on the whole hub.
     reports: Semaphore,
 }
 
@@ -109,7 +109,7 @@ impl Memory {
         let (grace, until) = (Instant::now() + GRACE, Instant::now() + WAIT);
         let mut starving = None;
         loop {
-            // Asked for before looking, so that nothing that is freed in between is missed.
+            // Registered before checking, so that nothing freed in between is missed.
             let freed = self.0.freed.notified();
             if let Some(room) = self.try_reserve(bytes) {
                 return Ok(room);
@@ -130,8 +130,8 @@ impl Memory {
     }
 
     /// Makes something whose `size` shows only when it is there, to be answered at once. Where it turns out to be large
-    /// and there is no room, it is let go and made again when there is, so that those who wait hold nothing, and nobody
-    /// waits for what is small. Only for what is quickly made: others wait for their turn.
+    /// and there is no room, it is released and made again when there is, so that those who wait hold nothing, and
+    /// nobody waits for what is small. Only for what is quickly made: others wait for their turn.
     pub async fn make<T, F>(&self, make: impl Fn() -> F, size: impl Fn(&T) -> usize) -> Result<T, ApiError>
     where
         F: Future<Output = Result<T, ApiError>>,
@@ -155,7 +155,7 @@ impl Memory {
         self.turn(&self.0.reports).await
     }
 
-    /// Turns of those who read what is to be delivered.
+    /// Turns for reading deliveries.
     pub fn pulls(&self) -> &PullTurns {
         &self.0.pulls
     }
@@ -194,7 +194,7 @@ impl Memory {
         if bytes <= SMALL_BYTES { Some(self.charge(bytes)) } else { self.try_reserve(bytes) }
     }
 
-    /// What those are told for whom there is no room.
+    /// The refusal if there is no room.
     pub fn refusal(&self) -> ApiError {
         ApiError::unavailable(format!(
             "the requests and answers of all connections have reached limits.buffer_bytes, {} bytes; try again shortly",
@@ -350,7 +350,7 @@ struct Connection {
 
 #[derive(Debug)]
 struct Taken {
-    /// How many bytes have come.
+    /// How many bytes have arrived.
     came: usize,
     /// What they take.
     room: Reservation,
@@ -377,7 +377,7 @@ impl Received {
         self.0.frames.store(true, Ordering::Release);
     }
 
-    /// The head of a request has come, and who deals with the request sees to what comes of its body.
+    /// The head of a request has come, and who deals with the request sees to the outcome of its body.
     pub fn is_in_request(&self) {
         self.0.in_request.store(true, Ordering::Release);
     }

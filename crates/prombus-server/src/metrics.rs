@@ -62,7 +62,7 @@ impl Metrics {
         self.filter_errors.fetch_add(new, Ordering::Relaxed);
     }
 
-    /// Everything as Prometheus text; `store` is how the store is doing, where there is one.
+    /// Everything as Prometheus text; `store` is how the store is doing, if there is one.
     pub fn text(&self, version: &str, store: Option<&StoreStatus>) -> String {
         let mut text = Text(String::new());
         text.family("build_info", "gauge", "The version that is running.");

@@ -6,7 +6,7 @@ use prombus_core::{MAX_NAME_BYTES, TopicName};
 /// The most names and patterns of one stream, and the most patterns of one connection.
 pub(crate) const MAX_PATTERNS: usize = 100;
 
-/// A pattern has a wildcard in an odd place.
+/// A pattern has a misplaced wildcard.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a pattern: * stands for one whole segment between dots, ** for any number of them")]
 pub(crate) struct BadPattern(String);

@@ -176,7 +176,7 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
                 },
                 // Where nobody listens any more, there is nobody to make the rest for.
                 () = sender.closed() => return,
-                // That the answer is given up breaks it off.
+                // That the answer is abandoned breaks it off.
                 _ = caller.end() => return,
             }
         }

@@ -83,7 +83,7 @@ pub(crate) async fn pull(
 
 fn give_back(present: &Present, deliveries: Vec<Delivery>) {
     let leases: Vec<LeaseToken> = deliveries.iter().map(|delivery| delivery.lease).collect();
-    // First of all they are let go.
+    // First of all they are released.
     drop(deliveries);
     present.group().give_back(&leases, GivenBack::Unused);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many topics' buckets are kept; then those that are full are let go, which makes no difference.
+/// Maximum number of topics' buckets that are kept; then those that are full are released, which makes no difference.
 const MAX_BUCKETS: usize = 10_000;
 
 /// A batch counts for no more than comes in this time, so that others do not wait longer for it to be made up for.
@@ -75,7 +75,7 @@ impl Bucket {
     }
 }
 
-/// The bucket of a connection, where there is one.
+/// The bucket of a connection, if there is one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConnectionRate(Option<Arc<Bucket>>);
 

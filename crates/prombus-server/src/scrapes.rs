@@ -87,7 +87,7 @@ mod tests {
         };
         let mut first = pin!(scrapes.text(make));
         assert!(first.as_mut().now_or_never().is_none());
-        // What is under way may have looked already at what they want to see.
+        // What is in flight may have looked already at what they want to see.
         let mut others = pin!(join_all((0..1_000).map(|_| scrapes.text(make))));
         assert!(others.as_mut().now_or_never().is_none());
         assert_eq!(made.load(Ordering::SeqCst), 1, "one at a time");

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
-/// So many connections beyond the most are told that there is no room; more wait until they can be told.
+/// Maximum number of connections beyond the most that are told that there is no room; more wait until they can be told.
 const MAX_TURNED_AWAY: usize = 64;
 /// How long telling one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 /// it is little: the system tells that there is room for more when a good part of what waits has left.
 #[cfg(target_os = "linux")]
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
-/// How long requests under way may take once no new ones are wanted.
+/// How long requests in flight may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -215,7 +215,7 @@ async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .with_upgrades();
     let mut serving = pin!(serving);
     let stop = async {
-        // That the sender is gone means the same.
+        // A dropped sender means the same.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let ended = tokio::select! {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep};
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// And has to take so many bytes a second, of the time that it is waited for.
 const SHORT_BYTES_PER_S: u64 = 64 << 10;
-/// And one that has much of a frame or of a request's head under way may send none for so long.
+/// And one that has much of a frame or of a request's head in flight may send none for so long.
 const SHORT_READ_PATIENCE: Duration = Duration::from_secs(5);
 /// How often one who waits looks whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -60,7 +60,7 @@ impl Wait {
             if left.is_zero() {
                 return Poll::Ready(());
             }
-            // Nobody sleeps: it is a deadline, and set anew.
+            // Nobody sleeps: it is a deadline, and set again.
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_EVERY)));
             timer.as_mut().reset(now + left.min(LOOK_EVERY));
             if timer.as_mut().poll(cx).is_pending() {
@@ -83,7 +83,7 @@ impl<S> StallGuard<S> {
         Self { received: Some(received), ..self }
     }
 
-    /// What comes of a write: one that waits counts from its first moment, and any byte that goes out ends the wait.
+    /// The outcome of a write: one that waits counts from its first moment, and any byte that goes out ends the wait.
     fn judge(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(result) = &written {
             match self.writing.end() {
@@ -128,7 +128,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
             }
         }
         // Whether the client sends nothing or nothing is taken from it: it holds what others wait for. A request whose
-        // head has come is refused by itself, or has come as a whole and is under way.
+        // head has come is refused by itself, or has come as a whole and is in flight.
         let patience =
             || (received.is_unattended() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
         reading.poll(cx, patience).map(|()| {

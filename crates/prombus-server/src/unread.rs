@@ -84,7 +84,7 @@ pub(crate) struct Reader {
 impl Reader {
     async fn read_for_a_while(mut self, body: Incoming) {
         let closing = async {
-            // That the sender is gone means the same.
+            // A dropped sender means the same.
             let _ = self.stopped.wait_for(|stopped| *stopped).await;
             // The time itself is what is waited for.
             tokio::time::sleep(CLOSING_DISCARD_TIME).await;

@@ -175,7 +175,7 @@ impl DiskStore {
         ReadView { view, parts: self.shared.parts() }
     }
 
-    /// Goes over the rows of a collection, if there is one of that name: on a thread of its own where that reads tables or
+    /// Goes over the rows of a collection, if there is one of that name: on its own thread where that reads tables or
     /// may take long, so that other tasks go on meanwhile. What was begun there is done to its end, also where nobody
     /// waits for it any more.
     async fn go_over<T: Default + Send + 'static>(
@@ -232,7 +232,7 @@ impl Drop for Guard {
     }
 }
 
-/// Says so when the housekeeper panics. Nothing is put away then, and a writer that waits for it must not wait for ever.
+/// Says so when the housekeeper panics. Nothing is put away then, and a writer that waits for it must not wait forever.
 struct Alarm {
     shared: Arc<Shared>,
     writer: mpsc::Sender<Message>,

@@ -8,7 +8,7 @@ use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_store_memory::MemoryStore;
 use std::sync::Arc;
 
-/// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on a thread of its own.
+/// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on its own thread.
 pub async fn open(choice: StoreChoice, result_bytes: usize, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
     match choice {
         StoreChoice::Memory => {

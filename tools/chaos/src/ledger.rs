@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
-/// So many old events are kept to be repeated and looked up later.
+/// Maximum number of old events that are kept to be repeated and looked up later.
 const MAX_OLDS: usize = 400;
 
 /// A key of a topic.

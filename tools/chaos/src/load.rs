@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// So many requests carry the same event with the same id, from whichever connections come next.
+/// Maximum number of requests carry the same event with the same id, from whichever connections that come next.
 const SHARED_BY: u64 = 4;
 /// One in so many of those exists in two versions, of which one must be refused.
 const CONFLICT_ONE_IN: u64 = 4;

@@ -34,14 +34,14 @@ pub struct Request {
     pub known: Option<Position>,
 }
 
-/// A request and what came of it.
+/// A request and the outcome.
 #[derive(Debug)]
 pub struct Sent {
     /// Who sent it.
     pub connection: usize,
     /// The request.
     pub request: Request,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -74,7 +74,7 @@ impl Published {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     /// Taken, and where each event is.

@@ -95,7 +95,7 @@ impl Drop for Entry {
 }
 
 impl Entry {
-    /// An event, who wants to know what comes of it, and the place that it takes in a window.
+    /// An event, who wants to know the outcome, and the place that it takes in a window.
     pub fn new(
         event: EventText,
         done: oneshot::Sender<Result<Appended, Failure>>,
@@ -109,7 +109,7 @@ impl Entry {
         self.event.len() + EXTRA_BYTES
     }
 
-    /// Tells what came of it, and gives back its place, which is free when that is dropped.
+    /// Tells the outcome, and gives back its place, which is free when that is dropped.
     pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<WindowSlot> {
         if let (Some(place), Err(failure)) = (&self.place, &result) {
             place.fail(&self.event, failure);
@@ -149,7 +149,7 @@ pub(crate) struct Committing {
 }
 
 impl Committing {
-    /// Tells what came of it.
+    /// Tells the outcome.
     pub fn answer(self, result: Result<Committed, Failure>) {
         let is_refused = matches!(&result, Err(Failure::Hub(error)) if error.is_lease_expired());
         for lease in &self.leases {

@@ -16,7 +16,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(crate) struct DoneEvents {
     until: HashMap<Arc<str>, Instant>,
-    /// The oldest first. One whose time is not that of the map was taken, or remembered anew, and stands for nothing.
+    /// The oldest first. One whose time is not that of the map was taken, or remembered again, and stands for nothing.
     order: VecDeque<(Instant, Arc<str>)>,
 }
 

@@ -26,13 +26,13 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
-/// So many frames are taken before anything is sent.
+/// Maximum number of frames that are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// How often the hub is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// A hub that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(45);
-/// How long what is under way may take when the connection is closed.
+/// How long what is in flight may take when the connection is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
 /// How long closing may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);

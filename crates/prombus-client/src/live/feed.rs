@@ -63,7 +63,7 @@ pub(crate) struct Feed {
     pub group: String,
     /// The options of `SUBSCRIBE` as JSON.
     pub opts: String,
-    /// At most so many deliveries wait.
+    /// Maximum number of deliveries that wait.
     pub max_in_flight: usize,
     /// For what is no publish. Weak, because the connection keeps the feed, and must end when all of its users are
     /// gone.

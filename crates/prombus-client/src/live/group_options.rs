@@ -70,7 +70,7 @@ macro_rules! group_options {
                 self
             }
 
-            /// Only events for which this CEL expression holds.
+            /// Only events that match this CEL expression.
             #[must_use]
             pub fn with_filter(mut self, filter: impl Into<String>) -> Self {
                 self$(.$subscribe)?.group.filter = Some(filter.into());

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long leases are extended where nothing is said: so long a handler may work on an event, and so long a user
-/// may take nothing of what waits.
+/// For how long leases are extended by default: so long a handler may work on an event, and so long a user may take
+/// nothing of what waits.
 pub(super) const EXTEND_UP_TO: Duration = Duration::from_secs(600);
 /// How often leases are looked at while one holds.
 const LOOKS_PER_LEASE: u32 = 8;

@@ -142,7 +142,7 @@ impl Publisher {
     pub async fn flush(&self) -> Result<(), FlushError> {
         let _flushing = Flushing::new(&self.producer);
         self.live.shared.left.notify_one();
-        // Whoever has the whole window, which is never closed, knows that nothing is under way.
+        // Whoever has the whole window, which is never closed, knows that nothing is in flight.
         drop(self.window.room.acquire_many(self.size).await);
         let Failed { first, more } = std::mem::take(&mut *self.window.failed.lock());
         if first.is_empty() {

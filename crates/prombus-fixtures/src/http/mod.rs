@@ -1,4 +1,4 @@
-//! A blocking HTTP client: requests spelled out, and answers as they came.
+//! A blocking HTTP client: requests spelled out, and answers unchanged.
 
 mod answer;
 mod api;

@@ -36,8 +36,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Where the values of a span lie: from the first bytes on, and before the second, or to the end where there are
-    /// none. `None` where the column cannot have such a value.
+    /// Where the values of a span lie: from the first bytes on, and before the second, or to the end if there are none.
+    /// `None` where the column cannot have such a value.
     pub fn bounds(self, span: &Span) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         match self {
             Self::Encoded => Some((span.start.clone(), Some(span.end.clone()))),

@@ -9,7 +9,7 @@ use prombus_core::CollectionState;
 use prombus_core::collection::MAX_INDEX_VALUE_BYTES;
 use std::cmp::Reverse;
 
-/// So many ranges are gone over at most; where there were more, they are wider.
+/// Maximum number of ranges that are gone over at most; where there were more, they are wider.
 pub const MAX_RANGES: usize = 1_000;
 
 /// How to answer a query.

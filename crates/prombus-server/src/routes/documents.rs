@@ -17,7 +17,7 @@ use axum::response::Response;
 use prombus_core::collection::{Condition, Operand, SortKey, Test};
 use prombus_core::{Document, FieldPath, Find, Found};
 
-/// How many documents a page has where nothing is said.
+/// How many documents a page has by default.
 const DEFAULT_LIMIT: u64 = 100;
 /// How many it may have.
 const MAX_LIMIT: u64 = 1_000;

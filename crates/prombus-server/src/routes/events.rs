@@ -25,7 +25,7 @@ use prombus_wire::spelling::is_other_spelling;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// How many events a page has where nothing is said.
+/// How many events a page has by default.
 const DEFAULT_PAGE: usize = 1_000;
 /// The most events that a page may have.
 const MAX_PAGE: usize = 10_000;

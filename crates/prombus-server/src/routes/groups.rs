@@ -31,9 +31,9 @@ use prombus_wire::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many events a pull gets where nothing is said.
+/// How many events a pull gets by default.
 const DEFAULT_BATCH: usize = 100;
-/// How many leases a member may hold where nothing is said.
+/// How many leases a member may hold by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
 /// As much of a nack's reason is kept.
 const MAX_REASON_BYTES: usize = 4 << 10;

@@ -10,7 +10,7 @@ pub(crate) struct Line {
     /// Which line it is, from 1; blank ones count too.
     pub number: u64,
     pub text: Bytes,
-    /// What it holds, the white space around it and blank lines before it included.
+    /// What it holds, the whitespace around it and blank lines before it included.
     pub held: usize,
 }
 

@@ -110,7 +110,7 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
     }
 }
 
-/// The next events, as they are sent. Nothing is lost if it is given up.
+/// The next events, as they are sent. Nothing is lost if it is abandoned.
 async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, ApiError> {
     loop {
         let cost = Filter::cost_of(followed.source.filter());

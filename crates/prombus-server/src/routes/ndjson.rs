@@ -33,7 +33,7 @@ pub(crate) async fn import(way: &Way, mut intake: BodyReader, caller: &Caller) -
     }
 }
 
-/// An import under way.
+/// An import in flight.
 struct Import<'a> {
     way: &'a Way,
     max_commit_bytes: usize,
@@ -41,7 +41,7 @@ struct Import<'a> {
     events: Vec<Outgoing>,
     lines: Vec<u64>,
     bytes: usize,
-    /// What their lines hold, white space and blank lines included.
+    /// What their lines hold, whitespace and blank lines included.
     held: usize,
     /// How many events are in.
     count: u64,

@@ -23,10 +23,10 @@ use std::time::Duration;
 
 /// How long to wait before a group that failed is asked for again.
 const FAILURE_PAUSE: Duration = Duration::from_millis(200);
-/// So many subscriptions are ended before others have their turn.
+/// Maximum number of subscriptions that are ended before others have their turn.
 pub(super) const MAX_LEFT_AT_ONCE: usize = 32;
 
-/// What came of a call.
+/// The outcome of a call.
 pub(super) enum Done {
     Published(Vec<Published>),
     Subscribed {
@@ -53,7 +53,7 @@ pub(super) enum Done {
         pulled: Pulled,
         max_attempts: u32,
     },
-    /// The group must be asked for anew.
+    /// The group must be asked for again.
     Again {
         key: Key,
         pull: Pull,
@@ -85,7 +85,7 @@ struct Live {
 }
 
 impl Live {
-    /// Goes on with the group as it was read anew, if it was.
+    /// Goes on with the group as it was read again, if it was.
     fn take_up(&mut self, group: Arc<Group>) {
         if !Arc::ptr_eq(&self.group, &group) {
             self.watch.take().iter().for_each(AbortHandle::abort);
@@ -100,7 +100,7 @@ impl Drop for Live {
     }
 }
 
-/// The calls that are under way.
+/// The calls that are in flight.
 pub(super) struct Calls {
     app: App,
     rate: ConnectionRate,
@@ -171,7 +171,7 @@ impl Calls {
         }
     }
 
-    /// The next call that is done; `None` where none is under way.
+    /// The next call that is done; `None` where none is in flight.
     pub async fn next(&mut self) -> Option<Done> {
         let done = tokio::select! {
             biased;
@@ -363,7 +363,7 @@ impl Calls {
                     error @ (GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::BadFilter(_)),
                 )) => Done::Lost { key, error: error.into() },
                 Err(_) => {
-                    // The group is read anew; if that is in vain, too, there is no hurry.
+                    // The group is read again; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
                     // Boxed, because it is large and rare, and a pull waits for each of thousands of topics.
                     match Box::pin(hub.groups().again(&key.topic, &key.group, &call)).await {
@@ -420,7 +420,7 @@ impl Calls {
     }
 }
 
-/// Tells the session what came of a call.
+/// Tells the session the outcome of a call.
 pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Effect>) {
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}

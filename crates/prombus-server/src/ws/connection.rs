@@ -17,12 +17,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// At most so many requests of a connection wait for their answers; then no more frames are taken.
+/// Maximum number of requests of a connection that wait for their answers; then no more frames are taken.
 const MAX_UNANSWERED: usize = 4_096;
 /// And at most so many bytes of them, about.
 const MAX_UNANSWERED_BYTES: usize = 64 << 20;
 
-/// What a connection may have under way while memory is short.
+/// What a connection may have in flight while memory is short.
 const FREE_BYTES: usize = 64 << 10;
 /// What was given to the socket is waited for once it is so much.
 const MAX_UNSENT_BYTES: usize = 1 << 20;
@@ -99,7 +99,7 @@ impl<'a> ConnectionLoop<'a> {
         !self.effects.is_empty()
     }
 
-    /// Tells the session what came of a call.
+    /// Tells the session the outcome of a call.
     pub fn report(&mut self, done: Option<Done>) {
         let before = self.effects.len();
         calls::report(done, self.session, &mut self.effects);
@@ -200,7 +200,7 @@ impl<'a> ConnectionLoop<'a> {
         }
     }
 
-    /// Tells the session what came of a call at the end, when nothing is delivered any more.
+    /// Tells the session the outcome of a call at the end, when nothing is delivered any more.
     fn report_last(&mut self, done: Done) {
         let before = self.effects.len();
         let delivered = matches!(done, Done::Delivered { .. } | Done::Assigned { .. } | Done::Appeared(_));
@@ -256,7 +256,7 @@ impl<'a> ConnectionLoop<'a> {
         self.sink.start_send_unpin(message).map_err(|_| End::BROKEN)
     }
 
-    /// Waits for the socket, while calls that are under way go on.
+    /// Waits for the socket, while calls that are in flight go on.
     async fn until(
         &mut self,
         mut poll: impl FnMut(&mut Sink, &mut Context<'_>) -> Poll<Result<(), axum::Error>>,

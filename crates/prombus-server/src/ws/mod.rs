@@ -31,7 +31,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
-/// So many frames and results are taken before anything is sent.
+/// Maximum number of frames and results that are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// So much is read at once at most, and set aside for it as long as the connection is open.
 const READ_BYTES: usize = 32 << 10;
@@ -175,7 +175,7 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
 fn welcome_until(session: &Session, auth_until: Instant) -> Instant {
     match session.caller() {
         None => auth_until,
-        // The clock may be set meanwhile, so it is looked at now and then.
+        // The clock may be changed in the meantime, so it is checked now and then.
         Some(caller) => Instant::now() + caller.time_left().unwrap_or(LOOK_EVERY).min(LOOK_EVERY),
     }
 }

@@ -20,7 +20,7 @@ use prombus_engine::Outgoing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// At most so many publishes go together.
+/// Maximum number of publishes that go together.
 const MAX_TOGETHER: usize = 1_000;
 /// At most so many bytes of them, about.
 const MAX_TOGETHER_BYTES: usize = 1 << 20;
@@ -38,13 +38,13 @@ pub(super) struct Publish {
     pub bytes: usize,
 }
 
-/// What came of them.
+/// The outcome.
 pub(super) struct Published {
     pub publish: Publish,
     pub result: Result<Receipt, ApiError>,
 }
 
-/// The publishes and commits that are under way.
+/// The publishes and commits that are in flight.
 pub(super) struct PublishQueue {
     app: App,
     rate: ConnectionRate,
@@ -53,7 +53,7 @@ pub(super) struct PublishQueue {
     /// Those that have one.
     enqueued: FuturesOrdered<Answer>,
     together: Option<Together>,
-    /// At most so many bytes go together; 0 where each goes alone, because it is counted alone.
+    /// Maximum number of bytes that go together; 0 where each goes alone, because it is counted alone.
     max_together: usize,
 }
 
@@ -121,8 +121,8 @@ impl PublishQueue {
         self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
     }
 
-    /// What came of the next one, in their order; `None` where none is under way. Whoever waits for it also gets those in
-    /// line enqueued.
+    /// The outcome of the next one, in their order; `None` where none is in flight. Whoever waits for it also gets
+    /// those in line enqueued.
     pub async fn next(&mut self) -> Option<Done> {
         loop {
             let first = async {
@@ -184,7 +184,7 @@ async fn answer(way: Way, sent: Vec<Sent>) -> Done {
     Done::Published(published)
 }
 
-/// Gives each publish its part of what came of their commit.
+/// Gives each publish its part of the outcome of their commit.
 fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &mut Vec<Published>) {
     match result {
         Ok(Receipt { events, durability, sequence, .. }) => {

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use subscriptions::{Subscription, Subscriptions};
 
-/// How many deliveries come at once where nothing is said.
+/// How many deliveries come at once by default.
 const DEFAULT_BATCH: usize = 100;
-/// How many leases a subscription holds where nothing is said.
+/// How many leases a subscription holds by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
 /// How a frame that publishes mostly starts.
 const PUBLISH: &[u8] = b"{\"op\":\"PUBLISH\",";
@@ -122,7 +122,7 @@ pub(crate) struct Peer {
 
 /// What a connection may take.
 pub(crate) struct Allowance {
-    /// So many bytes may be published at once.
+    /// Maximum number of bytes that may be published at once.
     pub publish_bytes: usize,
     /// What subscriptions take is counted here.
     pub memory: Memory,
@@ -131,7 +131,7 @@ pub(crate) struct Allowance {
 /// A connection.
 pub(crate) struct Session {
     peer: Peer,
-    /// Whether the client has said anew who it is.
+    /// Whether the client has said again who it is.
     new_caller: bool,
     /// Names the members of those who name none.
     name: String,
@@ -249,7 +249,7 @@ impl Session {
         Ok(())
     }
 
-    /// What came of a publish.
+    /// The outcome of a publish.
     pub fn published(
         &self,
         corr: Corr,
@@ -335,7 +335,7 @@ impl Session {
         }
     }
 
-    /// What came of a subscription.
+    /// The outcome of a subscription.
     pub fn subscribed(
         &mut self,
         corr: Corr,
@@ -354,7 +354,7 @@ impl Session {
                     out.push(Effect::Pull(key, subscription.pull.clone()));
                 }
             } else {
-                // It was given up meanwhile.
+                // It was abandoned meanwhile.
                 out.push(Effect::Leave(key, Vec::new()));
             }
         }
@@ -407,7 +407,7 @@ impl Session {
         Ok(())
     }
 
-    /// What came of a commit. What it has settled is no longer held; where it failed, everything is held as before.
+    /// The outcome of a commit. What it has settled is no longer held; where it failed, everything is held as before.
     pub fn committed(&mut self, corr: Corr, result: Result<Committed, ApiError>, out: &mut Vec<Effect>) {
         let Committed { answer, settled } = match result {
             Ok(committed) => committed,
@@ -432,7 +432,7 @@ impl Session {
         out: &mut Vec<Effect>,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(&key) else {
-            // It was given up while they were on their way.
+            // It was abandoned while they were on their way.
             let leases = deliveries.iter().map(|delivery| delivery.lease).collect();
             return out.push(Effect::Leave(key, leases));
         };

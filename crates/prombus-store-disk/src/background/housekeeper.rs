@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// So many full parts may wait with their index in memory before the writer has to.
+/// Maximum number of full parts that may wait with their index in memory before the writer has to.
 pub const MAX_WAITING: usize = 2;
 /// How long to wait before what failed (for want of room, say) is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Background work, on threads of its own.
+//! Background work, on its own threads.
 
 pub(crate) mod builder;
 pub(crate) mod housekeeper;

@@ -24,7 +24,7 @@ struct Chains {
 /// Where the chain of some hashes starts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
-    /// One more than the index of the last link; 0 where there is none.
+    /// One more than the index of the last link; 0 if there is none.
     last: u32,
     /// One bit for each hash in the chain, and perhaps for some that were taken out.
     marks: u32,

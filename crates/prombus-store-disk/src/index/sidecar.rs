@@ -269,7 +269,7 @@ impl HashIndex {
         Ok(Self { starts, filter: Bloom::from_words(words), entries: sections[0] })
     }
 
-    /// The bucket that entries of this hash lie in; empty where there are none for certain.
+    /// The bucket that entries of this hash lie in; empty if there are none for certain.
     fn bucket(&self, hash: u64) -> (u32, u32) {
         if self.entries.len == 0 || !self.filter.may_contain(hash) {
             return (0, 0);

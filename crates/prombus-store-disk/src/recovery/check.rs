@@ -96,7 +96,7 @@ struct Check<'a> {
     names: Vec<PathBuf>,
     /// Whether nothing is wrong with the journal so far.
     is_whole: bool,
-    /// What is wrong with files that can be made anew, as long as it is.
+    /// What is wrong with files that can be made again, as long as it is.
     remakeable: Vec<Problem>,
     report: Report,
 }
@@ -145,12 +145,12 @@ impl<'a> Check<'a> {
         self.problem(file, at, what);
     }
 
-    /// Something is wrong with a file that can be made anew; what to do about it is known at the end.
+    /// Something is wrong with a file that can be made again; what to do about it is known at the end.
     fn remakeable(&mut self, file: &Path, at: u64, what: impl Into<String>) {
         self.remakeable.push(Problem { file: file.to_owned(), at, what: what.into() });
     }
 
-    /// Says what to do about files that can be made anew. Where something is wrong with the journal, they may be all
+    /// Says what to do about files that can be made again. Where something is wrong with the journal, they may be all
     /// that is left of what it held, and without them the folder might not open at all.
     fn advise(&mut self) {
         for problem in std::mem::take(&mut self.remakeable) {

@@ -23,7 +23,7 @@ const FORMAT_TEXT: &str = "prombus data folder, format ";
 /// when they are opened.
 const FORMAT: u32 = 3;
 
-/// What to do about a file that can be made anew, which is good advice only where the journal is whole.
+/// What to do about a file that can be made again, which is good advice only where the journal is whole.
 const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says which files can be moved away and will be rebuilt; otherwise restore the folder from a backup";
 
 /// Why a data folder cannot be opened.
@@ -75,7 +75,7 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// A file that can be made anew from the journal is not what was written.
+    /// A file that can be made again from the journal is not what was written.
     #[error(
         "{} is damaged: {what}. {REMAKE}",
         .file.display()

@@ -191,7 +191,7 @@ impl View {
         Ok(())
     }
 
-    /// A collection; one that does not exist comes into being.
+    /// A collection; one that does not exist is created.
     pub fn collection(&mut self, name: &Arc<str>, owner: &Owner) -> Arc<CollectionState> {
         if let Some(state) = self.collections.get(name) {
             return state.clone();
@@ -252,7 +252,7 @@ impl View {
         }
     }
 
-    /// Everything but the rows as changes that make it anew, for a checkpoint.
+    /// Everything but the rows as changes that make it again, for a checkpoint.
     pub fn changes(&self, epoch: u64) -> impl Iterator<Item = Change> + '_ {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
         let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));

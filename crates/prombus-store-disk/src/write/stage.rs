@@ -211,7 +211,7 @@ impl Stage {
         self.view.topics.get(name).cloned().ok_or_else(|| CommitError::TopicNotFound(name.clone()))
     }
 
-    /// The topic that an event goes to, made where it does not exist and the commit makes it.
+    /// The topic that an event goes to, made if it does not exist and the commit makes it.
     fn topic_of_event(&mut self, name: &TopicName, commit: &Commit) -> Result<Arc<TopicState>, CommitError> {
         if let Some(topic) = self.view.topics.get(name) {
             return Ok(topic.clone());
@@ -366,7 +366,7 @@ impl Stage {
         let Index::Active(index) = &*index else {
             return Err(CommitError::Unavailable("the part that is written has no index in memory".into()));
         };
-        // Once for all events: each must be seen by the next, and taking it anew for each costs more than the rest.
+        // Once for all events: each must be seen by the next, and taking it again for each costs more than the rest.
         let index = index.write();
         let suspects = self.suspects(appends, &index);
         let appended = Vec::with_capacity(appends.len());

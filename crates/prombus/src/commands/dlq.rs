@@ -185,7 +185,7 @@ impl Letter {
         serde_json::from_str(event.payload.get()).ok()
     }
 
-    /// Why it was given up on, without the quotes of a JSON text.
+    /// Why it was abandoned on, without the quotes of a JSON text.
     fn reason(&self) -> String {
         let raw = self.err.as_ref().map_or("", |err| err.get());
         serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())

@@ -160,7 +160,7 @@ struct ResetTarget {
     /// Offset to go to, with --to offset
     #[arg(long, value_name = "O")]
     offset: Option<u64>,
-    /// Only this partition; all where absent
+    /// Only this partition [default: all]
     #[arg(long, value_name = "P")]
     partition: Option<u32>,
 }

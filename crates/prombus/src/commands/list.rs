@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 /// How many documents are asked for at once, where so many are wanted.
 const PAGE: u64 = 1_000;
-/// How many documents are listed where nothing is said.
+/// How many documents are listed by default.
 const DEFAULT_LIMIT: u64 = 100;
 /// The most columns of a table; what a document has beyond them is only in its JSON.
 const MAX_COLUMNS: usize = 12;

@@ -106,7 +106,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// The place that `flag` and these values name. `offset` is that of an option of its own, where there is one.
+    /// The place that `flag` and these values name. `offset` is that of an option of its own, if there is one.
     pub fn choose(
         self,
         (flag, word): (&str, Option<PositionArg>),

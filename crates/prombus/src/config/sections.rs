@@ -36,7 +36,7 @@ pub struct ConfigFile {
     pub auth: Auth,
     /// How large things may be, and how fast they may come.
     pub limits: LimitValues,
-    /// How topics come into being, and the settings of some.
+    /// How topics are created, and the settings of some.
     pub topics: Topics,
     /// Collections that commits write, which are made when the hub starts.
     pub collections: BTreeMap<String, Collection>,
@@ -112,7 +112,7 @@ pub struct LimitValues {
     pub connection_events_per_s: Option<u64>,
     /// So many events a second to one topic; 0 is no limit.
     pub topic_events_per_s: Option<u64>,
-    /// How long the head of a request may take, and how long a connection may be idle.
+    /// How long the headers of a request may take, and how long a connection may be idle.
     pub header_timeout_ms: Option<u64>,
     /// How long a body may stand still.
     pub body_timeout_ms: Option<u64>,
@@ -120,10 +120,10 @@ pub struct LimitValues {
     pub send_timeout_ms: Option<u64>,
 }
 
-/// How topics come into being, and the settings of some.
+/// How topics are created, and the settings of some.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Topics {
-    /// Whether a topic comes into being with its first publish.
+    /// Whether a topic is created with its first publish.
     pub auto_create: Option<bool>,
     /// The settings of topics, which are made when the hub starts.
     #[serde(flatten)]

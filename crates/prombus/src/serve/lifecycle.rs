@@ -181,7 +181,7 @@ async fn settle_collection(hub: &Hub, name: &str, settings: CollectionSettings) 
     let config = now.map(|now| now.config).filter(|config| config.owner == Owner::COMMITS);
     if config.is_some_and(|now| (&now.indexes, &now.changefeed) == (&settings.indexes, &settings.changefeed))
     {
-        // To put it again would begin an index anew that failed.
+        // To put it again would begin an index again that failed.
         return Ok(());
     }
     let (_, made) = hub.collections().put(name, settings).await.map_err(failed)?;

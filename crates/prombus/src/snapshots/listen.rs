@@ -16,11 +16,11 @@ use tokio::task::JoinSet;
 
 /// The most connections at once; more wait until one ends.
 const MAX_CONNECTIONS: usize = 10_000;
-/// How long a client may take to send the head of a request, and how long a connection may be idle.
+/// How long a client may take to send the headers of a request, and how long a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that takes no byte of an answer for so long is given up.
+/// A client that takes no byte of an answer for so long is abandoned.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long requests under way may take once no new ones are wanted.
+/// How long requests in flight may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

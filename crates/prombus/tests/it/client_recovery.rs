@@ -37,7 +37,7 @@ async fn publish_all(live: Live, options: PublisherOptions, answered: Arc<Atomic
     }
 }
 
-/// Takes and acks events until all numbers are done, with many acks under way. What was acked must not come again.
+/// Takes and acks events until all numbers are done, with many acks in flight. What was acked must not come again.
 async fn consume_all(mut events: Subscription) {
     let (mut acked, mut under_way) = (HashSet::new(), FuturesUnordered::new());
     while acked.len() < MANY as usize {

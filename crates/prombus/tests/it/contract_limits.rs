@@ -543,7 +543,7 @@ fn clients_that_read_nothing_hold_little_and_are_given_up() {
             line
         })
         .collect();
-    // They have all places, until they are given up.
+    // They have all places, until they are abandoned.
     until("a refusal", || hub.api.get("/healthz").status == 503);
     until("a free place", || hub.api.get("/healthz").status == 200);
     let grown = peak_memory(&hub) - before;

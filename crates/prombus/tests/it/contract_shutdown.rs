@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tungstenite::Message;
 
-/// How many requests a connection has under way.
+/// How many requests a connection has in flight.
 const WINDOW: u64 = 200;
 /// How many connections there are.
 const CONNECTIONS: u64 = 12;
@@ -30,7 +30,7 @@ fn next(socket: &mut Socket) -> Option<Value> {
 
 /// How a client goes about its answers.
 struct Pace {
-    /// So many requests are under way.
+    /// Maximum number of requests that are in flight.
     window: u64,
     /// So long it is busy with each answer.
     busy: Duration,
@@ -40,7 +40,7 @@ const QUICK: Pace = Pace { window: WINDOW, busy: Duration::ZERO };
 /// The answers that are on their way when the hub is told to end take such a client some seconds.
 const SLOW: Pace = Pace { window: 2_500, busy: Duration::from_millis(1) };
 
-/// Keeps a window of requests under way until the hub says goodbye: the numbers of those that were answered with OK.
+/// Keeps a window of requests in flight until the hub says goodbye: the numbers of those that were answered with OK.
 fn ask_until_the_end(
     api: &Api,
     Pace { window, busy }: Pace,
@@ -72,7 +72,7 @@ fn ask_until_the_end(
     }
 }
 
-/// Runs clients until `enough` is answered, then tells the hub to end: what each client says. The hub starts anew.
+/// Runs clients until `enough` is answered, then tells the hub to end: what each client says. The hub starts again.
 fn end_under_load<T: Send>(
     site: &mut Site,
     enough: u64,

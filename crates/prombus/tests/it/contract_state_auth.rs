@@ -437,7 +437,7 @@ fn a_dead_letter_and_a_feed_of_the_hub_need_nobodys_leave() {
     until("both are there", || {
         caller.read("fed.changed").status == 200 && caller.read("dlq.u").status == 200
     });
-    // Whoever may publish to the topic may still not read what came of it.
+    // Whoever may publish to the topic may still not read the outcome.
     hub.caller(&token).read("fed.changed").fails(403, "forbidden");
     hub.caller(&token).get(&snap("fed", "k")).fails(403, "forbidden");
 }

@@ -169,7 +169,7 @@ impl Client {
         format!("{}{}{}", &right[..start], self.rng.choice(values).unwrap(), &right[end..]).into_bytes()
     }
 
-    /// Sends a text in one piece or in many, with pings in between, and hears what comes of it.
+    /// Sends a text in one piece or in many, with pings in between, and hears the outcome.
     fn provoke(&mut self) {
         let (text, surely) = self.wrong_text();
         // Bytes that are no text are for the end, because they are one.

@@ -18,7 +18,7 @@ pub struct Load {
     pub events: u64,
     /// Events in a frame.
     pub batch: u64,
-    /// Frames under way.
+    /// Frames in flight.
     pub window: u64,
 }
 

@@ -85,7 +85,7 @@ impl Wire {
         self.inbox.next_text(&mut self.out)
     }
 
-    /// Sends a request, and waits for its `OK`. Nothing else may be under way.
+    /// Sends a request, and waits for its `OK`. Nothing else may be in flight.
     pub async fn ask(&mut self, request: &str) -> Result<(), String> {
         self.text(request.as_bytes());
         loop {

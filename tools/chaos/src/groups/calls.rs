@@ -28,7 +28,7 @@ impl RoundContext {
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub enum Reply<T> {
     /// It was answered.
     Answered(T),

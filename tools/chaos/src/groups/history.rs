@@ -75,7 +75,7 @@ pub enum Verb {
     Extend(u64),
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It was accepted.
@@ -99,7 +99,7 @@ pub struct Said {
     pub reason: String,
     /// When to try again, in microseconds, where it is a nack that says so.
     pub delay_us: Option<u64>,
-    /// What came of it.
+    /// The outcome.
     pub answer: Answer,
 }
 

@@ -8,7 +8,7 @@ use super::{Groups, Judged};
 use serde::Deserialize;
 use serde_json::json;
 
-/// So many dead letters are replayed at once.
+/// Maximum number of dead letters that are replayed at once.
 const LETTERS: usize = 20;
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]

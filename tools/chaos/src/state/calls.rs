@@ -53,7 +53,7 @@ impl Caller {
         Ok(Self { api: Api::new(&stage.base)?, stage })
     }
 
-    /// Posts something. `None`: the hub is gone, and nobody knows what came of it.
+    /// Posts something. `None`: the hub is gone, and nobody knows the outcome.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Option<Answer>, String> {
         let call = self.api.client.post(format!("{}{path}", self.stage.base));
         self.send(path, call.header("content-type", "application/json").body(body.to_string())).await

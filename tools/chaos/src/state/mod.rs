@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 /// Everything is judged every so many rounds, while there is little and once there is much.
 const JUDGE_EVERY: (u32, u32) = (4, 50);
-/// So many events are still little.
+/// Maximum number of events that are still little.
 const LITTLE: usize = 100_000;
 /// How many producers there are.
 const PRODUCERS: usize = 2;
@@ -215,7 +215,7 @@ async fn rebuild_later(stage: RoundContext, name: &'static str, after: Duration)
     };
     match answer.status {
         202 => Ok(true),
-        // The last one is still under way.
+        // The last one is still in flight.
         409 => Ok(false),
         _ => Err(format!("a rebuild of {name} was answered with {answer:?}")),
     }

@@ -96,7 +96,7 @@ impl Document {
 pub struct ConfirmedCommit {
     /// The commit.
     pub by: String,
-    /// The event that it settled, where there is one.
+    /// The event that it settled, if there is one.
     pub of: Option<Uuid>,
 }
 

@@ -47,7 +47,7 @@ fn line(number: u128, offset: u64) -> String {
     )
 }
 
-/// What comes of it when `sent` was sent and an export says `lines`.
+/// The outcome when `sent` was sent and an export says `lines`.
 fn judged(sent: &[Sent], lines: &str) -> Result<(), String> {
     judged_with(sent, lines, Observed::new())
 }

@@ -85,12 +85,12 @@ pub(super) struct Stream {
     bytes: usize,
     /// When the oldest event of the queue came.
     since: Instant,
-    /// A frame is under way, and the next must not be sent before it is answered: were it refused, its events would be
+    /// A frame is in flight, and the next must not be sent before it is answered: were it refused, its events would be
     /// sent again, and come after later ones.
     waiting: bool,
     /// So many of the first events of the queue were sent before, and refused.
     again: usize,
-    /// At most so many events go in the next frame, where one of those that were refused is to be found.
+    /// Maximum number of events that go in the next frame, where one of those that were refused is to be found.
     limit: usize,
     /// The hub wants no frame before then.
     pause: Option<Instant>,
@@ -158,7 +158,7 @@ impl Stream {
             self.pause = Some(later(now, pause));
             self.put_back(rest);
         } else if self.queue.is_empty() {
-            // What comes next begins anew.
+            // What comes next begins again.
             self.patience = RetryState::default();
         }
         given_up
@@ -321,7 +321,7 @@ impl Session {
     }
 
     /// Sends it again after a pause, unless that has gone on for too long. Its events have ids, so nothing is doubled
-    /// where the hub does not know what came of the first time.
+    /// where the hub does not know the outcome of the first time.
     fn publish_later(&mut self, mut publish: Publish, error: HubError, now: Instant) {
         let limit = self.rules.give_up_after;
         if let Some(stream) = self.stream_of(&publish) {

@@ -271,7 +271,7 @@ pub struct Scan<'a> {
     table: &'a Table,
     /// The blocks that were not read yet.
     blocks: Range<usize>,
-    /// What is asked for; everything where there is none.
+    /// What is asked for; everything if there is none.
     range: Option<Range<Bytes>>,
     reverse: bool,
     rest: Rest,

@@ -22,7 +22,7 @@ static DISK: RealDisk = RealDisk::new();
 enum Step {
     Put(u32, String, Value),
     Remove(u32, String),
-    /// What these do is taken back.
+    /// What these do is rolled back.
     Fail(Vec<(u32, String, Option<Value>)>, u32, usize),
     /// A collection has other indexes from now on.
     Index(u32, usize),
@@ -233,7 +233,7 @@ impl World<'_> {
     /// The rows of indexes as they follow from the documents alone.
     fn compare_indexes(&self) {
         for state in &self.states {
-            // What comes of indexes that are made anew; the one by time is always there.
+            // What comes of indexes that are made again; the one by time is always there.
             let made = |index: usize| {
                 let begun = state.with_progress(index, Progress::Building { done: 0, of: 0, after: None });
                 prombus_rows::build_to(&self.rows, &begun, index, Progress::Ready).unwrap().rows

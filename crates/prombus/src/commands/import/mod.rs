@@ -68,7 +68,7 @@ pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
     outcome
 }
 
-/// An import under way.
+/// An import in flight.
 struct Import<'a> {
     client: &'a Client,
     topic: &'a str,

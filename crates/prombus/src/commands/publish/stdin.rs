@@ -49,7 +49,7 @@ pub async fn publish(client: &Client, args: &PubArgs) -> Result<(), Failure> {
 /// A line of stdin: its number, and its payload or what is wrong with it.
 type Line = (u64, Result<Box<RawValue>, String>);
 
-/// Reads stdin on a thread of its own, so that waiting for input holds up nothing else.
+/// Reads stdin on its own thread, so that waiting for input holds up nothing else.
 fn read_stdin() -> mpsc::Receiver<Line> {
     let (sender, receiver) = mpsc::channel(LINES_AHEAD);
     std::thread::spawn(move || {

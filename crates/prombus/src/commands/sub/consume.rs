@@ -184,7 +184,7 @@ impl Subscription {
             let extend =
                 batch.iter().map(|delivery| ExtendRequest { lease: lease(delivery), extend_ms: None });
             let request = AckRequest { extend: extend.collect(), ..AckRequest::default() };
-            // Where the hub is away, there is another try, and the ack says what came of it.
+            // Where the hub is away, there is another try, and the ack says the outcome.
             drop(self.client.settle(&self.topic, &self.group, &request).await);
         }
     }

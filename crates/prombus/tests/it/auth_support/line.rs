@@ -16,7 +16,7 @@ pub fn subscribe(topic: &str, group: &str) -> Value {
     json!({"op": "SUBSCRIBE", "topic": topic, "group": group, "opts": {"from": "earliest"}})
 }
 
-/// A stream of server-sent events as it came over the line.
+/// A stream of server-sent events unchanged over the line.
 pub struct Flow<S = TcpStream> {
     line: S,
     seen: String,

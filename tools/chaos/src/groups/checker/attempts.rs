@@ -14,7 +14,7 @@ struct Range {
     most: u32,
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Default)]
 pub struct Checked {
     /// How many attempts could only be what they were.

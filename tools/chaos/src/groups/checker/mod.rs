@@ -15,7 +15,7 @@ use super::truth::Events;
 use lease::Lease;
 use std::collections::{BTreeMap, HashMap};
 
-/// So many violations are told; the rest would say the same.
+/// Maximum number of violations that are told; the rest would say the same.
 const TOLD: usize = 5;
 /// So many lines of a history are told with a violation.
 const LINES: usize = 60;
