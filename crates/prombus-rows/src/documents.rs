@@ -62,7 +62,7 @@ pub fn get(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Option
     look_up(rows, state, key).map(|slot| slot.document)
 }
 
-/// What is to change when what is in a slot becomes `new`; counts and size of the collection are brought up to date.
+/// The change that replaces the contents of a slot with `new`; updates the counts and the size of the collection.
 pub fn replace(
     state: &mut CollectionState,
     old: Slot<DocumentRow>,
@@ -88,7 +88,7 @@ pub fn scan(
     documents(rows, state, after).take(limit).collect()
 }
 
-/// The same, one by one and without an end of their own.
+/// The same as an iterator without a limit.
 pub fn documents<'a>(
     rows: &'a dyn Rows,
     state: &'a CollectionState,

@@ -6,13 +6,13 @@ use prombus_core::collection::IndexState;
 use prombus_core::fields::{Field, Fields};
 use prombus_core::{Document, FieldPath};
 
-/// Makes the rows of documents of one collection.
+/// Derives the index rows of documents of one collection.
 #[derive(Debug)]
 pub struct Indexer {
     indexes: Vec<IndexLayout>,
 }
 
-/// One of the indexes.
+/// The layout of one index.
 #[derive(Debug)]
 struct IndexLayout {
     prefix: Vec<u8>,
@@ -27,7 +27,7 @@ impl IndexLayout {
     }
 }
 
-/// Keys of rows, one behind the other.
+/// Keys of rows, concatenated.
 #[derive(Debug, Default)]
 pub struct Keys {
     bytes: Vec<u8>,

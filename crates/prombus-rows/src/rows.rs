@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The first byte of rows of documents. Those of indexes come after them.
 pub const DOCUMENT: u8 = 1;
-/// The first byte of rows of indexes.
+/// The first byte of index rows.
 const INDEX: u8 = 2;
 
 /// Rows in the order of the bytes of their keys.
@@ -21,7 +21,7 @@ pub trait Rows {
     /// The row with this key.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
 
-    /// The rows of a range, from its end to its start where `reverse` is set.
+    /// The rows of a range, from its end to its start if `reverse` is set.
     fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_>;
 }
 

@@ -72,9 +72,9 @@ impl<'a> Call<'a> {
 
 /// A connection that is kept for many calls.
 #[derive(Debug)]
-pub struct Line(BufReader<TcpStream>);
+pub struct Connection(BufReader<TcpStream>);
 
-impl Line {
+impl Connection {
     /// Connects to `host:port`.
     pub fn open(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;

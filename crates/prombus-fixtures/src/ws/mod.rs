@@ -268,7 +268,7 @@ impl<S: Read + Write> Socket<S> {
 
     /// The next frame.
     #[track_caller]
-    pub fn next(&mut self) -> Value {
+    pub fn next_frame(&mut self) -> Value {
         match self.kept.pop_front() {
             Some(frame) => frame,
             None => self.frame(),

@@ -24,7 +24,7 @@ impl Column {
     }
 }
 
-/// How the values of a column lie in a row.
+/// How the values of a column are stored in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// In the encoding of all values.

@@ -15,7 +15,7 @@ use std::cell::OnceCell;
 /// The field that is not part of the body.
 const REVISION: &str = "_v";
 
-/// What rows are looked at with.
+/// The context for looking at rows.
 pub struct Viewer<'a> {
     pub rows: &'a dyn Rows,
     pub state: &'a CollectionState,

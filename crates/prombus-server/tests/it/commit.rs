@@ -228,11 +228,11 @@ async fn a_frame_settles_what_its_connection_holds() {
             "opts": {"from": "earliest", "ordering": "partition", "maxInFlight": 1}});
         assert_eq!(socket.ask(subscribe)["op"], "OK");
         let inc = json!([{"collection": "c", "key": "k", "inc": {"n": 1}}]);
-        let first = socket.next();
+        let first = socket.next_frame();
         let commit = json!({"op": "COMMIT", "corr": "2", "ack": [first["ctx"]["lease"]], "writes": inc});
         socket.send(commit);
         // The next event comes once the first is settled, before or after that is told.
-        let (one, other) = (socket.next(), socket.next());
+        let (one, other) = (socket.next_frame(), socket.next_frame());
         let (done, second) = if one["op"] == "OK" { (one, other) } else { (other, one) };
         assert_eq!(done, json!({"op": "OK", "corr": "2", "events": [], "versions": {"c": {"k": 1}}}));
         assert_eq!(second["event"]["offset"], 1);

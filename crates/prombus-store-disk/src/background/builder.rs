@@ -16,10 +16,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long to wait before a step that was refused (for want of room, say) is tried again.
+/// How long to wait before a refused step (because the disk is full, for example) is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// A step in the making of an index.
+/// A step of building an index.
 pub struct Build {
     /// The collection as it was when the step was prepared.
     pub state: Arc<CollectionState>,
@@ -29,7 +29,7 @@ pub struct Build {
     pub step: IndexStep,
 }
 
-/// Works until nobody can wake it any more.
+/// Runs until all of its wakers are gone.
 pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
     // The collection that could not be gone on with, so that others have their turn.
     let mut stuck: Option<Arc<str>> = None;
@@ -57,7 +57,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
     }
 }
 
-/// Whether changed rows take as much memory as they may before those in it are set apart for a table, after which the
+/// Whether changed rows take as much memory as they may before those in it are frozen for a table, after which the
 /// writer wakes the builder. What they may take beyond that while a table is written is for commits, which else had to
 /// wait until it is.
 fn is_full(shared: &Shared, view: &View) -> bool {
@@ -72,7 +72,7 @@ fn next(view: &View, stuck: Option<&str>) -> Option<(Arc<CollectionState>, usize
     behind.or_else(|| view.collections.values().find_map(building))
 }
 
-/// Prepares a step, has it written, and waits for that.
+/// Prepares a step, hands it to the writer, and waits for the result.
 fn take_step(
     shared: &Shared,
     writer: &Sender<Message>,
@@ -99,7 +99,7 @@ fn take_step(
     Ok(())
 }
 
-/// Says that an index could not be made, and why.
+/// Logs that an index could not be built, and why.
 pub fn warn_of(state: &CollectionState, index: usize, failure: &IndexFailure) {
     let fields = state.indexes.get(index).map(|index| &index.index.fields);
     tracing::warn!(collection = %state.name, ?fields, %failure, "an index cannot be built");

@@ -22,18 +22,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Maximum number of full parts that may wait with their index in memory before the writer has to.
+/// Maximum number of full parts whose index is still in memory; beyond that, the writer waits.
 pub const MAX_WAITING: usize = 2;
-/// How long to wait before what failed (for want of room, say) is tried again.
+/// How long to wait before a failed chore (because the disk is full, for example) is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Something to do.
+/// A task for the housekeeper.
 pub enum Chore {
     /// Write the index of a full part.
     Seal {
         /// The part.
         part: Arc<Part>,
-        /// What must be known to write its index.
+        /// What is needed to write its index.
         facts: PartFacts,
     },
     /// Write a checkpoint of a state that is flushed, and before it the table of what is frozen.
@@ -45,17 +45,17 @@ pub enum Chore {
         /// The table, once it is written; what comes after it may have to be tried again.
         table: Option<Option<Arc<Table>>>,
     },
-    /// Put a merged table in the place of those that it was made of.
+    /// Replace tables with the one they were merged into.
     Merged(Merged),
     /// Drop rows that are in a table now.
     LetGo([Overlay; 2]),
-    /// Make rows of indexes before somebody asks for them.
+    /// Derive index rows ahead of time.
     Prepare(Rows),
     /// The writer is gone.
     Stop,
 }
 
-/// Where the writer sends chores. When it goes, however that happens, the housekeeper hears of it.
+/// Where the writer sends chores. When the writer is gone, however that happens, the housekeeper notices.
 pub struct Chores(pub SyncSender<Chore>);
 
 impl Drop for Chores {
@@ -99,7 +99,7 @@ impl Drop for Merger {
 pub struct Start {
     /// What it shares with all.
     pub shared: Arc<Shared>,
-    /// Who is told about new tables.
+    /// Who gets new tables.
     pub writer: Sender<Message>,
     /// The checkpoints that are there.
     pub kept: Checkpoints,
@@ -123,7 +123,7 @@ impl Housekeeper {
         Ok(Self { shared, writer, tables, kept, last: None, merger, is_merging: false })
     }
 
-    /// Works until the writer is gone and everything is put away, or cannot be.
+    /// Runs until the writer is gone and everything is written, or cannot be.
     pub fn run(mut self, first: Vec<Chore>, chores: Receiver<Chore>) {
         let mut waiting: VecDeque<Chore> = first.into();
         let mut open = true;
@@ -195,7 +195,7 @@ impl Housekeeper {
         }
     }
 
-    /// Puts a merged table in its place, in a checkpoint of the same state as the last one.
+    /// Installs a merged table, with a checkpoint of the same state as the last one.
     fn take_merged(&mut self, merged: &Merged) -> io::Result<()> {
         match (&merged.result, self.last.clone()) {
             (Ok(table), Some((view, epoch))) => {
@@ -218,7 +218,7 @@ impl Housekeeper {
         Ok(())
     }
 
-    /// Writes a checkpoint, and lets go of what it replaces.
+    /// Writes a checkpoint, and deletes what it replaces.
     fn checkpoint(&mut self, view: View, epoch: u64, tables: Arc<Tables>) -> io::Result<()> {
         let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
         let numbers: Vec<u64> = tables.numbers().collect();

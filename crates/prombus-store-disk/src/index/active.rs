@@ -102,20 +102,20 @@ pub struct Run {
     pub partition: PartitionRef,
     /// The offset of the first.
     pub first: u64,
-    /// Where each lies.
+    /// The position of each.
     pub ats: Vec<u32>,
     /// The greatest `ts` up to and with each.
     pub max_ts: Vec<u64>,
 }
 
-/// What is put into the index for one event.
+/// An entry of the index.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// What the engine decided about it.
     pub head: EventHead,
     /// The hash of topic and key.
     pub key_hash: Option<u64>,
-    /// Where it lies in the part.
+    /// Its position in the part.
     pub at: u32,
 }
 
@@ -127,7 +127,7 @@ struct Made {
     at: u32,
 }
 
-/// What has to be known to take an event out again.
+/// What is needed to remove an event again.
 struct Pending {
     run: usize,
     has_key: bool,
@@ -148,12 +148,12 @@ pub struct ActiveIndex {
     by_partition: HashMap<PartitionRef, usize>,
     /// The run that was used last; events come in bursts.
     last_run: usize,
-    /// What the batch that is being made has put in.
+    /// What the current batch has added.
     pending: Vec<Pending>,
 }
 
 impl ActiveIndex {
-    /// Puts an event in.
+    /// Adds an event.
     pub fn push(&mut self, entry: Entry) {
         let Entry { head, key_hash, at } = entry;
         let run_index = self.run_for(&head);
@@ -204,8 +204,7 @@ impl ActiveIndex {
         }
     }
 
-    /// Touches what will be looked at for these: one after another in a short loop, memory is waited for once for
-    /// many, and not once for each.
+    /// Prefetches what will be read for these: in a short loop, the memory latency is paid once for many of them.
     pub fn warm_up(&self, many: impl Iterator<Item = LookupKey>) {
         for by in many {
             let (chains, hash) = match by {
@@ -248,17 +247,17 @@ impl ActiveIndex {
         entries
     }
 
-    /// How many events the batch that is being made has put in.
+    /// How many events the current batch has added.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Keeps what the batch has put in.
+    /// Keeps what the current batch has added.
     pub fn keep(&mut self) {
         self.pending.clear();
     }
 
-    /// Takes out what the batch has put in beyond its first `count`.
+    /// Removes what the current batch has added beyond its first `count`.
     pub fn undo_to(&mut self, count: usize) {
         while self.pending.len() > count
             && let Some(Pending { run, has_key, made }) = self.pending.pop()

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What an event is looked up by. A hash only points at events: whoever asks compares the event itself.
+/// What an event is looked up by. A hash only locates events: the caller compares the event itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupKey {
     /// Its id as a number, with the hash of that.

@@ -18,16 +18,16 @@ const MAGIC: [u8; 8] = *b"PROMBUSX";
 const VERSION: u32 = 1;
 /// One in so many greatest times of a run is kept.
 pub const TS_EVERY: usize = 64;
-/// About so many entries lie in a bucket.
+/// The approximate number of entries per bucket.
 const BUCKET: usize = 64;
-/// A bucket of at most so many entries is read whole.
+/// A bucket of at most this many entries is read as a whole.
 const SMALL: u32 = 256;
-/// A hash and a place.
+/// A hash and a position.
 const ENTRY: usize = 12;
-/// What is told of a run.
+/// The description of a run.
 const RUN: usize = 48;
 
-/// Where a piece of the file lies, in content bytes.
+/// The position of a section of the file, in content bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Section {
     at: u64,
@@ -62,7 +62,7 @@ pub struct Sidecar {
     keys: HashIndex,
     /// The end of the part's last batch.
     pub part_end: u32,
-    /// When the last of its events was taken.
+    /// The recorded time of its last event.
     pub last_recorded_ts: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct PartFacts {
     pub part: u32,
     /// The end of its last batch.
     pub end: u32,
-    /// When the last of its events was taken.
+    /// The recorded time of its last event.
     pub last_recorded_ts: u64,
 }
 
@@ -227,12 +227,12 @@ impl Sidecar {
         }
     }
 
-    /// All entries, by id and by key, for whoever checks them against the part.
+    /// All entries, by id and by key, for checking them against the part.
     pub fn all_entries(&self) -> io::Result<[Vec<(u64, u32)>; 2]> {
         Ok([self.ids.all(&self.file)?, self.keys.all(&self.file)?])
     }
 
-    /// The file, for whoever verifies its pages.
+    /// The file, for verifying its pages.
     pub fn file(&self) -> &PagedFile {
         &self.file
     }
@@ -327,7 +327,7 @@ impl HashIndex {
     }
 }
 
-/// Entries as they lie in the file, sorted.
+/// Entries as stored in the file, sorted.
 struct Entries(Vec<u8>);
 
 impl Entries {

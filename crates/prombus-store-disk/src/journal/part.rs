@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// How much is read for an event whose length is not known yet.
 const GUESS: usize = 1024;
 
-/// What stands at the start of a part.
+/// The header of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartHead {
     /// Its number.
@@ -75,17 +75,17 @@ pub fn index_part(name: &str) -> Option<u32> {
     (name == format!("{part:010}.index")).then_some(part)
 }
 
-/// Why a part was not made.
+/// Why a part was not created.
 #[derive(Debug)]
 pub enum CreateError {
-    /// It is not there, and will not be.
+    /// It does not exist, and will not.
     Surely(io::Error),
-    /// It may be there, now or after a power cut. The part before it must not grow any more, because a part says where
-    /// the one before it ended.
+    /// It may exist, now or after a power cut. The previous part must not grow any more, because a part records where
+    /// the previous one ended.
     Perhaps(io::Error),
 }
 
-/// Makes the file of a part under another name first, so that a part that is there has a whole head.
+/// Creates the file of a part under another name first, so that an existing part always has a complete header.
 pub fn create(
     disk: &dyn Disk,
     dir: &Path,
@@ -161,7 +161,7 @@ impl Part {
         }
     }
 
-    /// What the part and its index take on disk.
+    /// The disk space used by the part and its index.
     pub fn disk_bytes(&self) -> u64 {
         let index = match &*self.index() {
             Index::Active(_) => 0,
@@ -195,7 +195,7 @@ impl Part {
         }
     }
 
-    /// Where the events of a partition lie, from offset `from`, at most `limit` of them.
+    /// The positions of the events of a partition, from offset `from`, at most `limit` of them.
     pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<u32>> {
         match &*self.index() {
             Index::Active(index) => {

@@ -17,10 +17,10 @@ use std::io;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How many events are looked at in one go when one is looked for by time.
+/// How many events are read at a time when searching by time.
 const SEARCH_EVENTS: u64 = 128;
 
-/// A view and the parts that it speaks of.
+/// A view and the parts that it refers to.
 pub struct ReadView {
     /// The view.
     pub view: Arc<View>,
@@ -57,7 +57,7 @@ impl ReadView {
         Ok(PartitionView { topic, partition, span: self.view.span(partition) })
     }
 
-    /// The parts that the view speaks of.
+    /// The parts that the view refers to.
     fn parts(&self) -> &[Arc<Part>] {
         let visible = self.parts.partition_point(|part| part.number <= self.view.end.part);
         &self.parts[..visible]
@@ -74,7 +74,7 @@ impl ReadView {
         Ok(Bounds { first: Offset(span.first), next: Offset(span.next) })
     }
 
-    /// A page of a partition. It ends before what cannot be read; who goes on from there gets the error.
+    /// A page of a partition. It ends before anything that cannot be read; continuing from there returns the error.
     pub fn read(&self, request: &ReadRequest) -> Result<Page, ReadError> {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
         let Span { first, next: end } = partition_view.span;
@@ -119,7 +119,7 @@ impl ReadView {
         self.parts().iter().rposition(holds).unwrap_or(0)
     }
 
-    /// The first kept offset whose event is as late as asked for.
+    /// The first retained offset whose event has at least the requested time.
     pub fn offset_at(&self, request: &TsRequest) -> Result<Offset, ReadError> {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
         let Span { first, next: end } = partition_view.span;

@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Something that is not as it should be.
+/// A problem in a data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
@@ -46,18 +46,18 @@ pub struct Report {
     pub bytes: u64,
     /// How many events the journal holds.
     pub events: u64,
-    /// What is wrong; nothing where all is well.
+    /// The problems; empty if there are none.
     pub problems: Vec<Problem>,
-    /// Whether some of that is wrong with the journal, of which everything else is made.
+    /// Whether the journal is affected, from which everything else is derived.
     pub journal_is_damaged: bool,
 }
 
-/// How far the check is.
+/// The progress of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     /// Bytes that were read.
     pub done_bytes: u64,
-    /// Bytes that there are.
+    /// Total number of bytes.
     pub total_bytes: u64,
 }
 
@@ -66,7 +66,7 @@ pub fn check(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report, O
     check_on(&RealDisk::new(), dir, progress)
 }
 
-/// Checks a data folder on a disk of the caller's.
+/// Checks a data folder on the given disk.
 pub fn check_on(
     disk: &dyn Disk,
     dir: &Path,

@@ -35,7 +35,7 @@ pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
         if (CollectionState { number, ..other.clone() }) != **state {
             return Ok(false);
         }
-        // Rows of indexes that are gone may be there or not.
+        // Index rows that are gone may be there or not.
         let prefixes = |state: &CollectionState| {
             let indexes = index_prefixes(state).into_iter();
             indexes.chain([prombus_rows::document_prefix(state.number)])

@@ -29,7 +29,7 @@ const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds n
 /// Why a data folder cannot be opened.
 #[derive(thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// It is in use by another process.
     #[error(
         "{} is in use by another hub, or is being checked; stop that first, or choose another folder",
         .0.display()
@@ -97,7 +97,7 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// The disk does not answer.
+    /// An I/O error.
     #[error("{}: {error}", .file.display())]
     Io {
         /// The file or folder.
@@ -143,11 +143,11 @@ pub struct Recovered {
 pub struct Opening {
     /// The room that a new part asks for.
     pub reserve: u64,
-    /// Changed rows are put into tables when they take more memory than this.
+    /// Changed rows are written to a table once they take more memory than this.
     pub rows_in_memory: usize,
 }
 
-/// Opens a folder, or makes it.
+/// Opens a folder, or creates it.
 pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, OpenError> {
     let folders = [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)];
     for folder in &folders {
@@ -244,7 +244,7 @@ fn remove_unnamed(
     Ok(next)
 }
 
-/// A half-written `.tmp` goes first, whatever else there is.
+/// Removes half-written `.tmp` files.
 fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
         for name in disk.list(&folder).map_err(at_file(&folder))? {
@@ -257,7 +257,7 @@ fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Says of a folder that it has the present format.
+/// Marks a folder with the current format.
 fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let tmp = dir.join("FORMAT.tmp");
     let file = disk.create(&tmp)?;

@@ -19,7 +19,7 @@ pub struct Replay {
 
 /// Why a batch cannot be applied.
 pub enum BadBatch {
-    /// The item at this place makes no sense.
+    /// The item at this position is invalid.
     Item(u32),
     /// The rows that it changes cannot be read.
     Rows(CommitError),

@@ -18,7 +18,7 @@ const KEEP: usize = 2;
 pub struct Checkpoints {
     /// Where they are and which tables they name, from the first to the last.
     checkpoints: Vec<(Pos, Vec<u64>)>,
-    /// Tables that a checkpoint named that is not there any more.
+    /// Tables that a checkpoint named that no longer exists.
     retired: BTreeSet<u64>,
 }
 
@@ -32,13 +32,13 @@ impl Checkpoints {
         self.checkpoints.insert(at, (pos, tables));
     }
 
-    /// Whether a checkpoint names the table.
+    /// Whether a checkpoint refers to the table.
     pub fn names(&self, table: u64) -> bool {
         self.checkpoints.iter().any(|(_, tables)| tables.contains(&table))
     }
 
-    /// Lets old checkpoints go, and then tables that none names any more. What cannot be removed now is tried again
-    /// the next time.
+    /// Deletes old checkpoints, and then tables that no checkpoint refers to. What cannot be deleted now is retried the
+    /// next time.
     pub fn let_go(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let old = self.checkpoints.len().saturating_sub(KEEP);
         for _ in 0..old {

@@ -219,7 +219,7 @@ impl View {
         Ok(())
     }
 
-    /// Takes a step in the making of an index of a collection.
+    /// Takes a step of building an index of a collection.
     pub fn advance(&mut self, state: &CollectionState, index: usize, step: &IndexStep) {
         // Also where there are none: what changed before the step and after it must not become one change.
         self.rows.change_indexes(&step.rows);

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 const MOST_LIMITS: usize = 2;
 
 impl Writer {
-    /// Takes note of a message. What it means for the state waits for the end of the batch.
+    /// Records a message. Its effect on the state waits for the end of the batch.
     pub(crate) fn note(&mut self, message: Message) {
         match message {
             Message::Commit(job) => self.arrived.push_back(job),
@@ -31,7 +31,7 @@ impl Writer {
         !self.horizons.is_empty() || (self.handover.is_some() && self.shared.failed().is_none())
     }
 
-    /// Between two batches: takes over tables, sets rows apart where that is due, and lets recorded time move on.
+    /// Between two batches: takes over tables, freezes rows if that is due, and advances recorded time.
     pub(crate) fn between_batches(&mut self) {
         if self.shared.failed().is_some() {
             // Whoever waits learns that it is in vain.
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Has rows of indexes made, off the way, so that who asks for a list does not have to.
+    /// Has index rows made, off the way, so that who asks for a list does not have to.
     pub(crate) fn prepare(&self) {
         let rows = &self.stage.view.rows;
         if rows.is_prepared() || self.shared.is_preparing.swap(true, Ordering::Relaxed) {
@@ -124,7 +124,7 @@ impl Writer {
         self.is_checkpointing && self.is_too_much()
     }
 
-    /// Waits as long as there are too many changed rows in memory, and someone works on it.
+    /// Waits while there are too many changed rows in memory and a table is being written.
     pub(crate) fn wait_for_memory(&mut self) {
         while self.is_over_full() && self.stuck.is_none() && !self.is_stopping {
             if self.shared.failed().is_some() || (self.dirty_since.is_some() && !self.flush()) {

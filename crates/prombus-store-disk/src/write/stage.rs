@@ -50,7 +50,7 @@ pub struct Stage {
     pub touched: Touched,
 }
 
-/// A state to go back to.
+/// A state to roll back to.
 #[derive(Clone)]
 pub struct Mark {
     view: View,
@@ -141,7 +141,7 @@ impl Stage {
         Mark { view: self.view.clone(), len: self.buffer.len(), items: self.items, pending }
     }
 
-    /// Takes back everything since `mark`.
+    /// Rolls back everything since `mark`.
     pub fn go_back(&mut self, mark: Mark) {
         self.part.with_active(|index| index.undo_to(mark.pending));
         self.view = mark.view;
@@ -149,12 +149,12 @@ impl Stage {
         self.items = mark.items;
     }
 
-    /// Takes back the whole batch.
+    /// Rolls back the whole batch.
     pub fn go_back_to_start(&mut self) {
         self.go_back(self.start.clone());
     }
 
-    /// Checks a commit and puts it into the batch. After an error, the caller goes back.
+    /// Checks a commit and adds it to the batch. After an error, the caller rolls back.
     pub fn commit(&mut self, commit: &Commit) -> Result<Receipt, CommitError> {
         self.now_ms = self.shared.clock.now_ms();
         // Recorded time never runs backwards, whatever the clock does.
@@ -319,8 +319,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts a step in the making of an index into the batch. Where the index is not as it was when the step was
-    /// prepared, nothing happens; where only documents changed meanwhile, the step is prepared again.
+    /// Puts a step of building an index into the batch. Where the index is not as it was when the step was prepared,
+    /// nothing happens; where only documents changed meanwhile, the step is prepared again.
     pub fn build(&mut self, build: &Build) -> Result<Receipt, CommitError> {
         let Build { state: seen, index, step } = build;
         let now = self.view.collections.get(&seen.name).filter(|now| now.number == seen.number).cloned();

@@ -29,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const BATCH_BYTES: usize = 4 << 20;
 /// No batch holds more commits than this.
 const BATCH_COMMITS: usize = 4096;
-/// How long written data may stay unflushed where the topic allows it.
+/// How long written data may stay unflushed, if the topic allows it.
 const FLUSH_WITHIN: Duration = Duration::from_millis(50);
-/// After so long without work, an empty batch says that what is there was flushed.
+/// After being idle for this long, an empty batch records that everything was flushed.
 const COVER_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to write, and who waits for it.
@@ -48,7 +48,7 @@ pub struct Job {
 pub enum Work {
     /// A commit.
     Commit(Arc<Commit>),
-    /// A step in the making of an index.
+    /// A step of building an index.
     Build(Build),
 }
 
@@ -71,21 +71,21 @@ impl Work {
     }
 }
 
-/// What the writer is told.
+/// A message to the writer.
 pub enum Message {
     /// Something to commit.
     Commit(Job),
-    /// Recorded time is to move on.
+    /// Advance recorded time.
     Horizon(Horizon),
     /// New tables.
     Tables(Handover),
     /// Tables cannot be written for the time being.
     Stuck(CommitError),
-    /// Nothing comes after this.
+    /// The last message.
     Stop,
 }
 
-/// A time that recorded time is to be past, and who waits for that.
+/// A time that recorded time has to pass, and who is waiting for it.
 pub struct Horizon {
     /// The time.
     pub past: u64,
@@ -93,7 +93,7 @@ pub struct Horizon {
     pub answer: oneshot::Sender<u64>,
 }
 
-/// Tables to put in the place of those that are there.
+/// Tables to put instead of the current ones.
 pub struct Handover {
     /// The tables.
     pub tables: Arc<Tables>,
@@ -189,7 +189,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Works until it is told to stop, and everything that was sent before is done.
+    /// Runs until it is told to stop and everything sent before that is done.
     pub fn run(mut self) {
         while let Some(first) = self.wait() {
             self.work(first);
@@ -249,7 +249,7 @@ impl Writer {
         None
     }
 
-    /// Before it ends: everything flushed, and a batch that says so.
+    /// Before it ends: flushes everything, and writes a batch that records it.
     fn rest(&mut self) {
         if self.shared.failed().is_none() && (self.dirty_since.is_none() || self.flush()) && !self.covered {
             self.cover();
@@ -298,7 +298,7 @@ impl Writer {
         }
     }
 
-    /// Checks one commit and puts it into the batch.
+    /// Checks one commit and adds it to the batch.
     fn take(&mut self, work: &Work) -> Taken {
         if let Some(failure) = self.shared.failed() {
             return Taken::Done(Err(CommitError::Unavailable(failure)));
@@ -428,8 +428,8 @@ impl Writer {
         }
     }
 
-    /// Writes the batch behind the last one. Where there is no room, nothing of it is left; after any other failure,
-    /// nobody knows what is there, so nothing more is taken.
+    /// Appends the batch. If there is no room, nothing of it is left; after any other failure, it is unknown what was
+    /// written, so the engine is poisoned.
     fn write(&mut self) -> Result<(), CommitError> {
         let pos = self.stage.view.end;
         let head = BatchHead {
@@ -476,7 +476,7 @@ impl Writer {
         self.make_room(reserved).map(|_| ())
     }
 
-    /// Flushes the journal. If that fails, nobody knows what is on disk, so nothing more is taken.
+    /// Flushes the journal. If that fails, it is unknown what is on disk, so the engine is poisoned.
     pub(crate) fn flush(&mut self) -> bool {
         let start = Instant::now();
         match self.part.file.sync() {
@@ -505,7 +505,7 @@ impl Writer {
         self.begin();
     }
 
-    /// Goes on in a new part; where that cannot be made, refuses what does not fit.
+    /// Continues in a new part; if that cannot be created, refuses what does not fit.
     fn roll_or_refuse(&mut self) {
         if self.dirty_since.is_some() && !self.flush() {
             return;
@@ -560,13 +560,13 @@ impl Writer {
     }
 }
 
-/// What became of a commit.
+/// The outcome of staging a commit.
 enum Taken {
     /// It is in the batch, or was refused.
     Done(Result<Receipt, CommitError>),
-    /// It belongs into the next part.
+    /// It has to go into the next part.
     PartFull,
 }
 
-/// A place where a thread can be waited for.
+/// A handle for joining a thread.
 pub type Handle = Mutex<Option<std::thread::JoinHandle<()>>>;

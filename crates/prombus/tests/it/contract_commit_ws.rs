@@ -203,7 +203,7 @@ fn without_corr_only_a_failure_is_answered() {
     groups_support::eventually("it is done", || exists(&site.api, "c", "k"));
     assert!(!matches!(socket.hear(MOMENT), Some(Heard::Text(_))));
     socket.send(&frame(json!({"ack": ["nothing"]})));
-    let told = socket.next();
+    let told = socket.next_frame();
     assert_eq!((&told["op"], told.get("corr")), (&json!("ERR"), None), "{told}");
 }
 
@@ -236,7 +236,7 @@ fn publishes_and_commits_are_done_in_the_order_of_their_frames() {
         socket.send(&with(frame, "corr", json!(n.to_string())));
     }
     for _ in 0..count {
-        let answer = socket.next();
+        let answer = socket.next_frame();
         assert_eq!(answer["op"], "OK", "{answer}");
     }
     let events = site.api.all("out", "");

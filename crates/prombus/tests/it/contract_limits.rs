@@ -3,7 +3,7 @@
 use crate::auth_support::jwt::{Signer, all, scopes};
 use crate::auth_support::line::{Flow, publish};
 use crate::auth_support::{Guarded, SECRET, secret_file, until};
-use crate::contract_support::{Answer, Call, Line};
+use crate::contract_support::{Answer, Call, Connection};
 use crate::ws_support::Socket;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,11 +14,11 @@ pub fn limited(limits: &str) -> Guarded {
 }
 
 /// A connection that is kept for many calls.
-struct Kept(Line);
+struct Kept(Connection);
 
 impl Kept {
     fn open(hub: &Guarded) -> Self {
-        Self(Line::open(&hub.api.address).unwrap())
+        Self(Connection::open(&hub.api.address).unwrap())
     }
 
     /// Sends a request, and reads the answer to its end.

@@ -1,7 +1,7 @@
 //! What clients know when a hub is told to end under load: everything that was committed was answered, and nothing that was
 //! not answered is there after a restart.
 
-use crate::contract_support::{Answer, Api, Call, Line, Site};
+use crate::contract_support::{Answer, Api, Call, Connection, Site};
 use crate::ws_support::{Heard, Socket};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -232,7 +232,7 @@ fn acks_that_took_effect_are_answered_before_the_hub_ends() {
 
 /// Publishes over one connection, one after the other, until the hub closes it: what was answered.
 fn post_until_the_end(api: &Api, client: u64, topic: &str, answered: &AtomicU64) -> BTreeSet<u64> {
-    let (mut line, mut done) = (Line::open(&api.address).unwrap(), BTreeSet::new());
+    let (mut line, mut done) = (Connection::open(&api.address).unwrap(), BTreeSet::new());
     let target = format!("/v1/topics/{topic}/events");
     for n in 0.. {
         let body = json!({"payload": {"client": client, "n": n}}).to_string();

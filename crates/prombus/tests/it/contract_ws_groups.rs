@@ -179,7 +179,7 @@ fn batches_come_as_one_frame() {
     );
     let mut all = Vec::new();
     while all.len() < 10 {
-        let frame = socket.next();
+        let frame = socket.next_frame();
         assert_eq!(
             (&frame["op"], &frame["topic"], &frame["group"]),
             (&json!("EVENTS"), &json!("t"), &json!("g"))
@@ -195,7 +195,7 @@ fn batches_come_as_one_frame() {
     Group::of(&site, "t", "g").is_done();
     // One that comes alone is a batch, too.
     publish(&site.api, "t", 10..11);
-    assert_eq!(socket.next()["op"], "EVENTS");
+    assert_eq!(socket.next_frame()["op"], "EVENTS");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn max_in_flight_holds_for_batches_too() {
     socket.subscribe("t", "g", json!({"from": "earliest", "maxInFlight": 3, "batch": true}));
     let mut held: Vec<Value> = Vec::new();
     while held.len() < 3 {
-        held.extend(socket.next()["deliveries"].as_array().unwrap().iter().cloned());
+        held.extend(socket.next_frame()["deliveries"].as_array().unwrap().iter().cloned());
     }
     assert_eq!(numbers(&held), [0, 1, 2]);
     socket.is_quiet();

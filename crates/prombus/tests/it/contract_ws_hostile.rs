@@ -74,7 +74,7 @@ fn a_text_in_many_fragments_is_one_text() {
         let last = if place + 1 == bytes.len() { FINAL } else { 0 };
         socket.bytes(&bare_frame(first | last, true, &[*byte]));
     }
-    let answer = socket.next();
+    let answer = socket.next_frame();
     assert_eq!((&answer["op"], &answer["corr"]), (&json!("OK"), &json!("é")));
     assert_eq!(hub.api.all("t", "")[0]["payload"], json!({"s": "é🦀"}));
     hub.ends_well();
@@ -89,7 +89,7 @@ fn a_ping_between_fragments_is_answered() {
     assert!(matches!(socket.hear(common::PATIENCE), Some(Heard::Pong(bytes)) if bytes == b"there?"));
     socket.bytes(&bare_frame(0, true, b""));
     socket.bytes(&bare_frame(FINAL, true, end));
-    assert_eq!(socket.next()["op"], "OK");
+    assert_eq!(socket.next_frame()["op"], "OK");
     hub.ends_well();
 }
 
@@ -262,7 +262,7 @@ fn json_that_is_nested_too_deep_is_refused() {
     }
     let fits = format!("{}1{}", "[".repeat(127), "]".repeat(127));
     socket.text(format!(r#"{{"op":"PUBLISH","corr":"1","topic":"t","payload":{fits}}}"#));
-    assert_eq!(socket.next()["op"], "OK");
+    assert_eq!(socket.next_frame()["op"], "OK");
     hub.ends_well();
 }
 

@@ -76,7 +76,7 @@ fn acks_settle_what_came_in_a_batch() {
     socket.subscribe("t", "g", json!({"from": "earliest", "batch": true}));
     let mut held: Vec<Value> = Vec::new();
     while held.len() < 4 {
-        held.extend(socket.next()["deliveries"].as_array().unwrap().iter().cloned());
+        held.extend(socket.next_frame()["deliveries"].as_array().unwrap().iter().cloned());
     }
     socket.ok(settle("ACK", json!({"ids": ids(&held[..2])})));
     socket.ok(settle("ACK", json!({"leases": leases(&held[2..])})));

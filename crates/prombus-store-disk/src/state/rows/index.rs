@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// So many bytes of a key are compared without going where it lies: enough for a short value and a time.
 const HEAD: usize = 24;
 
-/// Rows of indexes, each put or removed. They have no values, so their keys are all there is.
+/// Index rows, each put or removed. They have no values, so their keys are all there is.
 #[derive(Debug, Default)]
 pub struct IndexRows {
     /// The keys, one behind the other.
@@ -75,7 +75,7 @@ impl Gathered {
 }
 
 impl IndexRows {
-    /// The rows of all of `sources`, the newest first; of a row that is in more than one, the newest has the say.
+    /// The rows of all of `sources`, the newest first; if a row is in more than one, the newest wins.
     pub fn merge(sources: Vec<Arc<Self>>) -> Self {
         let size = |(rows, bytes): (usize, usize), source: &Arc<Self>| {
             (rows + source.len(), bytes + source.keys.len())

@@ -99,7 +99,7 @@ struct BlockIndex {
 /// What an entry of the index has beside the key: place, length, and the key's length.
 const PLACE: usize = 16;
 
-/// Appends an entry to an index in the making.
+/// Appends an entry to an index under construction.
 pub fn push_place(index: &mut Vec<u8>, key: &[u8], block: Range<u64>) {
     index.extend_from_slice(&block.start.to_le_bytes());
     index.extend_from_slice(&((block.end - block.start) as u32).to_le_bytes());
