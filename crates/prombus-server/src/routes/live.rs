@@ -15,6 +15,7 @@ use prombus_core::Event;
 use prombus_engine::Filter;
 pub(crate) use source::{Awaited, Source};
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -81,24 +82,29 @@ impl Followed {
 }
 
 async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: &mpsc::Sender<Bytes>) {
+    let filter = followed.source.filter().cloned();
     let mut counted = 0;
+    let mut count_failures = || {
+        let failures = filter.as_ref().map_or(0, Filter::failures);
+        app.metrics.count_filter_errors(failures - counted);
+        counted = failures;
+    };
     loop {
+        let mut on_silence = || {
+            count_failures();
+            // Where something is still unsent, the connection is not silent.
+            let _ = sender.try_send(Bytes::from_static(b": keep-alive\n\n"));
+        };
         let piece = tokio::select! {
-            piece = next_piece(&mut followed, &app.memory) => match piece {
+            piece = patiently(next_piece(&mut followed, &app.memory), &mut on_silence) => match piece {
                 Ok(piece) => piece,
                 Err(error) => return end(sender, &error).await,
             },
-            // Silence is what is waited for here.
-            () = tokio::time::sleep(KEEP_ALIVE) => Bytes::from_static(b": keep-alive\n\n"),
             why = caller.end() => return end(sender, &ApiError::unauthorized(why)).await,
             () = sender.closed() => return,
             () = app.closing() => return,
         };
-        if let Some(filter) = followed.source.filter() {
-            let failures = filter.failures();
-            app.metrics.count_filter_errors(failures - counted);
-            counted = failures;
-        }
+        count_failures();
         tokio::select! {
             sent = sender.send(piece) => if sent.is_err() {
                 return;
@@ -106,6 +112,18 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
             // A client that reads nothing is not waited for then.
             _ = caller.end() => return,
             () = app.closing() => return,
+        }
+    }
+}
+
+/// Waits for `piece`, with a call of `on_silence` every [`KEEP_ALIVE`]. The wait itself is never restarted, so that a
+/// stream with a slow filter keeps its place in the queue.
+async fn patiently<T>(piece: impl Future<Output = T>, on_silence: &mut impl FnMut()) -> T {
+    let mut piece = pin!(piece);
+    loop {
+        match tokio::time::timeout(KEEP_ALIVE, piece.as_mut()).await {
+            Ok(piece) => return piece,
+            Err(_) => on_silence(),
         }
     }
 }
@@ -148,4 +166,33 @@ fn written(events: &[Event], source: &Source) -> Vec<u8> {
 async fn end(sender: &mpsc::Sender<Bytes>, error: &ApiError) {
     // A client that is gone need not know.
     let _ = sender.send(format!("event: error\ndata: {}\n\n", error.to_json()).into()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tokio::sync::Semaphore;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_keeps_its_place_in_line_while_it_is_silent() {
+        let turns = Arc::new(Semaphore::new(0));
+        let silences = Arc::new(Semaphore::new(0));
+        let wait_in_line = |mut on_silence: Box<dyn FnMut() + Send>| {
+            let turns = turns.clone();
+            tokio::spawn(async move {
+                let turn = patiently(turns.acquire(), &mut on_silence).await;
+                turn.map(|turn| turn.forget()).is_ok()
+            })
+        };
+        let told = silences.clone();
+        let first = wait_in_line(Box::new(move || told.add_permits(1)));
+        silences.acquire().await.unwrap().forget();
+        let second = wait_in_line(Box::new(|| {}));
+        silences.acquire_many(3).await.unwrap().forget();
+        turns.add_permits(1);
+        assert!(first.await.unwrap());
+        assert!(!second.is_finished());
+        second.abort();
+    }
 }
