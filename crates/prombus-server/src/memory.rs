@@ -286,7 +286,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Counts so many bytes from now on, whether there is room for more or not.
+    /// Sets the reserved size, whether there is room for more or not.
     pub fn resize(&mut self, bytes: usize) {
         let shared = &self.memory.0;
         if bytes > self.bytes {
@@ -300,14 +300,14 @@ impl Reservation {
         self.bytes = bytes;
     }
 
-    /// A part of it, as a room of its own.
+    /// Splits off a part of it as a separate reservation.
     pub fn split_off(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Self { memory: self.memory.clone(), bytes }
     }
 
-    /// Bytes that were made in this room, and take it along.
+    /// Bytes that hold this reservation until they are dropped.
     pub fn hold(mut self, bytes: Vec<u8>) -> Bytes {
         self.resize(bytes.capacity());
         held(bytes.into(), self)
@@ -320,7 +320,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes with the room that they take.
+/// Bytes with their reservation.
 struct Held(Bytes, #[expect(dead_code, reason = "it is there to be dropped")] Reservation);
 
 impl AsRef<[u8]> for Held {
@@ -333,8 +333,8 @@ fn held(bytes: Bytes, room: Reservation) -> Bytes {
     Bytes::from_owner(Held(bytes, room))
 }
 
-/// What a connection has received that nobody has dealt with yet: a body, a line or a frame in the making. Cheap to
-/// clone; clones are of the same connection.
+/// What a connection has received and nobody has processed yet: a partial body, line or frame. Cheap to clone; clones
+/// refer to the same connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Received(Arc<Connection>);
 
@@ -342,9 +342,9 @@ pub(crate) struct Received(Arc<Connection>);
 struct Connection {
     memory: Memory,
     taken: Mutex<Taken>,
-    /// Whether frames come, and no requests that are refused by themselves.
+    /// Whether the connection carries frames instead of requests.
     frames: AtomicBool,
-    /// Whether a request is dealt with, whose head has come.
+    /// Whether a request whose headers have arrived is being handled.
     in_request: AtomicBool,
 }
 
@@ -357,8 +357,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// So many bytes have come by now. Beside them there are the `buffers` that they were read into, as far as they were
-    /// used.
+    /// This many bytes have arrived by now, in addition to the used part of the `buffers` that they were read into.
     fn set(&mut self, came: usize, buffers: usize) {
         self.came = came;
         self.room.resize(came + came.min(buffers));
@@ -372,17 +371,17 @@ impl Received {
         Self(Arc::new(Connection { memory: memory.clone(), taken, frames, in_request }))
     }
 
-    /// From here on the connection brings frames.
+    /// From here on the connection carries frames.
     pub fn is_of_frames(&self) {
         self.0.frames.store(true, Ordering::Release);
     }
 
-    /// The head of a request has come, and who deals with the request sees to the outcome of its body.
+    /// The headers of a request have arrived; its handler takes care of the body.
     pub fn is_in_request(&self) {
         self.0.in_request.store(true, Ordering::Release);
     }
 
-    /// A request was dealt with, and the head of another one may come.
+    /// A request was handled, and the headers of the next one may arrive.
     pub fn is_done_with_request(&self) {
         self.is_dealt_with();
         self.0.in_request.store(false, Ordering::Release);
@@ -397,31 +396,31 @@ impl Received {
         self.0.frames.load(Ordering::Acquire)
     }
 
-    /// Whether nobody but the connection itself sees to what has come: frames, and heads of requests.
+    /// Whether only the connection itself handles what has arrived: frames, and headers of requests.
     pub fn is_unattended(&self) -> bool {
         self.brings_frames() || !self.0.in_request.load(Ordering::Acquire)
     }
 
-    /// So many bytes have come.
+    /// This many bytes have arrived.
     pub fn add(&self, bytes: usize) {
         let mut taken = self.0.taken.lock();
         let now = taken.came + bytes;
         taken.set(now, self.buffers());
     }
 
-    /// So many bytes of what has come are done.
+    /// This many of the bytes that have arrived were processed.
     pub fn subtract(&self, bytes: usize) {
         let mut taken = self.0.taken.lock();
         let now = taken.came.saturating_sub(bytes);
         taken.set(now, self.buffers());
     }
 
-    /// What has come is done, or counted elsewhere, but for so many bytes.
+    /// Everything that has arrived was processed or is counted elsewhere, except for this many bytes.
     pub fn is_dealt_with_but_for(&self, bytes: usize) {
         self.0.taken.lock().set(bytes, self.buffers());
     }
 
-    /// What has come is done, or counted elsewhere.
+    /// Everything that has arrived was processed or is counted elsewhere.
     pub fn is_dealt_with(&self) {
         self.is_dealt_with_but_for(0);
     }

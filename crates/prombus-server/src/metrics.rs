@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The route under which requests are counted that no route takes.
+/// The route label of requests that match no route.
 const NO_ROUTE: &str = "none";
 /// Status classes: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -39,7 +39,7 @@ impl Metrics {
         }
     }
 
-    /// Counts what a publish appended; what was there already is not counted again.
+    /// Counts what a publish appended, without duplicates.
     pub fn count_published(&self, topic: &TopicName, receipt: &Receipt) {
         self.add_published(topic, receipt.events.iter().filter(|event| !event.duplicate).count() as u64);
     }
@@ -53,7 +53,7 @@ impl Metrics {
         self.published.write().entry(topic.clone()).or_default().fetch_add(new, Ordering::Relaxed);
     }
 
-    /// Stops counting for a topic that is gone, so that there are never more counters than topics.
+    /// Removes the counter of a deleted topic, so that there are never more counters than topics.
     pub fn forget_topic(&self, topic: &TopicName) {
         self.published.write().remove(topic);
     }
@@ -109,7 +109,7 @@ pub(crate) struct GroupSample {
     values: [u64; GROUP_FAMILIES.len()],
 }
 
-/// Name, type and help of what is told of each group.
+/// Name, type and help of the metrics of each group.
 const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     ("events_delivered_total", "counter", "Deliveries to consumers."),
     ("events_acked_total", "counter", "Events that consumers acked."),
@@ -161,7 +161,7 @@ impl GroupSample {
     }
 }
 
-/// What is told of connections.
+/// The metrics of connections.
 pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     let mut text = Text(String::new());
     let help = "Memory held by the requests and answers of all connections, in bytes.";
@@ -174,7 +174,7 @@ pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
 
 const DEAD_LETTERED: &str = "events_dead_lettered_total";
 
-/// What is told of groups and projections.
+/// The metrics of groups and projections.
 pub(crate) fn readers_text(
     groups: &[GroupSample],
     times: &GroupTimes,

@@ -25,13 +25,13 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// From which size on a chunk is sent.
+/// The size at which a chunk is sent.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Room for the last piece of a chunk.
 const SPARE_BYTES: usize = 128 << 10;
-/// What a chunk may come to: its last piece may be a large document or event.
+/// Maximum size of a chunk: its last piece may be a large document or event.
 pub(crate) const MAX_CHUNK_BYTES: usize = CHUNK_BYTES + MAX_BODY_BYTES;
-/// How long a chunk is filled before it is sent as it is.
+/// How long a chunk is filled before it is sent anyway.
 const FILL_TIME: Duration = Duration::from_millis(200);
 /// How many chunks may wait for the socket.
 const CHUNKS_AHEAD: usize = 1;
@@ -81,7 +81,7 @@ impl Pieces for Array {
     }
 }
 
-/// Pieces with something behind the last of them.
+/// Pieces followed by a fixed end.
 struct Ended<P> {
     pieces: P,
     end: &'static [u8],
@@ -101,14 +101,14 @@ impl<P: Pieces> Pieces for Ended<P> {
     }
 }
 
-/// A part of an answer on its way to the socket.
+/// A part of an answer.
 enum Chunk {
     Part(Bytes),
     Last(Vec<u8>, Reservation),
     Broken(ApiError),
 }
 
-/// The answer that `pieces` make for `caller`, for as long as its token is good.
+/// The answer made of `pieces` for `caller`, while its token is valid.
 pub(crate) async fn answer(
     pieces: impl Pieces,
     content_type: &'static str,
@@ -120,7 +120,7 @@ pub(crate) async fn answer(
     answer
 }
 
-/// The same, for one who has reserved room for a chunk already.
+/// The same, with a reservation for the first chunk.
 pub(crate) async fn answer_in(
     room: Reservation,
     pieces: impl Pieces,
@@ -131,7 +131,7 @@ pub(crate) async fn answer_in(
     let head = [(header::CONTENT_TYPE, content_type)];
     Ok(match chunk(&mut pieces, room).await {
         Chunk::Broken(error) => return Err(error),
-        // One that is whole is counted with the others that are (see `watch.rs`).
+        // One that is whole is counted with the others that are (see `request_guard.rs`).
         Chunk::Last(bytes, _) => (head, bytes).into_response(),
         Chunk::Part(bytes) => (head, in_chunks(bytes, pieces, (app.memory.clone(), caller))).into_response(),
     })
@@ -174,9 +174,9 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
                 more = next => if !more {
                     return;
                 },
-                // Where nobody listens any more, there is nobody to make the rest for.
+                // If the client is gone, the rest is not needed.
                 () = sender.closed() => return,
-                // That the answer is abandoned breaks it off.
+                // Dropping the sender aborts the answer.
                 _ = caller.end() => return,
             }
         }

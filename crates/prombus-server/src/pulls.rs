@@ -9,23 +9,23 @@ use crate::memory::{Memory, Reservation};
 use prombus_engine::groups::{Delivery, GivenBack, GroupError, InTurn, LeaseToken, Present, Pull};
 use std::time::Duration;
 
-/// What was delivered, and the room that it has.
+/// Deliveries, with their reservation.
 pub(crate) struct Pulled {
     pub deliveries: Vec<Delivery>,
     #[expect(dead_code, reason = "it is there to be dropped")]
     pub room: Reservation,
 }
 
-/// How long a pull waits for room.
+/// How long a pull waits for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoomWait {
     /// Until it has to be answered.
     Call,
-    /// For as long as there is none.
+    /// Indefinitely.
     Subscription,
 }
 
-/// Why nothing was delivered.
+/// Why a pull failed.
 #[derive(Debug)]
 pub(crate) enum PullError {
     Group(GroupError),
@@ -47,7 +47,7 @@ impl From<PullError> for ApiError {
     }
 }
 
-/// Delivers what there is for a member, in room of its own.
+/// Pulls deliveries for a member, within reserved memory.
 pub(crate) async fn pull(
     memory: &Memory,
     present: &Present,
@@ -64,7 +64,7 @@ pub(crate) async fn pull(
         RoomWait::Call => memory.reserve(bytes).await.map_err(PullError::NoRoom)?,
         RoomWait::Subscription => memory.reserve_patiently(bytes).await,
     };
-    // Others may have had it meanwhile; whoever holds room does not wait for more.
+    // Other members may have taken them in the meantime; a pull that holds a reservation does not wait for more.
     let now = Pull { wait: Duration::ZERO, ..pull.clone() };
     let InTurn { deliveries, turn } = present.pull_in_turn(&now, memory.pulls()).await?;
     let bytes = answers::size_of_all(&deliveries);

@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 /// Counts the request, and answers `500` where its handler panics.
 pub(crate) async fn count_and_catch(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
-    // Whatever a handler shares with others is behind locks that a panic does not poison.
+    // Shared state is behind locks that a panic does not poison.
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => ApiError::internal("the request failed because of an internal error").into_response(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a request waits for the text that another one makes.
+/// How long a request waits for the text that another one renders.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Those who ask for the text, and the text that was made last, while somebody may want it.

@@ -29,7 +29,7 @@ use tower::Service;
 
 /// Maximum number of connections beyond the most that are told that there is no room; more wait until they can be told.
 const MAX_TURNED_AWAY: usize = 64;
-/// How long telling one may take.
+/// How long refusing one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 /// So much that was written may wait in the system until it is sent. That a client takes little by little shows only if
 /// it is little: the system tells that there is room for more when a good part of what waits has left.
@@ -37,10 +37,10 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// How long requests in flight may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
-/// How long to wait after a connection could not be accepted, for want of file handles say.
+/// How long to wait after a connection could not be accepted, for example because there are no file handles left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client hears that does not know that the port speaks TLS.
+/// The answer to plain HTTP on a TLS port.
 const USE_TLS: &str =
     "this hub speaks TLS here: use https:// instead of http://, and wss:// instead of ws://";
 
@@ -89,7 +89,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    // Too many open files, most likely: asking again at once would only burn a core.
+                    // Most likely too many open files: retrying at once would only burn a core.
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -125,7 +125,7 @@ async fn turn_away(mut stream: TcpStream, why: ApiError) {
     let tell = async {
         let _ = stream.write_all(answer.as_bytes()).await;
         let _ = stream.shutdown().await;
-        // What was not read when a socket is closed takes the answer with it.
+        // Closing a socket with unread data would discard the answer.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     };
     let _ = tokio::time::timeout(TURN_AWAY_TIME, tell).await;

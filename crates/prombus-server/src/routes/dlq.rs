@@ -32,13 +32,13 @@ pub(crate) async fn list(
     let mut params = Params::parse(query.as_deref())?;
     let failed_by = failed_by(params.one("group")?, params.one("projection")?)?;
     let filter = params.one("filter")?;
-    // On its own first, so that a mistake is told with its own place.
+    // Compiled separately first, so that an error has its own position.
     Filter::compile_in_turn(filter.as_deref()).await?;
     let filter = both(failed_by.as_ref(), filter);
     events::letters_page((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
 }
 
-/// Whose letters are asked for, where that is said.
+/// Whose letters to list, if given.
 fn failed_by(group: Option<String>, projection: Option<String>) -> Result<Option<FailedBy>, ApiError> {
     match (group, projection) {
         (Some(_), Some(_)) => Err(ApiError::bad_request(
@@ -75,7 +75,7 @@ pub(crate) async fn replay(
     let body = json_body(&app, request).await?;
     let request: ReplayRequest = parse_optional(&body)?;
     if request.filter.is_some() {
-        // How many letters match tells what they hold.
+        // The number of matches reveals contents.
         caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None })?;
     }
     let replayed = app.hub()?.replay(&topic, parse(request).await?).await?;

@@ -19,17 +19,17 @@ use prombus_core::{Document, FieldPath, Find, Found};
 
 /// How many documents a page has by default.
 const DEFAULT_LIMIT: u64 = 100;
-/// How many it may have.
+/// Maximum number of documents of a page.
 const MAX_LIMIT: u64 = 1_000;
-/// No more documents are added to a page once they take so many bytes: a page of large ones ends before its limit.
+/// A page ends once its documents take this many bytes, even below its limit.
 const MAX_PAGE_BYTES: usize = 4 << 20;
-/// What is sorted without an index may take so many bytes.
+/// Maximum memory for sorting without an index.
 const MAX_SORT_BYTES: usize = 256 << 20;
-/// The most conditions of a query.
+/// Maximum number of conditions of a query.
 const MAX_CONDITIONS: usize = 100;
-/// The most values of one `in`.
+/// Maximum number of values of one `in`.
 const MAX_VALUES: usize = 1_000;
-/// The most fields to sort by.
+/// Maximum number of fields to sort by.
 const MAX_SORT_FIELDS: usize = 16;
 
 /// `GET /v1/collections/{collection}/list`.
@@ -102,7 +102,7 @@ impl Pieces for Page {
     }
 }
 
-/// What the parameters ask for. Those that are no setting of the page are conditions.
+/// The query given by the parameters. Those that are not paging parameters are conditions.
 fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
     let offset = params.number("offset")?.unwrap_or(0);
     let offset = usize::try_from(offset).map_err(|_| ApiError::bad_request("offset is too large"))?;

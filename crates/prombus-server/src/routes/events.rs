@@ -27,16 +27,16 @@ use uuid::Uuid;
 
 /// How many events a page has by default.
 const DEFAULT_PAGE: usize = 1_000;
-/// The most events that a page may have.
+/// Maximum number of events per page.
 const MAX_PAGE: usize = 10_000;
 
-/// What a reader asks for.
+/// A read request.
 struct ReadCall {
     start: Start,
     limit: Option<usize>,
 }
 
-/// A new query, or one that goes on.
+/// A new query, or the continuation of one.
 enum Start {
     Query(Query),
     Cursor(String),
@@ -86,14 +86,14 @@ async fn follow(
     };
     let (hub, resume) = (app.hub()?, last_event_id(headers).map(Resume::decode).transpose()?);
     let is_place = matches!(query.from, From::AfterId(_) | From::Offset(_));
-    // A browser does not ask again for what it was told is not there.
+    // A browser does not retry after a `404`.
     if hub.makes_topics() && resume.is_none() && !is_place && hub.topic(&topic).await?.is_none() {
         return Ok(Source::Awaited(Box::new(Awaited::new(hub.clone(), topic, query))));
     }
     Ok(Source::Topic(Box::new(hub.follow(&topic, query, resume).await?)))
 }
 
-/// After which event a stream goes on.
+/// The event after which a stream resumes.
 fn last_event_id(headers: &HeaderMap) -> Option<&str> {
     let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or("?"));
     last.filter(|last| !last.is_empty())
@@ -113,7 +113,7 @@ pub(crate) async fn follow_many(
     live::stream(Source::Topics(Box::new(follower)), app, caller)
 }
 
-/// What to follow. A topic that is named must be allowed; of those that a pattern stands for, others are left out.
+/// What to follow. A named topic must be allowed; of those that match a pattern, others are omitted.
 async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiError> {
     let texts = params.one("topics")?.unwrap_or_default();
     let topics: Vec<Topics> =
@@ -299,7 +299,7 @@ impl ReadCall {
     }
 }
 
-/// The kind of a start: one of them is named after a field, which has two spellings.
+/// The kind of start, one of which is named after a field with two spellings.
 pub(super) fn kind_of(from: &str) -> &str {
     if is_other_spelling(from, "afterId") { "afterId" } else { from }
 }

@@ -35,9 +35,9 @@ use std::time::Duration;
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a member may hold by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
-/// As much of a nack's reason is kept.
+/// Maximum length of a nack's reason.
 const MAX_REASON_BYTES: usize = 4 << 10;
-/// What the result for one lease takes, about.
+/// Approximate size of the result for one lease.
 const RESULT_BYTES: usize = 64;
 /// What to do about a lease that could not be settled because the disk is full, while others could.
 const NO_ROOM: &str =
@@ -49,7 +49,7 @@ impl PathNames {
     }
 }
 
-/// The group that a path names, which must exist.
+/// The group in the path, which must exist.
 async fn existing(app: &App, names: &PathNames) -> Result<Arc<Group>, ApiError> {
     Ok(app.hub()?.groups().find(&names.topic()?, &names.group()?).await?)
 }
@@ -182,7 +182,7 @@ pub(crate) fn short_reason(reason: &str) -> String {
     reason[..end.unwrap_or(0)].to_owned()
 }
 
-/// How a group is doing; `None` for one that goes away meanwhile, and the log says why.
+/// The status of a group; `None` if it was deleted in the meantime, with the reason in the log.
 pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
     let left_out = |error: &GroupError| {
         tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
@@ -206,7 +206,7 @@ pub(crate) async fn list(
         let (topic, group) = (topic.as_str(), Some(group.name().as_str()));
         caller.may(Ask { action: Action::Subscribe, topic, group })
     });
-    // Each has all its partitions: together that may be far more than is worth holding.
+    // Each has all its partitions, which together may be too large to buffer.
     let shown = futures::stream::iter(groups).filter_map(async |group| {
         let status = status_of(&group).await?;
         // It has text keys only, so writing it cannot fail.
@@ -268,7 +268,7 @@ pub(crate) async fn set_cursor(
     cursor_of(&group).await
 }
 
-/// What a reset would do, as it is answered.
+/// The answer to a dry run of a reset.
 fn previewed(group: &Group, preview: &Preview) -> CursorAnswer {
     let position = |partition: &PreviewPartition| CursorPosition {
         partition: partition.partition.0,
@@ -299,13 +299,13 @@ pub(crate) async fn skip(
     Ok(json_of(StatusCode::OK, &Skipped { skipped }))
 }
 
-/// Where to start, as a body says it.
+/// The start position in a body.
 struct Start {
     from: Option<String>,
     ts: Option<u64>,
     after_id: Option<String>,
     offset: Option<u64>,
-    /// Whether an offset may be named.
+    /// Whether an offset is allowed.
     with_offset: bool,
 }
 

@@ -18,7 +18,7 @@ use prombus_engine::Hub;
 use prombus_wire::{KeysRequest, parse_object};
 use std::collections::HashSet;
 
-/// The most keys in one request.
+/// Maximum number of keys in one request.
 const MAX_KEYS: usize = 1_000;
 
 /// `GET /v1/topics/{topic}/keys/{key}`.
@@ -66,7 +66,7 @@ pub(crate) async fn latest_of_many(
     pieces::answer(latest, media::JSON, (&app, caller)).await
 }
 
-/// The events of many keys, which together may be far larger than what is worth holding.
+/// The events of many keys, which together may be too large to buffer.
 struct Latest {
     hub: Hub,
     topic: TopicRef,

@@ -16,9 +16,9 @@ use prombus_engine::Outgoing;
 use prombus_wire::Imported;
 use std::sync::Arc;
 
-/// The most lines in one commit.
+/// Maximum number of lines per commit.
 const MAX_COMMIT_LINES: usize = 1_000;
-/// The most bytes in one commit.
+/// Maximum number of bytes per commit.
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
@@ -33,7 +33,7 @@ pub(crate) async fn import(way: &Way, mut intake: BodyReader, caller: &Caller) -
     }
 }
 
-/// An import in flight.
+/// A running import.
 struct Import<'a> {
     way: &'a Way,
     max_commit_bytes: usize,
@@ -43,9 +43,9 @@ struct Import<'a> {
     bytes: usize,
     /// What their lines hold, whitespace and blank lines included.
     held: usize,
-    /// How many events are in.
+    /// How many events are stored.
     count: u64,
-    /// How many of them were in before.
+    /// How many of them are duplicates.
     duplicates: u64,
     /// The incarnation of the topic that they are in.
     topic: Option<TopicNumber>,
@@ -84,7 +84,7 @@ impl<'a> Import<'a> {
             let part = match part {
                 Ok(Some(part)) => match caller.ended() {
                     None => part,
-                    // A stream may go on for longer than its caller's token.
+                    // A stream may last longer than its caller's token.
                     Some(why) => {
                         let error = ApiError::unauthorized(why);
                         return Err(error.after_lines(self.count, lines.number() + 1));
@@ -168,7 +168,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Commits what there is. Where an event is refused, the events before it are committed without it.
+    /// Commits the pending events. If one is refused, the events before it are committed without it.
     async fn commit(&mut self) -> Result<(), ApiError> {
         let events = std::mem::take(&mut self.events);
         let lines = std::mem::take(&mut self.lines);

@@ -27,7 +27,7 @@ pub(crate) async fn healthz() -> Response {
     json_of(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-/// Whether publishes are taken.
+/// Whether publishes are accepted.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     match app.hub()?.status().failed {
         None => Ok(json_of(StatusCode::OK, &json!({"status": "ready"}))),
@@ -137,7 +137,7 @@ async fn samples(hub: &Hub) -> Vec<GroupSample> {
     samples
 }
 
-/// Everything that is counted.
+/// The metrics.
 pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let text = app.scrapes.text(|| metrics_text(&app)).await?;
     // Those who read nothing hold their text; from here on it is counted by itself.
@@ -157,7 +157,7 @@ async fn metrics_text(app: &App) -> String {
     text
 }
 
-/// The answer on paths that do not exist.
+/// The answer for unknown paths.
 pub(crate) async fn no_such_path(uri: Uri) -> ApiError {
     ApiError::not_found(format!("there is nothing at {}", uri.path()))
 }

@@ -114,7 +114,7 @@ pub fn run(hub: &HubArgs, args: &BenchArgs) -> Result<(), Failure> {
     report.write(args.json)
 }
 
-/// Makes the topics first, so that making them is not measured.
+/// Creates the topics first, so that this is not measured.
 async fn prepare_topics(client: &Client, args: &BenchArgs) -> Result<(), Failure> {
     for topic in 0..args.topics {
         client.put_topic(&topic_name(&args.prefix, topic), &serde_json::json!({})).await?;

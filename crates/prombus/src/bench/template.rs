@@ -35,7 +35,7 @@ pub struct Destination<'a> {
     pub head: &'a str,
 }
 
-/// One event, and where the things are in it that change.
+/// One event, and the positions of its variable parts.
 struct EventText {
     text: String,
     id: Option<usize>,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-/// How many dead letters are asked for at once.
+/// Number of dead letters per page.
 const PAGE: usize = 1_000;
 
 const EXAMPLES: &str = "\
@@ -115,23 +115,23 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
     })
 }
 
-/// Dead letters of a topic that are looked for.
+/// Which dead letters of a topic to find.
 struct Wanted<'a> {
     client: &'a Client,
     topic: &'a str,
     query: DeadLetterQuery,
-    /// At most so many.
+    /// The maximum number.
     most: usize,
 }
 
-/// How many were found, and whether there may be more.
+/// The number found, and whether there may be more.
 struct Found {
     letters: usize,
     more: bool,
 }
 
 impl Wanted<'_> {
-    /// Writes page after page, so that memory does not go by how many there are.
+    /// Writes page after page, so that memory does not grow with their number.
     async fn write(self, write: fn(&DeadLettersPage) -> Result<(), Failure>) -> Result<Found, Failure> {
         let Self { client, topic, query, most } = self;
         let mut letters = 0;
@@ -165,7 +165,7 @@ async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), 
     Ok(())
 }
 
-/// What a dead letter says; what a hub of another version does not say is absent.
+/// The contents of a dead letter; fields that a hub of another version does not send are absent.
 #[derive(Deserialize)]
 struct Letter {
     #[serde(default)]
@@ -185,7 +185,7 @@ impl Letter {
         serde_json::from_str(event.payload.get()).ok()
     }
 
-    /// Why it was abandoned on, without the quotes of a JSON text.
+    /// Why it was dead-lettered, without JSON quotes.
     fn reason(&self) -> String {
         let raw = self.err.as_ref().map_or("", |err| err.get());
         serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
@@ -232,7 +232,8 @@ fn write_letters(page: &DeadLettersPage) -> Result<(), Failure> {
     output::write_records(&COLUMNS, &page.events.iter().map(record).collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Shows the letter with this id, or those about the event with it: several groups and projections may have failed it.
+/// Shows the letter with this id, or those whose original event has it: several groups and projections may have failed
+/// on it.
 async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
     let filter = Some(format!("event.id == \"{id}\" || event.payload.original.id == \"{id}\""));
     let query = DeadLetterQuery { filter, ..DeadLetterQuery::default() };
@@ -245,14 +246,14 @@ async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whole, also for a person: who asks for one wants to see all of it.
+/// In full, even on a terminal: whoever asks for one letter wants to see all of it.
 fn write_whole(page: &DeadLettersPage) -> Result<(), Failure> {
     let line = |event| Ok(Record::of(&Listed::of(page, event), Vec::new())?.json + "\n");
     let lines = page.events.iter().map(line).collect::<Result<String, Failure>>()?;
     output::write_all(lines.as_bytes())
 }
 
-/// Replays letters. Where whoever was named is not there, or has none, that is most likely a slip of the keyboard.
+/// Replays letters. If the given group, projection or id does not exist or has no letters, that is most likely a typo.
 async fn replay(client: &Client, topic: &str, request: &ReplayRequest) -> Result<(), Failure> {
     let answer = client.replay(topic, request).await?;
     write_replay(&answer, request.dry_run.is_some())?;

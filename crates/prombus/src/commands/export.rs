@@ -46,7 +46,7 @@ pub struct ExportArgs {
     filter: Option<String>,
 }
 
-/// A moment, as clap reads one. Where something else is written, `earliest` is not worth suggesting for an end.
+/// Parses a time for clap. `earliest` is not suggested, because it makes no sense as an end.
 fn parse_end(text: &str) -> Result<Moment, String> {
     time::parse_moment(text).map_err(|_| format!("{text:?} is not a valid time: use latest, {}", time::WORDS))
 }
@@ -82,7 +82,7 @@ async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), F
     let progress = progress::counter("events");
     let mut events = 0;
     let mut out = output::buffered();
-    // Writing blocks this thread and no other: the connection has one of its own.
+    // Writing blocks this thread only: the connection has its own.
     while let Some(piece) = pieces.try_next().await.map_err(|error| incomplete(events, &error))? {
         out.write_all(&piece).map_err(Failure::of_output)?;
         events += memchr::memchr_iter(b'\n', &piece).count() as u64;

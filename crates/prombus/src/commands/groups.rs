@@ -12,7 +12,7 @@ use prombus_client::{
     GroupPartition, SkipRequest, Skipped,
 };
 
-/// How many topics are asked for their groups at once.
+/// How many topics to query for their groups at a time.
 const TOPICS_AT_ONCE: usize = 8;
 
 const EXAMPLES: &str = "\
@@ -219,7 +219,7 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
 async fn of_all_topics(client: &Client) -> Result<Vec<GroupAnswer>, Failure> {
     let topics = futures::stream::iter(client.topics().await?);
     let groups = topics.map(async |topic| match client.groups(&topic.topic).await {
-        // It was deleted since we asked for the topics.
+        // It was deleted after the topics were listed.
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         outcome => outcome,
     });

@@ -6,7 +6,7 @@ use clap::Args;
 use prombus_client::ClientError;
 use uuid::Uuid;
 
-/// The words, as help texts show them.
+/// The forms, as shown in help texts.
 pub const WORDS: &str = "earliest|latest|TIME|offset:N|after:ID";
 
 /// A place in a topic.
@@ -24,7 +24,7 @@ pub enum Start {
     Offset(u64),
 }
 
-/// What `--from` or `--to` says: a place, or the name of the option that has the rest of it.
+/// The value of `--from` or `--to`: a position, or the name of the option with the rest of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PositionArg {
     /// A position.
@@ -52,7 +52,7 @@ impl PositionArg {
     }
 }
 
-/// A word, as clap reads one. What is back from now starts with a hyphen, so its option needs `allow_hyphen_values`.
+/// Parses a position for clap. Relative times start with a hyphen, so the option needs `allow_hyphen_values`.
 pub fn parse(text: &str) -> Result<PositionArg, String> {
     match text {
         "ts" => return Ok(PositionArg::Ts),
@@ -83,7 +83,7 @@ pub fn parse(text: &str) -> Result<PositionArg, String> {
     Ok(PositionArg::At(place))
 }
 
-/// A hub that needs a partition beside the place asks for it in the words of its API. Here it is an option.
+/// If a partition is required, the hub's message names the parameter of its API. Here it is an option.
 pub fn refused(error: ClientError, topic: &str) -> Failure {
     match error.hub().and_then(|error| error.number("partitions")) {
         Some(partitions) => Failure::Failed(format!(
@@ -94,7 +94,7 @@ pub fn refused(error: ClientError, topic: &str) -> Failure {
     }
 }
 
-/// The older way to name a place: the kind of it in one option, the value in another.
+/// The older form of a position: its kind in one option, its value in another.
 #[derive(Debug, Default, Args)]
 pub struct Values {
     /// Event time to start at: epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now
@@ -106,7 +106,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// The place that `flag` and these values name. `offset` is that of an option of its own, if there is one.
+    /// The position given by `flag` and these values. `offset` is the value of a separate option, if there is one.
     pub fn choose(
         self,
         (flag, word): (&str, Option<PositionArg>),

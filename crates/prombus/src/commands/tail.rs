@@ -15,7 +15,7 @@ use clap::Args;
 use prombus_client::{Client, ClientError, EventRecord, ReadFrom, Tail, TailEvent, TailQuery};
 use std::time::{Duration, Instant};
 
-/// A hub says that it is there every 15 s; one that is silent for so long is gone.
+/// A hub sends a keep-alive every 15 s; if it is silent for this long, it is considered gone.
 const SILENT: Duration = Duration::from_secs(45);
 
 const EXAMPLES: &str = "\
@@ -57,15 +57,15 @@ pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
     hub::block_on(async {
         let (mut signals, mut pauses) = (Signals::take()?, Pauses::new());
         tokio::select! {
-            // Only a failure ends it by itself.
+            // It ends on its own only after a failure.
             failure = follow(&client, &query, &mut pauses) => Err(failure),
             _ = signals.next() => Ok(()),
         }
     })
 }
 
-/// Writes what comes, through any number of connections, until something is wrong that waiting does not mend. There are
-/// `pauses` between connections that bring nothing.
+/// Writes events, across any number of connections, until there is an error that waiting does not fix. It backs off
+/// between connections that bring nothing.
 async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Failure {
     let mut retry = Retry::new();
     let mut after: Option<String> = None;
@@ -82,16 +82,16 @@ async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Fail
         let opened = Instant::now();
         match write(tail, &mut after).await {
             Err(failure) => return failure,
-            // One that has lasted is as good as a pause.
+            // A connection that has lasted counts as a pause.
             Ok(brought) if brought || opened.elapsed() >= LONGEST_PAUSE => pauses.reset(),
-            // Something between us and the hub may end every stream, or the hub has too much to do.
+            // A proxy may end every stream, or the hub is busy.
             Ok(_) => pauses.pause().await,
         }
     }
 }
 
-/// Writes what one connection brings, notes how far that is, and says whether there was anything. A connection that ends
-/// or breaks is no failure.
+/// Writes the events of one connection, records the position, and returns whether there were any. A connection that
+/// ends or breaks is not a failure.
 async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<bool, Failure> {
     let mut brought = false;
     loop {
@@ -108,7 +108,7 @@ async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<bool, Failu
         if !events.is_empty() {
             brought = true;
             let lines = lines(&events)?;
-            // A reader may be slow, and a signal must be heard all the same.
+            // A reader may be slow, but signals must still be handled.
             let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
             written.map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))??;
         }

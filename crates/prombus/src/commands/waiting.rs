@@ -3,8 +3,8 @@
 use crate::say;
 use prombus_client::Client;
 
-/// Says which of these names and patterns, separated by commas, stand for no topic yet. Where the hub does not tell, and
-/// for callers who may follow a topic but not look at it, nothing is said.
+/// Reports which of these comma-separated names and patterns match no topic yet. Nothing is reported if the caller may
+/// not see the topics.
 pub async fn announce(client: &Client, topics: &str) {
     let wanted = topics.split(',').filter(|wanted| !wanted.is_empty());
     let (patterns, names): (Vec<_>, Vec<_>) = wanted.partition(|wanted| wanted.contains('*'));

@@ -4,23 +4,23 @@ use prombus_server::{AuthOptions, JwtKey, JwtOptions, Policy, Rules, Secret, Sta
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
     /// `none`, `token` or `jwt`.
     pub mode: Option<Mode>,
-    /// What tokens are signed with.
+    /// The key that verifies tokens.
     pub secret: Option<Secret>,
     /// The environment variable that holds it.
     pub secret_env: Option<String>,
-    /// Or the public key, in PEM form.
+    /// Or the public key, in PEM format.
     pub public_key_file: Option<PathBuf>,
     /// Or a set of keys.
     pub jwks_file: Option<PathBuf>,
-    /// Whom tokens must be for.
+    /// The required audience of tokens.
     pub audience: Option<OneOrMany>,
-    /// Whom they must come from.
+    /// The required issuer of tokens.
     pub issuer: Option<OneOrMany>,
     /// Whether they must expire.
     pub require_exp: Option<bool>,
@@ -28,19 +28,19 @@ pub struct Auth {
     pub tokens: Option<Vec<Token>>,
 }
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Not at all.
     None,
-    /// By tokens that are written down.
+    /// By static tokens.
     Token,
-    /// By tokens that somebody signs.
+    /// By signed tokens.
     Jwt,
 }
 
-/// A name, or several of which one will do.
+/// A name, or several of which any one suffices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub enum OneOrMany {
@@ -58,17 +58,17 @@ pub struct Token {
     pub token: Option<Secret>,
     /// The environment variable that holds it.
     pub token_env: Option<String>,
-    /// What its holder may do.
+    /// What it allows.
     pub scopes: Option<Vec<String>>,
     /// The same as rules.
     pub policy: Option<Policy>,
 }
 
-/// Looks a variable of the environment up.
+/// Looks up an environment variable.
 type Variable = fn(&str) -> Option<String>;
 
 impl Auth {
-    /// What the section comes to.
+    /// The settings of the section.
     pub fn options(&self, variable: Variable) -> Result<AuthOptions, String> {
         let jwt_only = [
             ("secret", self.secret.is_some()),
@@ -160,7 +160,7 @@ impl Token {
     }
 }
 
-/// A secret that is written down, or that a variable of the environment holds.
+/// A secret, given directly or by an environment variable.
 fn secret(
     written: Option<&Secret>,
     name: Option<&str>,

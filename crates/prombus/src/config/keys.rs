@@ -10,16 +10,16 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Keys that the contract knows and this build does not.
+/// Keys that are planned and not supported by this build.
 const LATER: &[(&str, &str)] = &[
     ("schemas", "there are no schemas in this build yet"),
     ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
 ];
 
-/// Sections whose tables have names of their users' choice.
+/// Sections whose tables have user-defined names.
 const NAMED: [&str; 2] = ["topics", "collections"];
 
-/// Refuses keys that are not known, with the nearest one that is.
+/// Refuses unknown keys, and suggests the closest known one.
 pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
     let sections = names(&ConfigFile::default());
     for (section, value) in file {
@@ -104,7 +104,7 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
     for (topic, value) in topics {
         let name = topic.get_ref().as_ref();
         let DeValue::Table(table) = value.get_ref() else {
-            // Whatever is not a table can only be the switch.
+            // Anything but a table can only be the switch.
             Known { path: "topics", names: &["auto_create".to_owned()], text }
                 .check(name, topic.span().start)?;
             continue;
@@ -123,14 +123,14 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
 /// The key whose value is at `at`, in full.
 pub fn path_at(file: &DeTable<'_>, at: usize) -> Option<String> {
     let path = path_below("", file, at)?;
-    // Which projection it is, and which key of it, the message says itself.
+    // The message itself names the projection and its key.
     (path != "projection").then_some(path)
 }
 
 fn path_below(path: &str, table: &DeTable<'_>, at: usize) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let (name, is_table) = (key.get_ref().as_ref(), matches!(value.get_ref(), DeValue::Table(_)));
-        // Names that users choose are in quotes, as they have to be if they have dots.
+        // User-defined names are quoted, as they have to be if they contain dots.
         let name = match is_table && NAMED.contains(&path) {
             true => format!("{name:?}"),
             false => name.to_owned(),
@@ -199,8 +199,7 @@ impl Known<'_> {
         Err(Problem::at(self.text, at, what))
     }
 
-    /// The known key that `name` was most likely meant to be: one of the same table, unless one elsewhere
-    /// is clearly nearer.
+    /// The known key that `name` most likely means: one of the same table, unless one elsewhere is clearly closer.
     fn nearest(&self, name: &str) -> String {
         let here = self.names.iter().map(|known| (distance(name, known) * 2, join(self.path, known)));
         let elsewhere = everywhere().into_iter().map(|(path, known)| {
@@ -220,7 +219,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Every key by its path and its name, wherever it may stand.
+/// All keys, by path and name.
 fn everywhere() -> Vec<(String, String)> {
     let sections = names(&ConfigFile::default()).into_iter();
     let sections = sections.map(|section| (section_keys(&section), section));

@@ -30,11 +30,11 @@ pub struct Settings {
     /// Collections that commits write, by name.
     pub collections: BTreeMap<String, Collection>,
     pub projections: Vec<Projection>,
-    /// How the hub is reached.
+    /// How the hub can be reached.
     pub gateway: GatewayOptions,
 }
 
-/// Where events are kept.
+/// Where events are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreChoice {
     /// Nowhere that lasts.

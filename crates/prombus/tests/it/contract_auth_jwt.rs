@@ -27,7 +27,7 @@ fn gets_in(hub: &Guarded, token: &str) -> bool {
 /// Whether a token is taken, over both ways in; only for one that is not about to be taken, or not any more.
 fn takes(hub: &Guarded, token: &str) -> bool {
     let answer = hub.caller(token).get("/v1/topics");
-    let frame = Socket::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}));
+    let frame = Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}));
     match answer.status {
         200 => assert_eq!(frame["op"], "OK", "{frame}"),
         401 => assert_eq!(frame["code"], "unauthorized", "{frame}"),
@@ -44,7 +44,7 @@ fn takes_only(hub: &Guarded, signer: &Signer, other: &Signer) {
     let token = signer.token(&scopes(&["publish:mine"]));
     hub.caller(&token).publish("mine").is(201);
     hub.caller(&token).publish("theirs").fails(403, "forbidden");
-    Socket::bearer(&hub.api, &token).fails(&publish("theirs"), "forbidden");
+    Socket::bearer(&hub.api, &token).fails(publish("theirs"), "forbidden");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn what_is_open_ends_when_the_key_of_its_token_is_taken_away() {
     }
     let told = flow.rest();
     assert!(told.contains("unauthorized") && told.contains("withdrawn"), "{told}");
-    good.ok(&publish("t"));
+    good.ok(publish("t"));
     good_flow.until("\"offset\":1");
 }
 
@@ -377,7 +377,7 @@ fn a_token_that_was_good_is_refused_once_it_has_expired() {
     let token = Signer::secret(SECRET).token(&with(all(), "exp", json!(seconds() + 1)));
     assert!(takes(&hub, &token));
     until("a refusal", || {
-        Socket::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}))["code"] == "unauthorized"
+        Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}))["code"] == "unauthorized"
     });
     // What one way in refuses, the other one does not take any more.
     assert!(!takes(&hub, &token));

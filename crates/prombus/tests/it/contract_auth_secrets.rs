@@ -64,7 +64,7 @@ fn show(hub: &Guarded, token: &str, heard: &mut Heard) {
     ] {
         heard.add(frames.ask(&frame).to_string());
     }
-    frames.text(&format!("{{\"op\":\"AUTH\",\"token\":\"{token}"));
+    frames.text(format!("{{\"op\":\"AUTH\",\"token\":\"{token}"));
     heard.add(format!("{:?}", frames.frame_or_close()));
     let value = format!("Bearer {token}");
     if let Err(answer) = Socket::open_with(&hub.api, &[("authorization", &value)]) {
@@ -100,7 +100,7 @@ fn stays_silent(setup: &Setup, tokens: &[String], secrets: &[&str]) {
     }
     let good = tokens.last().unwrap();
     hub.caller(good).publish("t").is(201);
-    Socket::authed(&hub.api, good).ok(&subscribe("t", "g"));
+    Socket::authed(&hub.api, good).ok(subscribe("t", "g"));
     Flow::open(&hub.api, "t", good).until("\"offset\":0");
     let metrics = hub.caller(good).get("/metrics");
     assert!(metrics.text().contains("events_published_total"));
@@ -209,10 +209,10 @@ fn refused_requests_are_logged_with_who_asked_for_what_and_why() {
     hub.caller(&bob).post("/v1/commit", &json!({"publish": [{"topic": "invoices", "payload": 1}]}));
     heard(&["POST", "/v1/commit", "bob", "403", "does not allow publish on invoices"]);
     let mut frames = Socket::open(&hub.api);
-    frames.ask(&publish("invoices"));
+    frames.ask(publish("invoices"));
     heard(&["PUBLISH", "/ws", "401", "send AUTH"]);
-    frames.ask(&json!({"op": "AUTH", "token": bob}));
-    frames.ask(&subscribe("orders", "g"));
+    frames.ask(json!({"op": "AUTH", "token": bob}));
+    frames.ask(subscribe("orders", "g"));
     heard(&["SUBSCRIBE", "/ws", "bob", "403", "does not allow subscribe on orders"]);
     hub.caller(&bob).publish("orders").is(201);
     let said = hub.ends();
@@ -250,9 +250,9 @@ fn a_token_writes_no_lines_of_its_own_into_the_log() {
     let forged = Signer::secret("wrong").token_of(evil, &with(all(), "sub", json!(evil)));
     for token in [&token, &forged] {
         hub.caller(token).get("/v1/topics");
-        Socket::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}));
+        Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}));
     }
-    Socket::open(&hub.api).ask(&json!({"op": "AUTH", "token": evil}));
+    Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": evil}));
     let said = hub.ends();
     assert!(!said.lines().any(|line| line.starts_with("FAKE")) && !said.contains("\u{1b}[31mred"), "{said}");
 }

@@ -55,7 +55,7 @@ fn every_frame_before_auth_is_unauthorized() {
 fn a_frame_before_auth_without_corr_is_answered_too() {
     let hub = Guarded::jwt();
     let mut frames = Socket::open(&hub.api);
-    frames.send(&publish("t"));
+    frames.send(publish("t"));
     let answer = frames.frame_or_close().unwrap();
     assert_eq!((&answer["op"], &answer["code"]), (&json!("ERR"), &json!("unauthorized")), "{answer}");
 }
@@ -64,25 +64,25 @@ fn a_frame_before_auth_without_corr_is_answered_too() {
 fn auth_after_a_refused_frame_still_works() {
     let hub = Guarded::jwt();
     let mut frames = Socket::open(&hub.api);
-    frames.fails(&publish("t"), "unauthorized");
-    frames.fails(&auth(STRANGER), "unauthorized");
-    frames.fails(&publish("t"), "unauthorized");
-    frames.ok(&auth(&root()));
-    frames.ok(&publish("t"));
+    frames.fails(publish("t"), "unauthorized");
+    frames.fails(auth(STRANGER), "unauthorized");
+    frames.fails(publish("t"), "unauthorized");
+    frames.ok(auth(&root()));
+    frames.ok(publish("t"));
 }
 
 #[test]
 fn auth_without_a_string_for_a_token_is_a_bad_request() {
     let hub = Guarded::jwt();
     for bad in [json!(1), json!(null), json!({}), json!([root()]), json!({"token": root()})] {
-        let answer = Socket::open(&hub.api).ask(&json!({"op": "AUTH", "token": bad}));
+        let answer = Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": bad}));
         assert_eq!(answer["op"], "ERR", "{answer}");
         assert!(
             ["bad_request", "unauthorized", "bad_json"].contains(&answer["code"].as_str().unwrap()),
             "{answer}"
         );
     }
-    let answer = Socket::open(&hub.api).ask(&json!({"op": "AUTH"}));
+    let answer = Socket::open(&hub.api).ask(json!({"op": "AUTH"}));
     assert_eq!(answer["op"], "ERR", "{answer}");
 }
 
@@ -90,8 +90,8 @@ fn auth_without_a_string_for_a_token_is_a_bad_request() {
 fn a_token_at_the_upgrade_counts_like_auth() {
     let hub = Guarded::jwt();
     let mut frames = Socket::bearer(&hub.api, &token(&["publish:t"]));
-    frames.ok(&publish("t"));
-    frames.fails(&publish("u"), "forbidden");
+    frames.ok(publish("t"));
+    frames.fails(publish("u"), "forbidden");
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn a_bad_token_at_the_upgrade_is_401() {
 fn publish_wants_publish() {
     let hub = Guarded::jwt();
     let mut frames = Socket::authed(&hub.api, &token(&["read:t", "subscribe:t", "admin:t", "publish:u"]));
-    frames.fails(&publish("t"), "forbidden");
-    frames.fails(&json!({"op": "PUBLISH", "topic": "t", "events": [{"payload": 1}]}), "forbidden");
-    frames.ok(&publish("u"));
+    frames.fails(publish("t"), "forbidden");
+    frames.fails(json!({"op": "PUBLISH", "topic": "t", "events": [{"payload": 1}]}), "forbidden");
+    frames.ok(publish("u"));
     hub.caller(&root()).read("t").fails(404, "not_found");
 }
 
@@ -123,11 +123,11 @@ fn subscribe_wants_subscribe() {
     let hub = Guarded::jwt();
     hub.caller(&root()).publish("t").is(201);
     let mut frames = Socket::authed(&hub.api, &token(&["read:t", "publish:t", "admin:t", "subscribe:u"]));
-    frames.fails(&subscribe("t", "g"), "forbidden");
+    frames.fails(subscribe("t", "g"), "forbidden");
     let mut frames = Socket::authed(&hub.api, &token(&["subscribe:t"]));
-    frames.ok(&subscribe("t", "g"));
+    frames.ok(subscribe("t", "g"));
     let event = frames.find(|frame| frame["op"] == "EVENT");
-    frames.ok(&json!({"op": "ACK", "topic": "t", "group": "g", "id": event["event"]["id"]}));
+    frames.ok(json!({"op": "ACK", "topic": "t", "group": "g", "id": event["event"]["id"]}));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_list_of_topics_with_a_forbidden_one_subscribes_to_none() {
     let both =
         json!({"op": "SUBSCRIBE", "topics": ["mine", "theirs"], "group": "g", "opts": {"from": "earliest"}});
     frames.fails(&both, "forbidden");
-    frames.fails(&json!({"op": "UNSUBSCRIBE", "topic": "mine", "group": "g"}), "not_subscribed");
+    frames.fails(json!({"op": "UNSUBSCRIBE", "topic": "mine", "group": "g"}), "not_subscribed");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_lease_of_another_cannot_be_settled_without_the_right() {
     let hub = Guarded::jwt();
     hub.caller(&root()).publish("t").is(201);
     let mut owner = Socket::authed(&hub.api, &root());
-    owner.ok(&subscribe("t", "g"));
+    owner.ok(subscribe("t", "g"));
     let event = owner.find(|frame| frame["op"] == "EVENT");
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "lease": event["ctx"]["lease"]});
     let other = token(&["subscribe:u", "read:**", "publish:**"]);
@@ -164,10 +164,10 @@ fn a_lease_of_another_cannot_be_settled_without_the_right() {
 fn a_fresh_token_may_allow_more() {
     let hub = Guarded::jwt();
     let mut frames = Socket::authed(&hub.api, &token(&["publish:a"]));
-    frames.fails(&publish("b"), "forbidden");
-    frames.ok(&auth(&token(&["publish:b"])));
-    frames.ok(&publish("b"));
-    frames.fails(&publish("a"), "forbidden");
+    frames.fails(publish("b"), "forbidden");
+    frames.ok(auth(&token(&["publish:b"])));
+    frames.ok(publish("b"));
+    frames.fails(publish("a"), "forbidden");
 }
 
 #[test]
@@ -178,10 +178,10 @@ fn a_fresh_token_ends_the_subscriptions_that_it_does_not_allow() {
     }
     let mut frames = Socket::authed(&hub.api, &token(&["subscribe:kept", "subscribe:lost"]));
     for topic in ["kept", "lost"] {
-        frames.ok(&subscribe(topic, "g"));
+        frames.ok(subscribe(topic, "g"));
         frames.find(|frame| frame["op"] == "EVENT" && frame["topic"] == topic);
     }
-    frames.send(&json!({"op": "AUTH", "token": token(&["subscribe:kept"]), "corr": "fresh"}));
+    frames.send(json!({"op": "AUTH", "token": token(&["subscribe:kept"]), "corr": "fresh"}));
     let (mut answered, mut ended) = (false, false);
     while !(answered && ended) {
         let frame = frames.frame_or_close().unwrap();
@@ -195,15 +195,15 @@ fn a_fresh_token_ends_the_subscriptions_that_it_does_not_allow() {
     hub.caller(&root()).publish("kept").is(201);
     let next = frames.find(|frame| frame["op"] == "EVENT");
     assert_eq!(next["topic"], "kept", "{next}");
-    frames.fails(&subscribe("lost", "g"), "forbidden");
+    frames.fails(subscribe("lost", "g"), "forbidden");
 }
 
 #[test]
 fn a_bad_token_later_does_not_open_more() {
     let hub = Guarded::jwt();
     let mut frames = Socket::authed(&hub.api, &token(&["publish:a"]));
-    frames.fails(&auth(STRANGER), "unauthorized");
-    let answer = frames.ask(&publish("b"));
+    frames.fails(auth(STRANGER), "unauthorized");
+    let answer = frames.ask(publish("b"));
     assert!(["forbidden", "unauthorized"].contains(&answer["code"].as_str().unwrap()), "{answer}");
 }
 
@@ -211,15 +211,15 @@ fn a_bad_token_later_does_not_open_more() {
 fn one_connection_says_nothing_of_another() {
     let hub = Guarded::jwt();
     let _open = Socket::authed(&hub.api, &root());
-    Socket::open(&hub.api).fails(&publish("t"), "unauthorized");
+    Socket::open(&hub.api).fails(publish("t"), "unauthorized");
 }
 
 #[test]
 fn without_auth_the_frame_is_ok() {
     let hub = Guarded::start("");
     let mut frames = Socket::open(&hub.api);
-    frames.ok(&auth(STRANGER));
-    frames.ok(&publish("t"));
+    frames.ok(auth(STRANGER));
+    frames.ok(publish("t"));
 }
 
 #[test]
@@ -229,8 +229,8 @@ fn a_connection_whose_token_expires_is_closed_with_a_reason() {
     let mut frames = Socket::authed(&hub.api, &by_frame);
     let by_header = short(&["publish:t"], 1);
     let mut others = Socket::bearer(&hub.api, &by_header);
-    frames.ok(&publish("t"));
-    others.ok(&publish("t"));
+    frames.ok(publish("t"));
+    others.ok(publish("t"));
     for (one, token) in [(&mut frames, by_frame), (&mut others, by_header)] {
         let (code, reason) = one.closes_eventually();
         assert_eq!(code, 1008, "{reason}");
@@ -242,7 +242,7 @@ fn a_connection_whose_token_expires_is_closed_with_a_reason() {
 fn a_connection_that_hears_events_all_the_time_is_closed_too() {
     let hub = Guarded::jwt();
     let mut frames = Socket::authed(&hub.api, &short(&["subscribe:t"], 1));
-    frames.ok(&subscribe("t", "g"));
+    frames.ok(subscribe("t", "g"));
     let publisher = root();
     let closed = loop {
         hub.caller(&publisher).publish("t").is(201);
@@ -259,7 +259,7 @@ fn the_leases_of_a_connection_whose_token_expires_are_free() {
     let hub = Guarded::jwt();
     hub.caller(&root()).publish("t").is(201);
     let mut frames = Socket::authed(&hub.api, &short(&["subscribe:t"], 1));
-    frames.ok(&subscribe("t", "g"));
+    frames.ok(subscribe("t", "g"));
     frames.find(|frame| frame["op"] == "EVENT");
     frames.closes_eventually();
     let got = hub.caller(&root()).post("/v1/topics/t/groups/g/pull", &json!({"waitMs": 10_000})).is(200);
@@ -294,19 +294,19 @@ fn the_end_of_a_token_counts_as_no_attempt() {
 fn a_fresh_token_before_the_end_prolongs_a_connection() {
     let hub = Guarded::jwt();
     let mut frames = Socket::authed(&hub.api, &short(&["publish:t"], 1));
-    frames.ok(&auth(&token(&["publish:t"])));
+    frames.ok(auth(&token(&["publish:t"])));
     // These end later than the first token would have.
     for left in [1, 2] {
         Socket::authed(&hub.api, &short(&["publish:t"], left)).closes_eventually();
     }
-    frames.ok(&publish("t"));
+    frames.ok(publish("t"));
 }
 
 #[test]
 fn a_fresh_token_with_less_time_shortens_a_connection() {
     let hub = Guarded::jwt();
     let mut frames = Socket::authed(&hub.api, &root());
-    frames.ok(&auth(&short(&["publish:t"], 1)));
+    frames.ok(auth(&short(&["publish:t"], 1)));
     assert_eq!(frames.closes_eventually().0, 1008);
 }
 

@@ -81,7 +81,7 @@ fn another_connection_does_not_pay_for_it() {
     kept.publish("t", FLOOD).is(201);
     is_rate_limited(&kept.publish("t", 1), "limits.connection_events_per_s");
     Kept::open(&hub).publish("t", 1).is(201);
-    Socket::open(&hub.api).ok(&publish("t"));
+    Socket::open(&hub.api).ok(publish("t"));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_topic_that_gets_too_much_refuses_every_connection() {
     Kept::open(&hub).publish("t", FLOOD).is(201);
     is_rate_limited(&Kept::open(&hub).publish("t", 1), "limits.topic_events_per_s");
     is_rate_limited(&hub.api.publish("t", "1"), "limits.topic_events_per_s");
-    let answer = Socket::open(&hub.api).fails(&publish("t"), "rate_limited");
+    let answer = Socket::open(&hub.api).fails(publish("t"), "rate_limited");
     assert!(answer["msg"].as_str().unwrap().contains("limits.topic_events_per_s"), "{answer}");
 }
 
@@ -121,13 +121,13 @@ fn both_limits_hold_apart() {
 fn a_socket_that_publishes_too_much_hears_so_and_stays_open() {
     let hub = limited("connection_events_per_s = 1");
     let mut frames = Socket::open(&hub.api);
-    frames.ok(&events("t", FLOOD));
+    frames.ok(events("t", FLOOD));
     for frame in [publish("t"), events("u", 2)] {
         let answer = frames.fails(&frame, "rate_limited");
         assert!(answer["msg"].as_str().unwrap().contains("limits.connection_events_per_s"), "{answer}");
     }
-    frames.ok(&json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
-    Socket::open(&hub.api).ok(&publish("t"));
+    frames.ok(json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
+    Socket::open(&hub.api).ok(publish("t"));
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn one_connection_too_many_is_503_until_another_is_closed() {
 fn sockets_count_as_connections() {
     let hub = limited("connections = 2");
     let (mut one, other) = (Socket::open(&hub.api), Socket::open(&hub.api));
-    one.ok(&publish("t"));
+    one.ok(publish("t"));
     assert_eq!(hub.api.get("/v1/topics").status, 503);
     drop(other);
     until("a place", || hub.api.get("/v1/topics").status == 200);
-    one.ok(&publish("t"));
+    one.ok(publish("t"));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn who_may_not_publish_uses_up_nothing_of_a_topics_rate() {
     let reader = Signer::secret(SECRET).token(&scopes(&["read:**"]));
     hub.api.events("t", &json!(flood).to_string()).fails(401, "unauthorized");
     hub.caller(&reader).post("/v1/topics/t/events", &json!(flood)).fails(403, "forbidden");
-    Socket::authed(&hub.api, &reader).fails(&events("t", FLOOD), "forbidden");
+    Socket::authed(&hub.api, &reader).fails(events("t", FLOOD), "forbidden");
     hub.caller(&Signer::secret(SECRET).token(&all())).publish("t").is(201);
 }
 
@@ -639,8 +639,8 @@ fn a_socket_from_a_page_on_the_list_or_of_the_hub_opens() {
     for origin in [APP, &own] {
         let mut frames =
             Socket::open_with(&hub.api, &[("origin", origin)]).unwrap_or_else(|answer| panic!("{answer:?}"));
-        frames.ok(&json!({"op": "AUTH", "token": Signer::secret(SECRET).token(&all())}));
-        frames.ok(&publish("t"));
+        frames.ok(json!({"op": "AUTH", "token": Signer::secret(SECRET).token(&all())}));
+        frames.ok(publish("t"));
     }
 }
 

@@ -50,8 +50,8 @@ fn wss_works() {
     let identity = Identity::new();
     let hub = start(&identity);
     let mut frames = frames(&hub, &identity);
-    frames.ok(&publish("t"));
-    frames.ok(&subscribe("t", "g"));
+    frames.ok(publish("t"));
+    frames.ok(subscribe("t", "g"));
     let event = frames.find(|frame| frame["op"] == "EVENT");
     assert_eq!(event["event"]["payload"], 1);
 }
@@ -76,7 +76,7 @@ fn tokens_work_over_encryption() {
     is_unauthorized(&identity.call(&hub.api, &Call::new("GET", "/v1/topics")));
     let bearer = format!("Bearer {}", Signer::secret(SECRET).token(&all()));
     identity.call(&hub.api, &Call::new("GET", "/v1/topics").header("authorization", &bearer)).is(200);
-    frames(&hub, &identity).fails(&publish("t"), "unauthorized");
+    frames(&hub, &identity).fails(publish("t"), "unauthorized");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_certificate_replaced_on_disk_is_used_for_new_connections() {
     new.call(&hub.api, &Call::new("GET", "/healthz")).is(200);
     assert!(old.connect(&hub.api).is_err());
     // One that was there before goes on.
-    kept.ok(&publish("t"));
+    kept.ok(publish("t"));
 }
 
 #[test]

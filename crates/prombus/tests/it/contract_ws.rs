@@ -78,10 +78,10 @@ fn a_corr_may_be_any_string() {
     let (_site, mut socket) = site();
     let long = "x".repeat(1000);
     for corr in ["7", "", " ", "\u{0}", "a\n\"b\\", "ü\u{1F980}\u{2028}", "null", &long] {
-        socket.send(&json!({"op": "PUBLISH", "corr": corr, "topic": "t", "payload": 1}));
+        socket.send(json!({"op": "PUBLISH", "corr": corr, "topic": "t", "payload": 1}));
         let answer = socket.next_frame();
         assert_eq!((&answer["op"], &answer["corr"]), (&json!("OK"), &json!(corr)), "{answer}");
-        socket.send(&json!({"op": "PUBLISH", "corr": corr, "topic": "T", "payload": 1}));
+        socket.send(json!({"op": "PUBLISH", "corr": corr, "topic": "T", "payload": 1}));
         let answer = socket.next_frame();
         assert_eq!((&answer["op"], &answer["corr"]), (&json!("ERR"), &json!(corr)), "{answer}");
     }
@@ -106,7 +106,7 @@ fn a_corr_that_is_no_string_comes_back_as_it_is_or_is_refused() {
 fn two_requests_with_one_corr_are_two_answers() {
     let (_site, mut socket) = site();
     for n in 0..2 {
-        socket.send(&json!({"op": "PUBLISH", "corr": "same", "topic": "t", "payload": n}));
+        socket.send(json!({"op": "PUBLISH", "corr": "same", "topic": "t", "payload": n}));
     }
     for n in 0..2 {
         let answer = socket.next_frame();
@@ -117,18 +117,18 @@ fn two_requests_with_one_corr_are_two_answers() {
 #[test]
 fn a_request_without_corr_is_answered_only_if_it_fails() {
     let (site, mut socket) = site();
-    socket.send(&publish("t", 0));
-    socket.send(&publish("not a topic", 1));
-    socket.send(&publish("t", 2));
+    socket.send(publish("t", 0));
+    socket.send(publish("not a topic", 1));
+    socket.send(publish("t", 2));
     let answer = socket.next_frame();
     assert_eq!((&answer["op"], &answer["code"]), (&json!("ERR"), &json!("bad_request")), "{answer}");
     assert!(answer.get("corr").is_none(), "{answer}");
     assert_eq!(socket.ok(publish("t", 3))["offset"], 2);
-    socket.send(&json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "PAUSE", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "RESUME", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "AUTH", "token": "x"}));
+    socket.send(json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "PAUSE", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "RESUME", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "AUTH", "token": "x"}));
     socket.fails(json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}), "not_subscribed");
     socket.is_quiet();
     assert_eq!(site.api.all("t", "").len(), 3);
@@ -393,7 +393,7 @@ fn every_byte_of_a_payload_survives() {
         let group = format!("g-{batch}");
         let opts = json!({"from": "earliest", "batch": batch});
         let mut other = Socket::open(&site.api);
-        other.send(&json!({"op": "SUBSCRIBE", "topic": "t", "group": group, "opts": opts}));
+        other.send(json!({"op": "SUBSCRIBE", "topic": "t", "group": group, "opts": opts}));
         let mut heard = String::new();
         while heard.matches(payload).count() < 2 {
             heard += &other.raw();

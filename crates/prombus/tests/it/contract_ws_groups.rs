@@ -313,7 +313,7 @@ fn a_key_never_overtakes_itself_on_another_connection() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut socket = Socket::open(&site.api);
-                socket.send(&subscribe("t", "g", json!({"maxInFlight": 2})));
+                socket.send(subscribe("t", "g", json!({"maxInFlight": 2})));
                 while seen.lock().unwrap().len() < 60 {
                     let Some(Heard::Text(text)) = socket.hear(MOMENT) else { continue };
                     let frame: Value = serde_json::from_str(&text).unwrap();
@@ -321,7 +321,7 @@ fn a_key_never_overtakes_itself_on_another_connection() {
                     // The next of its key can come only after this ack, so what is seen is in order.
                     seen.lock().unwrap().push(number(&frame));
                     let id = &frame["event"]["id"];
-                    socket.send(&json!({"op": "ACK", "topic": "t", "group": "g", "id": id}));
+                    socket.send(json!({"op": "ACK", "topic": "t", "group": "g", "id": id}));
                 }
                 socket.ok(of_group("UNSUBSCRIBE", "t", "g"));
             });

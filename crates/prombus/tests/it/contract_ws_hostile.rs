@@ -284,7 +284,7 @@ fn hundreds_of_idle_connections_cost_the_others_nothing() {
     let (hub, mut socket) = hub();
     let mut idle: Vec<Socket> = (0..300).map(|_| Socket::open(&hub.api)).collect();
     for (number, one) in idle.iter_mut().enumerate() {
-        one.send(&json!({"op": "SUBSCRIBE", "topic": "t", "group": format!("g-{}", number % 10)}));
+        one.send(json!({"op": "SUBSCRIBE", "topic": "t", "group": format!("g-{}", number % 10)}));
     }
     let started = Instant::now();
     socket.ok(json!({"op": "PUBLISH", "topic": "u", "payload": 1}));
@@ -417,7 +417,7 @@ fn burst(socket: &mut Socket, rng: &mut Rng, name: &str) -> bool {
     for _ in 0..BURST {
         socket.text(random_text(rng));
     }
-    socket.send(&json!({"op": "AUTH", "token": "x", "corr": name}));
+    socket.send(json!({"op": "AUTH", "token": "x", "corr": name}));
     loop {
         match socket.hear(common::PATIENCE) {
             Some(Heard::Text(text)) => {

@@ -301,7 +301,7 @@ fn breaks(end: impl FnOnce(&Site, Socket)) {
 fn a_line_that_is_reset_frees_its_leases_at_once() {
     breaks(|_, mut socket| {
         // What is left unread resets the line when it is dropped.
-        socket.send(&json!({"op": "AUTH", "token": "x", "corr": "unread"}));
+        socket.send(json!({"op": "AUTH", "token": "x", "corr": "unread"}));
         socket.reset();
     });
 }
@@ -385,7 +385,7 @@ fn acks_under_way_when_the_hub_is_killed_hold_if_they_were_answered() {
     socket.subscribe("t", "g", json!({"from": "earliest"}));
     let held = socket.events(300);
     for one in &held {
-        socket.send(&settle("ACK", json!({"id": id(one), "corr": number(one).to_string()})));
+        socket.send(settle("ACK", json!({"id": id(one), "corr": number(one).to_string()})));
     }
     let mut settled: Vec<u64> = (0..50)
         .map(|_| socket.find(|frame| frame["op"] == "OK")["corr"].as_str().unwrap().parse().unwrap())

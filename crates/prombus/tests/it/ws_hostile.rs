@@ -184,7 +184,7 @@ impl Client {
         };
         self.probes += 1;
         let corr = format!("probe-{}", self.probes);
-        self.socket.send(&json!({"op": "AUTH", "token": "x", "corr": corr}));
+        self.socket.send(json!({"op": "AUTH", "token": "x", "corr": corr}));
         self.hear_all(&corr, ping, surely.then_some(&text));
     }
 

@@ -13,7 +13,7 @@ pub(crate) enum Source {
     Topics(Box<TopicsFollower>),
 }
 
-/// A topic that is waited for.
+/// A topic that does not exist yet.
 pub(crate) struct Awaited {
     hub: Hub,
     topic: TopicName,

@@ -10,7 +10,7 @@ use clap::Args;
 use consume::Subscription;
 use prombus_client::PullRequest;
 
-/// The most events that are pulled at once: as many as a member may hold by default.
+/// Maximum number of events per pull: as many as a member may hold by default.
 const MAX_BATCH: u64 = 1_000;
 /// Default number of events per pull.
 const DEFAULT_BATCH: u64 = 100;
