@@ -40,7 +40,7 @@ use verified::VerifiedToken;
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
 /// The message for a token that is no longer accepted because the keys have changed.
 pub(crate) const TOKEN_WITHDRAWN: &str =
-    "the token is not valid with the current keys: its key was removed, or is ambiguous";
+    "the token is not valid with the current keys: its key was withdrawn, or is ambiguous";
 
 /// Maximum number of characters of a subject in the log.
 const MAX_SUBJECT_CHARS: usize = 200;
