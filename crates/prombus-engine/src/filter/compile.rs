@@ -24,15 +24,39 @@ pub(super) struct Checked {
     pub expression: IdedExpr,
     pub patterns: Patterns,
     pub touched: Touched,
+    /// How many operations it has.
+    pub operations: usize,
     /// Whether it may take long.
     pub is_costly: bool,
 }
 
+/// Why an expression was not compiled.
+#[derive(Debug)]
+pub(super) enum NotCompiled {
+    /// It never will be.
+    Bad(BadFilter),
+    /// The machine has no room for it at the moment.
+    NoRoom,
+}
+
+impl From<NotCompiled> for BadFilter {
+    fn from(why: NotCompiled) -> Self {
+        match why {
+            NotCompiled::Bad(bad) => bad,
+            NotCompiled::NoRoom => at_start("there is no room to compile it now; try again"),
+        }
+    }
+}
+
+fn at_start(message: &str) -> BadFilter {
+    BadFilter { message: message.to_owned(), line: 1, column: 1 }
+}
+
 /// Compiles `source`.
-pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
-    let bad = |message: &str| BadFilter { message: message.to_owned(), line: 1, column: 1 };
+pub(super) fn compile(source: &str) -> Result<Checked, NotCompiled> {
     if source.len() > MAX_SOURCE_BYTES {
-        return Err(bad(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")));
+        let message = format!("it is longer than {MAX_SOURCE_BYTES} bytes");
+        return Err(NotCompiled::Bad(at_start(&message)));
     }
     off_the_runtime(|| {
         std::thread::scope(|scope| {
@@ -43,9 +67,9 @@ pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
             };
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, parse);
             match thread.map(std::thread::ScopedJoinHandle::join) {
-                Ok(Ok(Ok(answer))) => answer,
-                Ok(_) => Err(bad("the parser gave up on it")),
-                Err(_) => Err(bad("there is no room to compile it now; try again")),
+                Ok(Ok(Ok(answer))) => answer.map_err(NotCompiled::Bad),
+                Ok(_) => Err(NotCompiled::Bad(at_start("the parser gave up on it"))),
+                Err(_) => Err(NotCompiled::NoRoom),
             }
         })
     })
@@ -69,7 +93,8 @@ fn parse(source: &str) -> Result<Checked, BadFilter> {
     let touched = Touched::by(&expression);
     check.visit(&mut expression, 1)?;
     let is_costly = check.repeats || check.operations > FEW_OPERATIONS;
-    Ok(Checked { expression, patterns: check.patterns, touched, is_costly })
+    let Check { patterns, operations, .. } = check;
+    Ok(Checked { expression, patterns, touched, operations, is_costly })
 }
 
 /// A walk over an expression that refuses what is not safe, and has the rest pay for itself.

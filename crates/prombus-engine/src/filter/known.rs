@@ -1,63 +1,136 @@
-//! Expressions that are in use, by their text. Thousands of groups and streams may have the same one, and a compiled
-//! expression takes a hundred times its text: it is compiled and kept once.
+//! Expressions by their text.
+//!
+//! A compiled expression takes up to a hundred times its text, and thousands of groups, streams and projections may have one
+//! each. So compiled expressions are a cache: there is one for each text, all of them together are bounded, and one that was
+//! evicted is compiled again when it is used. What must not be forgotten meanwhile is kept beside.
 
-use super::compile::{self, Checked};
-use super::{BadFilter, Compiled};
+use super::cache::Cache;
+use super::compile::{self, Checked, NotCompiled};
+use super::{BadFilter, Compiled, Probation};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicU32;
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
 
-/// So many are kept although nobody uses them, for whoever sends one again with every request.
-const MAX_UNUSED: usize = 32;
+/// The most that compiled expressions may take, in bytes.
+const MAX_COMPILED_BYTES: usize = 64 << 20;
+/// What an operation of a compiled expression takes, about.
+const OPERATION_BYTES: usize = 192;
+/// Texts that nobody uses any more are forgotten when there are as many as were in use the last time, and this many more.
+const SPARE_TEXTS: usize = 32;
 
-/// What is known is so whichever hub of the process asks.
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+/// How long to wait for room on a machine that has none.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(10);
 
-#[derive(Default)]
-struct Known {
-    all: HashMap<Arc<str>, Weak<Compiled>>,
-    /// Those that were compiled last.
-    last: VecDeque<Arc<Compiled>>,
-    /// When there are so many, those that nobody uses any more are forgotten.
-    sweep_at: usize,
+/// Memory is the machine's, whichever hub of the process uses an expression.
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known::new(MAX_COMPILED_BYTES)));
+
+/// A text that has compiled, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub source: Arc<str>,
+    /// Whether it may take long by what it does.
+    pub is_written_costly: bool,
+    /// What its regular expressions take when they are compiled, in bytes.
+    pub pattern_bytes: usize,
+    pub probation: Probation,
+    compiled: Mutex<Weak<Compiled>>,
 }
 
-/// The compiled expression, if it is known.
-pub(super) fn find(source: &str) -> Option<Arc<Compiled>> {
-    KNOWN.lock().all.get(source)?.upgrade()
+impl Text {
+    /// The compiled expression. Whoever evaluates a whole batch asks for [`Text::compile`] instead, so that the cache knows what
+    /// is in use.
+    pub fn compiled(self: &Arc<Self>) -> Result<Arc<Compiled>, BadFilter> {
+        let compiled = self.compiled.lock().upgrade();
+        compiled.map_or_else(|| self.compile(), Ok)
+    }
+
+    /// The compiled expression, which counts as used now.
+    ///
+    /// What has compiled once compiles again, as soon as there is room: an event must not be passed over because there is none.
+    pub fn compile(self: &Arc<Self>) -> Result<Arc<Compiled>, BadFilter> {
+        if let Some((_, compiled)) = KNOWN.lock().compiled.get(&self.source) {
+            return Ok(compiled);
+        }
+        let (compiled, facts) = loop {
+            match compiled(&self.source) {
+                Err(NotCompiled::NoRoom) => std::thread::sleep(NO_ROOM_PAUSE),
+                answer => break answer?,
+            }
+        };
+        *self.compiled.lock() = Arc::downgrade(&compiled);
+        let gone = KNOWN.lock().keep(self, &compiled, facts.bytes);
+        drop(gone);
+        Ok(compiled)
+    }
 }
 
-/// The compiled expression.
-pub(super) fn compiled(source: &str) -> Result<Arc<Compiled>, BadFilter> {
+/// What is known of a compiled expression.
+struct Facts {
+    is_written_costly: bool,
+    bytes: usize,
+}
+
+fn compiled(source: &str) -> Result<(Arc<Compiled>, Facts), NotCompiled> {
+    let Checked { expression, patterns, touched, operations, is_costly } = compile::compile(source)?;
+    let facts =
+        Facts { is_written_costly: is_costly, bytes: operations * OPERATION_BYTES + 4 * source.len() };
+    Ok((Arc::new(Compiled { expression, patterns: Arc::new(patterns), touched }), facts))
+}
+
+/// A text that has compiled before, and may still be in use.
+pub(super) fn find(source: &str) -> Option<Arc<Text>> {
+    KNOWN.lock().texts.get(source)?.upgrade()
+}
+
+/// A text that compiles.
+pub(super) fn text(source: &str) -> Result<Arc<Text>, BadFilter> {
     if let Some(known) = find(source) {
         return Ok(known);
     }
-    let Checked { expression, patterns, touched, is_costly } = compile::compile(source)?;
-    let compiled = Arc::new(Compiled {
+    let (compiled, facts) = compiled(source)?;
+    let text = Arc::new(Text {
         source: source.into(),
-        expression,
-        patterns: Arc::new(patterns),
-        touched,
-        is_written_costly: is_costly,
-        probation: AtomicU32::new(0),
+        is_written_costly: facts.is_written_costly,
+        pattern_bytes: compiled.patterns.size(),
+        probation: Probation::default(),
+        compiled: Mutex::new(Arc::downgrade(&compiled)),
     });
-    let unused = KNOWN.lock().add(compiled.clone());
-    // Outside of the lock: it may be large.
-    drop(unused);
-    Ok(compiled)
+    let gone = {
+        let mut known = KNOWN.lock();
+        known.note(&text);
+        known.keep(&text, &compiled, facts.bytes)
+    };
+    drop(gone);
+    Ok(text)
+}
+
+/// A text, and what it is compiled to: as long as that is kept, so is what is known of the text.
+type Kept = (Arc<Text>, Arc<Compiled>);
+
+struct Known {
+    texts: HashMap<Arc<str>, Weak<Text>>,
+    compiled: Cache<Kept>,
+    /// When there are so many texts, those that nobody uses any more are forgotten.
+    sweep_at: usize,
 }
 
 impl Known {
-    /// Adds an expression, and gives one that need not be kept any more.
-    fn add(&mut self, compiled: Arc<Compiled>) -> Option<Arc<Compiled>> {
-        if self.all.len() >= self.sweep_at {
-            self.all.retain(|_, known| known.strong_count() > 0);
-            self.sweep_at = 2 * self.all.len() + MAX_UNUSED;
+    fn new(max_bytes: usize) -> Self {
+        Self { texts: HashMap::new(), compiled: Cache::new(max_bytes), sweep_at: SPARE_TEXTS }
+    }
+
+    fn note(&mut self, text: &Arc<Text>) {
+        if self.texts.len() >= self.sweep_at {
+            self.texts.retain(|_, known| known.strong_count() > 0);
+            self.sweep_at = 2 * self.texts.len() + SPARE_TEXTS;
         }
-        self.all.insert(compiled.source.clone(), Arc::downgrade(&compiled));
-        self.last.push_back(compiled);
-        if self.last.len() > MAX_UNUSED { self.last.pop_front() } else { None }
+        self.texts.insert(text.source.clone(), Arc::downgrade(text));
+    }
+
+    /// Keeps a compiled expression, and gives those that had to go. They may be large, so they are dropped outside of the lock.
+    fn keep(&mut self, text: &Arc<Text>, compiled: &Arc<Compiled>, bytes: usize) -> Vec<Kept> {
+        self.compiled.insert(&text.source, (text.clone(), compiled.clone()), bytes)
     }
 }
 
@@ -66,15 +139,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_is_compiled_once_while_it_is_used() {
+    fn an_expression_is_compiled_once_while_there_is_room() {
         let source = "event.payload.known_once == 1";
-        let first = compiled(source).unwrap();
-        assert!(Arc::ptr_eq(&first, &compiled(source).unwrap()));
-        let kept = Arc::downgrade(&first);
-        drop(first);
-        for n in 0..=MAX_UNUSED {
-            compiled(&format!("event.payload.known_once == {}", n + 2)).unwrap();
+        let first = text(source).unwrap();
+        let again = text(source).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(Arc::ptr_eq(&first.compiled().unwrap(), &again.compile().unwrap()));
+    }
+
+    #[test]
+    fn an_expression_that_was_evicted_is_compiled_again() {
+        let text = text("event.payload.evicted == 1").unwrap();
+        let first = Arc::downgrade(&text.compiled().unwrap());
+        drop(KNOWN.lock().compiled.remove(&text.source));
+        assert!(first.upgrade().is_none(), "nobody else keeps it");
+        let second = text.compiled().unwrap();
+        assert!(Arc::ptr_eq(&second, &text.compile().unwrap()));
+    }
+
+    #[test]
+    fn all_compiled_expressions_together_are_bounded() {
+        let mut known = Known::new(10_000);
+        let texts: Vec<Arc<Text>> =
+            (0..100).map(|n| text(&format!("event.payload.bounded == {n}")).unwrap()).collect();
+        for text in &texts {
+            known.note(text);
+            known.keep(text, &text.compile().unwrap(), 1_000);
         }
-        assert!(kept.upgrade().is_none() && find(source).is_none(), "it was let go");
+        let kept = texts.iter().filter(|text| known.compiled.get(&text.source).is_some()).count();
+        assert_eq!((kept, known.texts.len()), (10, 100));
+        for text in texts {
+            drop(KNOWN.lock().compiled.remove(&text.source));
+        }
+        known.compiled = Cache::new(0);
+        known.sweep_at = 0;
+        known.note(&text("event.payload.bounded == 100").unwrap());
+        assert_eq!(known.texts.len(), 1, "texts that nobody uses are forgotten");
     }
 }

@@ -1,7 +1,9 @@
 //! Filters: CEL expressions over `event`, compiled once and asked of many events. Asked again, they say the same.
 
 mod budget;
+mod cache;
 mod compile;
+mod cost;
 mod known;
 mod language;
 mod meter;
@@ -10,20 +12,22 @@ mod pattern;
 mod touched;
 mod turn;
 
+use budget::Budget;
 pub use budget::MAX_WORK;
-use budget::{Budget, processor_time};
 use cel::common::ast::Expr;
 use cel::common::types::CelBool;
 use cel::common::value::Val;
 use cel::{Context, ExecutionError, IdedExpr, Value};
+pub(crate) use cost::{KEEP_TIME, Probation, most_time};
+use known::Text;
 use language::language;
 use operand::{Names, Operand};
 pub(crate) use pattern::MAX_PATTERN_BYTES;
 use pattern::Patterns;
 use prombus_core::{Event, Offset, Partition};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
 pub(crate) use turn::{Turn, TurnToCompile};
@@ -32,35 +36,23 @@ pub(crate) use turn::{Turn, TurnToCompile};
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
 /// How deep an expression may be: it is evaluated by recursion.
 pub const MAX_DEPTH: usize = 64;
-/// How long expressions may keep a batch at a time.
-pub(crate) const KEEP_TIME: Duration = Duration::from_millis(50);
-/// An expression that takes longer than this for an event is costly.
-const COSTLY_TIME: Duration = Duration::from_millis(2);
-/// A slow batch makes an expression costly until this many quick ones have followed it. With fewer, one that is slow for an
-/// event now and then would return to the turns of cheap ones after each, and stall them again.
-const PROBATION_BATCHES: u32 = 100;
 /// Stands for the function where an error is not one of a function, but of the expression as a whole.
 const OWN_ERROR: &str = "expression";
 /// The most that is told of why an expression failed, in characters.
 const MAX_REASON: usize = 300;
 
-/// A compiled expression. Cheap to clone; clones count their failures together, others of the same text do not.
+/// An expression that compiles. Cheap to clone; clones count their failures together, others of the same text do not.
 #[derive(Clone)]
 pub struct Filter {
-    compiled: Arc<Compiled>,
+    text: Arc<Text>,
     failures: Arc<AtomicU64>,
 }
 
 /// What an expression is once it is compiled.
 struct Compiled {
-    source: Arc<str>,
     expression: IdedExpr,
     patterns: Arc<Patterns>,
     touched: Touched,
-    /// Whether it may take long by what it does.
-    is_written_costly: bool,
-    /// How many quick batches must follow each other before it no longer counts as slow.
-    probation: AtomicU32,
 }
 
 /// What it may cost to look at an event.
@@ -101,14 +93,14 @@ pub(crate) enum Failure {
 impl Filter {
     /// Compiles `source`.
     pub fn compile(source: &str) -> Result<Self, BadFilter> {
-        Ok(Self { compiled: known::compiled(source)?, failures: Arc::default() })
+        Ok(Self { text: known::text(source)?, failures: Arc::default() })
     }
 
     /// Compiles what a client has sent, where it has sent something, in turn with others.
     pub async fn compile_in_turn(source: Option<&str>) -> Result<Option<Self>, BadFilter> {
         let Some(source) = source else { return Ok(None) };
-        if let Some(compiled) = known::find(source) {
-            return Ok(Some(Self { compiled, failures: Arc::default() }));
+        if let Some(text) = known::find(source) {
+            return Ok(Some(Self { text, failures: Arc::default() }));
         }
         let _turn = TurnToCompile::at(source).await;
         Self::compile(source).map(Some)
@@ -117,9 +109,13 @@ impl Filter {
     /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, more work than it
     /// may take) the event does not match, and the failure is counted. What has no value counts as missing.
     pub fn matches(&self, event: &Event) -> bool {
-        let operand = Operand::of(event, &self.compiled.touched);
+        self.text.compiled().is_ok_and(|compiled| self.matches_as(&compiled, event))
+    }
+
+    fn matches_as(&self, compiled: &Compiled, event: &Event) -> bool {
+        let operand = Operand::of(event, &compiled.touched);
         let answer =
-            self.evaluate(&operand, |value| value.downcast_ref::<CelBool>().map(|bool| *bool.inner()));
+            compiled.evaluate(&operand, |value| value.downcast_ref::<CelBool>().map(|bool| *bool.inner()));
         if let Ok(Some(answer)) = answer {
             return answer;
         }
@@ -130,40 +126,31 @@ impl Filter {
     /// The events of a batch that match. If that takes long, the rest of the batch is left out, and the place of the
     /// last event that was looked at is told. Whoever has a turn reads the batch after it has come, and lets it go then.
     pub(crate) fn keep(&self, batch: Vec<Event>, _: Turn) -> (Vec<Event>, Option<(Partition, Offset)>) {
+        let events = batch.len();
+        let most = most_time(self.is_costly());
         off_the_runtime(|| {
+            let compiled = self.text.compile();
             let start = Instant::now();
-            let (since, events, mut wanted) = (processor_time(), batch.len(), Vec::new());
-            let mut rest = batch.into_iter().peekable();
-            while let Some(event) = rest.next() {
-                let at = (event.partition, event.offset);
-                if self.matches(&event) {
-                    wanted.push(event);
+            self.text.probation.time(|| {
+                let mut wanted = Vec::new();
+                let mut rest = batch.into_iter().peekable();
+                while let Some(event) = rest.next() {
+                    let at = (event.partition, event.offset);
+                    if compiled.as_ref().is_ok_and(|compiled| self.matches_as(compiled, &event)) {
+                        wanted.push(event);
+                    }
+                    if start.elapsed() > most && rest.peek().is_some() {
+                        return ((wanted, Some(at)), events - rest.len());
+                    }
                 }
-                if start.elapsed() > KEEP_TIME && rest.peek().is_some() {
-                    self.note_cost(processor_time() - since, events - rest.len());
-                    return (wanted, Some(at));
-                }
-            }
-            self.note_cost(processor_time() - since, events);
-            (wanted, None)
+                ((wanted, None), events)
+            })
         })
-    }
-
-    /// Takes note of how long a batch took. What is cheap as it is written may be costly for some events.
-    fn note_cost(&self, took: Duration, events: usize) {
-        let is_slow = took > KEEP_TIME || took > COSTLY_TIME * events as u32;
-        let probation = &self.compiled.probation;
-        if is_slow {
-            probation.store(PROBATION_BATCHES, Ordering::Relaxed);
-        } else {
-            let count_down = |left: u32| left.checked_sub(1);
-            let _ = probation.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count_down);
-        }
     }
 
     /// Whether it may take long, by what it does or by how long it has taken. Then others do not wait for it.
     pub fn is_costly(&self) -> bool {
-        self.compiled.is_written_costly || self.compiled.probation.load(Ordering::Relaxed) > 0
+        self.text.is_written_costly || self.text.probation.is_slow()
     }
 
     /// What it may cost to look at an event, where there is a filter.
@@ -177,12 +164,12 @@ impl Filter {
 
     /// What its regular expressions take when they are compiled, in bytes.
     pub(crate) fn pattern_bytes(&self) -> usize {
-        self.compiled.patterns.size()
+        self.text.pattern_bytes
     }
 
     /// The text that was compiled.
     pub fn source(&self) -> &str {
-        &self.compiled.source
+        &self.text.source
     }
 
     /// How many events the expression failed on.
@@ -192,7 +179,8 @@ impl Filter {
 
     /// What the expression is of an event.
     pub(crate) fn value_of(&self, event: &Event) -> Result<Value, Failure> {
-        let operand = Operand::of(event, &self.compiled.touched);
+        let compiled = self.text.compiled().map_err(|error| Failure::Unknown(error.to_string()))?;
+        let operand = Operand::of(event, &compiled.touched);
         if operand.has_gaps {
             return Err(Failure::Unknown(
                 "it touches a number that is neither a 64-bit integer nor a double, or a string that ends in half \
@@ -200,16 +188,24 @@ impl Filter {
                     .to_owned(),
             ));
         }
-        self.evaluate(&operand, |value| Value::try_from(value))?
+        compiled
+            .evaluate(&operand, |value| Value::try_from(value))?
             .map_err(|error| Failure::Unfit(reason(&error)))
     }
 
+    /// The path, where the expression is nothing but `event.a.b`.
+    pub(crate) fn as_path(&self) -> Option<Vec<String>> {
+        self.text.compiled().ok()?.as_path()
+    }
+}
+
+impl Compiled {
     fn evaluate<T>(&self, event: &Operand<'_>, answer: impl FnOnce(&dyn Val) -> T) -> Result<T, Failure> {
-        let budget = Budget::new(self.compiled.patterns.clone());
+        let budget = Budget::new(self.patterns.clone());
         let names = Names { event, budget: &budget };
         let mut context = Context::with_env(language());
         context.set_variable_resolver(&names);
-        let value = Value::resolve_val(&self.compiled.expression, &context);
+        let value = Value::resolve_val(&self.expression, &context);
         // An expression may have gone on without what failed (`failed || true`).
         if budget.is_spent() {
             return Err(Failure::Unknown(format!("it takes more work than {MAX_WORK} units")));
@@ -220,10 +216,9 @@ impl Filter {
         }
     }
 
-    /// The path, where the expression is nothing but `event.a.b`.
-    pub(crate) fn as_path(&self) -> Option<Vec<String>> {
+    fn as_path(&self) -> Option<Vec<String>> {
         let mut names = Vec::new();
-        let mut at = &self.compiled.expression;
+        let mut at = &self.expression;
         loop {
             match &at.expr {
                 Expr::Select(select) if !select.test => {

@@ -3,9 +3,9 @@
 //! A compiled pattern takes far more memory than its text, and thousands of groups and streams may have one each. So all
 //! compiled patterns share one cache. A pattern that was evicted is compiled again when it is used.
 
+use super::cache::Cache;
 use parking_lot::Mutex;
 use regex::{Error, Regex, RegexBuilder};
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 /// The most that the patterns of one expression may take when they are compiled, in bytes.
@@ -22,8 +22,8 @@ const SIZES: [usize; 6] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, MAX_
 const BYTES_PER_WORK: usize = 256;
 
 /// Memory is the machine's, whichever hub of the process uses a pattern.
-static CACHE: LazyLock<Mutex<PatternCache>> =
-    LazyLock::new(|| Mutex::new(PatternCache::new(MAX_CACHED_BYTES)));
+static CACHE: LazyLock<Mutex<Cache<(Arc<Regex>, usize)>>> =
+    LazyLock::new(|| Mutex::new(Cache::new(MAX_CACHED_BYTES)));
 
 /// A pattern that can be compiled.
 #[derive(Debug)]
@@ -64,7 +64,8 @@ fn cached(source: &str) -> Result<(Arc<Regex>, usize), String> {
         return Ok(known);
     }
     let (regex, size) = compiled(source)?;
-    CACHE.lock().insert(source, &regex, size);
+    let gone = CACHE.lock().insert(&source.into(), (regex.clone(), size), weight(source, size));
+    drop(gone);
     Ok((regex, size))
 }
 
@@ -77,63 +78,6 @@ fn compiled(source: &str) -> Result<(Arc<Regex>, usize), String> {
         }
     }
     Err(too_large())
-}
-
-/// Compiled patterns by their text. The one that was not used for longest is evicted first.
-#[derive(Debug)]
-struct PatternCache {
-    all: HashMap<Arc<str>, Used>,
-    by_use: BTreeMap<u64, Arc<str>>,
-    /// Counts their uses.
-    uses: u64,
-    bytes: usize,
-    max_bytes: usize,
-}
-
-#[derive(Debug)]
-struct Used {
-    regex: Arc<Regex>,
-    size: usize,
-    /// When it was used last, among all uses.
-    last: u64,
-}
-
-impl PatternCache {
-    fn new(max_bytes: usize) -> Self {
-        let (all, by_use) = Default::default();
-        Self { all, by_use, uses: 0, bytes: 0, max_bytes }
-    }
-
-    fn get(&mut self, source: &str) -> Option<(Arc<Regex>, usize)> {
-        let used = self.all.get_mut(source)?;
-        self.uses += 1;
-        if let Some(source) = self.by_use.remove(&used.last) {
-            self.by_use.insert(self.uses, source);
-        }
-        used.last = self.uses;
-        Some((used.regex.clone(), used.size))
-    }
-
-    fn insert(&mut self, source: &str, regex: &Arc<Regex>, size: usize) {
-        self.remove(source);
-        let source: Arc<str> = source.into();
-        self.uses += 1;
-        self.bytes += weight(&source, size);
-        self.by_use.insert(self.uses, source.clone());
-        self.all.insert(source, Used { regex: regex.clone(), size, last: self.uses });
-        while self.bytes > self.max_bytes
-            && let Some((_, oldest)) = self.by_use.first_key_value()
-        {
-            self.remove(&oldest.clone());
-        }
-    }
-
-    fn remove(&mut self, source: &str) {
-        if let Some(gone) = self.all.remove(source) {
-            self.by_use.remove(&gone.last);
-            self.bytes -= weight(source, gone.size);
-        }
-    }
 }
 
 /// What a pattern takes in the cache. Its text is there twice: the compiled pattern has one of its own.
@@ -185,30 +129,6 @@ mod tests {
         assert!(Pattern::compile("a").unwrap().work("12") < Pattern::compile(r"\w{20}").unwrap().work("12"));
         assert!(Pattern::compile("(a{1000}){1000}").unwrap_err().contains("this is more"));
         assert!(Pattern::compile("(").unwrap_err().contains("not a valid"));
-    }
-
-    #[test]
-    fn the_pattern_that_was_not_used_for_longest_is_evicted() {
-        let one = weight("a", 1 << 10);
-        let mut cache = PatternCache::new(3 * one);
-        let add = |cache: &mut PatternCache, source: &str| {
-            let (regex, size) = compiled(source).unwrap();
-            cache.insert(source, &regex, size);
-        };
-        for source in ["a", "b", "c", "c"] {
-            add(&mut cache, source);
-        }
-        assert!(cache.get("a").is_some());
-        add(&mut cache, "d");
-        assert!(cache.get("b").is_none());
-        assert!(["a", "c", "d"].iter().all(|source| cache.get(source).is_some()));
-        assert_eq!((cache.bytes, cache.by_use.len()), (3 * one, 3));
-        add(&mut cache, r"\pL{6}");
-        assert_eq!(
-            (cache.bytes, cache.by_use.len(), cache.all.len()),
-            (0, 0, 0),
-            "it is larger than the cache"
-        );
     }
 
     #[test]

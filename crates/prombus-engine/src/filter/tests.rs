@@ -159,25 +159,6 @@ fn what_may_take_long_is_costly() {
 }
 
 #[test]
-fn an_expression_that_was_slow_is_costly_until_it_was_quick_for_long() {
-    let filter = Filter::compile("event.payload.slow_now_and_then > 1").unwrap();
-    let note = |took| filter.note_cost(took, 1);
-    note(COSTLY_TIME);
-    assert!(!filter.is_costly());
-    for _ in 0..2 {
-        note(KEEP_TIME * 2);
-        for _ in 1..PROBATION_BATCHES {
-            note(Duration::ZERO);
-            assert!(filter.is_costly());
-        }
-    }
-    note(Duration::ZERO);
-    assert!(!filter.is_costly());
-    note(Duration::ZERO);
-    assert!(!filter.is_costly());
-}
-
-#[test]
 fn patterns_are_compiled_with_the_expression() {
     assert!(matches("event.key.matches('^web[0-9]+:') && matches(event.payload, 'a.c')", "\"abc\""));
     assert!(matches("['^a', 'c$', '^a'].all(p, event.payload.matches(p))", "\"abc\""), "made on the way");

@@ -2,7 +2,8 @@
 //!
 //! One evaluation may make as much as its budget allows, and thousands of clients may ask for one at the same time. So
 //! only as many evaluate at once as there are processors, and each reads what it looks at once it has its turn: those
-//! who wait hold no events. Costly expressions have turns of their own, half as many, so that nobody else waits for one.
+//! who wait hold no events. Costly expressions have turns of their own, half as many, so that nobody else waits for one, and so
+//! have projections.
 
 use super::Filter;
 use std::sync::LazyLock;
@@ -11,6 +12,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Processors are the machine's, whichever hub of the process wants one.
 static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(processors()));
+/// Turns of projections, which work through whole topics: readers do not wait for them, however many there are.
+static PROJECTION_TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(processors()));
 /// Turns of costly expressions.
 static COSTLY_TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((processors() / 2).max(1)));
 
@@ -59,17 +62,26 @@ impl Turn {
     /// Waits for a turn at a filter, where there is one.
     pub async fn at(filter: Option<&Filter>) -> Option<Self> {
         match filter {
-            Some(filter) => Some(Self::wait(filter.is_costly()).await),
+            Some(filter) => Some(Self::at_filter(filter).await),
             None => None,
         }
     }
 
+    /// Waits for a turn at a filter.
+    pub async fn at_filter(filter: &Filter) -> Self {
+        Self::wait(if filter.is_costly() { &COSTLY_TURNS } else { &TURNS }).await
+    }
+
+    /// Waits for a turn at the expressions of a projection.
+    pub async fn at_projection(is_costly: bool) -> Self {
+        Self::wait(if is_costly { &COSTLY_TURNS } else { &PROJECTION_TURNS }).await
+    }
+
     /// Waits for a turn, first come, first served.
-    pub async fn wait(is_costly: bool) -> Self {
+    async fn wait(turns: &'static Semaphore) -> Self {
         // Others of the runtime want to be served too, whatever an expression costs.
         tokio::task::yield_now().await;
         // Nobody closes it.
-        let turns = if is_costly { &COSTLY_TURNS } else { &TURNS };
         Self { permit: turns.acquire().await.ok() }
     }
 }
@@ -82,16 +94,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn there_are_as_many_turns_as_processors_and_some_for_what_is_costly() {
-        for (is_costly, most) in [(false, processors()), (true, (processors() / 2).max(1))] {
+        let all = [
+            (&TURNS, processors()),
+            (&PROJECTION_TURNS, processors()),
+            (&COSTLY_TURNS, (processors() / 2).max(1)),
+        ];
+        for (turns, most) in all {
             let mut held = Vec::new();
             // Other tests may have one for a moment.
             for _ in 0..most {
-                held.push(Turn::wait(is_costly).await);
+                held.push(Turn::wait(turns).await);
             }
-            assert!(timeout(Duration::from_secs(1), Turn::wait(is_costly)).await.is_err());
-            Turn::wait(!is_costly).await;
+            assert!(timeout(Duration::from_secs(1), Turn::wait(turns)).await.is_err());
+            for (others, _) in all.iter().filter(|(others, _)| !std::ptr::eq(*others, turns)) {
+                Turn::wait(others).await;
+            }
             held.pop();
-            Turn::wait(is_costly).await;
+            Turn::wait(turns).await;
         }
     }
 }

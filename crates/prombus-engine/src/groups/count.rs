@@ -92,7 +92,7 @@ impl Group {
                 return Ok(count + (tail - from));
             }
             let limit = READ_AT_ONCE.min(left.events as usize);
-            let turn = Turn::wait(filter.is_costly()).await;
+            let turn = Turn::at_filter(filter).await;
             let page = match self.hub.log.read(self.request(lane, from, limit)).await {
                 Err(ReadError::Gone { first: Offset(first) }) if first > from => {
                     from = first;

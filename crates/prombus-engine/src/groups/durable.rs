@@ -35,13 +35,27 @@ struct Known {
     version: u64,
     /// Those among them that were taken back, because there was no room for them.
     refused: RoaringTreemap,
+    /// Those among them that came to nothing, because a hand has decided about their events first.
+    lapsed: RoaringTreemap,
     /// Why there will be no more.
     failed: Option<GroupError>,
 }
 
 impl Known {
     fn has_refused(&self, span: Span) -> bool {
-        self.refused.rank(span.upto) > self.refused.rank(span.after)
+        has_some(&self.refused, span)
+    }
+}
+
+fn has_some(changes: &RoaringTreemap, span: Span) -> bool {
+    changes.rank(span.upto) > changes.rank(span.after)
+}
+
+/// Adds changes, and forgets those that nobody waits for any more.
+fn remember(changes: &mut RoaringTreemap, versions: Vec<u64>) {
+    if let Some(last) = versions.iter().max() {
+        changes.remove_range(..last.saturating_sub(REMEMBERED));
+        changes.extend(versions);
     }
 }
 
@@ -57,13 +71,16 @@ impl Durable {
 
     /// There was no room for these changes, and they were taken back.
     pub fn refuse(&self, versions: Vec<u64>) {
-        let Some(last) = versions.iter().max() else { return };
-        {
-            let refused = &mut self.now.lock().refused;
-            refused.remove_range(..last.saturating_sub(REMEMBERED));
-            refused.extend(versions);
+        if !versions.is_empty() {
+            remember(&mut self.now.lock().refused, versions);
+            self.changed.notify_waiters();
         }
-        self.changed.notify_waiters();
+    }
+
+    /// These changes come to nothing: their events are settled, or open again, by other words. That must be said before those
+    /// are durable.
+    pub fn lapse(&self, versions: Vec<u64>) {
+        remember(&mut self.now.lock().lapsed, versions);
     }
 
     /// There will be no more.
@@ -99,13 +116,15 @@ impl Durable {
         self.known(|now| (now.version >= version).then_some(())).await
     }
 
-    /// What came of what was said, once that is decided. A repeated verb was refused where any of the changes was that
-    /// were `open`: which of them it was is not known, and it can be said again.
+    /// What came of what was said, once that is decided. A repeated verb was refused, or has lapsed, where any of the changes
+    /// was or has that were `open`: which of them it was is not known, and it can be said again.
     pub fn results(&self, heard: &[Heard], open: Span) -> Vec<SettleResult> {
         let now = self.now.lock();
-        let some_refused = now.has_refused(open);
+        let (some_refused, some_lapsed) = (now.has_refused(open), has_some(&now.lapsed, open));
         let result = |heard: &Heard| match heard {
             Heard::Expired => SettleResult::Expired,
+            Heard::Change(version) if some_lapsed && now.lapsed.contains(*version) => SettleResult::Expired,
+            Heard::Repeat if some_lapsed => SettleResult::Expired,
             Heard::Change(version) if some_refused && now.refused.contains(*version) => SettleResult::NoRoom,
             Heard::Repeat if some_refused => SettleResult::NoRoom,
             _ => SettleResult::Done,

@@ -151,6 +151,7 @@ impl Group {
             let mut state = self.state.lock();
             let before = state.version();
             state.reset(&targets, &topic);
+            self.durable.lapse(state.take_lapsed());
             state.span_since(before)
         };
         self.keep();
@@ -176,7 +177,9 @@ impl Group {
             let mut state = self.state.lock();
             state.see_topic(&topic);
             let before = state.version();
-            (state.skip(partition.0 as usize, offset), state.span_since(before))
+            let skipped = state.skip(partition.0 as usize, offset);
+            self.durable.lapse(state.take_lapsed());
+            (skipped, state.span_since(before))
         };
         self.keep();
         if skipped {

@@ -473,7 +473,7 @@ impl Group {
         if record.is_some_and(|record| record.replays > 0) {
             return Ok(true);
         }
-        let turn = filter::Turn::wait(filter.is_costly()).await;
+        let turn = filter::Turn::at_filter(filter).await;
         let failures = filter.failures();
         let (kept, _) = filter.keep(vec![event.clone()], turn);
         self.counters.filter_errors.add(filter.failures() - failures);

@@ -4,7 +4,7 @@ use super::definition::{Definition, SetDefinition, WriteDefinition};
 use super::expression::{Compiler, Expression, Facts, body_of};
 use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
-use crate::filter::Failure;
+use crate::filter::{Failure, Probation};
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::fields::Field;
@@ -21,7 +21,9 @@ const MAX_WRITES: usize = 64;
 pub struct Plan {
     owner: Owner,
     rule: Rule,
-    is_costly: bool,
+    is_written_costly: bool,
+    /// Clones apply the same expressions to the same topic, so they share it.
+    probation: Arc<Probation>,
     /// The collections, and what they are set to.
     pub(super) collections: Vec<(Arc<str>, CollectionConfig)>,
     /// How often an event that fails is tried again.
@@ -112,12 +114,18 @@ impl Plan {
                 Rule::Transaction(writes.iter().enumerate().map(compile).collect::<Result<_, _>>()?)
             }
         };
-        Ok(Self { owner, rule, is_costly: compiler.is_costly(), collections, retries })
+        let (is_written_costly, probation) = (compiler.is_costly(), Arc::default());
+        Ok(Self { owner, rule, is_written_costly, probation, collections, retries })
     }
 
-    /// Whether to apply it may take long.
+    /// Whether to apply it may take long, by what it does or by how long it has taken.
     pub fn is_costly(&self) -> bool {
-        self.is_costly
+        self.is_written_costly || self.probation.is_slow()
+    }
+
+    /// Applies it to a batch, and takes note of how long that took. `work` also says to how many events it was applied.
+    pub(super) fn time<T>(&self, work: impl FnOnce() -> (T, usize)) -> T {
+        self.probation.time(work)
     }
 
     /// The writes that an event makes, or why it makes none.

@@ -346,8 +346,13 @@ impl Runner {
         match &self.projector {
             Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => {
-                let _turn = Turn::wait(plan.is_costly()).await;
-                Ok(off_the_runtime(|| by_plan(plan, events, self.rebuild)))
+                let _turn = Turn::at_projection(plan.is_costly()).await;
+                let work = || {
+                    let batch = by_plan(plan, events, self.rebuild);
+                    let applied = batch.applied.len();
+                    (batch, applied)
+                };
+                Ok(off_the_runtime(|| plan.time(work)))
             }
             Projector::Code(code) => {
                 let batch = by_code(code, events, &self.hub, self.rebuild).await;

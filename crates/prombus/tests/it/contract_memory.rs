@@ -355,3 +355,28 @@ fn patterns_of_many_groups_do_not_add_up() {
     let pulled = hub.api.post(&format!("{group}/pull"), r#"{"max":10}"#).is(200);
     assert_eq!(pulled["deliveries"].as_array().unwrap().len(), 1, "{pulled}");
 }
+
+#[test]
+fn expressions_of_many_groups_do_not_add_up() {
+    const GROUPS: usize = 400;
+    /// What all compiled expressions may take, and as much again for the groups and the allocator. Those of all groups would
+    /// take three times as much: each is a hundred times as large as its text.
+    const MOST: usize = 128 << 20;
+    let hub = limited("");
+    hub.api.call(&Call::new("POST", "/publish/t").body(br#"{"a":1}"#)).is(201);
+    let before = peak_memory(&hub);
+    let filter = |n: usize| {
+        let rounds = vec!["[1].all(x,x>0)"; 450].join("&&");
+        format!("event.payload.a == {n} && {rounds}")
+    };
+    for n in 0..GROUPS {
+        let body = json!({"filter": filter(n)}).to_string();
+        hub.api.put(&format!("/v1/topics/t/groups/g{n}"), &body).is(201);
+    }
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{GROUPS} filters took {grown} bytes");
+    // One that was let go is made again.
+    hub.api.call(&Call::new("POST", "/publish/t").body(br#"{"a":0}"#)).is(201);
+    let pulled = hub.api.post("/v1/topics/t/groups/g0/pull", r#"{"max":10}"#).is(200);
+    assert_eq!(pulled["deliveries"].as_array().unwrap().len(), 1, "{pulled}");
+}

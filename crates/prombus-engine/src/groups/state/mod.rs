@@ -185,6 +185,8 @@ pub struct State {
     dying: VecDeque<Dying>,
     /// Those of them that wait until there is room for their letters.
     unburied: Vec<Dying>,
+    /// Changes that have come to nothing, until somebody is told.
+    lapsed: Vec<u64>,
     /// When that is tried again.
     bury_at: Option<Instant>,
     extras: Vec<CursorMove>,
@@ -220,6 +222,7 @@ impl State {
             staged: Vec::new(),
             dying: VecDeque::new(),
             unburied: Vec::new(),
+            lapsed: Vec::new(),
             bury_at: None,
             extras: Vec::new(),
             by_hand: false,

@@ -10,7 +10,7 @@ use crate::groups::options::{GroupOptions, Mode};
 use prombus_core::TopicState;
 use prombus_core::topic::MAX_PARTITIONS;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -111,7 +111,11 @@ impl State {
         self.version += 1;
         let targeted: BTreeSet<usize> = targets.iter().map(|(lane, _)| *lane).collect();
         self.by_hand = true;
-        self.dying.retain(|dying| !targeted.contains(&dying.lane));
+        let dying = std::mem::take(&mut self.dying);
+        let (void, rest): (VecDeque<_>, _) =
+            dying.into_iter().partition(|dying| targeted.contains(&dying.lane));
+        self.dying = rest;
+        void.iter().for_each(|dying| self.lapse(dying));
         self.unburied.retain(|dying| !targeted.contains(&dying.lane));
         for (lane, next) in targets {
             let lane = &mut self.lanes[*lane];
@@ -154,6 +158,7 @@ impl State {
         let is_it = |dying: &Dying| (dying.lane, dying.offset) == (lane, offset);
         let dying = self.dying.iter().position(is_it).and_then(|at| self.dying.remove(at));
         let unburied = self.unburied.iter().position(is_it).map(|at| self.unburied.remove(at));
+        dying.iter().for_each(|dying| self.lapse(dying));
         let key = key.or_else(|| dying.or(unburied)?.key);
         self.by_hand = true;
         self.lanes[lane].progress.settle(offset);
@@ -163,6 +168,19 @@ impl State {
         // One that waits to be delivered lets go of its key when it is met, which must not be before this is durable.
         self.lanes[lane].barrier = self.version;
         true
+    }
+
+    /// A last nack that is not written yet: a hand has decided about its event, so that there will be no dead letter.
+    fn lapse(&mut self, dying: &Dying) {
+        if let Some(said) = &dying.said {
+            self.leases.take_back(said.words.token);
+            self.lapsed.push(said.version);
+        }
+    }
+
+    /// The changes that have come to nothing since this was last asked.
+    pub fn take_lapsed(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.lapsed)
     }
 
     /// Opens a settled event again, attempts counted anew. `false`: it is not settled.

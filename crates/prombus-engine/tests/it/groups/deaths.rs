@@ -1,9 +1,11 @@
 //! Dead letters: what becomes of an event that has failed for the last time.
 
 use crate::groups::stage::{Stage, Use, begins_to_wait, drain, ids};
+use prombus_core::Partition;
 use prombus_engine::groups::{
     DeadLetter, FailedBy, GivenBack, OptionsPatch, Settle, SettleCall, SettleResult,
 };
+use prombus_engine::query::From;
 use std::pin::pin;
 
 fn attempts(max: u32) -> OptionsPatch {
@@ -127,6 +129,38 @@ pub async fn many_events_die_at_once(s: Stage) {
     assert_eq!(s.letters(&topic).await.len(), 400, "the answer comes when all letters are written");
     let s = s.restart().await;
     assert!(drain(&s.found(&topic, "g").await, "m").await.is_empty());
+}
+
+pub async fn a_last_nack_has_lapsed_where_a_hand_was_faster(s: Stage) {
+    for by_skip in [false, true] {
+        let topic = s.topic(&format!("lapsing-{by_skip}"), 1).await;
+        s.publish_numbers(&topic, None, [1, 2]).await;
+        let group = s.group(&topic, "g", attempts(1)).await;
+        let leases = group.take("m", 2).await;
+        let [first, second] = [&leases[0], &leases[1]].map(|delivery| delivery.lease);
+        // What comes now has to wait for this one to be written.
+        s.log.hold(|commit| !commit.cursors.is_empty());
+        let mut acking = pin!(group.settle(SettleCall::acks([first])));
+        begins_to_wait(acking.as_mut()).await;
+        s.log.until_held(1).await;
+        let mut nacking = pin!(group.settle(SettleCall::nack(second, None, None)));
+        begins_to_wait(nacking.as_mut()).await;
+        let deciding = async {
+            match by_skip {
+                true => assert!(group.skip(Partition(0), 1).await.unwrap()),
+                false => group.set_cursor(From::Latest, None).await.unwrap(),
+            }
+        };
+        let mut deciding = pin!(deciding);
+        begins_to_wait(deciding.as_mut()).await;
+        s.log.release();
+        deciding.await;
+        assert_eq!(acking.await.unwrap(), [SettleResult::Done]);
+        assert_eq!(nacking.await.unwrap(), [SettleResult::Expired]);
+        let again = group.settle(SettleCall::nack(second, None, None)).await;
+        assert_eq!(again.unwrap(), [SettleResult::Expired]);
+        assert!(s.letters(&topic).await.is_empty());
+    }
 }
 
 pub async fn a_last_nack_is_answered_by_what_came_of_it_although_its_group_goes(s: Stage) {

@@ -108,6 +108,7 @@ behaviours! {
         expired_leases_lead_to_dead_letters
         lost_connections_lead_to_dead_letters
         many_events_die_at_once
+        a_last_nack_has_lapsed_where_a_hand_was_faster
         a_last_nack_is_answered_by_what_came_of_it_although_its_group_goes;
     full_disk:
         an_ack_without_room_fails_alone
