@@ -115,7 +115,7 @@ mod tests {
                 r#"{"topic":"t","write":[{"collection":"c","key":"k","when":1}]}"#,
                 "write[0].when: invalid type",
             ),
-            (r#"{"topic":"t","topic":"t"}"#, "the field \"topic\" is there twice"),
+            (r#"{"topic":"t","topic":"t"}"#, "the field \"topic\" appears twice"),
             (r#"[]"#, "an object"),
         ] {
             let error = read(text).unwrap_err();

@@ -109,7 +109,7 @@ impl Entry {
         self.event.len() + EXTRA_BYTES
     }
 
-    /// Tells the outcome, and gives back its place, which is free when that is dropped.
+    /// Reports the outcome, and returns its slot, which is free when that is dropped.
     pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<WindowSlot> {
         if let (Some(place), Err(failure)) = (&self.place, &result) {
             place.fail(&self.event, failure);

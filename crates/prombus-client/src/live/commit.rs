@@ -10,8 +10,8 @@ use uuid::Uuid;
 impl Live {
     /// Lets acks, writes and publishes happen together, or not at all: see [`Commit`].
     ///
-    /// A commit without an id gets one, so that it can be sent again if the line breaks or the hub has too much to do,
-    /// and still happens once. Leases die with their line: a commit that acks, and had not happened by then, fails with
+    /// A commit without an id gets one, so that it can be resent if the connection breaks or the hub is busy, and still
+    /// happens once. Leases end with their connection: a commit with acks that had not happened by then fails with
     /// [`CommitError::LeaseExpired`], and its events come again. A handler may then return what it likes: that settles
     /// nothing.
     pub async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {

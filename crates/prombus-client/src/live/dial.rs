@@ -57,7 +57,7 @@ impl std::fmt::Display for DialError {
     }
 }
 
-/// Makes a line. The token is asked for again each time.
+/// Opens a connection. The token is requested each time.
 pub(crate) async fn dial(client: &Client) -> Result<Line, DialError> {
     // A source is code of the user's, and its panic must not end the connection.
     let token = AssertUnwindSafe(client.token.now()).catch_unwind().await;

@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Makes one line after the other; says why there is none any more, and gives the last one if it is still good.
+    /// Opens one connection after the other; returns why there are no more, and the last one if it is still usable.
     async fn drive(&mut self, mut line: Line, session: &mut Session) -> (Failure, Option<Line>) {
         let mut backoff = Backoff::new(&self.options);
         loop {
@@ -125,7 +125,7 @@ impl Driver {
         });
     }
 
-    /// Moves commands and frames until the line ends.
+    /// Moves commands and frames until the connection ends.
     async fn converse(&mut self, line: &mut Line, session: &mut Session) -> Disconnect {
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -163,7 +163,7 @@ impl Driver {
                     if heard.elapsed() > SILENT || session.is_stuck(Instant::now()) {
                         return Disconnect::lost("the hub does not respond");
                     }
-                    // Where it cannot be sent, the line is broken, and reading from it says so.
+                    // If it cannot be sent, the connection is broken, which reading reports.
                     let _ = line.start_send_unpin(Message::Ping(Bytes::new()));
                     dirty = true;
                 }
@@ -186,7 +186,7 @@ impl Driver {
         }
     }
 
-    /// Makes a new line; says why there will be none.
+    /// Reconnects; returns why that is no longer possible.
     async fn reconnect(
         &mut self,
         mut why: String,
@@ -224,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// Takes commands while there is no line.
+    /// Takes commands while disconnected.
     async fn meanwhile<T>(
         &mut self,
         attempt: impl Future<Output = T>,
@@ -302,7 +302,7 @@ fn pump(
     line.poll_next_unpin(cx).map(Option::transpose)
 }
 
-/// Takes what came over the line; says whether that was its end.
+/// Handles what has arrived; returns whether that was the end of the connection.
 fn take(message: Result<Option<Message>, WsError>, session: &mut Session) -> Result<(), Disconnect> {
     match message {
         Ok(Some(Message::Text(text))) => {
@@ -320,7 +320,7 @@ fn take(message: Result<Option<Message>, WsError>, session: &mut Session) -> Res
     }
 }
 
-/// What the hub said before the line broke, a reason among it, may still be unread.
+/// What the hub sent before the connection broke, including a reason, may still be unread.
 async fn last_words(end: Disconnect, line: &mut Line, session: &mut Session) -> Disconnect {
     let listen = async {
         loop {

@@ -252,7 +252,7 @@ mod tests {
         delivery(feed, 7, Instant::now() + Duration::from_secs(60))
     }
 
-    /// The same event over the next line.
+    /// The same event over the next connection.
     fn again(feed: &Arc<Feed>) -> Delivery {
         feed.clear(2);
         let mut again = given(feed);

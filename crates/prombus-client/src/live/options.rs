@@ -62,8 +62,8 @@ impl Backoff {
         doubled.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// There was a line, which held for so long. However long it took to make it, the next pause is the first one again;
-    /// but a hub that takes lines only to drop them is asked less and less often.
+    /// A connection has lasted this long. However long it took to establish, the next pause is the first one again,
+    /// unless a hub keeps accepting connections only to drop them.
     pub fn after_line(&mut self, held: Duration) {
         self.short_lines = if held >= GOOD_LINE { 0 } else { self.short_lines.saturating_add(1) };
         self.tries = self.short_lines.saturating_sub(1);

@@ -323,7 +323,7 @@ fn public_keys_of_each_kind_work_and_are_not_secrets() {
         "x.pem",
         "nonsense",
     )))));
-    assert!(text.err().unwrap().contains("x.pem holds no public key"));
+    assert!(text.err().unwrap().contains("x.pem contains no RSA"));
     let wrong =
         Auth::open(AuthOptions::Jwt(options(JwtKey::PublicKeyFile(file(folder.path(), "p.pem", &p384)))));
     if let Ok(auth) = wrong {

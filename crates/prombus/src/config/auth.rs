@@ -250,7 +250,7 @@ mod tests {
             ("mode = \"jwt\"\nsecret = 123456789", "invalid type: integer, expected"),
             (
                 "mode = \"token\"\ntokens = [{ token = \"x\", scopes = [\"*:**\"] }, { token = \"x\", scopes = [\"*:**\"] }]",
-                "entry 2: the token is there already",
+                "entry 2: the token is already in an earlier entry",
             ),
             ("mode = \"token\"\ntokens = [{ token = \"x\" }]", "entry 1: it needs scopes"),
             ("mode = \"token\"\ntokens = [{ scopes = [\"*:**\"] }]", "entry 1: it needs token"),

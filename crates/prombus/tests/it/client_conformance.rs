@@ -46,7 +46,8 @@ async fn log(publish_by: PublishBy) -> Subject {
         .unwrap();
     let live = Client::new(&hub.url, None).unwrap().connect_with(quick()).await.unwrap();
     let http = HttpLog::new(&hub.url);
-    let log = LiveLog { http, live, publish_by, publishers: Mutex::default(), commits: watch::Sender::new(0) };
+    let log =
+        LiveLog { http, live, publish_by, publishers: Mutex::default(), commits: watch::Sender::new(0) };
     Subject { log: Arc::new(log), documents: None, clock: None, keep: Box::new(std::sync::Mutex::new(hub)) }
 }
 

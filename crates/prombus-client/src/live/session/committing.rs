@@ -19,7 +19,7 @@ impl Session {
             }
         }
         let corr = self.requests.next();
-        // Written only where there is a line, and again for every line.
+        // Written only while connected, and again for every connection.
         let frame = self.connected.then(|| frames::commit(corr, &commit.body));
         self.ask(Request::Commit(commit), now, |_| frame.unwrap_or_default());
     }

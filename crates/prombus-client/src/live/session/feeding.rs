@@ -22,7 +22,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The phase of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Not asked for over this line.
+    /// Not requested on this connection.
     Idle,
     /// Asked for.
     Asked,
@@ -281,7 +281,7 @@ impl Session {
         for number in numbers {
             let Some(fed) = self.feeds.get_mut(&number) else { continue };
             fed.phase = Phase::Idle;
-            // No lease of the line that broke is good any more.
+            // Leases of the broken connection are void.
             fed.feed.clear(0);
             let unsaid = fed.unsaid();
             self.settles_lost(number, unsaid, now);

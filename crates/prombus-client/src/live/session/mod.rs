@@ -69,7 +69,7 @@ enum Request {
 }
 
 impl Request {
-    /// Whether it outlives its line.
+    /// Whether it survives a reconnect.
     fn is_kept(&self) -> bool {
         matches!(self, Self::Publish(_) | Self::Commit(_))
     }
@@ -82,7 +82,7 @@ pub(crate) struct BadFrame(pub String);
 /// The settings of a session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules {
-    /// Whether lines may come with new tokens: a token that is no longer taken is then a reason for a new line.
+    /// Whether a reconnect may bring a new token: then a refused token is a reason to reconnect.
     pub renews_token: bool,
     /// How long temporarily refused requests are retried; forever if absent.
     pub give_up_after: Option<Duration>,
@@ -92,7 +92,7 @@ pub(crate) struct Rules {
 pub(crate) struct Session {
     /// Frames that are to be sent, with the numbers of their requests, which grow.
     pub outbox: VecDeque<(u64, Utf8Bytes)>,
-    /// Whether there is a line now.
+    /// Whether it is connected.
     connected: bool,
     requests: Requests<Request>,
     /// When the hub answered last.
@@ -123,7 +123,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session before its first line.
+    /// A session before its first connection.
     pub fn new(rules: Rules) -> Self {
         Self {
             outbox: VecDeque::new(),
@@ -209,7 +209,7 @@ impl Session {
         self.sweep_feeds(now);
     }
 
-    /// There is a new line: everything that is not answered is asked again.
+    /// A new connection: resends everything that is unanswered.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
         self.requests.renew(now);
@@ -222,7 +222,7 @@ impl Session {
         self.subscribe_all(now);
     }
 
-    /// The line broke.
+    /// The connection broke.
     pub fn lost(&mut self, now: Instant) {
         self.connected = false;
         self.freed.clear();
@@ -232,7 +232,7 @@ impl Session {
         for number in numbers {
             match self.requests.take(number) {
                 Some(Request::Settle { feed, settles }) => self.settles_lost(feed, settles, now),
-                // The subscription is gone with the line, or paused when it is made again: as was asked.
+                // The subscription is gone with the connection, or paused when it is renewed, as requested.
                 Some(Request::Simple(Some(done)) | Request::Unsubscribe { done: Some(done), .. }) => {
                     drop(done.send(Ok(())));
                 }
@@ -248,8 +248,8 @@ impl Session {
         self.close_feeds(now);
     }
 
-    /// The line is about to break because a frame is too large. The largest that was sent is such a one, whatever the
-    /// hub's limit is.
+    /// The connection is about to break because a frame is too large. The largest that was sent is such a frame,
+    /// whatever the hub's limit is.
     pub fn too_large(&mut self, now: Instant) {
         let unsent = self.outbox.front().map_or(u64::MAX, |(number, _)| *number);
         let sent = self.requests.iter().filter(|(number, _)| *number < unsent);
@@ -266,12 +266,12 @@ impl Session {
                 }
             }
             Some(Request::Subscribe(feed)) => self.end_feed(*feed, FeedEnd::Failed(error.into())),
-            // It is gone with the line.
+            // It is gone with the connection.
             _ => {}
         }
     }
 
-    /// The frame of a request that outlives its line.
+    /// The frame of a request that survives a reconnect.
     fn kept_frame(&self, number: u64, request: &Request) -> Option<Utf8Bytes> {
         match request {
             Request::Publish(publish) => Some(publish.frame(number)),
@@ -298,7 +298,7 @@ impl Session {
         }
     }
 
-    /// There will be no more lines.
+    /// There will be no more connections.
     pub fn end(&mut self, why: &Failure) {
         self.connected = false;
         self.freed.clear();
@@ -408,7 +408,7 @@ impl Session {
         Ok(())
     }
 
-    /// Asks something of the hub. Without a line it is not sent.
+    /// Sends a request to the hub, if connected.
     fn ask(&mut self, request: Request, now: Instant, frame: impl FnOnce(u64) -> Utf8Bytes) {
         let number = self.requests.add(request, now);
         if self.connected {

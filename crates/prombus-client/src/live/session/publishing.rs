@@ -183,7 +183,7 @@ impl Session {
 
     fn send(&mut self, publish: Publish, now: Instant) {
         let number = self.requests.add(Request::Publish(publish), now);
-        // The frame is written only where there is a line, and again for every line.
+        // The frame is written only while connected, and again for every connection.
         if self.connected
             && let Some(Request::Publish(publish)) = self.requests.get(number)
         {

@@ -361,7 +361,7 @@ fn no_frame_settles_or_subscribes_without_measure() {
         let mut settle = json!({"op": op, "topic": "t", "group": "g", "lease": "1-1", "corr": 1});
         settle[field] = json!(vec!["1-1"; MAX_SETTLED]);
         let said = frame(&mut session, settle);
-        let message = format!("{op} takes {MAX_SETTLED} at a time");
+        let message = format!("{op} takes at most {MAX_SETTLED} at a time");
         assert_eq!((&said[0]["code"], &said[0]["msg"]), (&json!("too_large"), &json!(message)));
         assert_eq!(said[0]["limit"], MAX_SETTLED);
     }
