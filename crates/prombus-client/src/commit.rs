@@ -2,15 +2,15 @@
 
 use crate::live::settle::Lease;
 use crate::{
-    Client, ClientError, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent, RawDelivery, Topic,
+    Client, ClientError, Committed, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent,
+    RawDelivery, Topic,
 };
 use prombus_wire::ErrorCode;
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
 
 /// A transaction: all of it happens, or none.
 ///
@@ -118,11 +118,11 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "<[Write]>::is_empty")]
     writes: &'a [Write],
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    publish: Vec<PublishBody<'a>>,
+    publish: Vec<Publish<'a>>,
 }
 
 #[derive(Serialize)]
-struct PublishBody<'a> {
+struct Publish<'a> {
     topic: &'a str,
     #[serde(flatten)]
     event: &'a NewEvent,
@@ -224,12 +224,11 @@ impl Commit {
         if let Some(bad) = &self.bad {
             return Err(ClientError::BadInput(serde::ser::Error::custom(bad)));
         }
-        let outgoing = self.publish.iter().map(|(topic, event)| PublishBody { topic, event });
         Ok(serde_json::to_string(&Body {
             commit_id: self.id.as_deref().or(id),
             ack: self.acks.iter().map(|ack| ack.token.as_str()).collect(),
             writes: &self.writes,
-            publish: outgoing.collect(),
+            publish: self.publish.iter().map(|(topic, event)| Publish { topic, event }).collect(),
         })?)
     }
 
@@ -237,39 +236,6 @@ impl Commit {
     pub(crate) fn held(&self) -> impl Iterator<Item = &Lease> {
         self.acks.iter().filter_map(|ack| ack.held.as_ref())
     }
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Committed {
-    /// The positions of the events, in the order of their publishes.
-    pub events: Vec<CommittedEvent>,
-    /// The versions of the documents that were written, by collection and key.
-    pub versions: BTreeMap<String, BTreeMap<String, u64>>,
-}
-
-impl Committed {
-    /// The new version of a document.
-    pub fn version(&self, collection: &str, key: &str) -> Option<u64> {
-        self.versions.get(collection)?.get(key).copied()
-    }
-}
-
-/// The position of an event of a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommittedEvent {
-    /// Its id.
-    pub id: String,
-    /// Its topic.
-    pub topic: String,
-    /// Its partition.
-    pub partition: u32,
-    /// Its offset in the partition.
-    pub offset: u64,
-    /// Its event time in epoch milliseconds.
-    pub ts: u64,
-    /// Whether it is a duplicate; the position is then that of the first one.
-    pub duplicate: bool,
 }
 
 /// Why a commit failed. Nothing of it happened, unless its [outcome is unknown](CommitError::is_outcome_unknown).
@@ -358,6 +324,7 @@ impl Client {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::collections::BTreeMap;
 
     fn sent(commit: &Commit) -> Value {
         serde_json::from_str(&commit.to_json(None).unwrap()).unwrap()
@@ -430,7 +397,7 @@ mod tests {
 
     #[test]
     fn answers_are_understood_and_what_is_new_in_them_passed_over() {
-        let text = r#"{"events":[{"id":"e","topic":"t","partition":1,"offset":2,"ts":3,"duplicate":false,"new":1}],
+        let text = r#"{"events":[{"id":"e","topic":"t","partition":1,"offset":2,"ts":3,"durability":"sync","duplicate":false,"new":1}],
             "versions":{"c":{"k":4}},"op":"OK"}"#;
         let committed: Committed = serde_json::from_str(text).unwrap();
         assert_eq!((committed.events[0].offset, committed.version("c", "k")), (2, Some(4)));

@@ -160,6 +160,11 @@ impl HubError {
         self.code == ErrorCode::LeaseExpired.as_str()
     }
 
+    /// Whether the same call is likely to succeed shortly, without intervention: see [`ErrorCode::is_retryable`].
+    pub fn is_retryable(&self) -> bool {
+        ErrorCode::parse(&self.code).is_some_and(ErrorCode::is_retryable)
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_temporary(&self) -> bool {
         self.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&self.status)
@@ -194,6 +199,11 @@ impl ClientError {
             | Self::Ended(_)
             | Self::BadCertificate(_) => false,
         }
+    }
+
+    /// Whether waiting is all that is needed: the hub is down or busy.
+    pub fn is_retryable(&self) -> bool {
+        self.is_temporary() && self.hub().is_none_or(HubError::is_retryable)
     }
 
     /// Whether the call may have taken effect despite the error: the hub does not know the outcome, or its answer was
@@ -290,6 +300,16 @@ mod tests {
             assert_eq!(error.is_temporary(), temporary, "{status}");
         }
         assert!(!ClientError::BadAnswer(String::new()).is_temporary());
+    }
+
+    #[test]
+    fn only_what_passes_by_itself_is_asked_again() {
+        let asked = [ErrorCode::RateLimited, ErrorCode::Unavailable];
+        let told = [ErrorCode::DiskFull, ErrorCode::Internal, ErrorCode::BadRequest, ErrorCode::Forbidden];
+        let is_retryable =
+            |code: &ErrorCode| ClientError::Hub(Box::new(HubError::of_code(*code, "m"))).is_retryable();
+        assert!(asked.iter().all(is_retryable) && !told.iter().any(is_retryable));
+        assert!(ClientError::ConnectionLost(String::new()).is_retryable());
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod topics;
 mod typed;
 
 pub use collections::CollectionSettings;
-pub use commit::{Ack, Commit, CommitError, Committed, CommittedEvent};
+pub use commit::{Ack, Commit, CommitError};
 pub use dlq::DeadLetterQuery;
 pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
 pub use drained::DrainError;
@@ -55,21 +55,19 @@ pub use live::{
 pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;
 pub use prombus_wire::{
-    AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, CursorAnswer, CursorPosition,
-    CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, EventRecord, EventsPage,
-    ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported,
-    IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
-    ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer,
-    ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Text, TopicAnswer, Waiting,
+    AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer, CursorPosition,
+    CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability, EventRecord,
+    EventsPage, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition,
+    Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds,
+    ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled,
+    RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped, SkippedLetter, Text,
+    TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
 pub use serde_json;
 pub use tail::{Tail, TailEvent, TailQuery};
-pub use typed::{
-    Durability, HandlerError, SchemaMode, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription,
-    TypedTopic,
-};
+pub use typed::{HandlerError, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription, TypedTopic};
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, Url};

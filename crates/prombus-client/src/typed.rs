@@ -4,71 +4,18 @@ use crate::live::{ConsumeOptions, Consumer, Delivery, Live, Publisher, Publisher
 use crate::{
     Client, ClientError, FlushError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer,
 };
+use prombus_wire::{SnapshotConfig, TopicPatch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::future::Future;
 use std::marker::PhantomData;
 
-/// When a publish is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Durability {
-    /// Once flushed.
-    Sync,
-    /// Once written; flushed shortly afterwards.
-    Interval,
-}
-
-/// What a topic's schema does to a publish that violates it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SchemaMode {
-    /// The publish is refused.
-    Enforce,
-    /// The publish is accepted with a warning.
-    Warn,
-    /// Nothing.
-    Off,
-}
-
 /// Periodic snapshots of the latest event of each key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Snapshot {
-    /// The topic to publish them to.
-    pub topic: &'static str,
-    /// How often.
-    pub every_ms: u64,
-}
+pub type Snapshot = SnapshotConfig<&'static str>;
 
 /// Settings of a topic. The hub decides about omitted ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct TopicConfig {
-    /// Number of partitions; can only be increased.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub partitions: Option<u32>,
-    /// Days to retain events.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retention_days: Option<u32>,
-    /// Bytes to retain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retention_bytes: Option<u64>,
-    /// Whether only the latest event of each key is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compaction: Option<bool>,
-    /// How long producers' ids are remembered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dedupe_window_ms: Option<u64>,
-    /// Where to publish snapshots.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub snapshot: Option<Snapshot>,
-    /// When a publish is acknowledged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub durability: Option<Durability>,
-    /// What the schema does to a publish that violates it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schema: Option<SchemaMode>,
-}
+pub type TopicConfig = TopicPatch<&'static str>;
 
 /// A topic whose events have payloads of one type. Usable as a `const`:
 ///
@@ -100,51 +47,36 @@ impl<T> Clone for Topic<T> {
 
 impl<T> Copy for Topic<T> {}
 
-/// Declares a setting of [`Topic`] that stands in its [`TopicConfig`].
-macro_rules! settings {
-    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        impl<T> Topic<T> {
-            $($(#[$doc])* #[must_use] pub const fn $name(mut self, $name: $type) -> Self {
-                self.config.$name = Some($name);
-                self
-            })*
+/// Declares the method of [`Topic`] that sets an option.
+macro_rules! setting {
+    ($(#[$doc:meta])* snapshot: $type:ty) => {
+        $(#[$doc])* #[must_use] pub const fn snapshot(mut self, snapshot: Snapshot) -> Self {
+            self.config.snapshot = Some(Some(snapshot));
+            self
+        }
+    };
+    ($(#[$doc:meta])* $name:ident: $type:ty) => {
+        $(#[$doc])* #[must_use] pub const fn $name(mut self, $name: $type) -> Self {
+            self.config.$name = Some($name);
+            self
         }
     };
 }
 
-settings! {
-    /// Sets the number of partitions.
-    partitions: u32,
-    /// Sets the number of days to retain events.
-    retention_days: u32,
-    /// Sets the number of bytes to retain.
-    retention_bytes: u64,
-    /// Whether only the latest event of each key is kept.
-    compaction: bool,
-    /// Sets how long producers' ids are remembered.
-    dedupe_window_ms: u64,
-    /// Sets where to publish snapshots.
-    snapshot: Snapshot,
-    /// When a publish is acknowledged.
-    durability: Durability,
-    /// What the schema does to a publish that violates it.
-    schema: SchemaMode,
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr, $value:literal;)*) => {
+        impl<T> Topic<T> {
+            $(setting! { $(#[$doc])* $name: $type })*
+        }
+    };
 }
+
+prombus_wire::topic_options!(settings);
 
 impl<T> Topic<T> {
     /// A topic with the hub's settings.
     pub const fn new(name: &'static str) -> Self {
-        let config = TopicConfig {
-            partitions: None,
-            retention_days: None,
-            retention_bytes: None,
-            compaction: None,
-            dedupe_window_ms: None,
-            snapshot: None,
-            durability: None,
-            schema: None,
-        };
-        Self { name, config, key: None, payload: PhantomData }
+        Self { name, config: TopicConfig::EMPTY, key: None, payload: PhantomData }
     }
 
     /// Sets the function that derives an event's key from its payload.
@@ -319,6 +251,7 @@ pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_wire::{Durability, SchemaMode};
     use serde_json::json;
 
     #[derive(Serialize, serde::Deserialize)]

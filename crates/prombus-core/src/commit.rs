@@ -217,6 +217,36 @@ pub struct Append {
     pub event: NewEvent,
 }
 
+impl Append {
+    /// An event that goes where its key says, unconditionally.
+    pub fn new(topic: TopicName, event: NewEvent) -> Self {
+        Self { topic, placement: Placement::Auto, expect: None, event }
+    }
+}
+
+impl From<Vec<Append>> for Commit {
+    /// Appends all of these events, or none.
+    fn from(events: Vec<Append>) -> Self {
+        Self { events, ..Self::default() }
+    }
+}
+
+impl Placement {
+    /// The partition that the producer named, if any.
+    pub fn named(self) -> Option<Partition> {
+        match self {
+            Self::Auto => None,
+            Self::Named(partition) => Some(partition),
+        }
+    }
+}
+
+impl From<Option<Partition>> for Placement {
+    fn from(named: Option<Partition>) -> Self {
+        named.map_or(Self::Auto, Self::Named)
+    }
+}
+
 /// How the partition of an event is chosen, when it is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
@@ -294,17 +324,6 @@ pub enum ConfigChange {
 }
 
 impl ConfigChange {
-    /// The topic that it is about.
-    pub fn topic(&self) -> Option<&TopicName> {
-        match self {
-            Self::CreateTopic { name, .. }
-            | Self::AlterTopic { name, .. }
-            | Self::DeleteTopic { name }
-            | Self::Trim { topic: name, .. } => Some(name),
-            Self::PutCollection { .. } | Self::DropCollection { .. } | Self::SwapCollection { .. } => None,
-        }
-    }
-
     /// Whether it gives something up and adds nothing.
     fn removes(&self) -> bool {
         match self {

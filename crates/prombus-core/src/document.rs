@@ -1,7 +1,7 @@
 //! Documents, and what a write makes of one: pure functions that every store shares.
 
 use crate::body::{Body, text_bytes};
-use crate::collection::{FieldPath, Owner};
+use crate::collection::{self, FieldPath, MAX_KEY_BYTES, Owner};
 use crate::fields::{Field, Fields};
 use crate::json::{self, Json};
 use serde_json::{Map, Number, Value};
@@ -170,6 +170,17 @@ impl DocumentWrite {
             if_version: None,
             ts: 0,
             cause: None,
+        }
+    }
+
+    /// Refuses a collection that users cannot have, or a key that is too long, with what is wrong.
+    pub fn check_names(&self) -> Result<(), String> {
+        collection::check_name(&self.collection).map_err(|error| error.to_string())?;
+        match self.key.len() {
+            bytes if bytes > MAX_KEY_BYTES => {
+                Err(format!("the key takes {bytes} bytes, more than the {MAX_KEY_BYTES} that it may"))
+            }
+            _ => Ok(()),
         }
     }
 

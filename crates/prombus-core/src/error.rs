@@ -170,7 +170,7 @@ pub enum CommitError {
     #[error(
         "there is no room on disk: it is full, or a quota or a limit on file sizes is reached; free some space, and publishing resumes by itself"
     )]
-    DiskFull,
+    NoRoom,
     /// Others change the same things at the same time. Nothing happened: try again.
     #[error("others change the same things at the same time; try again")]
     Busy,
@@ -181,6 +181,53 @@ pub enum CommitError {
     /// the store is opened again, if it is then.
     #[error("it is not known whether this was committed: {0}; what has an id can be repeated safely")]
     Unknown(String),
+}
+
+/// What helps after a commit was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Nothing: it would be refused again.
+    Never,
+    /// The same commit, a moment later: others were in the way.
+    Same,
+    /// A new commit, made from what is there now: what this one was made from has changed since.
+    Anew,
+    /// The same commit, once somebody has made room for it, or has made what it needs.
+    WithRoom,
+    /// The same commit, once the store takes commits again.
+    Later,
+}
+
+impl CommitError {
+    /// What helps against this error. The one list for everybody who tries again.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Busy => Retry::Same,
+            Self::TopicNotFound(_)
+            | Self::TopicExists(_)
+            | Self::TopicChanged(_)
+            | Self::TopicReplaced(_)
+            | Self::CollectionChanged(_)
+            | Self::CursorMoved { .. } => Retry::Anew,
+            Self::NoRoom
+            | Self::ChangefeedsNotFound(_)
+            | Self::TooManyTopics { .. }
+            | Self::TooManyCollections { .. } => Retry::WithRoom,
+            Self::Unavailable(_) | Self::Unknown(_) => Retry::Later,
+            Self::PartitionsShrink { .. }
+            | Self::NoSuchPartition { .. }
+            | Self::IdConflict { .. }
+            | Self::ExpectationFailed { .. }
+            | Self::VersionConflict { .. }
+            | Self::BadWrite { .. }
+            | Self::NotUnique { .. }
+            | Self::IndexValueTooLong { .. }
+            | Self::NotOwner { .. }
+            | Self::TooManyReaderPartitions { .. }
+            | Self::CollectionNotFound(_)
+            | Self::TooLarge { .. } => Retry::Never,
+        }
+    }
 }
 
 /// Why a read has no answer.

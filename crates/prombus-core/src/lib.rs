@@ -20,6 +20,7 @@ pub mod ports;
 pub mod position;
 pub mod receipt;
 mod rules;
+pub mod staging;
 pub mod ticket;
 pub mod topic;
 pub mod wakes;

@@ -83,7 +83,6 @@ impl Commit {
         if !missing.is_empty() {
             return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
         }
-        let append = |(topic, event)| Append { topic, placement: Placement::Auto, expect: None, event };
-        Ok(told.into_iter().map(append).collect())
+        Ok(told.into_iter().map(|(topic, event)| Append::new(topic, event)).collect())
     }
 }

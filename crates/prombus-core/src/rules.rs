@@ -5,7 +5,7 @@ use crate::collection::{CollectionConfig, CollectionState, Owner};
 use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes};
 use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
-use crate::ports::Cursor;
+use crate::ports::{Bounds, Cursor};
 use crate::position::Offset;
 use crate::topic::{TopicConfig, TopicState};
 use std::sync::Arc;
@@ -23,6 +23,14 @@ impl CursorMove {
         }
         let (version, epoch) = (actual + 1, self.epoch);
         Ok(self.to.clone().map(|CursorTarget { next, detail }| Cursor { version, epoch, next, detail }))
+    }
+}
+
+impl Bounds {
+    /// The first offset that is kept once what is below `before` is given up; `None` if nothing is.
+    pub fn trimmed(self, before: Offset) -> Option<Offset> {
+        let first = before.clamp(self.first, self.next);
+        (first != self.first).then_some(first)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use crate::error::ReadError;
 use crate::position::{Offset, Partition, TopicNumber};
+pub use prombus_wire::topic::MAX_PARTITIONS;
+pub use prombus_wire::{Durability, SchemaMode};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
@@ -11,8 +13,6 @@ pub const MAX_NAME_BYTES: usize = 200;
 const MAX_INTERNAL_NAME_BYTES: usize = 1_000;
 const DEAD_LETTERS: &str = "dlq.";
 const SYSTEM: &str = "system.";
-/// The most partitions that a topic may have.
-pub const MAX_PARTITIONS: u32 = 1024;
 
 /// A valid topic name: dot-separated segments of `[a-z0-9][a-z0-9_-]*`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -112,136 +112,14 @@ impl From<&TopicName> for TopicRef {
     }
 }
 
-/// When a commit is answered, from the weaker to the stronger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", try_from = "String")]
-pub enum Durability {
-    /// When it was written; flushed within 100 ms.
-    Interval,
-    /// After it was flushed to disk (or majority-committed).
-    #[default]
-    Sync,
-}
+/// Where and how often changed keys of a topic are published as snapshots.
+pub type SnapshotConfig = prombus_wire::SnapshotConfig<TopicName>;
 
-/// What a schema does to a publish that violates it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", try_from = "String")]
-pub enum SchemaMode {
-    /// Refuse it.
-    #[default]
-    Enforce,
-    /// Take it and say so.
-    Warn,
-    /// Do not look.
-    Off,
-}
+/// Everything that can be set on a topic.
+pub type TopicConfig = prombus_wire::TopicConfig<TopicName>;
 
-// Through a string, because serde_json calls a number in the place of a name a mistake of syntax.
-impl TryFrom<String> for Durability {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        match name.as_str() {
-            "sync" => Ok(Self::Sync),
-            "interval" => Ok(Self::Interval),
-            _ => Err(format!("durability is sync or interval, not {name:?}")),
-        }
-    }
-}
-
-impl TryFrom<String> for SchemaMode {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        match name.as_str() {
-            "enforce" => Ok(Self::Enforce),
-            "warn" => Ok(Self::Warn),
-            "off" => Ok(Self::Off),
-            _ => Err(format!("schema is enforce, warn or off, not {name:?}")),
-        }
-    }
-}
-
-/// Where and how often changed keys are published as snapshots.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SnapshotConfig {
-    /// The topic that snapshots go to.
-    pub topic: TopicName,
-    /// How long to wait between two passes.
-    pub every_ms: u64,
-}
-
-macro_rules! topic_config {
-    ($($(#[$doc:meta])* $field:ident: $type:ty = $default:expr;)*) => {
-        /// Everything that can be set on a topic.
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
-        pub struct TopicConfig { $($(#[$doc])* pub $field: $type,)* }
-
-        impl Default for TopicConfig {
-            fn default() -> Self {
-                Self { $($field: $default,)* }
-            }
-        }
-
-        /// A change of some settings; what is absent stays as it is.
-        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
-        pub struct TopicPatch {
-            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)*
-        }
-
-        impl TopicPatch {
-            /// `config` with this change made to it.
-            #[must_use]
-            pub fn apply(self, config: TopicConfig) -> TopicConfig {
-                TopicConfig { $($field: self.$field.unwrap_or(config.$field),)* }
-            }
-        }
-    };
-}
-
-topic_config! {
-    /// How many partitions the topic has; can only grow.
-    partitions: u32 = 1;
-    /// Days after which events are reclaimed; 0 keeps them.
-    retention_days: u32 = 0;
-    /// Bytes above which the oldest events are reclaimed; 0 keeps them.
-    retention_bytes: u64 = 0;
-    /// Whether only the latest event of each key is kept.
-    compaction: bool = false;
-    /// How long a superseded event is kept at least.
-    min_compaction_lag_ms: u64 = 0;
-    /// How long a tombstone is kept.
-    tombstone_retention_ms: u64 = 86_400_000;
-    /// How long a producer's id is remembered.
-    dedupe_window_ms: u64 = 86_400_000;
-    /// Snapshots of changed keys, if wanted.
-    snapshot: Option<SnapshotConfig> = None;
-    /// When a publish is answered.
-    durability: Durability = Durability::Sync;
-    /// What the topic's schema does.
-    schema: SchemaMode = SchemaMode::Enforce;
-    /// Whether publishes also go to the versioned topic.
-    dual_write: bool = false;
-}
-
-impl TopicConfig {
-    /// Refuses settings that make no sense, with what to do instead.
-    pub fn validate(&self) -> Result<(), String> {
-        if self.partitions == 0 || self.partitions > MAX_PARTITIONS {
-            return Err(format!(
-                "partitions must be between 1 and {MAX_PARTITIONS}, not {}",
-                self.partitions
-            ));
-        }
-        if self.snapshot.as_ref().is_some_and(|s| s.every_ms == 0) {
-            return Err("snapshot.every_ms must be at least 1".into());
-        }
-        Ok(())
-    }
-}
+/// A change of some settings of a topic; what is absent stays as it is.
+pub type TopicPatch = prombus_wire::TopicPatch<TopicName>;
 
 /// A topic as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -311,21 +189,5 @@ mod tests {
         assert_eq!(topic.before(Partition(1)), [Offset(5)]);
         assert_eq!(topic.before(Partition(2)), [Offset(5)]);
         assert_eq!(topic.before(Partition(3)), [Offset(7), Offset(1), Offset(0)]);
-    }
-
-    #[test]
-    fn a_patch_changes_only_what_it_names() {
-        let patch: TopicPatch = serde_json::from_str(r#"{"partitions":8,"durability":"interval"}"#).unwrap();
-        let config = patch.apply(TopicConfig { compaction: true, ..TopicConfig::default() });
-        assert_eq!(
-            config,
-            TopicConfig {
-                partitions: 8,
-                durability: Durability::Interval,
-                compaction: true,
-                ..TopicConfig::default()
-            }
-        );
-        assert!(serde_json::from_str::<TopicPatch>(r#"{"partition":8}"#).is_err());
     }
 }

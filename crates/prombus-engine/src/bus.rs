@@ -1,6 +1,7 @@
 //! The bus: the one way in. Layers have its shape, so each can be put around any other.
 
 use async_trait::async_trait;
+use prombus_core::error::Retry;
 use prombus_core::event::BadEvent;
 use prombus_core::{Commit, CommitError, EventLog, Receipt, Ticket, TopicName};
 use std::sync::Arc;
@@ -106,6 +107,14 @@ pub enum BusError {
 }
 
 impl BusError {
+    /// What helps against this error: see [`CommitError::retry`]. What the hub itself refuses stays refused.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Commit(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+
     /// Which event of the commit is to blame, where one is.
     pub fn index(&self) -> Option<usize> {
         match self {

@@ -1,6 +1,7 @@
 //! The collections of a hub, as gateways read them.
 
 use crate::bus::{Bus, BusError};
+use crate::retry::Tries;
 use prombus_core::collection::{self, BadCollectionName, BadFind, CollectionConfig, Index, IndexState};
 use prombus_core::{
     CollectionState, Commit, CommitError, ConfigChange, Document, Documents, Find, Found, Owner, ReadError,
@@ -10,8 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How often a change of a collection is tried again when others change it at the same time.
-const MAX_TRIES: usize = 16;
 /// So many queries run at once; others wait for their turn.
 const MAX_QUERIES: usize = 32;
 /// What a query may sort in memory while others do the same. What needs more runs again, with no other like it.
@@ -147,7 +146,8 @@ impl Collections {
     ) -> Result<(CollectionState, bool), CollectionError> {
         let name = collection::check_name(name)?;
         settings.check().map_err(CollectionError::Bad)?;
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             let now = self.documents.collection(&name).await?;
             let made = now.is_none();
             now.as_ref().map_or(Ok(()), of_commits)?;
@@ -163,16 +163,13 @@ impl Collections {
             let expect_revision = now.map_or(0, |state| state.revision);
             let change = ConfigChange::PutCollection { name: name.clone(), expect_revision, config };
             match self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await {
-                Err(BusError::Commit(CommitError::CollectionChanged(_))) => {}
-                Err(error) => return Err(error.into()),
-                Ok(_) => {
-                    if let Some(state) = self.documents.collection(&name).await? {
-                        return Ok((state, made));
-                    }
-                }
+                Err(error) => tries.again(error).await?,
+                Ok(_) => match self.documents.collection(&name).await? {
+                    Some(state) => return Ok((state, made)),
+                    None => tries.look_again().await?,
+                },
             }
         }
-        Err(BusError::Commit(CommitError::Busy).into())
     }
 
     /// Removes a collection that commits write, with its documents, its indexes and its settings. What that costs does not
@@ -181,7 +178,8 @@ impl Collections {
     pub async fn delete(&self, name: &str) -> Result<(), CollectionError> {
         let missing = || CollectionError::NotFound(name.to_owned());
         let checked = collection::check_name(name).map_err(|_| missing())?;
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             let state = self.documents.collection(&checked).await?.ok_or_else(missing)?;
             if let Some(projection) = state.config.owner.as_projection() {
                 let (collection, projection) = (name.to_owned(), projection.to_owned());
@@ -197,12 +195,10 @@ impl Collections {
                 ConfigChange::DropCollection { name: checked.clone() },
             ];
             match self.bus.commit(Arc::new(Commit { config, ..Commit::default() })).await {
-                Err(BusError::Commit(CommitError::CollectionChanged(_))) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => tries.again(error).await?,
                 Ok(_) => return Ok(()),
             }
         }
-        Err(BusError::Commit(CommitError::Busy).into())
     }
 }
 

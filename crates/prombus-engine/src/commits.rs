@@ -5,14 +5,11 @@ mod memory;
 
 use crate::bus::{Bus, BusError};
 use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
-use crate::hub::Outgoing;
-use memory::{Done, Memory, Name};
-use prombus_core::collection::{self, MAX_KEY_BYTES};
+use memory::{Memory, Name};
 use prombus_core::{
-    Append, Appended, Clock, Commit, DocumentWrite, Documents, Json, ReadError, Receipt, TopicName,
-    Versioning, WriteOp,
+    Append, Appended, Clock, Commit, DocumentWrite, Documents, Durability, Owner, ReadError, Receipt,
+    TopicName, Versioning,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -33,23 +30,10 @@ pub struct CommitRequest {
     pub commit_id: Option<String>,
     /// Leases to settle.
     pub acks: Vec<LeaseToken>,
-    /// Documents to write.
-    pub writes: Vec<CommitWrite>,
+    /// Documents to write. Whose they are and when they were written is for the hub to say.
+    pub writes: Vec<DocumentWrite>,
     /// Events to publish.
-    pub publish: Vec<(TopicName, Outgoing)>,
-}
-
-/// One write of a commit.
-#[derive(Debug, Clone)]
-pub struct CommitWrite {
-    /// The collection.
-    pub collection: String,
-    /// The document's key.
-    pub key: String,
-    /// What to do: `Set`, `Merge`, `Inc` or `Delete`.
-    pub op: WriteOp,
-    /// The version that the document must have; 0 where there must be none.
-    pub if_version: Option<u64>,
+    pub publish: Vec<Append>,
 }
 
 /// The group that a lease belongs to.
@@ -87,12 +71,52 @@ pub enum CommitRefused {
 /// What a commit has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitAnswer {
-    /// `{"events": [...], "versions": {collection: {key: version}}}`, as it was answered first.
-    pub body: Json,
-    /// How many events were published to each topic just now, duplicates not counted.
-    pub published: BTreeMap<TopicName, u64>,
+    /// Where its events are, in order, each with its topic.
+    pub events: Vec<(TopicName, Appended)>,
+    /// What was waited for.
+    pub durability: Durability,
+    /// The versions of the written documents, by collection and key; 0 for a deleted one.
+    pub versions: BTreeMap<Arc<str>, BTreeMap<String, u64>>,
     /// Whether it had been done before. Then nothing was done just now.
     pub repeated: bool,
+}
+
+impl CommitAnswer {
+    /// How many events were published to each topic just now, duplicates not counted.
+    pub fn published(&self) -> BTreeMap<&TopicName, u64> {
+        let mut published = BTreeMap::new();
+        for (topic, _) in self.events.iter().filter(|(_, done)| !self.repeated && !done.duplicate) {
+            *published.entry(topic).or_default() += 1;
+        }
+        published
+    }
+}
+
+/// What a commit publishes and writes, by name: all that its answer needs beside its receipt.
+#[derive(Debug, PartialEq, Eq)]
+struct Outline {
+    topics: Vec<TopicName>,
+    documents: Vec<(Arc<str>, String)>,
+}
+
+impl Outline {
+    fn of(commit: &Commit) -> Self {
+        Self {
+            topics: commit.events.iter().map(|append| append.topic.clone()).collect(),
+            documents: (commit.documents.iter())
+                .map(|write| (write.collection.clone(), write.key.clone()))
+                .collect(),
+        }
+    }
+
+    fn answer(self, receipt: Receipt, repeated: bool) -> CommitAnswer {
+        let Receipt { events, versions: counted, durability, .. } = receipt;
+        let mut versions: BTreeMap<Arc<str>, BTreeMap<String, u64>> = BTreeMap::new();
+        for ((collection, key), version) in self.documents.into_iter().zip(counted) {
+            versions.entry(collection).or_default().insert(key, version);
+        }
+        CommitAnswer { events: self.topics.into_iter().zip(events).collect(), durability, versions, repeated }
+    }
 }
 
 /// What comes of a commit that has its place in the order. It goes on whether or not this is awaited.
@@ -121,74 +145,48 @@ impl Commits {
     pub async fn enqueue(&self, request: CommitRequest) -> Result<Pending<CommitAnswer>, CommitRefused> {
         request.check()?;
         let name = Name::of(&request);
-        let (acks, commit) = request.into_commit(self.clock.now_ms());
+        let (acks, mut commit) = request.into_commit(self.clock.now_ms());
+        let outline = Outline::of(&commit);
         let Some(name) = name else {
-            let receipt = self.groups.enqueue(&acks, commit.clone(), self.bus.clone()).await?;
-            return Ok(Box::pin(async move { Ok(done(&commit, &receipt.await?)) }));
+            let receipt = self.groups.enqueue(&acks, commit, self.bus.clone()).await?;
+            return Ok(Box::pin(async move { Ok(outline.answer(receipt.await?, false)) }));
         };
-        let before = self.memory.recall(&name, &commit).await?;
+        let before = self.memory.recall(&name, &outline).await?;
         if let Some(done) = before.done {
-            return Ok(Box::pin(ready(Ok(repeated(&commit, done)))));
+            return Ok(Box::pin(ready(Ok(outline.answer(done, true)))));
         }
-        let mut kept = commit.clone();
-        kept.documents.push(self.memory.keep(&name, &before).await?);
-        let receipt = self.groups.enqueue(&acks, kept, self.bus.clone()).await;
+        commit.documents.push(self.memory.keep(&name, &before).await?);
+        let receipt = self.groups.enqueue(&acks, commit, self.bus.clone()).await;
         let memory = self.memory.clone();
         Ok(Box::pin(async move {
             let receipt = async { receipt?.await }.await;
             memory.sweep().await;
             let error = match receipt {
-                Ok(receipt) => return Ok(done(&commit, &receipt)),
+                Ok(receipt) => return Ok(outline.answer(receipt, false)),
                 Err(error) => error,
             };
             // The same one may have been under way at the same time, and have taken the leases or been remembered first;
             // and what was answered with an error may have happened all the same.
-            match memory.recall(&name, &commit).await?.done {
-                Some(done) => Ok(repeated(&commit, done)),
+            match memory.recall(&name, &outline).await?.done {
+                Some(done) => Ok(outline.answer(done, true)),
                 None => Err(error),
             }
         }))
     }
 }
 
-fn repeated(commit: &Commit, done: Done) -> CommitAnswer {
-    let body = match done {
-        Done::Receipt(receipt) => body(commit, &receipt),
-        Done::Answer(body) => body,
-    };
-    CommitAnswer { body, published: BTreeMap::new(), repeated: true }
-}
-
-fn done(commit: &Commit, receipt: &Receipt) -> CommitAnswer {
-    let mut published = BTreeMap::new();
-    for (append, _) in commit.events.iter().zip(&receipt.events).filter(|(_, done)| !done.duplicate) {
-        *published.entry(append.topic.clone()).or_default() += 1;
-    }
-    CommitAnswer { body: body(commit, receipt), published, repeated: false }
-}
-
-/// What is answered to a commit.
-fn body(commit: &Commit, receipt: &Receipt) -> Json {
-    let event = |(append, done): (&Append, &Appended)| {
-        serde_json::json!({
-            "id": done.id, "topic": append.topic, "partition": done.partition, "offset": done.offset,
-            "ts": done.ts, "durability": receipt.durability, "duplicate": done.duplicate,
-        })
-    };
-    let events: Vec<Value> = commit.events.iter().zip(&receipt.events).map(event).collect();
-    let mut versions: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
-    for (write, version) in commit.documents.iter().zip(&receipt.versions) {
-        versions.entry(&write.collection).or_default().insert(&write.key, *version);
-    }
-    Json::from_value(&serde_json::json!({"events": events, "versions": versions}))
-}
-
 impl CommitRequest {
+    /// Refuses a commit that does nothing.
+    pub fn check_not_empty(&self) -> Result<(), CommitRefused> {
+        match self.acks.is_empty() && self.writes.is_empty() && self.publish.is_empty() {
+            true => Err(CommitRefused::Bad("a commit needs something in ack, writes or publish".into())),
+            false => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<(), CommitRefused> {
         let bad = |message: String| Err(CommitRefused::Bad(message));
-        if self.acks.is_empty() && self.writes.is_empty() && self.publish.is_empty() {
-            return bad("a commit needs something to do: ack, writes or publish".into());
-        }
+        self.check_not_empty()?;
         if let Some(id) = self.commit_id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_COMMIT_ID_BYTES)
         {
             return bad(format!("commit_id must have 1 to {MAX_COMMIT_ID_BYTES} bytes, not {}", id.len()));
@@ -198,30 +196,18 @@ impl CommitRequest {
                 format!("a caller's name has at most {MAX_CALLER_BYTES} bytes, not {}", caller.len());
             return bad(message);
         }
-        for write in &self.writes {
-            if let Err(error) = collection::check_name(&write.collection) {
-                return bad(error.to_string());
-            }
-            if write.key.len() > MAX_KEY_BYTES {
-                return bad(format!(
-                    "the key is {} bytes long; {MAX_KEY_BYTES} are allowed",
-                    write.key.len()
-                ));
-            }
-        }
-        Ok(())
+        self.writes.iter().try_for_each(DocumentWrite::check_names).map_err(CommitRefused::Bad)
     }
 
     /// The leases to settle, and the commit of all else.
     fn into_commit(self, now_ms: u64) -> (Vec<LeaseToken>, Commit) {
-        let events = self.publish.into_iter().map(|(topic, outgoing)| outgoing.to(topic));
         let documents = self.writes.into_iter().map(|write| DocumentWrite {
-            if_version: write.if_version,
+            owner: Owner::COMMITS,
             versioning: Versioning::Count,
             ts: now_ms,
-            ..DocumentWrite::new(&write.collection, write.key, write.op)
+            cause: None,
+            ..write
         });
-        let (events, documents) = (events.collect(), documents.collect());
-        (self.acks, Commit { events, documents, ..Commit::default() })
+        (self.acks, Commit { documents: documents.collect(), ..self.publish.into() })
     }
 }

@@ -11,20 +11,18 @@ use crate::groups::{
 use crate::layers::{Checks, Rules};
 use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings};
 use crate::query::{Place, Query, QueryError, Reader, Token};
+use crate::retry::Tries;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    NewEvent, NewTopics, Partition, Placement, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
-    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock, Ticket, TopicConfig,
+    TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
-
-/// How often a change of a topic is tried again when others change it at the same time.
-const MAX_TRIES: usize = 16;
 
 /// A store as its ports.
 #[derive(Clone)]
@@ -98,31 +96,6 @@ impl Default for HubOptions {
     }
 }
 
-/// An event to publish.
-#[derive(Debug, Clone)]
-pub struct Outgoing {
-    /// The event.
-    pub event: NewEvent,
-    /// The partition that the producer named.
-    pub partition: Option<Partition>,
-    /// What must hold for it.
-    pub expect: Option<prombus_core::Expect>,
-}
-
-impl Outgoing {
-    /// What appends it to a topic.
-    pub fn to(self, topic: TopicName) -> Append {
-        let Self { event, partition, expect } = self;
-        Append { topic, placement: partition.map_or(Placement::Auto, Placement::Named), expect, event }
-    }
-
-    /// The commit that appends all of these to a topic, or none.
-    pub fn all_to(topic: &TopicName, events: Vec<Self>) -> Commit {
-        let events = events.into_iter().map(|outgoing| outgoing.to(topic.clone())).collect();
-        Commit { events, ..Commit::default() }
-    }
-}
-
 /// The stack put together. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
@@ -186,9 +159,9 @@ impl Hub {
         &self.limits
     }
 
-    /// Publishes `events` to `topic`, all or none.
-    pub async fn publish(&self, topic: &TopicName, events: Vec<Outgoing>) -> Result<Receipt, BusError> {
-        self.bus.commit(Arc::new(Outgoing::all_to(topic, events))).await
+    /// Publishes events, all or none.
+    pub async fn publish(&self, events: Vec<Append>) -> Result<Receipt, BusError> {
+        self.bus.commit(Arc::new(events.into())).await
     }
 
     /// Gives a commit of events its place in the order: see [`Bus::enqueue`].
@@ -232,7 +205,8 @@ impl Hub {
         patch: TopicPatch,
     ) -> Result<(TopicState, bool), BusError> {
         let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
             let mut limits = CommitLimits::default();
@@ -258,21 +232,13 @@ impl Hub {
             };
             let commit = Commit { config: vec![change], limits, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
-                // Someone else changed it in between: look again.
-                Err(BusError::Commit(
-                    CommitError::TopicExists(_)
-                    | CommitError::TopicChanged(_)
-                    | CommitError::TopicNotFound(_),
-                )) => {}
-                Err(error) => return Err(error),
-                Ok(_) => {
-                    if let Some(state) = self.store.log.topic(name).await.map_err(unavailable)? {
-                        return Ok((state, made));
-                    }
-                }
+                Err(error) => tries.again(error).await?,
+                Ok(_) => match self.store.log.topic(name).await.map_err(unavailable)? {
+                    Some(state) => return Ok((state, made)),
+                    None => tries.look_again().await?,
+                },
             }
         }
-        Err(BusError::Commit(CommitError::Busy))
     }
 
     /// Deletes a topic with its events.

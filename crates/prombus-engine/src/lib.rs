@@ -13,11 +13,13 @@ pub mod hub;
 pub mod layers;
 pub mod projections;
 pub mod query;
+mod retry;
 pub mod topics;
 
 pub use bus::{Bus, BusError, Layer};
 pub use filter::{BadFilter, Cost, Filter};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
-pub use hub::{Hub, HubOptions, Limits, Outgoing, Store};
+pub use hub::{Hub, HubOptions, Limits, Store};
+pub use layers::CommitSize;
 pub use query::{From, MAX_PAGE_BYTES, MAX_SCANNED, Place, Query, QueryError, QueryPage, Reader, Token};
 pub use topics::{NumberedTopic, TopicNumbers};

@@ -4,8 +4,10 @@ use crate::media::JSON;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Appended, Durability, Event, Receipt, TopicName};
+use prombus_engine::commits::CommitAnswer;
 use prombus_engine::groups::Delivery;
 use serde::Serialize;
+use std::borrow::Cow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -46,27 +48,23 @@ pub(crate) fn event(event: &Event) -> Response {
 pub(crate) fn published(topic: &TopicName, receipt: &Receipt) -> Response {
     let writer = PublishedWriter::new(topic, receipt.durability);
     let mut out = Vec::with_capacity(PUBLISHED_BYTES + topic.as_str().len());
+    out.push(b'{');
     for event in &receipt.events {
         writer.write(event, &mut out);
     }
+    out.push(b'}');
     json(status(receipt), out)
 }
 
 /// The answer to an array of events.
 pub(crate) fn published_batch(topic: &TopicName, receipt: &Receipt) -> Response {
-    let writer = PublishedWriter::new(topic, receipt.durability);
     let each = PUBLISHED_BYTES + topic.as_str().len();
     let mut out = Vec::with_capacity(64 + receipt.events.len() * each);
     out.extend_from_slice(b"{\"count\":");
     out.extend_from_slice(itoa::Buffer::new().format(receipt.events.len()).as_bytes());
-    out.extend_from_slice(b",\"events\":[");
-    for (index, event) in receipt.events.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        writer.write(event, &mut out);
-    }
-    out.extend_from_slice(b"]}");
+    out.push(b',');
+    PublishedWriter::new(topic, receipt.durability).write_all(&receipt.events, &mut out);
+    out.push(b'}');
     json(status(receipt), out)
 }
 
@@ -75,25 +73,36 @@ fn status(receipt: &Receipt) -> StatusCode {
     if receipt.events.iter().all(|event| event.duplicate) { StatusCode::OK } else { StatusCode::CREATED }
 }
 
-/// Writes the answers of one commit, whose topic and durability are the same for all events.
-struct PublishedWriter {
-    after_id: Vec<u8>,
-    after_ts: &'static [u8],
+/// The field that says what was waited for, after others.
+pub(crate) fn durability(durability: Durability) -> &'static [u8] {
+    match durability {
+        Durability::Sync => b",\"durability\":\"sync\"",
+        Durability::Interval => b",\"durability\":\"interval\"",
+    }
+}
+
+/// Writes where events are. What goes with each of them and is the same for all is put together once.
+pub(crate) struct PublishedWriter {
+    after_id: Cow<'static, [u8]>,
+    durability: &'static [u8],
 }
 
 impl PublishedWriter {
-    fn new(topic: &TopicName, durability: Durability) -> Self {
+    /// Each event says to which topic it went, and how durably.
+    fn new(topic: &TopicName, how: Durability) -> Self {
         let after_id = format!("\",\"topic\":\"{topic}\",\"partition\":").into_bytes();
-        let after_ts: &[u8] = match durability {
-            Durability::Sync => b",\"durability\":\"sync\",\"duplicate\":",
-            Durability::Interval => b",\"durability\":\"interval\",\"duplicate\":",
-        };
-        Self { after_id, after_ts }
+        Self { after_id: after_id.into(), durability: durability(how) }
     }
 
-    fn write(&self, event: &Appended, out: &mut Vec<u8>) {
+    /// Whoever asked knows the topic, and is told once how durable all of them are.
+    pub fn bare() -> Self {
+        Self { after_id: b"\",\"partition\":".as_slice().into(), durability: b"" }
+    }
+
+    /// The fields of one event, without braces.
+    pub fn write(&self, event: &Appended, out: &mut Vec<u8>) {
         let mut number = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(b"\"id\":\"");
         out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
         out.extend_from_slice(&self.after_id);
         out.extend_from_slice(number.format(event.partition.0).as_bytes());
@@ -101,9 +110,54 @@ impl PublishedWriter {
         out.extend_from_slice(number.format(event.offset.0).as_bytes());
         out.extend_from_slice(b",\"ts\":");
         out.extend_from_slice(number.format(event.ts).as_bytes());
-        out.extend_from_slice(self.after_ts);
-        out.extend_from_slice(if event.duplicate { b"true}" } else { b"false}" });
+        out.extend_from_slice(self.durability);
+        out.extend_from_slice(if event.duplicate { b",\"duplicate\":true" } else { b",\"duplicate\":false" });
     }
+
+    /// The field that has all events.
+    pub fn write_all(&self, events: &[Appended], out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\"events\":[");
+        for (index, event) in events.iter().enumerate() {
+            out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+            self.write(event, out);
+            out.push(b'}');
+        }
+        out.push(b']');
+    }
+}
+
+/// The answer to a commit.
+pub(crate) fn committed(answer: &CommitAnswer) -> Response {
+    let mut out = vec![b'{'];
+    write_committed(answer, &mut out);
+    out.push(b'}');
+    json(StatusCode::OK, out)
+}
+
+/// The fields of what a commit has done. All names are in the order of the alphabet and must stay so: a commit that is
+/// repeated is answered byte for byte as it was first, maybe by an earlier build.
+pub(crate) fn write_committed(answer: &CommitAnswer, out: &mut Vec<u8>) {
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(b"\"events\":[");
+    for (index, (topic, event)) in answer.events.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+        out.extend_from_slice(if event.duplicate { b"\"duplicate\":true" } else { b"\"duplicate\":false" });
+        out.extend_from_slice(durability(answer.durability));
+        out.extend_from_slice(b",\"id\":\"");
+        out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
+        out.extend_from_slice(b"\",\"offset\":");
+        out.extend_from_slice(number.format(event.offset.0).as_bytes());
+        out.extend_from_slice(b",\"partition\":");
+        out.extend_from_slice(number.format(event.partition.0).as_bytes());
+        out.extend_from_slice(b",\"topic\":\"");
+        out.extend_from_slice(topic.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"ts\":");
+        out.extend_from_slice(number.format(event.ts).as_bytes());
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"],\"versions\":");
+    // It has text keys only, so writing it cannot fail.
+    let _ = serde_json::to_writer(out, &answer.versions);
 }
 
 /// Writes deliveries: the event and its context.
@@ -151,4 +205,64 @@ pub(crate) fn deliveries(deliveries: &[Delivery], max_attempts: u32, out: &mut V
         out.push(b'}');
     }
     out.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_core::{Offset, Partition};
+    use std::collections::BTreeMap;
+
+    const ID: &str = "019f1c2f-7d4b-7c5e-8d54-0d7e7d2b7f10";
+
+    fn appended(duplicate: bool) -> Appended {
+        let (partition, offset) = (Partition(2), Offset(41));
+        Appended { id: ID.parse().unwrap(), partition, offset, ts: 1_794_924_966_781, duplicate }
+    }
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_told_with_its_topic_or_without() {
+        let topic = TopicName::parse("out").unwrap();
+        let full = PublishedWriter::new(&topic, Durability::Interval);
+        let expected = format!(
+            r#""id":"{ID}","topic":"out","partition":2,"offset":41,"ts":1794924966781,"durability":"interval","duplicate":true"#
+        );
+        assert_eq!(text(|out| full.write(&appended(true), out)), expected);
+        let one =
+            format!(r#"{{"id":"{ID}","partition":2,"offset":41,"ts":1794924966781,"duplicate":false}}"#);
+        let all = [appended(false), appended(false)];
+        let expected = format!(r#""events":[{one},{one}]"#);
+        assert_eq!(text(|out| PublishedWriter::bare().write_all(&all, out)), expected);
+    }
+
+    /// Repeated commits are answered from what was kept of them, and clients may compare the bytes.
+    #[test]
+    fn a_commit_is_answered_with_the_bytes_that_every_build_has_written() {
+        let topic = TopicName::parse("out").unwrap();
+        let versions = |all: &[(&str, u64)]| all.iter().map(|(key, n)| ((*key).to_owned(), *n)).collect();
+        let answer = CommitAnswer {
+            events: vec![(topic.clone(), appended(false)), (topic, appended(true))],
+            durability: Durability::Sync,
+            versions: BTreeMap::from([
+                ("b".into(), versions(&[("k", 0)])),
+                ("a".into(), versions(&[("\"", 7), ("é", 8)])),
+            ]),
+            repeated: true,
+        };
+        let event = |duplicate: bool| {
+            serde_json::json!({
+                "id": ID, "topic": "out", "partition": 2, "offset": 41, "ts": 1_794_924_966_781_u64,
+                "durability": "sync", "duplicate": duplicate,
+            })
+        };
+        let versions = serde_json::json!({"a": {"\"": 7, "é": 8}, "b": {"k": 0}});
+        let expected = serde_json::json!({"events": [event(false), event(true)], "versions": versions});
+        assert_eq!(format!("{{{}}}", text(|out| write_committed(&answer, out))), expected.to_string());
+    }
 }

@@ -3,17 +3,16 @@
 use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::outgoing;
+use crate::incoming;
 use crate::rate::ConnectionRate;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use prombus_core::collection::{self, MAX_KEY_BYTES};
 use prombus_core::document::{self, RESERVED};
-use prombus_core::{Json, JsonError, TopicName, WriteOp};
-use prombus_engine::commits::{CommitRequest, CommitWrite, LeaseOf};
+use prombus_core::{Append, CommitError, DocumentWrite, Json, JsonError, TopicName, WriteOp};
+use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, LeaseOf};
 use prombus_engine::groups::{LeaseToken, MAX_BATCH};
-use prombus_engine::{BusError, Hub, Outgoing};
+use prombus_engine::{BusError, CommitSize, Hub};
 use prombus_wire::{CommitEventRequest, Object, WriteRequest};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -43,14 +42,11 @@ impl Asked {
     ) -> Result<Self, ApiError> {
         let leases = request.ack.unwrap_or_default();
         let (writes, publish) = (request.writes.unwrap_or_default(), request.publish.unwrap_or_default());
-        if leases.is_empty() && writes.is_empty() && publish.is_empty() {
-            return Err(ApiError::bad_request("a commit needs something in ack, writes or publish"));
-        }
         let most = [("ack", leases.len(), MAX_SETTLED), ("writes", writes.len(), MAX_WRITES)];
         if let Some((name, _, limit)) = most.into_iter().find(|(_, count, limit)| count > limit) {
             return Err(ApiError::too_many(name, limit));
         }
-        let mut size = Size { bytes: 0, limit: max_bytes };
+        let mut size = CommitSize::new(max_bytes);
         let publish = parse_events(publish, body, &mut size)?;
         let writes = parse_writes(writes, body, &mut size)?;
         let parsed: Vec<Option<LeaseToken>> = leases.iter().map(|lease| lease.parse().ok()).collect();
@@ -62,14 +58,17 @@ impl Asked {
             writes,
             publish,
         };
-        Ok(Self { request, not_a_lease, bytes: size.bytes })
+        if not_a_lease.is_none() {
+            request.check_not_empty()?;
+        }
+        Ok(Self { request, not_a_lease, bytes: size.bytes() })
     }
 
     /// Refuses what the caller may not do, as far as that shows without knowing whose the leases are.
     pub fn check(&self, caller: &Caller) -> Result<(), ApiError> {
         let publish = |topic| caller.check(Ask { action: Action::Publish, topic, group: None });
         self.request.writes.iter().try_for_each(|write| publish(&write.collection))?;
-        self.request.publish.iter().try_for_each(|(topic, _)| publish(topic.as_str()))?;
+        self.request.publish.iter().try_for_each(|append| publish(append.topic.as_str()))?;
         if self.request.acks.is_empty() && self.not_a_lease.is_none() {
             return Ok(());
         }
@@ -78,7 +77,10 @@ impl Asked {
     }
 
     /// Gives it its place in the order; what comes of it is then waited for. The caller must have passed [`Self::check`].
-    pub async fn enqueue(self, by: By) -> Result<BoxFuture<'static, Result<Committed, ApiError>>, ApiError> {
+    pub async fn enqueue(
+        self,
+        by: Requester,
+    ) -> Result<BoxFuture<'static, Result<Committed, ApiError>>, ApiError> {
         let Self { request, not_a_lease, .. } = self;
         let hub = by.app.hub()?;
         let settled = groups_of(hub, &request.acks);
@@ -93,23 +95,23 @@ impl Asked {
         let taken = Taken::admit(&by, &request.publish)?;
         let request = CommitRequest { caller: by.caller.name().map(str::to_owned), ..request };
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
-        let answer = hub.enqueue_commit(request).await.inspect_err(|_| taken.put_back(&by))?;
+        let answer = hub.enqueue_commit(request).await.map_err(|error| taken.refused(&by, error))?;
         let committed = async move {
-            let answer = answer.await.inspect_err(|_| taken.put_back(&by))?;
+            let answer = answer.await.map_err(|error| taken.refused(&by, error))?;
             if answer.repeated {
                 taken.put_back(&by);
             }
-            answer.published.iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, *new));
+            answer.published().into_iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, new));
             let settled = settled.into_iter().zip(leases);
             let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
-            Ok(Committed { answer: answer.body, settled })
+            Ok(Committed { answer, settled })
         };
         Ok(committed.boxed())
     }
 }
 
 /// Who has a commit done, and over which connection.
-pub(crate) struct By {
+pub(crate) struct Requester {
     pub app: App,
     pub rate: ConnectionRate,
     pub caller: Caller,
@@ -119,7 +121,7 @@ pub(crate) struct By {
 #[derive(Debug)]
 pub(crate) struct Committed {
     /// What is answered.
-    pub answer: Json,
+    pub answer: CommitAnswer,
     /// The leases that it has settled.
     pub settled: Vec<(LeaseOf, LeaseToken)>,
 }
@@ -137,34 +139,18 @@ fn groups_of(hub: &Hub, leases: &[LeaseToken]) -> Vec<Option<LeaseOf>> {
     }
 }
 
-/// Keeps count of how large a commit gets, so that one that will be refused anyway is so early.
-struct Size {
-    bytes: usize,
-    limit: usize,
-}
-
-impl Size {
-    fn add(&mut self, bytes: usize) -> Result<(), ApiError> {
-        self.bytes += bytes;
-        if self.bytes > self.limit {
-            return Err(BusError::CommitTooLarge { bytes: self.bytes, limit: self.limit }.into());
-        }
-        Ok(())
-    }
-}
-
 fn parse_events(
     events: Vec<Object<CommitEventRequest<'_>>>,
     body: &Bytes,
-    size: &mut Size,
-) -> Result<Vec<(TopicName, Outgoing)>, ApiError> {
+    size: &mut CommitSize,
+) -> Result<Vec<Append>, ApiError> {
     let mut parsed = Vec::with_capacity(events.len());
     for (index, Object(event)) in events.into_iter().enumerate() {
         let (topic, event) = event.into_event();
-        let parse = || Ok((TopicName::parse(&topic)?, outgoing::from_request(event, body)?));
-        let (topic, outgoing) = parse().map_err(|error: ApiError| error.at_index(Some(index)))?;
-        size.add(outgoing.event.size())?;
-        parsed.push((topic, outgoing));
+        let parse = || incoming::from_request(TopicName::parse(&topic)?, event, body);
+        let append = parse().map_err(|error: ApiError| error.at_index(Some(index)))?;
+        size.add(append.event.size())?;
+        parsed.push(append);
     }
     Ok(parsed)
 }
@@ -172,31 +158,23 @@ fn parse_events(
 fn parse_writes(
     writes: Vec<Object<WriteRequest<'_>>>,
     body: &Bytes,
-    size: &mut Size,
-) -> Result<Vec<CommitWrite>, ApiError> {
+    size: &mut CommitSize,
+) -> Result<Vec<DocumentWrite>, ApiError> {
     let mut parsed = Vec::with_capacity(writes.len());
     for (index, Object(write)) in writes.into_iter().enumerate() {
         let write = parse_write(&write, body).map_err(|message| {
             ApiError::bad_request(format!("writes[{index}]: {message}")).with("write", index)
         })?;
-        let document = match &write.op {
-            WriteOp::Set(json) | WriteOp::Merge(json) | WriteOp::Inc(json) => json.len(),
-            _ => 0,
-        };
-        size.add(document + write.key.len() + write.collection.len())?;
+        size.add(write.size())?;
         parsed.push(write);
     }
     Ok(parsed)
 }
 
-fn parse_write(write: &WriteRequest<'_>, body: &Bytes) -> Result<CommitWrite, String> {
-    collection::check_name(&write.collection).map_err(|error| error.to_string())?;
-    if write.key.len() > MAX_KEY_BYTES {
-        return Err(format!(
-            "the key takes {} bytes, more than the {MAX_KEY_BYTES} that it may",
-            write.key.len()
-        ));
-    }
+fn parse_write(write: &WriteRequest<'_>, body: &Bytes) -> Result<DocumentWrite, String> {
+    // What it does comes last: it is the dearest to look at.
+    let named = DocumentWrite::new(&write.collection, &*write.key, WriteOp::Delete);
+    named.check_names()?;
     let op = match (write.set, write.merge, write.inc, write.delete) {
         (Some(set), None, None, None) => WriteOp::Set(object("set", set, body)?),
         (None, Some(merge), None, None) => WriteOp::Merge(object("merge", merge, body)?),
@@ -205,8 +183,7 @@ fn parse_write(write: &WriteRequest<'_>, body: &Bytes) -> Result<CommitWrite, St
         (None, None, None, Some(_)) => return Err("delete must be true".into()),
         _ => return Err("it needs exactly one of set, merge, inc and delete".into()),
     };
-    let (collection, key) = (write.collection.to_string(), write.key.to_string());
-    Ok(CommitWrite { collection, key, op, if_version: write.if_version })
+    Ok(DocumentWrite { op, if_version: write.if_version, ..named })
 }
 
 /// An object as documents hold it.
@@ -243,9 +220,9 @@ fn object(name: &str, raw: &RawValue, body: &Bytes) -> Result<Json, String> {
 struct Taken(Vec<(TopicName, usize)>);
 
 impl Taken {
-    fn admit(by: &By, publish: &[(TopicName, Outgoing)]) -> Result<Self, ApiError> {
+    fn admit(by: &Requester, publish: &[Append]) -> Result<Self, ApiError> {
         let mut counts: BTreeMap<&TopicName, usize> = BTreeMap::new();
-        publish.iter().for_each(|(topic, _)| *counts.entry(topic).or_default() += 1);
+        publish.iter().for_each(|append| *counts.entry(&append.topic).or_default() += 1);
         let mut taken = Self(Vec::with_capacity(counts.len()));
         for (topic, count) in counts {
             if let Err(error) = by.app.rates.admit(&by.rate, topic, count) {
@@ -257,7 +234,22 @@ impl Taken {
         Ok(taken)
     }
 
-    fn put_back(&self, by: &By) {
+    /// The commit was refused, and this is what the caller is told.
+    fn refused(&self, by: &Requester, error: CommitRefused) -> ApiError {
+        self.put_back(by);
+        let may_read = |topic: &str| by.caller.may(Ask { action: Action::Read, topic, group: None });
+        match &error {
+            CommitRefused::Bus(BusError::Commit(CommitError::NotUnique {
+                collection, key, fields, ..
+            })) if !may_read(collection) => {
+                // Which document it is that has these values would be news to the caller.
+                ApiError::not_unique(collection, key, fields)
+            }
+            _ => error.into(),
+        }
+    }
+
+    fn put_back(&self, by: &Requester) {
         self.0.iter().for_each(|(topic, count)| by.app.rates.put_back(&by.rate, topic, *count));
     }
 }

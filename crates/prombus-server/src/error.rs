@@ -117,6 +117,15 @@ impl ApiError {
         Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::bad_request(message) }
     }
 
+    /// A unique index already has these values, in a document that the caller may not read.
+    pub fn not_unique(collection: &str, key: &str, fields: &[String]) -> Self {
+        let fields = fields.join(", ");
+        let message = format!(
+            "document {key:?} of collection {collection} has the same {fields} as another one, and they must be unique"
+        );
+        Self::new(ErrorCode::VersionConflict, message)
+    }
+
     /// The client accepts no type that the route can produce.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_ACCEPTABLE, ..Self::bad_request(message) }
@@ -338,7 +347,7 @@ impl From<CommitError> for ApiError {
             CommitError::TooLarge { bytes, limit } => {
                 Self::too_large(message).with("counted", bytes).with("limit", limit)
             }
-            CommitError::DiskFull => Self::new(ErrorCode::DiskFull, message),
+            CommitError::NoRoom => Self::new(ErrorCode::DiskFull, message),
             CommitError::TopicExists(_)
             | CommitError::TopicChanged(_)
             | CommitError::CollectionChanged(_)
@@ -505,7 +514,7 @@ mod tests {
             (CommitError::TooManyReaderPartitions { limit: 1 }, (413, "too_large")),
             (too_long(), (413, "too_large")),
             (CommitError::ChangefeedsNotFound(vec![topic()]), (404, "not_found")),
-            (CommitError::DiskFull, (507, "disk_full")),
+            (CommitError::NoRoom, (507, "disk_full")),
             (CommitError::Busy, (503, "unavailable")),
             (CommitError::Unavailable("x".into()), (503, "unavailable")),
             (CommitError::Unknown("x".into()), (503, "unavailable")),
@@ -571,7 +580,7 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_a_bad_request_and_anything_else_keeps_its_status() {
-        let full = ApiError::from(CommitError::DiskFull).after_lines(5, 6);
+        let full = ApiError::from(CommitError::NoRoom).after_lines(5, 6);
         assert_eq!((&full.details["count"], &full.details["line"]), (&json!(5), &json!(6)));
         assert_eq!(seen(full), (507, "disk_full"));
         let refused = ApiError::from(CommitError::IdConflict { index: 0, id: Uuid::nil() }).of_line(5, 6);

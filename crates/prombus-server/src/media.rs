@@ -1,7 +1,7 @@
 //! Content types: what a body contains, and what the client wants back.
 
 use crate::error::ApiError;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const NDJSON: &str = "application/x-ndjson";
@@ -22,12 +22,21 @@ pub(crate) enum AnswerType {
     Live,
 }
 
+/// Refuses a body that is compressed or otherwise encoded.
+pub(crate) fn check_coding(headers: &HeaderMap) -> Result<(), ApiError> {
+    for (name, plain) in [(header::CONTENT_ENCODING, "identity"), (header::TRANSFER_ENCODING, "chunked")] {
+        let is_plain = |coding: &&HeaderValue| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes());
+        if let Some(coding) = headers.get_all(&name).iter().find(|coding| !is_plain(coding)) {
+            let message = format!("{name} {coding:?} is not supported; send the body uncompressed");
+            return Err(ApiError::unsupported_type(message));
+        }
+    }
+    Ok(())
+}
+
 /// What the body is; JSON by default.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
-    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-        let message = format!("content-encoding {coding:?} is not supported; send the body uncompressed");
-        return Err(ApiError::unsupported_type(message));
-    }
+    check_coding(headers)?;
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(BodyType::Json) };
     let text = value.to_str().unwrap_or_default();
     let (kind, charset_is_fine) = media_type(text);
@@ -121,7 +130,6 @@ fn media_range(text: &str) -> (String, f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     fn headers(name: header::HeaderName, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
@@ -142,6 +150,8 @@ mod tests {
         }
         let coded = |value: &str| body_type(&headers(header::CONTENT_ENCODING, value)).ok();
         assert_eq!((coded("identity"), coded("gzip")), (Some(BodyType::Json), None));
+        let sent = |value: &str| body_type(&headers(header::TRANSFER_ENCODING, value)).ok();
+        assert_eq!((sent("Chunked"), sent("gzip, chunked")), (Some(BodyType::Json), None));
     }
 
     #[test]

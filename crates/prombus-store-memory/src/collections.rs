@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use prombus_core::collection::{Base, Drafted, Drafts, IndexState, Written};
 use prombus_core::{
-    CollectionConfig, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, NewEvent, ReadError,
-    ResultBytes, TopicName,
+    CollectionConfig, CollectionState, CommitError, CommitLimits, ConfigChange, DocumentWrite, ReadError,
+    ResultBytes,
 };
 use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
@@ -58,7 +58,6 @@ pub struct Staged {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     dropped: Vec<u32>,
     next_number: u32,
-    drafts: Drafts<DocumentRow>,
 }
 
 /// The rows as they would be.
@@ -171,12 +170,12 @@ impl Staged {
         Ok(after)
     }
 
-    /// Makes a write of the commit. Gives the version of its document.
-    pub fn write(
+    /// Drafts a write of the commit. Gives the version of its document.
+    pub fn draft(
         &mut self,
         old: &Collections,
         written: Written<'_>,
-        bytes: &mut ResultBytes,
+        (drafts, bytes): (&mut Drafts<DocumentRow>, &mut ResultBytes),
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
         let state = match self.state(old, &write.collection) {
@@ -189,20 +188,15 @@ impl Staged {
             }
         };
         let before: &dyn Rows = &Over(old, &self.rows);
-        self.drafts.write(Base { before, state: &state, bytes }, written)
+        drafts.write(Base { before, state: &state, bytes }, written)
     }
 
-    /// Puts what all writes have made into the rows. Gives what to publish.
-    pub fn settle(&mut self, old: &Collections, commit: &Commit) -> Vec<(TopicName, NewEvent)> {
-        let (drafted, told) = std::mem::take(&mut self.drafts).finish();
-        for Drafted { write, slot, document } in drafted {
-            let write = &commit.documents[write];
-            let Some(mut state) = self.state(old, &write.collection) else { continue };
-            if let Some(change) = prombus_rows::replace(&mut state, slot, document.as_ref()) {
-                self.rows.extend(change.rows());
-            }
-            self.states.insert(write.collection.clone(), Some(state));
+    /// Puts what all writes to a document have made of it into the rows.
+    pub fn put_document(&mut self, old: &Collections, write: &DocumentWrite, drafted: Drafted<DocumentRow>) {
+        let Some(mut state) = self.state(old, &write.collection) else { return };
+        if let Some(change) = prombus_rows::replace(&mut state, drafted.slot, drafted.document.as_ref()) {
+            self.rows.extend(change.rows());
         }
-        told
+        self.states.insert(write.collection.clone(), Some(state));
     }
 }

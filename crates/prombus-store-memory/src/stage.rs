@@ -1,231 +1,111 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
-use crate::collections::Staged;
+use crate::collections::{self, Collections};
 use crate::state::{At, State, Topic};
 use bytestring::ByteString;
-use prombus_core::collection::Written;
+use prombus_core::collection::{Drafted, Drafts, Written};
+use prombus_core::staging::{self, Staging};
 use prombus_core::{
-    Append, Appended, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey, CursorMove,
-    Durability, Event, Offset, Partition, Receipt, ResultBytes, Sequence, TopicConfig, TopicName,
-    TopicNumber, TopicState,
+    Append, Appended, Bounds, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey,
+    DocumentWrite, Durability, Event, Offset, Partition, ResultBytes, TopicName, TopicNumber, TopicRef,
+    TopicState,
 };
+use prombus_rows::DocumentRow;
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
-pub struct Stage {
-    /// What the clock says, which may be less than what was recorded.
-    now_ms: u64,
+/// What a commit changes.
+#[derive(Default)]
+pub struct Changes {
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
     pub trims: Vec<Trim>,
     pub events: Vec<Event>,
-    pub collections: Staged,
+    pub collections: collections::Staged,
     pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
     pub next_topic: u32,
+}
+
+/// Events of one incarnation of a topic that are given up.
+pub struct Trim {
+    pub topic: TopicRef,
+    pub partition: Partition,
+    pub before: Offset,
+}
+
+pub struct Stage<'a> {
+    state: &'a mut State,
+    /// What the clock says, which may be less than what was recorded.
+    now_ms: u64,
+    changes: Changes,
     /// How many topics there are with those of the commit.
     topic_count: usize,
-    pub receipt: Receipt,
     ids: HashMap<(TopicNumber, Uuid), usize>,
     keys: HashMap<(TopicNumber, ByteString), usize>,
     ends: HashMap<(TopicNumber, Partition), Offset>,
 }
 
-/// Events of one incarnation of a topic that are given up.
-pub struct Trim {
-    pub name: TopicName,
-    pub topic: TopicNumber,
-    pub partition: Partition,
-    pub before: Offset,
-}
-
-impl Stage {
-    pub fn of(state: &mut State, commit: &Commit, now_ms: u64) -> Result<Self, CommitError> {
-        let receipt = Receipt {
-            events: Vec::with_capacity(commit.events.len()),
-            versions: Vec::new(),
-            durability: Durability::Sync,
-            sequence: Sequence(0),
-        };
-        let mut stage = Self {
-            now_ms,
-            topics: BTreeMap::new(),
-            trims: Vec::new(),
-            events: Vec::new(),
-            collections: Staged::new(&state.collections),
-            cursors: BTreeMap::new(),
+impl<'a> Stage<'a> {
+    pub fn new(state: &'a mut State, now_ms: u64) -> Self {
+        let changes = Changes {
+            collections: collections::Staged::new(&state.collections),
             next_topic: state.next_topic,
-            topic_count: state.topics.len(),
-            receipt,
-            ids: HashMap::new(),
-            keys: HashMap::new(),
-            ends: HashMap::new(),
+            ..Changes::default()
         };
-        let mut durability = commit.least_durability();
-        for change in &commit.config {
-            stage.configure(state, change.clone(), commit.limits)?;
-        }
-        let mut bytes = ResultBytes::new(state.result_bytes);
-        bytes.count_events(commit)?;
-        for append in &commit.events {
-            durability = durability.max(stage.append(state, append.clone(), commit)?);
-        }
-        // What is made of topics is always flushed.
-        if stage.next_topic > state.next_topic {
-            durability = Durability::Sync;
-        }
-        for index in 0..commit.documents.len() {
-            let written = Written { commit, index, receipt: &stage.receipt };
-            let version = stage.collections.write(&state.collections, written, &mut bytes)?;
-            stage.receipt.versions.push(version);
-        }
-        let told = stage.collections.settle(&state.collections, commit);
-        for append in commit.telling(told, |name| stage.topic(state, name).is_some())? {
-            stage.append(state, append, commit)?;
-        }
-        // What changefeeds tell is nobody's answer.
-        stage.receipt.events.truncate(commit.events.len());
-        bytes.count_cursors(commit)?;
-        for cursor in &commit.cursors {
-            durability = durability.max(stage.move_cursor(state, cursor)?);
-        }
-        let at_most = || {
-            let staged = stage.topics.values().flatten();
-            let topics = state.topics.values().map(|topic| &topic.state).chain(staged);
-            let widest = topics.map(|topic| topic.config.partitions as usize).max().unwrap_or(0);
-            widest.saturating_mul(state.cursors.len() + stage.cursors.len())
-        };
-        let partitions_of =
-            |name: &TopicName| stage.topic(state, name).map_or(0, |topic| topic.config.partitions);
-        commit.limits.check_readers(at_most, || stage.cursors_after(state), partitions_of)?;
-        stage.receipt.durability = durability;
-        Ok(stage)
+        let topic_count = state.topics.len();
+        let (ids, keys, ends) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { state, now_ms, changes, topic_count, ids, keys, ends }
     }
 
-    /// The cursors that there are with those of the commit.
-    fn cursors_after<'a>(&'a self, state: &'a State) -> impl Iterator<Item = &'a CursorKey> {
-        let number = |name: &TopicName| state.topics.get(name).map(|topic| topic.state.number);
-        // A topic that this commit deletes or replaces takes its cursors with it.
-        let goes = move |key: &CursorKey| {
-            let staged = self.topics.get(&key.topic);
-            staged.is_some_and(|topic| topic.as_ref().map(|topic| topic.number) != number(&key.topic))
-        };
-        let stay = state.cursors.keys().filter(move |key| !goes(key) && !self.cursors.contains_key(*key));
-        stay.chain(self.cursors.iter().filter(|(_, cursor)| cursor.is_some()).map(|(key, _)| key))
+    pub fn into_changes(self) -> Changes {
+        self.changes
     }
 
-    fn topic(&self, state: &State, name: &TopicName) -> Option<TopicState> {
-        match self.topics.get(name) {
-            Some(staged) => staged.clone(),
-            None => state.topics.get(name).map(|topic| topic.state.clone()),
-        }
+    /// A topic as it was before the commit, unless the commit has replaced it.
+    fn before(&self, topic: &TopicState) -> Option<&Topic> {
+        self.state.topics.get(&topic.name).filter(|old| old.state.number == topic.number)
     }
 
-    fn existing(&self, state: &State, name: &TopicName) -> Result<TopicState, CommitError> {
-        self.topic(state, name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))
-    }
-
-    /// Where the partitions of a topic end. Events are staged after all changes of topics.
-    fn ends(&self, state: &State, topic: &TopicState) -> Vec<Offset> {
-        let log = state.topics.get(&topic.name).filter(|old| old.state.number == topic.number);
-        let end = |partition: u32| log.and_then(|log| log.logs.get(partition as usize));
-        (0..topic.config.partitions).map(|p| end(p).map_or(Offset(0), |log| log.next())).collect()
-    }
-
-    fn configure(
-        &mut self,
-        state: &State,
-        change: ConfigChange,
-        limits: CommitLimits,
-    ) -> Result<(), CommitError> {
-        match change {
-            ConfigChange::CreateTopic { name, config } => {
-                if self.topic(state, &name).is_some() {
-                    return Err(CommitError::TopicExists(name));
-                }
-                self.create(name, config, limits)?;
-            }
-            ConfigChange::AlterTopic { name, expect_revision, config } => {
-                let topic = self.existing(state, &name)?;
-                let altered = topic.altered(expect_revision, config, || self.ends(state, &topic))?;
-                self.topics.insert(name, Some(altered));
-            }
-            ConfigChange::DeleteTopic { name } => {
-                self.existing(state, &name)?;
-                self.topics.insert(name, None);
-                self.topic_count -= 1;
-            }
-            ConfigChange::Trim { topic: name, partition, before } => {
-                let topic = self.existing(state, &name)?;
-                let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
-                // Only what was there before this commit can be trimmed by it.
-                if let Some(log) = old.and_then(|old| old.logs.get(partition.0 as usize)) {
-                    let before = before.min(log.next());
-                    self.trims.push(Trim { name, topic: topic.number, partition, before });
-                }
-            }
-            change => self.collections.configure(&state.collections, change, limits)?,
-        }
-        Ok(())
-    }
-
-    /// Makes a topic that does not exist.
-    fn create(
-        &mut self,
-        name: TopicName,
-        config: TopicConfig,
-        limits: CommitLimits,
-    ) -> Result<TopicState, CommitError> {
-        limits.check_new_topic(&name, self.topic_count)?;
-        let topic = TopicState::new(name.clone(), TopicNumber(self.next_topic), config);
-        self.topics.insert(name, Some(topic.clone()));
-        self.next_topic += 1;
-        self.topic_count += 1;
-        Ok(topic)
-    }
-
-    fn append(
-        &mut self,
-        state: &mut State,
-        append: Append,
-        commit: &Commit,
-    ) -> Result<Durability, CommitError> {
-        let index = self.receipt.events.len();
-        let topic = match self.topic(state, &append.topic) {
-            Some(topic) => topic,
-            None => self.create(append.topic.clone(), commit.new_topic(&append.topic)?, commit.limits)?,
-        };
-        let partition = state.placer.place(index, &append, topic.config.partitions)?;
-        let Append { topic: name, placement: _, expect, event: new } = append;
-        let old = state.topics.get(&name).filter(|old| old.state.number == topic.number);
+    fn append(&mut self, (index, append): (usize, &Append)) -> Result<(Appended, Durability), CommitError> {
+        let missing = || CommitError::TopicNotFound(append.topic.clone());
+        let topic = self.topic(&append.topic).ok_or_else(missing)?.clone();
+        let durability = topic.config.durability;
+        let partition = self.state.placer.place(index, append, topic.config.partitions)?;
+        let new = &append.event;
         if let Some(id) = new.id {
             let first = match self.ids.get(&(topic.number, id)) {
-                Some(staged) => Some(&self.events[*staged]),
-                None => old.and_then(|old| old.ids.get(&id)?.last()),
+                Some(staged) => Some(&self.changes.events[*staged]),
+                None => self.before(&topic).and_then(|old| old.ids.get(&id)?.last()),
             };
-            let answer = |first: &Event| first.answer_to((index, &new), &topic, state.last_recorded_ts);
+            let answer = |first: &Event| first.answer_to((index, new), &topic, self.state.last_recorded_ts);
             if let Some(answer) = first.map(answer).transpose()?.flatten() {
-                self.receipt.events.push(answer);
-                return Ok(topic.config.durability);
+                return Ok((answer, durability));
             }
         }
-        if let Some(expect) = expect {
+        if let Some(expect) = append.expect {
             let key = new.key.clone().unwrap_or_default();
             let actual = match self.keys.get(&(topic.number, key.clone())) {
-                Some(staged) => Some(self.events[*staged].id),
-                None => old.and_then(|old| self.latest(old, &key)).map(|event| event.id),
+                Some(staged) => Some(self.changes.events[*staged].id),
+                None => self.before(&topic).and_then(|old| self.latest(old, &key)).map(|event| event.id),
             };
             expect.check(index, actual)?;
         }
-        let written =
-            old.and_then(|old| old.logs.get(partition.0 as usize)).map_or(Offset(0), |log| log.next());
+        let written = self.bounds(&topic, partition).next;
         let next = self.ends.entry((topic.number, partition)).or_insert(written);
         let offset = *next;
         *next = offset.plus(1);
-        let recorded_ts = state.last_recorded_ts;
+        let appended = self.push(&topic, (partition, offset), append);
+        Ok((appended, durability))
+    }
+
+    /// Stages an event that was checked.
+    fn push(&mut self, topic: &TopicState, (partition, offset): At, append: &Append) -> Appended {
+        let recorded_ts = self.state.last_recorded_ts;
+        let new = append.event.clone();
         let event = Event {
-            id: new.id.unwrap_or_else(|| state.ids.next(recorded_ts)),
+            id: new.id.unwrap_or_else(|| self.state.ids.next(recorded_ts)),
             ts: new.ts.unwrap_or(self.now_ms),
             recorded_ts,
-            topic: name,
+            topic: topic.name.clone(),
             key: new.key,
             partition,
             offset,
@@ -236,37 +116,142 @@ impl Stage {
             tags: new.tags,
         }
         .detached();
-        self.ids.insert((topic.number, event.id), self.events.len());
+        let at = self.changes.events.len();
+        self.ids.insert((topic.number, event.id), at);
         if let Some(key) = &event.key {
-            self.keys.insert((topic.number, key.clone()), self.events.len());
+            self.keys.insert((topic.number, key.clone()), at);
         }
-        let Event { id, partition, offset, ts, .. } = event;
-        self.receipt.events.push(Appended { id, partition, offset, ts, duplicate: false });
-        self.events.push(event);
-        Ok(topic.config.durability)
+        let Event { id, ts, .. } = event;
+        self.changes.events.push(event);
+        Appended { id, partition, offset, ts, duplicate: false }
     }
 
     /// The latest event of a key among what the trims of this commit leave.
-    fn latest<'a>(&self, old: &'a Topic, key: &str) -> Option<&'a Event> {
+    fn latest<'t>(&self, old: &'t Topic, key: &str) -> Option<&'t Event> {
         let is_left = |(partition, offset): &&At| {
-            !self.trims.iter().any(|trim| {
-                trim.topic == old.state.number && trim.partition == *partition && *offset < trim.before
+            !self.changes.trims.iter().any(|trim| {
+                trim.topic == old.state.pinned() && trim.partition == *partition && *offset < trim.before
             })
         };
         old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))
     }
+}
 
-    fn move_cursor(&mut self, state: &State, change: &CursorMove) -> Result<Durability, CommitError> {
-        let key = &change.key;
-        let topic = self.existing(state, &key.topic)?;
-        let old = match self.cursors.get(key) {
+impl Staging for Stage<'_> {
+    type Place = DocumentRow;
+
+    fn topic(&self, name: &TopicName) -> Option<&TopicState> {
+        match self.changes.topics.get(name) {
+            Some(staged) => staged.as_ref(),
+            None => self.state.topics.get(name).map(|topic| &topic.state),
+        }
+    }
+
+    fn topic_count(&self) -> usize {
+        self.topic_count
+    }
+
+    fn next_topic(&self) -> TopicNumber {
+        TopicNumber(self.changes.next_topic)
+    }
+
+    fn bounds(&self, topic: &TopicState, partition: Partition) -> Bounds {
+        let log = self.before(topic).and_then(|old| old.logs.get(partition.0 as usize));
+        let (first, next) = log.map_or((Offset(0), Offset(0)), |log| (log.first, log.next()));
+        Bounds { first, next }
+    }
+
+    fn cursor(&self, topic: &TopicState, key: &CursorKey) -> Option<&Cursor> {
+        match self.changes.cursors.get(key) {
             Some(staged) => staged.as_ref(),
             // A topic that this commit has replaced took its cursors with it.
-            None if state.topics.get(&key.topic).is_none_or(|old| old.state.number != topic.number) => None,
-            None => state.cursors.get(key),
+            None => self.before(topic).and_then(|_| self.state.cursors.get(key)),
+        }
+    }
+
+    fn cursors(&self) -> impl Iterator<Item = &CursorKey> {
+        let number = |name: &TopicName| self.state.topics.get(name).map(|topic| topic.state.number);
+        // A topic that this commit deletes or replaces takes its cursors with it.
+        let goes = move |key: &CursorKey| {
+            let staged = self.changes.topics.get(&key.topic);
+            staged.is_some_and(|topic| topic.as_ref().map(|topic| topic.number) != number(&key.topic))
         };
-        let new = change.moved(&topic, old)?;
-        self.cursors.insert(key.clone(), new);
-        Ok(topic.config.durability)
+        let staged = &self.changes.cursors;
+        let stay = self.state.cursors.keys().filter(move |key| !goes(key) && !staged.contains_key(*key));
+        stay.chain(staged.iter().filter(|(_, cursor)| cursor.is_some()).map(|(key, _)| key))
+    }
+
+    fn at_most(&self) -> (usize, u32) {
+        let topics = self.state.topics.values().map(|topic| &topic.state);
+        let topics = topics.chain(self.changes.topics.values().flatten());
+        let widest = topics.map(|topic| topic.config.partitions).max().unwrap_or(0);
+        (self.state.cursors.len() + self.changes.cursors.len(), widest)
+    }
+
+    fn put_topic(&mut self, topic: TopicState) -> Result<(), CommitError> {
+        if topic.number.0 == self.changes.next_topic {
+            self.changes.next_topic += 1;
+            self.topic_count += 1;
+        }
+        self.changes.topics.insert(topic.name.clone(), Some(topic));
+        Ok(())
+    }
+
+    fn delete_topic(&mut self, name: &TopicName) -> Result<(), CommitError> {
+        self.changes.topics.insert(name.clone(), None);
+        self.topic_count -= 1;
+        Ok(())
+    }
+
+    fn trim(&mut self, topic: &TopicRef, partition: Partition, first: Offset) -> Result<(), CommitError> {
+        self.changes.trims.push(Trim { topic: topic.clone(), partition, before: first });
+        Ok(())
+    }
+
+    fn configure_collection(
+        &mut self,
+        change: &ConfigChange,
+        limits: CommitLimits,
+    ) -> Result<(), CommitError> {
+        self.changes.collections.configure(&self.state.collections, change.clone(), limits)
+    }
+
+    fn append_all(
+        &mut self,
+        appends: &[Append],
+        commit: &Commit,
+    ) -> Result<(Vec<Appended>, Durability), CommitError> {
+        let (mut all, mut durability) = (Vec::with_capacity(appends.len()), Durability::Interval);
+        for (index, append) in appends.iter().enumerate() {
+            staging::make_missing(self, &append.topic, commit)?;
+            let (appended, asked) = self.append((index, append))?;
+            all.push(appended);
+            durability = durability.max(asked);
+        }
+        Ok((all, durability))
+    }
+
+    fn draft(
+        &mut self,
+        written: Written<'_>,
+        drafts: &mut Drafts<DocumentRow>,
+        bytes: &mut ResultBytes,
+    ) -> Result<u64, CommitError> {
+        let old: &Collections = &self.state.collections;
+        self.changes.collections.draft(old, written, (drafts, bytes))
+    }
+
+    fn put_document(
+        &mut self,
+        write: &DocumentWrite,
+        drafted: Drafted<DocumentRow>,
+    ) -> Result<(), CommitError> {
+        self.changes.collections.put_document(&self.state.collections, write, drafted);
+        Ok(())
+    }
+
+    fn put_cursor(&mut self, key: &CursorKey, cursor: Option<Cursor>) -> Result<(), CommitError> {
+        self.changes.cursors.insert(key.clone(), cursor);
+        Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! What the memory store holds, and how a staged commit becomes part of it.
 
 use crate::collections::Collections;
-use crate::stage::{Stage, Trim};
+use crate::stage::{Changes, Stage, Trim};
 use bytestring::ByteString;
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
+use prombus_core::staging;
 use prombus_core::{
     Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Offset, Partition, Placer, Receipt, Sequence,
-    TopicName, TopicState, Touched,
+    TopicName, TopicRef, TopicState, Touched,
 };
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -113,14 +114,18 @@ impl State {
     pub fn commit(&mut self, commit: &Commit, now_ms: u64) -> Result<(Receipt, Touched), CommitError> {
         // Recorded time never runs backwards, whatever the clock does.
         self.last_recorded_ts = self.last_recorded_ts.max(now_ms);
-        let stage = Stage::of(self, commit, now_ms)?;
-        Ok(self.apply(stage))
+        let result_bytes = self.result_bytes;
+        let mut stage = Stage::new(self, now_ms);
+        let receipt = staging::stage(&mut stage, commit, result_bytes)?;
+        let changes = stage.into_changes();
+        let touched = self.apply(changes);
+        Ok((Receipt { sequence: Sequence(self.sequence), ..receipt }, touched))
     }
 
-    fn apply(&mut self, stage: Stage) -> (Receipt, Touched) {
+    fn apply(&mut self, changes: Changes) -> Touched {
         let mut touched = Touched::default();
-        self.next_topic = stage.next_topic;
-        for (name, change) in stage.topics {
+        self.next_topic = changes.next_topic;
+        for (name, change) in changes.topics {
             touched.changed(&name);
             match change {
                 None => self.remove_topic(&name),
@@ -136,28 +141,28 @@ impl State {
                 },
             }
         }
-        for event in stage.events {
+        for event in changes.events {
             touched.appended_to(&event.topic);
             if let Some(topic) = self.topics.get_mut(&event.topic) {
                 topic.push(event);
             }
         }
-        for Trim { name, topic: number, partition, before } in stage.trims {
-            let topic = self.topics.get_mut(&name).filter(|topic| topic.state.number == number);
+        for Trim { topic: TopicRef { name, incarnation }, partition, before } in changes.trims {
+            let topic = self.topics.get_mut(&name).filter(|topic| Some(topic.state.number) == incarnation);
             if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
                 log.trim(before);
                 touched.changed(&name);
             }
         }
-        self.collections.apply(stage.collections);
-        for (key, cursor) in stage.cursors {
+        self.collections.apply(changes.collections);
+        for (key, cursor) in changes.cursors {
             match cursor {
                 Some(cursor) => self.cursors.insert(key, cursor),
                 None => self.cursors.remove(&key),
             };
         }
         self.sequence += 1;
-        (Receipt { sequence: Sequence(self.sequence), ..stage.receipt }, touched)
+        touched
     }
 
     fn remove_topic(&mut self, name: &TopicName) {

@@ -2,7 +2,7 @@
 
 use crate::answer::Published;
 use crate::object::Object;
-use crate::publish::{EventRequest, ExpectRequest, given};
+use crate::publish::{EventRequest, given, with_event_fields};
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -53,60 +53,39 @@ pub struct WriteRequest<'a> {
     pub if_version: Option<u64>,
 }
 
-/// One event: that of a publish, and where it goes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommitEventRequest<'a> {
-    /// Where to.
-    #[serde(borrow)]
-    pub topic: Text<'a>,
-    /// See [`EventRequest::payload`].
-    #[serde(borrow)]
-    pub payload: &'a RawValue,
-    /// See [`EventRequest::key`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Text<'a>>,
-    /// See [`EventRequest::id`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<Text<'a>>,
-    /// See [`EventRequest::ts`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ts: Option<u64>,
-    /// See [`EventRequest::sid`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub sid: Option<&'a RawValue>,
-    /// See [`EventRequest::headers`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub headers: Option<&'a RawValue>,
-    /// See [`EventRequest::tags`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<&'a RawValue>,
-    /// See [`EventRequest::caused_by`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub caused_by: Option<&'a RawValue>,
-    /// See [`EventRequest::partition`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<u32>,
-    /// See [`EventRequest::expect`].
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub expect: Option<Object<ExpectRequest<'a>>>,
+with_event_fields! {
+    /// One event: that of a publish, and where it goes.
+    pub struct CommitEventRequest {
+        /// Where to.
+        pub topic: Text<'a>,
+        /// Any JSON.
+        pub payload: &'a RawValue,
+    }
 }
 
 impl<'a> CommitEventRequest<'a> {
     /// Where the event goes, and the event.
-    pub fn into_event(self) -> (Text<'a>, EventRequest<'a>) {
-        let Self { topic, payload, key, id, ts, sid, headers, tags, caused_by, partition, expect } = self;
-        (topic, EventRequest { payload, key, id, ts, sid, headers, tags, caused_by, partition, expect })
+    pub fn into_event(mut self) -> (Text<'a>, EventRequest<'a>) {
+        let topic = std::mem::replace(&mut self.topic, Text("".into()));
+        let payload = self.payload;
+        (topic, self.with_payload(payload))
     }
 }
 
 /// What a commit has done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitAnswer {
-    /// One for each event, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Committed {
+    /// Where the events are, in the order of their publishes.
     pub events: Vec<Published>,
     /// The versions of the written documents, by collection and key; 0 for a deleted one.
     pub versions: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl Committed {
+    /// The version that a document was written with.
+    pub fn version(&self, collection: &str, key: &str) -> Option<u64> {
+        self.versions.get(collection)?.get(key).copied()
+    }
 }
 
 #[cfg(test)]

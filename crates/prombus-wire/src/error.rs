@@ -101,6 +101,12 @@ impl ErrorCode {
         }
     }
 
+    /// Whether the same request is likely to work a moment later, without anybody's help: the hub has too much to do, or
+    /// cannot just now. A full disk or a bug is for a person to hear of.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::RateLimited | Self::Unavailable)
+    }
+
     /// The code that goes over the wire as `text`.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)

@@ -1,9 +1,9 @@
 //! Frames that a client sends over the WebSocket: JSON objects with their kind in `op`.
 
+use crate::Object;
 use crate::commit::{CommitEventRequest, CommitRequest, WriteRequest};
-use crate::publish::{EventRequest, given};
+use crate::publish::{given, with_event_fields};
 use crate::text::Text;
-use crate::{ExpectRequest, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -152,45 +152,10 @@ impl<'a> CommitFrame<'a> {
     }
 }
 
-/// What goes with a payload.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishOptions<'a> {
-    /// See [`EventRequest::id`].
-    #[serde(borrow, default)]
-    pub id: Option<Text<'a>>,
-    /// See [`EventRequest::ts`].
-    #[serde(default)]
-    pub ts: Option<u64>,
-    /// See [`EventRequest::key`].
-    #[serde(borrow, default)]
-    pub key: Option<Text<'a>>,
-    /// See [`EventRequest::headers`].
-    #[serde(borrow, default)]
-    pub headers: Option<&'a RawValue>,
-    /// See [`EventRequest::tags`].
-    #[serde(borrow, default)]
-    pub tags: Option<&'a RawValue>,
-    /// See [`EventRequest::caused_by`].
-    #[serde(borrow, default)]
-    pub caused_by: Option<&'a RawValue>,
-    /// See [`EventRequest::sid`].
-    #[serde(borrow, default)]
-    pub sid: Option<&'a RawValue>,
-    /// See [`EventRequest::partition`].
-    #[serde(default)]
-    pub partition: Option<u32>,
-    /// See [`EventRequest::expect`].
-    #[serde(borrow, default)]
-    pub expect: Option<Object<ExpectRequest<'a>>>,
-}
-
-impl<'a> PublishOptions<'a> {
-    /// The event with this payload.
-    pub fn with_payload(self, payload: &'a RawValue) -> EventRequest<'a> {
-        let Self { id, ts, key, headers, tags, caused_by, sid, partition, expect } = self;
-        EventRequest { payload, key, id, ts, sid, headers, tags, caused_by, partition, expect }
-    }
+with_event_fields! {
+    /// What goes with a payload.
+    #[derive(Default)]
+    pub struct PublishOptions {}
 }
 
 crate::group::with_group_options! {

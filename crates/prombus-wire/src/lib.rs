@@ -14,6 +14,7 @@ pub mod object;
 pub mod publish;
 pub mod spelling;
 pub mod text;
+pub mod topic;
 
 pub use answer::{
     DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents, PartitionBounds, Published,
@@ -24,7 +25,7 @@ pub use collection::{
     FullIndexRequest, IndexAnswer, IndexRequest, IndexState, ProjectionAnswer, ProjectionPartition,
     ProjectionState, ProjectionsAnswer, RebuildAnswer, RebuildRequest,
 };
-pub use commit::{CommitAnswer, CommitEventRequest, CommitRequest, WriteRequest};
+pub use commit::{CommitEventRequest, CommitRequest, Committed, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};
 pub use frame::{
     AuthFrame, CommitFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame,
@@ -40,3 +41,4 @@ pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
 pub use text::Text;
+pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicPatch};

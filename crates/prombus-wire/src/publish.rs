@@ -7,41 +7,63 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// One event of `POST /v1/topics/{topic}/events`. A field that is `null` counts as absent, but for the
-/// payload, which may be `null`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EventRequest<'a> {
-    /// Any JSON.
-    #[serde(borrow)]
-    pub payload: &'a RawValue,
-    /// What compaction, partitioning and order per key go by.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Text<'a>>,
-    /// The producer's own id, a UUID.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<Text<'a>>,
-    /// Event time in epoch milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ts: Option<u64>,
-    /// A string.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub sid: Option<&'a RawValue>,
-    /// An object of strings.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub headers: Option<&'a RawValue>,
-    /// An array of strings.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<&'a RawValue>,
-    /// An array of strings.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub caused_by: Option<&'a RawValue>,
-    /// The partition that the producer names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<u32>,
-    /// What must hold for it.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub expect: Option<Object<ExpectRequest<'a>>>,
+/// Declares a request with fields of its own before those that an event can have beside its payload. (`flatten` would do,
+/// but it does not go together with `deny_unknown_fields`.)
+macro_rules! with_event_fields {
+    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name<'a> {
+            $($(#[$own_doc])* #[serde(borrow)] pub $own: $own_type,)*
+            /// What compaction, partitioning and order per key go by.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub key: Option<$crate::Text<'a>>,
+            /// The producer's own id, a UUID.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub id: Option<$crate::Text<'a>>,
+            /// Event time in epoch milliseconds.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub ts: Option<u64>,
+            /// A string.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub sid: Option<&'a RawValue>,
+            /// An object of strings.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub headers: Option<&'a RawValue>,
+            /// An array of strings.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub tags: Option<&'a RawValue>,
+            /// An array of strings.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub caused_by: Option<&'a RawValue>,
+            /// The partition that the producer names.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub partition: Option<u32>,
+            /// What must hold for it.
+            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+            pub expect: Option<$crate::Object<$crate::ExpectRequest<'a>>>,
+        }
+
+        impl<'a> $name<'a> {
+            /// The event with this payload.
+            pub fn with_payload(self, payload: &'a RawValue) -> $crate::EventRequest<'a> {
+                let Self { key, id, ts, sid, headers, tags, caused_by, partition, expect, .. } = self;
+                $crate::EventRequest { payload, key, id, ts, sid, headers, tags, caused_by, partition, expect }
+            }
+        }
+    };
+}
+
+pub(crate) use with_event_fields;
+
+with_event_fields! {
+    /// One event of `POST /v1/topics/{topic}/events`. A field that is `null` counts as absent, but for the
+    /// payload, which may be `null`.
+    pub struct EventRequest {
+        /// Any JSON.
+        pub payload: &'a RawValue,
+    }
 }
 
 /// A condition on the latest event of the key.

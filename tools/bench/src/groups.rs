@@ -6,9 +6,9 @@ use super::hub::Hub as HubProcess;
 use super::load::{self, Ids, Maker, Shape, Topic};
 use super::stats::Unit;
 use super::table::{Group as Rows, Ledger, Row, Target};
-use prombus_core::{EventLog, Json, NewEvent, SystemClock, TopicName};
+use prombus_core::{Append, EventLog, Json, NewEvent, SystemClock, TopicName};
 use prombus_engine::groups::{Group, GroupCall, GroupName, Pull, SettleCall};
-use prombus_engine::{From, Hub, HubOptions, Limits, Outgoing, Store};
+use prombus_engine::{From, Hub, HubOptions, Limits, Store};
 use prombus_fixtures::http::Answer;
 use prombus_store_disk::DiskStore;
 use std::collections::HashMap;
@@ -255,9 +255,9 @@ fn latencies(context: &Context) -> Result<Latencies, String> {
         let payload = Json::parse(format!("\"{}\"", "x".repeat(load::EVENT_BYTES)).into()).map_err(text)?;
         let (mut answers, mut deliveries) = (Vec::new(), Vec::new());
         for _ in 0..singles {
-            let event = Outgoing { event: NewEvent::new(payload.clone()), partition: None, expect: None };
+            let event = Append::new(topic.name.clone(), NewEvent::new(payload.clone()));
             let start = Instant::now();
-            hub.publish(&topic.name, vec![event]).await.map_err(text)?;
+            hub.publish(vec![event]).await.map_err(text)?;
             answers.push(start.elapsed().as_secs_f64() * 1e6);
             let delivered = tells.recv().await.ok_or("the consumer has gone")?;
             deliveries.push(delivered.saturating_duration_since(start).as_secs_f64() * 1e6);

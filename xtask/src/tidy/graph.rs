@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// Every crate, and which crates of the workspace it may be built on.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
-    ("prombus-core", &[]),
+    ("prombus-core", &["prombus-wire"]),
     ("prombus-wire", &[]),
     ("prombus-schema", &["prombus-core"]),
     ("prombus-rows", &["prombus-core"]),

@@ -1,10 +1,13 @@
 //! What early builds kept of commits with an id: the answer, and nothing of the request.
 
-use prombus_core::{Commit, Json};
+use super::Outline;
+use prombus_core::{Appended, Durability, Json, Offset, Partition, Receipt, Sequence, TopicName};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uuid::Uuid;
 
-/// What an answer tells of the commit that it was given to.
+/// An answer as it was given then.
 #[derive(Deserialize)]
 pub(super) struct EarlyAnswer {
     events: Vec<EarlyEvent>,
@@ -14,7 +17,13 @@ pub(super) struct EarlyAnswer {
 
 #[derive(Deserialize)]
 struct EarlyEvent {
+    id: Uuid,
     topic: String,
+    partition: Partition,
+    offset: Offset,
+    ts: u64,
+    durability: Durability,
+    duplicate: bool,
 }
 
 impl EarlyAnswer {
@@ -23,14 +32,29 @@ impl EarlyAnswer {
         serde_json::from_slice(body.as_bytes()).ok()
     }
 
-    /// Whether it may be the answer to this commit: it publishes to the same topics and writes the same documents.
-    pub fn may_be_of(&self, commit: &Commit) -> bool {
+    /// What came of a commit if this may be its answer: it publishes to the same topics and writes the same documents.
+    /// It is answered with the same bytes again, because answers have been written in the same way since.
+    pub fn receipt_of(self, outline: &Outline) -> Option<Receipt> {
         let told = self.events.iter().map(|event| event.topic.as_str());
-        let told_documents: BTreeSet<(&str, &str)> = (self.versions.iter())
-            .flat_map(|(collection, keys)| keys.keys().map(|key| (collection.as_str(), key.as_str())))
-            .collect();
-        let documents = commit.documents.iter().map(|write| (&*write.collection, write.key.as_str()));
-        told.eq(commit.events.iter().map(|append| append.topic.as_str()))
-            && told_documents == documents.collect::<BTreeSet<_>>()
+        let version =
+            |(collection, key): &(Arc<str>, String)| self.versions.get(&**collection)?.get(key).copied();
+        let versions = outline.documents.iter().map(version).collect::<Option<Vec<u64>>>()?;
+        let distinct: BTreeSet<_> = outline.documents.iter().collect();
+        let is_same = told.eq(outline.topics.iter().map(TopicName::as_str))
+            && distinct.len() == self.versions.values().map(BTreeMap::len).sum::<usize>();
+        let durability = self.events.first().map_or(Durability::Sync, |event| event.durability);
+        let appended = |EarlyEvent { id, partition, offset, ts, duplicate, .. }| Appended {
+            id,
+            partition,
+            offset,
+            ts,
+            duplicate,
+        };
+        is_same.then(|| Receipt {
+            events: self.events.into_iter().map(appended).collect(),
+            versions,
+            durability,
+            sequence: Sequence(0),
+        })
     }
 }

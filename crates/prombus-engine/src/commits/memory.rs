@@ -5,12 +5,12 @@
 //! the latest one, so while it stands still nothing gets older.
 
 use super::early::EarlyAnswer;
-use super::{CommitRefused, CommitRequest};
+use super::{CommitRefused, CommitRequest, Outline};
 use crate::bus::Bus;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
 use prombus_core::{
-    Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Found, Json, KeptReceipt, ReadError,
-    Receipt, WriteOp,
+    Append, Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Found, Json, KeptReceipt,
+    ReadError, Receipt, WriteOp,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -55,17 +55,9 @@ impl Name {
 /// What is known of a name.
 pub(super) struct Recalled {
     /// What was done by it.
-    pub done: Option<Done>,
+    pub done: Option<Receipt>,
     /// The version of its document; 0 where there is none.
     version: u64,
-}
-
-/// What a commit has done.
-pub(super) enum Done {
-    /// As it is kept.
-    Receipt(Receipt),
-    /// As an early build kept it: the whole answer.
-    Answer(Json),
 }
 
 /// What is remembered.
@@ -95,14 +87,14 @@ impl Memory {
         Ok(u64::try_from(now).unwrap_or_default())
     }
 
-    /// What was done by the name of `commit`; an error where it stood for another request.
-    pub async fn recall(&self, name: &Name, commit: &Commit) -> Result<Recalled, CommitRefused> {
+    /// What was done by the name of a commit; an error where it stood for another request.
+    pub async fn recall(&self, name: &Name, outline: &Outline) -> Result<Recalled, CommitRefused> {
         let now_ms = self.now_ms().await?;
         let is_fresh = |document: &Document| document.ts.saturating_add(REMEMBER_MS) > now_ms;
         let Some(document) = self.documents.document(&place(), &name.key).await? else {
             let early = self.documents.document(&place(), &name.id).await?;
             let done = match early.filter(is_fresh) {
-                Some(early) => done_early(early, name, commit)?,
+                Some(early) => done_early(&early, name, outline)?,
                 None => None,
             };
             return Ok(Recalled { done, version: 0 });
@@ -112,7 +104,7 @@ impl Memory {
         }
         match KeptReceipt::parse(&document.body) {
             Some(kept) if kept.request == name.request => {
-                Ok(Recalled { done: Some(Done::Receipt(kept.receipt)), version: document.version })
+                Ok(Recalled { done: Some(kept.receipt), version: document.version })
             }
             _ => Err(CommitRefused::IdConflict(name.id.clone())),
         }
@@ -183,15 +175,13 @@ impl Memory {
 
 /// What an early build has done by a name. Such a build kept an id without its caller and without a digest of the
 /// request, and took the id's word. So does this one, unless the answer is of something else for certain.
-fn done_early(early: Document, name: &Name, commit: &Commit) -> Result<Option<Done>, CommitRefused> {
+fn done_early(early: &Document, name: &Name, outline: &Outline) -> Result<Option<Receipt>, CommitRefused> {
     if KeptReceipt::parse(&early.body).is_some() {
         // No early build's: the id reads like the key of another name.
         return Ok(None);
     }
-    match EarlyAnswer::parse(&early.body) {
-        Some(answer) if answer.may_be_of(commit) => Ok(Some(Done::Answer(early.body))),
-        _ => Err(CommitRefused::IdConflict(name.id.clone())),
-    }
+    let receipt = EarlyAnswer::parse(&early.body).and_then(|answer| answer.receipt_of(outline));
+    receipt.map(Some).ok_or_else(|| CommitRefused::IdConflict(name.id.clone()))
 }
 
 /// What tells requests apart, whatever their texts looked like. A build that makes another one of the same request
@@ -211,12 +201,11 @@ fn digest(request: &CommitRequest) -> u128 {
         digest.optional(write.if_version.map(u64::to_le_bytes));
     }
     digest.number(request.publish.len() as u64);
-    for (topic, outgoing) in &request.publish {
-        let event = &outgoing.event;
+    for Append { topic, placement, expect, event } in &request.publish {
         digest.text(topic.as_str().as_bytes());
-        digest.optional(outgoing.partition.map(|partition| partition.0.to_le_bytes()));
-        digest.number(outgoing.expect.is_some().into());
-        digest.optional(outgoing.expect.and_then(|expect| expect.last_id).map(|id| *id.as_bytes()));
+        digest.optional(placement.named().map(|partition| partition.0.to_le_bytes()));
+        digest.number(expect.is_some().into());
+        digest.optional(expect.and_then(|expect| expect.last_id).map(|id| *id.as_bytes()));
         digest.optional(event.id.map(|id| *id.as_bytes()));
         digest.optional(event.ts.map(u64::to_le_bytes));
         digest.optional(event.key.as_deref());
@@ -266,11 +255,9 @@ impl Digest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CommitWrite;
     use super::*;
     use crate::groups::LeaseToken;
-    use crate::hub::Outgoing;
-    use prombus_core::{Expect, NewEvent, Partition, TopicName};
+    use prombus_core::{Expect, NewEvent, Partition, Placement, TopicName};
     use std::collections::HashSet;
     use uuid::Uuid;
 
@@ -279,16 +266,14 @@ mod tests {
     }
 
     fn write(collection: &str, key: &str, op: WriteOp, if_version: Option<u64>) -> CommitRequest {
-        let write = CommitWrite { collection: collection.into(), key: key.into(), op, if_version };
+        let write = DocumentWrite { if_version, ..DocumentWrite::new(collection, key, op) };
         CommitRequest { writes: vec![write], ..CommitRequest::default() }
     }
 
-    fn publish(topic: &str, change: impl FnOnce(&mut Outgoing)) -> CommitRequest {
-        let event = NewEvent::new(json("[1]"));
-        let mut outgoing = Outgoing { event, partition: None, expect: None };
-        change(&mut outgoing);
-        let publish = vec![(TopicName::parse(topic).unwrap(), outgoing)];
-        CommitRequest { publish, ..CommitRequest::default() }
+    fn publish(topic: &str, change: impl FnOnce(&mut Append)) -> CommitRequest {
+        let mut append = Append::new(TopicName::parse(topic).unwrap(), NewEvent::new(json("[1]")));
+        change(&mut append);
+        CommitRequest { publish: vec![append], ..CommitRequest::default() }
     }
 
     #[test]
@@ -312,8 +297,8 @@ mod tests {
             write("a", "bc", WriteOp::Delete, None),
             publish("t", |_| {}),
             publish("u", |_| {}),
-            publish("t", |event| event.partition = Some(Partition(0))),
-            publish("t", |event| event.partition = Some(Partition(1))),
+            publish("t", |event| event.placement = Placement::Named(Partition(0))),
+            publish("t", |event| event.placement = Placement::Named(Partition(1))),
             publish("t", |event| event.expect = Some(Expect { last_id: None })),
             publish("t", |event| event.expect = Some(Expect { last_id: Some(nil) })),
             publish("t", |event| event.event.id = Some(nil)),

@@ -54,6 +54,7 @@ impl Text {
         }
         let (compiled, facts) = loop {
             match compiled(&self.source) {
+                // Nobody tells when a machine has room again.
                 Err(NotCompiled::NoRoom) => std::thread::sleep(NO_ROOM_PAUSE),
                 answer => break answer?,
             }

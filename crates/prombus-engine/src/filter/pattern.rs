@@ -22,8 +22,10 @@ const SIZES: [usize; 6] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, MAX_
 const BYTES_PER_WORK: usize = 256;
 
 /// Memory is the machine's, whichever hub of the process uses a pattern.
-static CACHE: LazyLock<Mutex<Cache<(Arc<Regex>, usize)>>> =
-    LazyLock::new(|| Mutex::new(Cache::new(MAX_CACHED_BYTES)));
+static CACHE: LazyLock<Mutex<Cache<SizedRegex>>> = LazyLock::new(|| Mutex::new(Cache::new(MAX_CACHED_BYTES)));
+
+/// A compiled pattern and its size.
+type SizedRegex = (Arc<Regex>, usize);
 
 /// A pattern that can be compiled.
 #[derive(Debug)]
@@ -51,8 +53,8 @@ impl Pattern {
     }
 }
 
-/// A compiled pattern and its size.
-fn cached(source: &str) -> Result<(Arc<Regex>, usize), String> {
+/// A compiled pattern, which counts as used now.
+fn cached(source: &str) -> Result<SizedRegex, String> {
     /// Large patterns take long. Whoever sends many of them keeps one processor busy, and not all of them.
     static COMPILING: Mutex<()> = Mutex::new(());
     if let Some(known) = CACHE.lock().get(source) {
@@ -69,7 +71,7 @@ fn cached(source: &str) -> Result<(Arc<Regex>, usize), String> {
     Ok((regex, size))
 }
 
-fn compiled(source: &str) -> Result<(Arc<Regex>, usize), String> {
+fn compiled(source: &str) -> Result<SizedRegex, String> {
     for size in SIZES {
         match RegexBuilder::new(source).size_limit(size).dfa_size_limit(DFA_BYTES).build() {
             Ok(regex) => return Ok((Arc::new(regex), size)),

@@ -4,7 +4,7 @@ use super::GroupError;
 use super::group::Group;
 use super::state::Dying;
 use bytes::Bytes;
-use prombus_core::{Append, Event, Json, NewEvent, Placement, TopicName, json};
+use prombus_core::{Append, Event, Json, NewEvent, TopicName, json};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ pub(crate) fn letter_of(original: &Event, failure: &Failure<'_>) -> Option<Appen
     event.key = original.key.clone();
     event.caused_by = Some(strings(&[&original.id.to_string()]).into());
     event.headers = (replays > 0).then(|| replays_header(replays).into());
-    Some(Append { topic, placement: Placement::Auto, expect: None, event })
+    Some(Append::new(topic, event))
 }
 
 /// A JSON array of texts.

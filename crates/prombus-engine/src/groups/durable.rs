@@ -106,7 +106,7 @@ impl Durable {
             false => (now.version >= span.upto || span.after >= span.upto).then_some(false),
         };
         match self.known(is_refused).await? {
-            true => Err(BusError::Commit(CommitError::DiskFull).into()),
+            true => Err(BusError::Commit(CommitError::NoRoom).into()),
             false => Ok(()),
         }
     }

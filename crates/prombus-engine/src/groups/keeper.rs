@@ -7,15 +7,15 @@ use super::group::Group;
 use super::state::{Batch, ChunkMove, Dying, LaneMove};
 use super::{GroupError, stored};
 use crate::bus::BusError;
+use crate::retry::Backoff;
 use bytes::Bytes;
+use prombus_core::error::Retry;
 use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Epoch, Offset};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long to wait when others change the same things.
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Far enough not to matter: the keeper has nothing to wait for.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
@@ -146,7 +146,7 @@ impl Group {
                 self.done(batch);
                 return Ok(());
             }
-            Err(BusError::Commit(CommitError::DiskFull)) if letters > 0 || batch.can_be_refused() => {
+            Err(BusError::Commit(CommitError::NoRoom)) if letters > 0 || batch.can_be_refused() => {
                 return self.write_without_letters(batch, &buried).await;
             }
             Err(error) => return Err(error.into()),
@@ -174,7 +174,7 @@ impl Group {
                         self.done(batch);
                         return Ok(());
                     }
-                    Err(BusError::Commit(CommitError::DiskFull)) if batch.can_be_refused() => {}
+                    Err(BusError::Commit(CommitError::NoRoom)) if batch.can_be_refused() => {}
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -188,11 +188,11 @@ impl Group {
     }
 
     pub(super) async fn commit(&self, mut commit: Arc<Commit>) -> Result<(), BusError> {
+        let mut backoff = Backoff::default();
         loop {
             match self.hub.bus.enqueue(&mut commit).await?.await {
                 Ok(_) => return Ok(()),
-                // Whoever is in the way is another hub, which tells nobody here when it is done.
-                Err(CommitError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(error) if error.retry() == Retry::Same => backoff.pause().await,
                 Err(error) => return Err(error.into()),
             }
         }

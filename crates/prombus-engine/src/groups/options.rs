@@ -76,85 +76,87 @@ pub enum Ordering {
     Partition,
 }
 
-/// The options of a group, as they are stored and shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupOptions {
-    /// Who gets which events.
-    pub mode: Mode,
-    /// What waits for what.
-    pub ordering: Ordering,
-    /// How long a lease holds.
-    pub ack_timeout_ms: u64,
-    /// After how many attempts an event is a dead letter.
-    pub max_attempts: u32,
-    /// The first pause between attempts.
-    pub backoff_ms: u64,
-    /// Which events the group is about.
-    pub filter: Option<String>,
-    /// Whether events are raised to the latest version of their schema.
-    pub normalize: bool,
-    /// How many offsets the group may be ahead of its oldest unsettled event.
-    pub ack_window: u64,
-    /// How long a member of a partitioned group may be silent.
-    pub member_ttl_ms: u64,
-}
-
-impl Default for GroupOptions {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Shared,
-            ordering: Ordering::Key,
-            ack_timeout_ms: 30_000,
-            max_attempts: 5,
-            backoff_ms: 100,
-            filter: None,
-            normalize: false,
-            ack_window: 100_000,
-            member_ttl_ms: 15_000,
+macro_rules! group_options {
+    (
+        fixed { $($(#[$fixed_doc:meta])* $fixed:ident: $fixed_type:ty = $fixed_default:expr;)* }
+        changing { $($(#[$doc:meta])* $field:ident: $type:ty = $default:expr;)* }
+    ) => {
+        /// The options of a group, as they are stored and shown.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct GroupOptions {
+            $($(#[$fixed_doc])* pub $fixed: $fixed_type,)*
+            $($(#[$doc])* pub $field: $type,)*
         }
-    }
+
+        impl Default for GroupOptions {
+            fn default() -> Self {
+                Self { $($fixed: $fixed_default,)* $($field: $default,)* }
+            }
+        }
+
+        /// The options that a caller named; `None` was left out.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct OptionsPatch {
+            $($(#[$fixed_doc])* pub $fixed: Option<$fixed_type>,)*
+            $($(#[$doc])* pub $field: Option<$type>,)*
+        }
+
+        impl OptionsPatch {
+            /// `options` with what is named here.
+            pub fn apply(&self, options: &GroupOptions) -> GroupOptions {
+                let Self { $($fixed,)* $($field,)* } = self.clone();
+                let changed = OptionsChange { $($field,)* }.apply(options);
+                GroupOptions { $($fixed: $fixed.unwrap_or(options.$fixed),)* ..changed }
+            }
+        }
+
+        /// A change of a group's options; `None` stays as it is. Mode and ordering say how what is settled is kept, so
+        /// they are fixed.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct OptionsChange {
+            $($(#[$doc])* pub $field: Option<$type>,)*
+        }
+
+        impl OptionsChange {
+            /// `options` with this change made to them.
+            pub fn apply(self, options: &GroupOptions) -> GroupOptions {
+                let mut changed = options.clone();
+                $(if let Some(value) = self.$field {
+                    changed.$field = value;
+                })*
+                changed
+            }
+        }
+    };
 }
 
-/// The options that a caller named; `None` was left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OptionsPatch {
-    /// See [`GroupOptions::mode`].
-    pub mode: Option<Mode>,
-    /// See [`GroupOptions::ordering`].
-    pub ordering: Option<Ordering>,
-    /// See [`GroupOptions::ack_timeout_ms`].
-    pub ack_timeout_ms: Option<u64>,
-    /// See [`GroupOptions::max_attempts`].
-    pub max_attempts: Option<u32>,
-    /// See [`GroupOptions::backoff_ms`].
-    pub backoff_ms: Option<u64>,
-    /// See [`GroupOptions::filter`].
-    pub filter: Option<String>,
-    /// See [`GroupOptions::normalize`].
-    pub normalize: Option<bool>,
-    /// See [`GroupOptions::ack_window`].
-    pub ack_window: Option<u64>,
-    /// See [`GroupOptions::member_ttl_ms`].
-    pub member_ttl_ms: Option<u64>,
+group_options! {
+    fixed {
+        /// Who gets which events.
+        mode: Mode = Mode::Shared;
+        /// What waits for what.
+        ordering: Ordering = Ordering::Key;
+    }
+    changing {
+        /// How long a lease holds.
+        ack_timeout_ms: u64 = 30_000;
+        /// After how many attempts an event is a dead letter.
+        max_attempts: u32 = 5;
+        /// The first pause between attempts.
+        backoff_ms: u64 = 100;
+        /// Which events the group is about; all of them if there is none.
+        filter: Option<String> = None;
+        /// Whether events are raised to the latest version of their schema.
+        normalize: bool = false;
+        /// How many offsets the group may be ahead of its oldest unsettled event.
+        ack_window: u64 = 100_000;
+        /// How long a member of a partitioned group may be silent.
+        member_ttl_ms: u64 = 15_000;
+    }
 }
 
 impl OptionsPatch {
-    /// `options` with what is named here.
-    pub fn apply(&self, options: &GroupOptions) -> GroupOptions {
-        GroupOptions {
-            mode: self.mode.unwrap_or(options.mode),
-            ordering: self.ordering.unwrap_or(options.ordering),
-            ack_timeout_ms: self.ack_timeout_ms.unwrap_or(options.ack_timeout_ms),
-            max_attempts: self.max_attempts.unwrap_or(options.max_attempts),
-            backoff_ms: self.backoff_ms.unwrap_or(options.backoff_ms),
-            filter: self.filter.clone().or_else(|| options.filter.clone()),
-            normalize: self.normalize.unwrap_or(options.normalize),
-            ack_window: self.ack_window.unwrap_or(options.ack_window),
-            member_ttl_ms: self.member_ttl_ms.unwrap_or(options.member_ttl_ms),
-        }
-    }
-
     /// Refuses options that differ from those that a group has.
     pub fn agrees_with(&self, options: &GroupOptions) -> Result<(), GroupError> {
         let wanted = self.apply(options);
@@ -169,43 +171,6 @@ impl OptionsPatch {
             _ => serde_json::Map::new(),
         };
         Err(GroupError::Options { actual: differing })
-    }
-}
-
-/// A change of a group's options; `None` stays as it is. Mode and ordering say how what is settled is kept, so they are
-/// fixed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OptionsChange {
-    /// See [`GroupOptions::ack_timeout_ms`].
-    pub ack_timeout_ms: Option<u64>,
-    /// See [`GroupOptions::max_attempts`].
-    pub max_attempts: Option<u32>,
-    /// See [`GroupOptions::backoff_ms`].
-    pub backoff_ms: Option<u64>,
-    /// See [`GroupOptions::filter`]; `Some(None)` removes it.
-    pub filter: Option<Option<String>>,
-    /// See [`GroupOptions::normalize`].
-    pub normalize: Option<bool>,
-    /// See [`GroupOptions::ack_window`].
-    pub ack_window: Option<u64>,
-    /// See [`GroupOptions::member_ttl_ms`].
-    pub member_ttl_ms: Option<u64>,
-}
-
-impl OptionsChange {
-    /// `options` with this change made to them.
-    pub fn apply(self, options: &GroupOptions) -> GroupOptions {
-        GroupOptions {
-            mode: options.mode,
-            ordering: options.ordering,
-            ack_timeout_ms: self.ack_timeout_ms.unwrap_or(options.ack_timeout_ms),
-            max_attempts: self.max_attempts.unwrap_or(options.max_attempts),
-            backoff_ms: self.backoff_ms.unwrap_or(options.backoff_ms),
-            filter: self.filter.unwrap_or_else(|| options.filter.clone()),
-            normalize: self.normalize.unwrap_or(options.normalize),
-            ack_window: self.ack_window.unwrap_or(options.ack_window),
-            member_ttl_ms: self.member_ttl_ms.unwrap_or(options.member_ttl_ms),
-        }
     }
 }
 

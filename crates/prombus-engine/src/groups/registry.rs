@@ -6,21 +6,17 @@ use super::metrics::{GroupMetrics, GroupTimes};
 use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::replay::Turns;
 use super::{GroupError, places, stored};
-use crate::bus::BusError;
 use crate::filter::Filter;
 use crate::query::From;
+use crate::retry::Tries;
 use parking_lot::Mutex;
-use prombus_core::{
-    Commit, CommitError, CommitLimits, ConfigChange, NewTopics, ReadError, TopicName, TopicState,
-};
+use prombus_core::{Commit, CommitLimits, ConfigChange, NewTopics, ReadError, TopicName, TopicState};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// At most so many groups has a topic.
 const MAX_GROUPS: usize = 10_000;
-/// How often something is tried again when others do the same at the same time.
-const MAX_TRIES: usize = 16;
 
 /// So many sessions of groups that are gone may be known.
 const SPARE_SESSIONS: usize = 64;
@@ -177,7 +173,8 @@ impl Groups {
         name: &GroupName,
         call: &GroupCall,
     ) -> Result<(Arc<Group>, bool), GroupError> {
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             let state = self.hub.log.topic(topic).await?;
             if let Some(state) = &state
                 && let Some(group) = self.load(state, name).await?
@@ -185,8 +182,7 @@ impl Groups {
                 call.options.agrees_with(&group.options())?;
                 return Ok((group, false));
             }
-            let made = self.make(topic, state, name, call).await;
-            match made {
+            let again = match self.make(topic, state, name, call).await {
                 Ok(()) => {
                     let state = self.hub.log.topic(topic).await?;
                     if let Some(state) = state
@@ -194,22 +190,16 @@ impl Groups {
                     {
                         return Ok((group, true));
                     }
+                    tries.look_again().await
                 }
-                // Someone else has made or deleted the topic or the group meanwhile: look again.
-                Err(GroupError::Bus(BusError::Commit(
-                    CommitError::TopicExists(_)
-                    | CommitError::CursorMoved { .. }
-                    | CommitError::TopicReplaced(_)
-                    | CommitError::TopicNotFound(_)
-                    | CommitError::Busy,
-                ))) => {}
+                Err(GroupError::Bus(error)) => tries.again(error).await,
                 Err(error) => {
                     self.forget(topic, name);
                     return Err(error);
                 }
-            }
+            };
+            again.inspect_err(|_| self.forget(topic, name))?;
         }
-        Err(CommitError::Busy.into())
     }
 
     /// The group of a consumer that had it before: with the options that it has by now, which may have been changed
@@ -307,23 +297,22 @@ impl Groups {
             Some(group) => Some(group.writing.lock().await),
             None => None,
         };
-        let mut outcome = Err(CommitError::Busy.into());
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        let outcome = loop {
             let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };
             let cursors = stored::removal(&*self.hub.log, &state, name).await?;
             if cursors.is_empty() {
                 return Err(gone());
             }
             match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::default() })).await {
-                Ok(_) => {
-                    outcome = Ok(());
-                    break;
+                Ok(_) => break Ok(()),
+                Err(error) => {
+                    if let Err(error) = tries.again(error).await {
+                        break Err(error.into());
+                    }
                 }
-                // Another hub has moved them meanwhile.
-                Err(BusError::Commit(CommitError::CursorMoved { .. } | CommitError::Busy)) => {}
-                Err(error) => return Err(error.into()),
             }
-        }
+        };
         drop(busy);
         drop(slot);
         self.forget(topic, name);

@@ -13,8 +13,8 @@ use crate::query::{From, Place, Query, QueryError, Reader};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prombus_core::{
-    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, Placement,
-    ReadError, TopicName, TopicState,
+    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError,
+    TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -280,8 +280,7 @@ impl Replaying<'_> {
                 };
                 bytes += event.size();
                 offsets.push(letter.event.offset.0);
-                let topic = self.topic.clone();
-                events.push(Append { topic, placement: Placement::Auto, expect: None, event });
+                events.push(Append::new(self.topic.clone(), event));
             }
             if events.is_empty() {
                 continue;

@@ -83,7 +83,7 @@ impl Group {
             }
             let results = group.durable.results(&heard, open);
             if !results.is_empty() && results.iter().all(|one| *one == SettleResult::NoRoom) {
-                return Err(BusError::Commit(CommitError::DiskFull).into());
+                return Err(BusError::Commit(CommitError::NoRoom).into());
             }
             Ok(results)
         }

@@ -3,7 +3,7 @@
 use crate::bus::{Bus, BusError, Layer};
 use crate::hub::Limits;
 use async_trait::async_trait;
-use prombus_core::{Append, Clock, Commit, DocumentWrite, Placement, Ticket};
+use prombus_core::{Append, Clock, Commit, DocumentWrite, Ticket};
 use std::sync::Arc;
 
 /// The layer.
@@ -13,6 +13,32 @@ pub struct Checks {
     pub limits: Limits,
     /// What event times are compared with.
     pub clock: Arc<dyn Clock>,
+}
+
+/// Adds up how large a commit gets, so that one that is too large can be refused as soon as that shows.
+#[derive(Debug, Clone, Copy)]
+pub struct CommitSize {
+    bytes: usize,
+    limit: usize,
+}
+
+impl CommitSize {
+    /// Of nothing yet, and of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { bytes: 0, limit }
+    }
+
+    /// What was added so far.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Adds an event or a write, by its size.
+    pub fn add(&mut self, bytes: usize) -> Result<(), BusError> {
+        self.bytes += bytes;
+        let Self { bytes, limit } = *self;
+        if bytes > limit { Err(BusError::CommitTooLarge { bytes, limit }) } else { Ok(()) }
+    }
 }
 
 impl Layer for Checks {
@@ -43,11 +69,7 @@ impl Checks {
             total += append.event.size();
         }
         total += commit.documents.iter().map(DocumentWrite::size).sum::<usize>();
-        let limit = self.limits.commit_bytes;
-        if total > limit {
-            return Err(BusError::CommitTooLarge { bytes: total, limit });
-        }
-        Ok(())
+        CommitSize::new(self.limits.commit_bytes).add(total)
     }
 
     fn latest_ts(&self) -> u64 {
@@ -65,7 +87,7 @@ impl Checks {
             return Err(BusError::ReservedTopic(append.topic.clone()));
         }
         event.check().map_err(|error| BusError::BadEvent { index, error })?;
-        if matches!(append.placement, Placement::Named(_)) && event.key.is_some() {
+        if append.placement.named().is_some() && event.key.is_some() {
             return Err(BusError::KeyAndPartition { index });
         }
         if append.expect.is_some() && event.key.is_none() {

@@ -3,5 +3,5 @@
 mod checks;
 mod rules;
 
-pub use checks::Checks;
+pub use checks::{Checks, CommitSize};
 pub use rules::Rules;

@@ -9,12 +9,12 @@ use super::{
     DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
     ProjectionState, ProjectionStatus, RebuildStatus,
 };
-use crate::bus::BusError;
 use crate::collections::{CollectionSettings, check_indexes};
 use crate::filter::TurnToCompile;
+use crate::retry::Tries;
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
-use prombus_core::{Commit, CommitError, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
+use prombus_core::{Commit, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -27,8 +27,6 @@ const MAX_PROJECTIONS: usize = 1_000;
 const MAX_NAME_BYTES: usize = 200;
 /// So many commands may wait for a projection.
 const MAX_COMMANDS: usize = 16;
-/// How often a change is tried again when others change the same at the same time.
-const MAX_TRIES: usize = 16;
 
 /// A projection that runs.
 struct Handle {
@@ -351,7 +349,8 @@ impl Projections {
         collections: &[(Arc<str>, CollectionConfig)],
         commit: Commit,
     ) -> Result<(), ProjectionError> {
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             let mut commit = commit.clone();
             for (name, config) in collections {
                 let now = self.hub.documents.collection(name).await?;
@@ -369,12 +368,10 @@ impl Projections {
                 }
             }
             match self.hub.bus.commit(Arc::new(commit)).await {
-                Err(BusError::Commit(CommitError::CollectionChanged(_) | CommitError::Busy)) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => tries.again(error).await?,
                 Ok(_) => return Ok(()),
             }
         }
-        Err(BusError::Commit(CommitError::Busy).into())
     }
 
     /// How all projections are doing, by name.
@@ -480,7 +477,8 @@ impl Projections {
 
     /// Removes all that is stored of a projection that does not run.
     async fn forget(&self, name: &str, topic: &TopicName) -> Result<(), ProjectionError> {
-        for _ in 0..MAX_TRIES {
+        let mut tries = Tries::default();
+        loop {
             // Those that an earlier definition wrote, too.
             let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
             let mut cursors = stored::without_cursors(&*self.hub.log, topic, name, false).await?;
@@ -492,18 +490,10 @@ impl Projections {
                 ..Commit::default()
             };
             match self.hub.bus.commit(Arc::new(commit)).await {
-                // Others change the same things, or the topic was deleted meanwhile: look again.
-                Err(BusError::Commit(
-                    CommitError::Busy
-                    | CommitError::CursorMoved { .. }
-                    | CommitError::TopicReplaced(_)
-                    | CommitError::TopicNotFound(_),
-                )) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => tries.again(error).await?,
                 Ok(_) => return Ok(()),
             }
         }
-        Err(BusError::Commit(CommitError::Busy).into())
     }
 
     /// Starts to make the collections of a projection anew.

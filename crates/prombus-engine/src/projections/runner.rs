@@ -11,6 +11,7 @@ use crate::bus::{Bus, BusError};
 use crate::filter::{KEEP_TIME, Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::layers::Checks;
+use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
     EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName, TopicRef,
@@ -77,24 +78,12 @@ impl From<ReadError> for Stop {
 
 impl From<BusError> for Stop {
     fn from(error: BusError) -> Self {
-        let pause = match &error {
-            BusError::Commit(
-                CommitError::DiskFull
-                | CommitError::ChangefeedsNotFound(_)
-                | CommitError::TooManyTopics { .. }
-                | CommitError::TooManyCollections { .. },
-            ) => Some(NO_ROOM_PAUSE),
-            BusError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_)) => {
-                Some(UNAVAILABLE_PAUSE)
-            }
+        let pause = match error.retry() {
+            Retry::WithRoom => Some(NO_ROOM_PAUSE),
+            Retry::Later => Some(UNAVAILABLE_PAUSE),
             // Whoever is in the way is another hub, or someone who changes the topic.
-            BusError::Commit(
-                CommitError::Busy
-                | CommitError::CursorMoved { .. }
-                | CommitError::TopicReplaced(_)
-                | CommitError::TopicNotFound(_),
-            ) => Some(BUSY_PAUSE),
-            _ => None,
+            Retry::Same | Retry::Anew => Some(BUSY_PAUSE),
+            Retry::Never => None,
         };
         Self { reason: error.to_string(), pause }
     }

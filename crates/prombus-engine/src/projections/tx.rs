@@ -1,10 +1,9 @@
 //! Projections in Rust: for reducers that read before they write, with the same guarantee.
 
-use crate::hub::Outgoing;
 use crate::layers::Checks;
 use async_trait::async_trait;
 use prombus_core::{
-    Append, DocumentWrite, Documents, Event, Json, Owner, ReadError, TopicName, Versioning, WriteOp, document,
+    Append, DocumentWrite, Documents, Event, Json, Owner, ReadError, Versioning, WriteOp, document,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -215,8 +214,7 @@ impl Tx<'_> {
     ///
     /// A projection that publishes to the topic that it reads, by itself or through others, never comes to an end: the
     /// hub refuses circles of changefeeds, and cannot see this one.
-    pub fn publish(&mut self, topic: &TopicName, outgoing: Outgoing) -> Result<(), ProjectFailure> {
-        let mut append = outgoing.to(topic.clone());
+    pub fn publish(&mut self, mut append: Append) -> Result<(), ProjectFailure> {
         let cause = || Json::from_stored(format!("[\"{}\"]", self.event.id).into()).into();
         append.event.caused_by.get_or_insert_with(cause);
         self.scope.checks.check_one(&append).map_err(|error| ProjectFailure(error.to_string()))?;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::auth::{Auth, AuthOptions, Rules, Secret, StaticToken};
+use prombus_core::collection::MAX_KEY_BYTES;
 use prombus_wire::parse_object;
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,7 +15,7 @@ fn asked(text: &str) -> Result<Asked, ApiError> {
 }
 
 /// What a write becomes.
-fn write(fields: &str) -> Result<CommitWrite, String> {
+fn write(fields: &str) -> Result<DocumentWrite, String> {
     let text = format!(r#"{{"writes":[{{"collection":"c","key":"k",{fields}}}]}}"#);
     asked(&text).map(|asked| asked.request.writes[0].clone()).map_err(|error| error.message().to_owned())
 }

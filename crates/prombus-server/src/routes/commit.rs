@@ -3,13 +3,12 @@
 use crate::answers;
 use crate::auth::Caller;
 use crate::body::json_body;
-use crate::commit::{Asked, By};
+use crate::commit::{Asked, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use prombus_wire::parse_object;
 
@@ -24,6 +23,6 @@ pub(crate) async fn commit(
     let body = json_body(&app, request).await?;
     let asked = Asked::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
     asked.check(&caller)?;
-    let committed = asked.enqueue(By { app, rate, caller }).await?.await?;
-    Ok(answers::json(StatusCode::OK, committed.answer.bytes().to_vec()))
+    let committed = asked.enqueue(Requester { app, rate, caller }).await?.await?;
+    Ok(answers::committed(&committed.answer))
 }

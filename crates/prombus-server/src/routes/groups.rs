@@ -353,7 +353,7 @@ pub(crate) fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiE
         ack_timeout_ms: request.ack_timeout_ms,
         max_attempts: request.max_attempts,
         backoff_ms: request.backoff_ms,
-        filter,
+        filter: filter.map(Some),
         normalize,
         ack_window: request.ack_window,
         member_ttl_ms: request.member_ttl_ms,

@@ -4,15 +4,14 @@
 //! the line and continue from it.
 
 use super::lines::{Line, Lines};
-use super::publish::{Way, parse_event, publish};
+use super::publish::{Publisher, parse_event};
 use crate::answers::json_of;
 use crate::auth::Caller;
 use crate::body::BodyReader;
 use crate::error::ApiError;
 use axum::http::StatusCode;
 use axum::response::Response;
-use prombus_core::TopicNumber;
-use prombus_engine::Outgoing;
+use prombus_core::{Append, Commit, TopicNumber};
 use prombus_wire::Imported;
 use std::sync::Arc;
 
@@ -22,8 +21,12 @@ const MAX_COMMIT_LINES: usize = 1_000;
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
-pub(crate) async fn import(way: &Way, mut intake: BodyReader, caller: &Caller) -> Result<Response, ApiError> {
-    let mut import = Import::new(way)?;
+pub(crate) async fn import(
+    publisher: &Publisher,
+    mut intake: BodyReader,
+    caller: &Caller,
+) -> Result<Response, ApiError> {
+    let mut import = Import::new(publisher)?;
     match import.run(&mut intake, caller).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &import.outcome())),
         Err(error) => Err(match import.duplicates {
@@ -35,10 +38,10 @@ pub(crate) async fn import(way: &Way, mut intake: BodyReader, caller: &Caller) -
 
 /// A running import.
 struct Import<'a> {
-    way: &'a Way,
+    publisher: &'a Publisher,
     max_commit_bytes: usize,
     /// The events that are not committed yet, and which lines they came from.
-    events: Vec<Outgoing>,
+    events: Vec<Append>,
     lines: Vec<u64>,
     bytes: usize,
     /// What their lines hold, whitespace and blank lines included.
@@ -52,11 +55,11 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn new(way: &'a Way) -> Result<Self, ApiError> {
-        let max_commit_bytes = way.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
+    fn new(publisher: &'a Publisher) -> Result<Self, ApiError> {
+        let max_commit_bytes = publisher.app.hub()?.limits().commit_bytes.min(MAX_COMMIT_BYTES);
         let (events, lines) = (Vec::new(), Vec::new());
         Ok(Self {
-            way,
+            publisher,
             max_commit_bytes,
             events,
             lines,
@@ -73,12 +76,12 @@ impl<'a> Import<'a> {
     }
 
     async fn run(&mut self, intake: &mut BodyReader, caller: &Caller) -> Result<(), ApiError> {
-        let mut lines = Lines::new(self.way.app.options.max_body_bytes);
+        let mut lines = Lines::new(self.publisher.app.options.max_body_bytes);
         loop {
             let part = tokio::select! {
                 part = intake.next() => part,
                 // What is in is answered, and what has come since is left out.
-                () = self.way.app.closing() => Err(ApiError::unavailable("the hub is shutting down; import again from this line later")),
+                () = self.publisher.app.closing() => Err(ApiError::unavailable("the hub is shutting down; import again from this line later")),
             };
             let first_left_out = self.lines.first().copied();
             let part = match part {
@@ -120,17 +123,17 @@ impl<'a> Import<'a> {
     }
 
     async fn take(&mut self, line: Line) -> Result<(), ApiError> {
-        let outgoing = match parse_event(&line.text) {
-            Ok(outgoing) => outgoing,
+        let append = match parse_event(&self.publisher.topic, &line.text) {
+            Ok(append) => append,
             Err(error) => return Err(self.stop_at(line.number, error).await),
         };
-        let bytes = outgoing.event.size();
+        let bytes = append.event.size();
         if self.bytes + bytes > self.max_commit_bytes {
             self.commit().await?;
         }
         self.bytes += bytes;
         self.held += line.held;
-        self.events.push(outgoing);
+        self.events.push(append);
         self.lines.push(line.number);
         if self.events.len() >= MAX_COMMIT_LINES || self.held >= MAX_COMMIT_BYTES {
             self.commit().await?;
@@ -150,8 +153,8 @@ impl<'a> Import<'a> {
     /// rest, and one that was made since has nothing to do with it.
     async fn check_topic(&self) -> Result<(), ApiError> {
         let Some(pinned) = self.topic else { return Ok(()) };
-        let topic = &self.way.topic;
-        match self.way.app.hub()?.topic(topic).await? {
+        let topic = &self.publisher.topic;
+        match self.publisher.app.hub()?.topic(topic).await? {
             Some(state) if state.number == pinned => Ok(()),
             _ => Err(ApiError::not_found(format!(
                 "topic {topic} was deleted in the meantime, with the lines before this one"
@@ -162,9 +165,9 @@ impl<'a> Import<'a> {
     /// Notes which topic the first events went to.
     async fn note_topic(&mut self) {
         if self.topic.is_none()
-            && let Ok(hub) = self.way.app.hub()
+            && let Ok(hub) = self.publisher.app.hub()
         {
-            self.topic = hub.topic(&self.way.topic).await.ok().flatten().map(|state| state.number);
+            self.topic = hub.topic(&self.publisher.topic).await.ok().flatten().map(|state| state.number);
         }
     }
 
@@ -177,9 +180,9 @@ impl<'a> Import<'a> {
             self.check_topic().await.map_err(|error| error.after_lines(self.count, *line))?;
         }
         let (mut good, mut refusal) = (events.len(), None);
-        let mut commit = Arc::new(Outgoing::all_to(&self.way.topic, events));
+        let mut commit = Arc::new(Commit::from(events));
         while good > 0 {
-            match publish(self.way, &mut commit).await {
+            match self.publisher.publish(&mut commit).await {
                 Ok(receipt) => {
                     self.count += good as u64;
                     self.duplicates += receipt.events.iter().filter(|one| one.duplicate).count() as u64;
@@ -188,11 +191,11 @@ impl<'a> Import<'a> {
                 }
                 Err(error) => {
                     // Without an event to blame, none of them can go in.
-                    let culprit = error.index().filter(|index| *index < good);
+                    let culprit = error.index.filter(|index| *index < good);
                     good = culprit.unwrap_or(0);
                     // Nobody else has it any more, so nothing is copied.
                     Arc::make_mut(&mut commit).events.truncate(good);
-                    refusal = Some((culprit.is_some(), lines[good], ApiError::from(error)));
+                    refusal = Some((culprit.is_some(), lines[good], error.error));
                 }
             }
         }

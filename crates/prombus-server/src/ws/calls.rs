@@ -4,7 +4,7 @@ use super::acks::{Settled, Settling};
 use super::frames::Corr;
 use super::publish_queue::{Publish, PublishQueue, Published};
 use super::session::{Effect, Key, Said, Session, SubscribeTargets};
-use crate::commit::{By, Committed};
+use crate::commit::{Committed, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::pulls::{self, PullError, Pulled, RoomWait};
@@ -255,7 +255,7 @@ impl Calls {
             Effect::Settle { said, call } => self.settle(said, call),
             Effect::Commit { corr, caller, asked } => {
                 self.unanswered_bytes += asked.bytes;
-                let by = By { app: self.app.clone(), rate: self.rate.clone(), caller };
+                let by = Requester { app: self.app.clone(), rate: self.rate.clone(), caller };
                 self.line.commit(corr, *asked, by);
             }
             Effect::Pull(key, pull) => self.pull(key, pull),

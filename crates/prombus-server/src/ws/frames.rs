@@ -1,12 +1,12 @@
 //! Frames that the hub sends, serialised by hand because there are very many of them.
 
 use super::session::Key;
-use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter};
+use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter, PublishedWriter};
 use crate::error::ApiError;
 use prombus_core::json::write_string;
-use prombus_core::{Appended, Durability, Json, Partition, Receipt};
+use prombus_core::{Partition, Receipt};
+use prombus_engine::commits::CommitAnswer;
 use prombus_engine::groups::Delivery;
-use uuid::Uuid;
 
 /// What goes back with the answer, as it was given: JSON.
 pub(crate) type Corr = Option<String>;
@@ -23,49 +23,25 @@ pub(crate) fn ok(corr: &str) -> Vec<u8> {
 
 pub(crate) fn published(corr: &str, array: bool, receipt: &Receipt) -> Vec<u8> {
     let mut out = with_corr("OK", corr);
-    out.extend_from_slice(match receipt.durability {
-        Durability::Sync => b",\"durability\":\"sync\",",
-        Durability::Interval => b",\"durability\":\"interval\",",
-    });
+    out.extend_from_slice(answers::durability(receipt.durability));
+    out.push(b',');
+    let writer = PublishedWriter::bare();
     if array {
-        out.extend_from_slice(b"\"events\":[");
-        for (index, event) in receipt.events.iter().enumerate() {
-            out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
-            appended(event, &mut out);
-            out.push(b'}');
-        }
-        out.push(b']');
+        writer.write_all(&receipt.events, &mut out);
     } else if let Some(event) = receipt.events.first() {
-        appended(event, &mut out);
+        writer.write(event, &mut out);
     }
     out.push(b'}');
     out
 }
 
 /// What a commit has done, beside the fields of every answer.
-pub(crate) fn committed(corr: &str, answer: &Json) -> Vec<u8> {
+pub(crate) fn committed(corr: &str, answer: &CommitAnswer) -> Vec<u8> {
     let mut out = with_corr("OK", corr);
-    match answer.as_bytes() {
-        b"{}" => out.push(b'}'),
-        answer => {
-            out.push(b',');
-            out.extend_from_slice(answer.get(1..).unwrap_or_default());
-        }
-    }
+    out.push(b',');
+    answers::write_committed(answer, &mut out);
+    out.push(b'}');
     out
-}
-
-fn appended(event: &Appended, out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    out.extend_from_slice(b"\"id\":\"");
-    out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
-    out.extend_from_slice(b"\",\"partition\":");
-    out.extend_from_slice(number.format(event.partition.0).as_bytes());
-    out.extend_from_slice(b",\"offset\":");
-    out.extend_from_slice(number.format(event.offset.0).as_bytes());
-    out.extend_from_slice(b",\"ts\":");
-    out.extend_from_slice(number.format(event.ts).as_bytes());
-    out.extend_from_slice(if event.duplicate { b",\"duplicate\":true" } else { b",\"duplicate\":false" });
 }
 
 pub(crate) fn err(corr: &Corr, error: &ApiError) -> Vec<u8> {

@@ -7,16 +7,15 @@
 
 use super::calls::Done;
 use super::frames::Corr;
-use crate::commit::{Asked, By};
+use crate::commit::{Asked, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
-use crate::routes::publish::{PublishError, Way};
+use crate::routes::publish::{PublishError, Publisher};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesOrdered, StreamExt};
 use prombus_core::{Append, Commit, Receipt, Ticket, TopicName};
-use prombus_engine::Outgoing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -78,10 +77,10 @@ impl PublishQueue {
     }
 
     /// Takes a publish, which is in line once the next [`Self::submit`] is done.
-    pub fn publish(&mut self, topic: TopicName, events: Vec<Outgoing>, publish: Publish) {
+    pub fn publish(&mut self, topic: TopicName, events: Vec<Append>, publish: Publish) {
         let (bytes, most) = (publish.bytes, self.max_together);
         let is_plain =
-            |one: &Outgoing| one.event.id.is_none() && one.expect.is_none() && one.partition.is_none();
+            |one: &Append| one.event.id.is_none() && one.expect.is_none() && one.placement.named().is_none();
         let may_go_together = bytes <= most && events.iter().all(is_plain);
         let fits = |with: &Together| {
             may_go_together
@@ -92,15 +91,14 @@ impl PublishQueue {
         if !self.together.as_ref().is_some_and(fits) {
             self.submit();
         }
-        let with = self.together.get_or_insert_with(|| Together {
-            topic: topic.clone(),
-            events: Vec::with_capacity(events.len()),
-            publishes: Vec::new(),
-            bytes: 0,
-        });
-        with.events.extend(events.into_iter().map(|one| one.to(topic.clone())));
-        with.publishes.push(publish);
-        with.bytes += bytes;
+        match &mut self.together {
+            Some(with) => {
+                with.events.extend(events);
+                with.publishes.push(publish);
+                with.bytes += bytes;
+            }
+            None => self.together = Some(Together { topic, events, publishes: vec![publish], bytes }),
+        }
         if !may_go_together {
             self.submit();
         }
@@ -109,13 +107,13 @@ impl PublishQueue {
     /// Puts what has gathered in line.
     pub fn submit(&mut self) {
         if let Some(Together { topic, events, publishes, .. }) = self.together.take() {
-            let way = Way { app: self.app.clone(), rate: self.rate.clone(), topic };
-            self.waiting.push_back(enqueue(way, events, publishes).boxed());
+            let publisher = Publisher { app: self.app.clone(), rate: self.rate.clone(), topic };
+            self.waiting.push_back(enqueue(publisher, events, publishes).boxed());
         }
     }
 
     /// Puts a commit in line.
-    pub fn commit(&mut self, corr: Corr, asked: Asked, by: By) {
+    pub fn commit(&mut self, corr: Corr, asked: Asked, by: Requester) {
         // What was published before goes before.
         self.submit();
         self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
@@ -142,7 +140,7 @@ impl PublishQueue {
     }
 }
 
-async fn enqueue_commit(corr: Corr, asked: Asked, by: By) -> Answer {
+async fn enqueue_commit(corr: Corr, asked: Asked, by: Requester) -> Answer {
     let bytes = asked.bytes;
     let committed = asked.enqueue(by).await;
     let answer = async { committed?.await };
@@ -156,29 +154,29 @@ struct Sent {
 }
 
 /// Enqueues events as one commit, or those of each publish alone where one of them is to blame.
-async fn enqueue(way: Way, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
-    let mut commit = Arc::new(Commit { events, ..Commit::default() });
-    let ticket = way.enqueue(&mut commit).await;
-    let is_one_to_blame = matches!(&ticket, Err(error) if error.index().is_some());
+async fn enqueue(publisher: Publisher, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
+    let mut commit = Arc::new(Commit::from(events));
+    let ticket = publisher.enqueue(&mut commit).await;
+    let is_one_to_blame = matches!(&ticket, Err(error) if error.index.is_some());
     if publishes.len() == 1 || !is_one_to_blame {
-        return answer(way, vec![Sent { publishes, ticket }]).boxed();
+        return answer(publisher, vec![Sent { publishes, ticket }]).boxed();
     }
     // It was refused before anyone else had it, so nothing is copied.
     let mut events = Arc::unwrap_or_clone(commit).events.into_iter();
     let mut sent = Vec::with_capacity(publishes.len());
     for publish in publishes {
-        let events = events.by_ref().take(publish.count).collect();
-        let ticket = way.enqueue(&mut Arc::new(Commit { events, ..Commit::default() })).await;
+        let events: Vec<Append> = events.by_ref().take(publish.count).collect();
+        let ticket = publisher.enqueue(&mut Arc::new(events.into())).await;
         sent.push(Sent { publishes: vec![publish], ticket });
     }
-    answer(way, sent).boxed()
+    answer(publisher, sent).boxed()
 }
 
-async fn answer(way: Way, sent: Vec<Sent>) -> Done {
+async fn answer(publisher: Publisher, sent: Vec<Sent>) -> Done {
     let mut published = Vec::new();
     for Sent { publishes, ticket } in sent {
         let count = publishes.iter().map(|publish| publish.count).sum();
-        let result = async { way.answer(ticket?, count).await };
+        let result = async { publisher.answer(ticket?, count).await };
         share(publishes, result.await, &mut published);
     }
     Done::Published(published)
@@ -195,9 +193,8 @@ fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &m
                 Published { publish, result }
             }));
         }
-        Err(error) => {
+        Err(PublishError { index, error }) => {
             // Where several are refused, none of their events is to blame.
-            let (index, error) = (error.index(), ApiError::from(error));
             out.extend(publishes.into_iter().map(|publish| {
                 let result = Err(error.clone().at_index(index.filter(|_| publish.array)));
                 Published { publish, result }

@@ -9,16 +9,15 @@ use super::frames::{self, Corr};
 use crate::auth::{Action, Ask, Auth, Caller};
 use crate::commit::{Asked, Committed};
 use crate::error::ApiError;
+use crate::incoming;
 use crate::memory::Memory;
-use crate::outgoing;
 use crate::pattern::Topics;
 use crate::routes::groups::group_call;
 use crate::routes::publish::parse_array;
 use bytes::Bytes;
 pub(crate) use patterns::PatternKey;
 use patterns::{PatternOptions, PatternSubscription};
-use prombus_core::{Partition, Receipt, TopicName};
-use prombus_engine::Outgoing;
+use prombus_core::{Append, Partition, Receipt, TopicName};
 use prombus_engine::commits::LeaseOf;
 use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, SettleCall};
 use prombus_wire::{
@@ -57,7 +56,7 @@ pub(crate) enum Effect {
     /// Send a frame.
     Send(Vec<u8>),
     /// Publish events, and say so with [`Session::published`].
-    Publish { corr: Corr, topic: TopicName, events: Vec<Outgoing>, array: bool },
+    Publish { corr: Corr, topic: TopicName, events: Vec<Append>, array: bool },
     /// Find or make groups, and say so with [`Session::subscribed`].
     Subscribe { corr: Corr, wanted: SubscribeTargets, call: GroupCall },
     /// Find out which topics there are, and say so with [`Session::listed`]; from then on, tell of new ones with
@@ -238,10 +237,11 @@ impl Session {
         let (events, array) = match (frame.payload, frame.opts, frame.events) {
             (Some(payload), opts, None) => {
                 let request = opts.map(|opts| opts.0).unwrap_or_default().with_payload(payload);
-                (vec![outgoing::from_request(request, text)?], false)
+                (vec![incoming::from_request(topic.clone(), request, text)?], false)
             }
             (None, None, Some(events)) => {
-                (parse_array(&text.slice_ref(events.get().as_bytes()), self.max_bytes)?, true)
+                let events = text.slice_ref(events.get().as_bytes());
+                (parse_array(&topic, &events, self.max_bytes)?, true)
             }
             _ => return Err(ApiError::bad_request("PUBLISH takes either a payload, with opts, or events")),
         };

@@ -11,7 +11,7 @@ use prombus_fixtures::ws::Socket;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
-use prombus_wire::CommitAnswer;
+use prombus_wire::Committed;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ async fn all_of_it_happens() {
         "publish": [{"topic": "out", "payload": {"x": 1.10}, "key": "a"}],
     });
     let done = commit(&hub, &body).await;
-    let told: CommitAnswer = serde_json::from_str(&done.is(200).text).unwrap();
+    let told: Committed = serde_json::from_str(&done.is(200).text).unwrap();
     assert_eq!((told.events[0].topic.as_str(), told.events[0].offset), ("out", 0));
     assert_eq!(json!(told.versions), json!({"c": {"k": 1, "l": 1}}));
     let document = hub.get("/v1/collections/c/snap/k").await.is(200).json();

@@ -157,7 +157,7 @@ impl Housekeeper {
     /// Tells the writer that rows stay in memory for the time being.
     fn tell_why(&self, error: &io::Error) {
         let why = if is_full(error) {
-            CommitError::DiskFull
+            CommitError::NoRoom
         } else {
             CommitError::Unavailable(format!("changed rows cannot be written to a table: {error}"))
         };

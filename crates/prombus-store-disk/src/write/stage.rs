@@ -14,10 +14,11 @@ use crate::state::view::{Change, IndexChange, Span, View};
 use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
 use prombus_core::collection::{Base, Drafted, Drafts, Progress, Written};
+use prombus_core::staging::{self, Staging};
 use prombus_core::{
-    Append, Appended, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, CursorMove,
-    Durability, IdMaker, NewEvent, Offset, Partition, Placer, ReadError, Receipt, ResultBytes, Sequence,
-    TopicConfig, TopicName, TopicNumber, TopicState, Touched,
+    Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor,
+    CursorKey, DocumentWrite, Durability, IdMaker, NewEvent, Offset, Partition, Placer, ReadError, Receipt,
+    ResultBytes, Sequence, TopicName, TopicNumber, TopicRef, TopicState, Touched,
 };
 use prombus_rows::{DocumentRow, IndexStep, Rows};
 use std::cmp::Reverse;
@@ -160,36 +161,7 @@ impl Stage {
         // Recorded time never runs backwards, whatever the clock does.
         self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.now_ms);
         let items = self.items;
-        let mut durability = commit.least_durability();
-        for change in &commit.config {
-            self.configure(change, commit.limits)?;
-        }
-        let mut bytes = ResultBytes::new(self.shared.options.result_bytes);
-        bytes.count_events(commit)?;
-        let (events, asked) = self.append_all(&commit.events, commit)?;
-        durability = durability.max(asked);
-        let versions = Vec::with_capacity(commit.documents.len());
-        let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
-        let mut drafts = Drafts::default();
-        for index in 0..commit.documents.len() {
-            let written = Written { commit, index, receipt: &receipt };
-            let version = self.write(written, &mut drafts, &mut bytes)?;
-            receipt.versions.push(version);
-        }
-        let told = self.settle(drafts, commit)?;
-        let told = commit.telling(told, |name| self.view.topics.contains_key(name))?;
-        self.append_all(&told, commit)?;
-        bytes.count_cursors(commit)?;
-        for cursor in &commit.cursors {
-            receipt.durability = receipt.durability.max(self.move_cursor(cursor)?);
-        }
-        let (topics, cursors) = (&self.view.topics, &self.view.cursors);
-        let at_most = || {
-            let widest = topics.values().map(|topic| topic.config.partitions as usize).max().unwrap_or(0);
-            widest.saturating_mul(cursors.len())
-        };
-        let partitions_of = |name: &TopicName| topics.get(name).map_or(0, |topic| topic.config.partitions);
-        commit.limits.check_readers(at_most, || cursors.keys(), partitions_of)?;
+        let receipt = staging::stage(self, commit, self.shared.options.result_bytes)?;
         if self.items > items {
             self.view.sequence += 1;
         }
@@ -205,91 +177,6 @@ impl Stage {
         change::write(&mut self.buffer, change)?;
         self.items += 1;
         Ok(())
-    }
-
-    fn topic(&self, name: &TopicName) -> Result<Arc<TopicState>, CommitError> {
-        self.view.topics.get(name).cloned().ok_or_else(|| CommitError::TopicNotFound(name.clone()))
-    }
-
-    /// The topic that an event goes to, made if it does not exist and the commit makes it.
-    fn topic_of_event(&mut self, name: &TopicName, commit: &Commit) -> Result<Arc<TopicState>, CommitError> {
-        if let Some(topic) = self.view.topics.get(name) {
-            return Ok(topic.clone());
-        }
-        self.touched.changed(name);
-        self.create(name, commit.new_topic(name)?, commit.limits)?;
-        self.topic(name)
-    }
-
-    /// Makes a topic that does not exist.
-    fn create(
-        &mut self,
-        name: &TopicName,
-        config: TopicConfig,
-        limits: CommitLimits,
-    ) -> Result<(), CommitError> {
-        limits.check_new_topic(name, self.view.topics.len())?;
-        let number = TopicNumber(self.view.next_topic);
-        self.change(Change::Topic(TopicState::new(name.clone(), number, config)))
-    }
-
-    fn configure(&mut self, change: &ConfigChange, limits: CommitLimits) -> Result<(), CommitError> {
-        if let Some(topic) = change.topic() {
-            self.touched.changed(topic);
-        }
-        match change {
-            ConfigChange::CreateTopic { name, config } => {
-                if self.view.topics.contains_key(name) {
-                    return Err(CommitError::TopicExists(name.clone()));
-                }
-                self.create(name, config.clone(), limits)
-            }
-            ConfigChange::AlterTopic { name, expect_revision, config } => {
-                let topic = self.topic(name)?;
-                let number = topic.number.0;
-                let end = |partition| Offset(self.view.span(PartitionRef { topic: number, partition }).next);
-                let ends = || (0..topic.config.partitions).map(end).collect();
-                let altered = topic.altered(*expect_revision, config.clone(), ends)?;
-                self.change(Change::Topic(altered))
-            }
-            ConfigChange::DeleteTopic { name } => {
-                self.topic(name)?;
-                self.change(Change::TopicGone(name.clone()))
-            }
-            ConfigChange::Trim { topic, partition, before } => {
-                let topic = self.topic(topic)?;
-                let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
-                let span = self.view.span(partition);
-                let first = before.0.clamp(span.first, span.next);
-                if first == span.first {
-                    return Ok(());
-                }
-                self.change(Change::Span(partition, Span { first, ..span }))
-            }
-            ConfigChange::PutCollection { name, expect_revision, config } => {
-                let before = self.view.collections.get(name);
-                CollectionState::check_revision(before.map(|before| &**before), name, *expect_revision)?;
-                let config = config.clone();
-                if before.is_none() {
-                    self.check_new_collection(name, limits)?;
-                }
-                let after = match before {
-                    None => CollectionState::new(name.clone(), self.view.next_collection, config),
-                    Some(before) => before.with_settings(config),
-                };
-                self.change(Change::Collection(after))?;
-                self.begin_indexes(name)
-            }
-            ConfigChange::DropCollection { name } if !self.view.collections.contains_key(name) => Ok(()),
-            ConfigChange::DropCollection { name } => self.change(Change::CollectionGone(name.clone())),
-            ConfigChange::SwapCollection { from, to } => {
-                let state = self.view.collections.get(from).map(|state| &**state);
-                if CollectionState::renamed(state, from, to)?.is_some() {
-                    self.change(Change::CollectionSwap(from.clone(), to.clone()))?;
-                }
-                Ok(())
-            }
-        }
     }
 
     fn check_new_collection(&self, name: &str, limits: CommitLimits) -> Result<(), CommitError> {
@@ -349,45 +236,6 @@ impl Stage {
         self.log(&Change::Index(IndexChange { collection, index, progress }))?;
         self.view.advance(state, index, step);
         Ok(())
-    }
-
-    /// Appends events, and says how durable their topics want them.
-    fn append_all(
-        &mut self,
-        appends: &[Append],
-        commit: &Commit,
-    ) -> Result<(Vec<Appended>, Durability), CommitError> {
-        let mut durability = Durability::Interval;
-        if appends.is_empty() {
-            return Ok((Vec::new(), durability));
-        }
-        let part = self.part.clone();
-        let index = part.index();
-        let Index::Active(index) = &*index else {
-            return Err(CommitError::Unavailable("the part that is written has no index in memory".into()));
-        };
-        // Once for all events: each must be seen by the next, and taking it again for each costs more than the rest.
-        let index = index.write();
-        let suspects = self.suspects(appends, &index);
-        let appended = Vec::with_capacity(appends.len());
-        let mut appending = Appending { index, topic: None, spans: Vec::new(), suspects, appended };
-        let first_new_topic = self.view.next_topic;
-        for (n, append) in appends.iter().enumerate() {
-            if appending.topic.as_ref().is_none_or(|topic| topic.name != append.topic) {
-                appending.topic = Some(self.topic_of_event(&append.topic, commit)?);
-                self.touched.appended_to(&append.topic);
-            }
-            self.append(n, append, &mut appending)?;
-            durability = durability.max(appending.topic.as_ref().map_or(durability, |t| t.config.durability));
-        }
-        // What is made of topics is always flushed.
-        if self.view.next_topic > first_new_topic {
-            durability = Durability::Sync;
-        }
-        for (partition, span) in appending.spans {
-            self.view.spans.insert(partition, span);
-        }
-        Ok((appending.appended, durability))
     }
 
     /// Which events have an id that an earlier part may hold, with that part, for each the newest part first.
@@ -567,9 +415,130 @@ impl Stage {
         let len = record::item_len(rest).unwrap_or(rest.len());
         Bytes::copy_from_slice(&rest[..len])
     }
+}
 
-    /// Makes a write of the commit. Gives the version of its document.
-    fn write(
+impl Staging for Stage {
+    type Place = DocumentRow;
+
+    fn topic(&self, name: &TopicName) -> Option<&TopicState> {
+        self.view.topics.get(name).map(|topic| &**topic)
+    }
+
+    fn topic_count(&self) -> usize {
+        self.view.topics.len()
+    }
+
+    fn next_topic(&self) -> TopicNumber {
+        TopicNumber(self.view.next_topic)
+    }
+
+    fn bounds(&self, topic: &TopicState, partition: Partition) -> Bounds {
+        let Span { first, next } =
+            self.view.span(PartitionRef { topic: topic.number.0, partition: partition.0 });
+        Bounds { first: Offset(first), next: Offset(next) }
+    }
+
+    // A topic takes its cursors with it, so those that there are belong to this incarnation.
+    fn cursor(&self, _topic: &TopicState, key: &CursorKey) -> Option<&Cursor> {
+        self.view.cursors.get(key).map(|cursor| &**cursor)
+    }
+
+    fn cursors(&self) -> impl Iterator<Item = &CursorKey> {
+        self.view.cursors.keys()
+    }
+
+    fn at_most(&self) -> (usize, u32) {
+        let widest = self.view.topics.values().map(|topic| topic.config.partitions).max();
+        (self.view.cursors.len(), widest.unwrap_or(0))
+    }
+
+    fn put_topic(&mut self, topic: TopicState) -> Result<(), CommitError> {
+        self.touched.changed(&topic.name);
+        self.change(Change::Topic(topic))
+    }
+
+    fn delete_topic(&mut self, name: &TopicName) -> Result<(), CommitError> {
+        self.touched.changed(name);
+        self.change(Change::TopicGone(name.clone()))
+    }
+
+    fn trim(&mut self, topic: &TopicRef, partition: Partition, first: Offset) -> Result<(), CommitError> {
+        let Some(number) = topic.incarnation else { return Ok(()) };
+        self.touched.changed(&topic.name);
+        let partition = PartitionRef { topic: number.0, partition: partition.0 };
+        let span = self.view.span(partition);
+        self.change(Change::Span(partition, Span { first: first.0, ..span }))
+    }
+
+    fn configure_collection(
+        &mut self,
+        change: &ConfigChange,
+        limits: CommitLimits,
+    ) -> Result<(), CommitError> {
+        match change {
+            ConfigChange::PutCollection { name, expect_revision, config } => {
+                let before = self.view.collections.get(name);
+                CollectionState::check_revision(before.map(|before| &**before), name, *expect_revision)?;
+                let config = config.clone();
+                if before.is_none() {
+                    self.check_new_collection(name, limits)?;
+                }
+                let after = match before {
+                    None => CollectionState::new(name.clone(), self.view.next_collection, config),
+                    Some(before) => before.with_settings(config),
+                };
+                self.change(Change::Collection(after))?;
+                self.begin_indexes(name)
+            }
+            ConfigChange::DropCollection { name } if self.view.collections.contains_key(name) => {
+                self.change(Change::CollectionGone(name.clone()))
+            }
+            ConfigChange::SwapCollection { from, to } => {
+                let state = self.view.collections.get(from).map(|state| &**state);
+                match CollectionState::renamed(state, from, to)? {
+                    Some(_) => self.change(Change::CollectionSwap(from.clone(), to.clone())),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn append_all(
+        &mut self,
+        appends: &[Append],
+        commit: &Commit,
+    ) -> Result<(Vec<Appended>, Durability), CommitError> {
+        let mut durability = Durability::Interval;
+        if appends.is_empty() {
+            return Ok((Vec::new(), durability));
+        }
+        let part = self.part.clone();
+        let index = part.index();
+        let Index::Active(index) = &*index else {
+            return Err(CommitError::Unavailable("the part that is written has no index in memory".into()));
+        };
+        // Once for all events: each must be seen by the next, and taking it anew for each costs more than the rest.
+        let index = index.write();
+        let suspects = self.suspects(appends, &index);
+        let appended = Vec::with_capacity(appends.len());
+        let mut appending = Appending { index, topic: None, spans: Vec::new(), suspects, appended };
+        for (n, append) in appends.iter().enumerate() {
+            if appending.topic.as_ref().is_none_or(|topic| topic.name != append.topic) {
+                staging::make_missing(self, &append.topic, commit)?;
+                appending.topic = self.view.topics.get(&append.topic).cloned();
+                self.touched.appended_to(&append.topic);
+            }
+            self.append(n, append, &mut appending)?;
+            durability = durability.max(appending.topic.as_ref().map_or(durability, |t| t.config.durability));
+        }
+        for (partition, span) in appending.spans {
+            self.view.spans.insert(partition, span);
+        }
+        Ok((appending.appended, durability))
+    }
+
+    fn draft(
         &mut self,
         written: Written<'_>,
         drafts: &mut Drafts<DocumentRow>,
@@ -589,36 +558,27 @@ impl Stage {
         drafts.write(Base { before, state: &state, bytes }, written)
     }
 
-    /// Logs and applies what all writes of the commit have made. Gives what changefeeds have to tell.
-    fn settle(
+    fn put_document(
         &mut self,
-        drafts: Drafts<DocumentRow>,
-        commit: &Commit,
-    ) -> Result<Vec<(TopicName, NewEvent)>, CommitError> {
-        let (drafted, told) = drafts.finish();
-        for Drafted { write, slot, document } in drafted {
-            let write = &commit.documents[write];
-            let mut state = self.view.collection(&write.collection, &write.owner);
-            if let Some(change) = prombus_rows::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {
-                self.view.rows.change(change);
-            }
-            self.view.collections.insert(write.collection.clone(), state);
-            self.log(&match document {
-                Some(document) => Change::Document(write.collection.clone(), document),
-                None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
-            })?;
+        write: &DocumentWrite,
+        drafted: Drafted<DocumentRow>,
+    ) -> Result<(), CommitError> {
+        let Drafted { slot, document, .. } = drafted;
+        let mut state = self.view.collection(&write.collection, &write.owner);
+        if let Some(change) = prombus_rows::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {
+            self.view.rows.change(change);
         }
-        Ok(told)
+        self.view.collections.insert(write.collection.clone(), state);
+        self.log(&match document {
+            Some(document) => Change::Document(write.collection.clone(), document),
+            None => Change::DocumentGone(write.collection.clone(), write.key.clone()),
+        })
     }
 
-    fn move_cursor(&mut self, change: &CursorMove) -> Result<Durability, CommitError> {
-        let key = &change.key;
-        let topic = self.topic(&key.topic)?;
-        let moved = change.moved(&topic, self.view.cursors.get(key).map(|old| &**old))?;
-        self.change(match moved {
+    fn put_cursor(&mut self, key: &CursorKey, cursor: Option<Cursor>) -> Result<(), CommitError> {
+        self.change(match cursor {
             Some(cursor) => Change::Cursor(key.clone(), cursor),
             None => Change::CursorGone(key.clone()),
-        })?;
-        Ok(topic.config.durability)
+        })
     }
 }

@@ -349,7 +349,7 @@ impl Writer {
         }
         if !has_room && end + left > self.reserved {
             self.stage.go_back(mark);
-            return Taken::Done(Err(CommitError::DiskFull));
+            return Taken::Done(Err(CommitError::NoRoom));
         }
         Taken::Done(Ok(receipt))
     }
@@ -448,7 +448,7 @@ impl Writer {
                 Ok(()) if is_full(&error) => {
                     self.shared.set_disk_full(true);
                     self.write_was_full = true;
-                    CommitError::DiskFull
+                    CommitError::NoRoom
                 }
                 _ => {
                     let failure = format!("writing the journal failed ({error}); restart the hub");
@@ -514,7 +514,7 @@ impl Writer {
             Ok(()) => return,
             Err(CreateError::Surely(error)) if is_full(&error) => {
                 self.shared.set_disk_full(true);
-                CommitError::DiskFull
+                CommitError::NoRoom
             }
             Err(CreateError::Surely(error)) => {
                 CommitError::Unavailable(format!("a new part of the journal cannot be created: {error}"))

@@ -139,13 +139,13 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
         }
         assert!(n < 1_000, "the disk never gets full");
     };
-    assert_eq!(full, CommitError::DiskFull);
+    assert_eq!(full, CommitError::NoRoom);
     assert!(store.status().is_full && store.status().failed.is_none());
     assert_eq!(commits_there(&store, "sync").await, done, "reads go on");
     let delete = ConfigChange::DeleteTopic { name: name("other") };
     store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
     let again = numbered(&store, "sync", done.len() as u64).await;
-    assert_eq!(store.commit(Arc::new(again)).await, Err(CommitError::DiskFull));
+    assert_eq!(store.commit(Arc::new(again)).await, Err(CommitError::NoRoom));
     disk.limit(None);
     let n = done.len() as u64;
     let commit = numbered(&store, "sync", n).await;
@@ -170,7 +170,7 @@ async fn a_write_that_finds_no_room_leaves_nothing_behind() {
         // One more or less each time: some end within the head of a batch, some within an item.
         disk.limit(Some(disk.used() + 30 + n * 13));
         let commit = numbered(&store, "sync", n).await;
-        assert_eq!(store.commit(Arc::new(commit.clone())).await, Err(CommitError::DiskFull), "{n}");
+        assert_eq!(store.commit(Arc::new(commit.clone())).await, Err(CommitError::NoRoom), "{n}");
         let after = disk.copy();
         assert_eq!(check(&after), [""; 0], "after commit {n} was refused");
         disk.limit(None);
@@ -335,7 +335,7 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
         }
         assert!(n < 100, "changed rows pile up in memory");
     };
-    assert_eq!(full, CommitError::DiskFull);
+    assert_eq!(full, CommitError::NoRoom);
     assert!(store.status().failed.is_none());
     assert_eq!(items(&store).await, items_after(&done), "reads go on");
     disk.limit(None);
@@ -345,7 +345,7 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
         let commit = numbered(&store, "sync", n).await;
         match store.commit(Arc::new(commit)).await {
             Ok(_) => break,
-            Err(error) => assert_eq!(error, CommitError::DiskFull),
+            Err(error) => assert_eq!(error, CommitError::NoRoom),
         }
         tokio::task::yield_now().await;
     }

@@ -55,7 +55,7 @@ async fn publish(store: &DiskStore, bytes: usize) -> Result<Receipt, CommitError
 async fn fill(store: &DiskStore) {
     for bytes in [5_000, 10] {
         while let published = publish(store, bytes).await
-            && published != Err(CommitError::DiskFull)
+            && published != Err(CommitError::NoRoom)
         {
             published.unwrap();
         }
@@ -66,7 +66,7 @@ async fn fill(store: &DiskStore) {
 async fn ack_all(store: &DiskStore) -> u64 {
     for version in 0..MAX_ACKS {
         if let Err(error) = commit(store, cursor("worker", version, Some(version))).await {
-            assert_eq!(error, CommitError::DiskFull);
+            assert_eq!(error, CommitError::NoRoom);
             return version;
         }
     }
@@ -94,7 +94,7 @@ async fn deletes_go_on_after_acks(room: u64) {
     assert!(acks > 20, "only {acks} acks were taken");
     // A changefeed may tell of it, so it takes nothing of what is kept for deletes of whole things.
     let by_user = commit(&store, written("kept", WriteOp::Delete)).await;
-    assert_eq!(by_user, Err(CommitError::DiskFull));
+    assert_eq!(by_user, Err(CommitError::NoRoom));
     for n in 0..DELETES {
         let change = ConfigChange::DeleteTopic { name: victim(n) };
         commit(&store, Commit { config: vec![change], ..Commit::default() }).await.unwrap();
@@ -105,7 +105,7 @@ async fn deletes_go_on_after_acks(room: u64) {
         let config = vec![put, ConfigChange::DropCollection { name }];
         commit(&store, Commit { config, ..Commit::default() }).await.unwrap();
     }
-    assert_eq!(commit(&store, cursor("late", 0, Some(1))).await, Err(CommitError::DiskFull));
+    assert_eq!(commit(&store, cursor("late", 0, Some(1))).await, Err(CommitError::NoRoom));
     disk.limit(None);
     commit(&store, cursor("worker", acks, Some(acks))).await.unwrap();
     store.close().await;
@@ -135,7 +135,7 @@ async fn what_still_fits_onto_a_full_disk_does_not_make_it_look_empty() {
     let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
     commit(&store, create("other", Durability::Sync)).await.unwrap();
     disk.limit(Some(disk.used()));
-    assert_eq!(publish(&store, PART as usize / 2 * 3).await, Err(CommitError::DiskFull));
+    assert_eq!(publish(&store, PART as usize / 2 * 3).await, Err(CommitError::NoRoom));
     publish(&store, 10).await.unwrap();
     commit(&store, cursor("worker", 0, Some(1))).await.unwrap();
     assert!(store.status().is_full, "an event is refused, and the status says that all is well");

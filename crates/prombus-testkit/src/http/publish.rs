@@ -121,7 +121,7 @@ fn refusal(answer: &Answer, topic: &TopicName, events: &[Append]) -> CommitError
         (413, Some("too_large")) => {
             CommitError::TooLarge { bytes: 0, limit: answer.number("limit") as usize }
         }
-        (507, Some("disk_full")) => CommitError::DiskFull,
+        (507, Some("disk_full")) => CommitError::NoRoom,
         _ => CommitError::Unavailable(answer.unexpected()),
     }
 }

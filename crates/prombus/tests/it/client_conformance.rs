@@ -103,7 +103,7 @@ fn refusal(error: ClientError, topic: &TopicName, events: &[Append]) -> CommitEr
         (413, "too_large") => {
             CommitError::TooLarge { bytes: 0, limit: error.number("limit").unwrap() as usize }
         }
-        (507, "disk_full") => CommitError::DiskFull,
+        (507, "disk_full") => CommitError::NoRoom,
         _ => CommitError::Unavailable(error.to_string()),
     }
 }

@@ -441,3 +441,19 @@ fn a_dead_letter_and_a_feed_of_the_hub_need_nobodys_leave() {
     hub.caller(&token).read("fed.changed").fails(403, "forbidden");
     hub.caller(&token).get(&snap("fed", "k")).fails(403, "forbidden");
 }
+
+#[test]
+fn a_conflict_names_no_document_to_those_who_may_not_read_it() {
+    let (hub, master) = hub();
+    let unique = json!({"indexes": [{"fields": ["mail"], "unique": true}]});
+    let answer = hub.caller(&master).put("/v1/collections/people", &unique);
+    assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+    let commit = |key: &str| json!({"writes": [write("people", key, "set", json!({"mail": "m"}))]});
+    hub.caller(&master).post("/v1/commit", &commit("hidden")).is(200);
+    let refused = |scopes: &[&str]| {
+        let token = token(scopes);
+        hub.caller(&token).post("/v1/commit", &commit("mine")).is(409).to_string()
+    };
+    assert!(!refused(&["publish:people"]).contains("hidden"));
+    assert!(refused(&["publish:people", "read:people"]).contains("hidden"));
+}

@@ -1,6 +1,6 @@
 //! Commits of a session: sent, and resent, until they are answered.
 
-use super::{Delayed, Request, Session, frames, passes};
+use super::{Delayed, Request, Session, frames};
 use crate::live::command::Committing;
 use crate::live::failure::Failure;
 use crate::live::settle::Lease;
@@ -38,7 +38,7 @@ impl Session {
 
     /// The hub has refused it. It has an id, so it can be asked for again where the hub only cannot just now.
     pub(super) fn commit_refused(&mut self, mut commit: Committing, error: HubError, now: Instant) {
-        if passes(&error)
+        if error.is_retryable()
             && let Some(at) = commit.patience.refused(&error, now, self.rules.give_up_after)
         {
             self.delayed.push(Delayed { at, request: Request::Commit(commit) });

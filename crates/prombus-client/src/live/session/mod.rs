@@ -27,7 +27,7 @@ use super::feed::{Feed, FeedEnd};
 use super::settle::{Settle, Verb};
 use crate::HubError;
 use feeding::ActiveSubscription;
-use retry::{Delayed, passes};
+use retry::Delayed;
 
 use prombus_wire::{ErrorCode, HubFrame};
 use publishing::{MAX_BATCH_BYTES, Publish, Stream, TooLarge};

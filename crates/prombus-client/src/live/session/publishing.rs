@@ -1,6 +1,6 @@
 //! Publishes of a session: single events, and streams of events that are sent in batches.
 
-use super::{Delayed, Request, RetryState, Session, frames, passes};
+use super::{Delayed, Request, RetryState, Session, frames};
 use crate::HubError;
 use crate::live::command::{Appended, Entry, Producer};
 use crate::live::failure::Failure;
@@ -282,7 +282,7 @@ impl Session {
     pub(super) fn publish_refused(&mut self, publish: Publish, error: HubError, now: Instant) {
         let number = publish.stream;
         let of_one = ErrorCode::parse(&error.code).is_some_and(|code| OF_ONE_EVENT.contains(&code));
-        if passes(&error) {
+        if error.is_retryable() {
             self.publish_later(publish, error, now);
         } else if of_one && publish.is_divisible() {
             let half = publish.entries.len() / 2;

@@ -4,7 +4,6 @@ use super::{Request, Session};
 use crate::HubError;
 use crate::live::later::later;
 use crate::live::options::{Backoff, LiveOptions};
-use prombus_wire::ErrorCode;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -12,12 +11,6 @@ use tokio::time::Instant;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the hub wants to be left alone, where it says so.
 const RETRY_AFTER_MS: &str = "retry_after_ms";
-
-/// Whether asking the same again is safe and likely to help. A full disk waits for a person, so it is told instead.
-pub(super) fn passes(error: &HubError) -> bool {
-    let code = ErrorCode::parse(&error.code);
-    matches!(code, Some(ErrorCode::RateLimited | ErrorCode::Unavailable))
-}
 
 /// How many times in a row something was refused, and since when.
 #[derive(Debug, Default)]
@@ -71,6 +64,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_wire::ErrorCode;
 
     #[test]
     fn a_pause_is_what_the_hub_says_or_grows_and_patience_has_its_limit() {
@@ -87,13 +81,5 @@ mod tests {
         let limit = Some(Duration::from_secs(1));
         assert!(patience.refused(&error, now, limit).is_some_and(|at| at <= now + Duration::from_secs(1)));
         assert_eq!(patience.refused(&error, now + Duration::from_secs(1), limit), None);
-    }
-
-    #[test]
-    fn only_what_passes_by_itself_is_asked_again() {
-        let asked = [ErrorCode::RateLimited, ErrorCode::Unavailable];
-        let told = [ErrorCode::DiskFull, ErrorCode::Internal, ErrorCode::BadRequest, ErrorCode::Forbidden];
-        assert!(asked.iter().all(|code| passes(&HubError::of_code(*code, "m"))));
-        assert!(!told.iter().any(|code| passes(&HubError::of_code(*code, "m"))));
     }
 }

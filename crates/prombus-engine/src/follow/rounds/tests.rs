@@ -1,8 +1,8 @@
 //! What a stream of several topics hands out, from wherever it goes on.
 
 use super::*;
-use crate::{Hub, HubOptions, Limits, Outgoing, Store};
-use prombus_core::{Json, ManualClock, NewEvent, TopicPatch};
+use crate::{Hub, HubOptions, Limits, Store};
+use prombus_core::{Append, Json, ManualClock, NewEvent, TopicPatch};
 use prombus_store_memory::MemoryStore;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -26,18 +26,8 @@ impl Stage {
     /// Publishes the next number.
     async fn publish(&mut self, topic: &str) -> u64 {
         let payload = Json::parse(self.published.to_string().into_bytes().into()).unwrap();
-        let event = NewEvent {
-            id: None,
-            ts: None,
-            key: None,
-            sid: None,
-            headers: None,
-            payload,
-            caused_by: None,
-            tags: None,
-        };
-        let outgoing = Outgoing { event, partition: None, expect: None };
-        self.hub.publish(&TopicName::parse(topic).unwrap(), vec![outgoing]).await.unwrap();
+        let append = Append::new(TopicName::parse(topic).unwrap(), NewEvent::new(payload));
+        self.hub.publish(vec![append]).await.unwrap();
         self.published += 1;
         self.published - 1
     }

@@ -1,8 +1,8 @@
 //! Short ways to consume and to commit, that fail loudly.
 
-use crate::projections::stage::{LONG, Stage, outgoing};
-use prombus_core::{Json, TopicName, WriteOp};
-use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, CommitWrite};
+use crate::projections::stage::{LONG, Stage, append, topic_name};
+use prombus_core::{DocumentWrite, Json, TopicName, WriteOp};
+use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest};
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupName, LeaseToken, OptionsPatch, Pull, SettleCall, SettleResult,
 };
@@ -71,14 +71,22 @@ pub async fn publish(s: &Stage, topic: &TopicName, key: &str, numbers: std::ops:
     s.publish(topic, numbers.map(|n| (key, json!({"n": n})))).await;
 }
 
-pub fn set(collection: &str, key: &str, body: Value) -> CommitWrite {
-    let op = WriteOp::Set(Json::from_value(&body));
-    CommitWrite { collection: collection.into(), key: key.into(), op, if_version: None }
+pub fn set(collection: &str, key: &str, body: Value) -> DocumentWrite {
+    DocumentWrite::new(collection, key, WriteOp::Set(Json::from_value(&body)))
 }
 
-pub fn inc(collection: &str, key: &str, amounts: Value) -> CommitWrite {
-    let op = WriteOp::Inc(Json::from_value(&amounts));
-    CommitWrite { op, ..set(collection, key, json!({})) }
+pub fn inc(collection: &str, key: &str, amounts: Value) -> DocumentWrite {
+    DocumentWrite::new(collection, key, WriteOp::Inc(Json::from_value(&amounts)))
+}
+
+/// What an answer tells, whether it is the first or a repeated one.
+pub fn told(answer: &CommitAnswer) -> CommitAnswer {
+    CommitAnswer { repeated: false, ..answer.clone() }
+}
+
+/// The version that a document got, as an answer has it.
+pub fn version(answer: &CommitAnswer, collection: &str, key: &str) -> Option<u64> {
+    answer.versions.get(collection)?.get(key).copied()
 }
 
 /// A commit of these acks that also counts itself, and tells of it.
@@ -88,17 +96,14 @@ pub fn request(acks: &[LeaseToken]) -> CommitRequest {
         commit_id: None,
         acks: acks.to_vec(),
         writes: vec![inc("done", "all", json!({"n": acks.len()}))],
-        publish: vec![(
-            crate::projections::stage::topic_name("out"),
-            outgoing(Some("k"), &json!({"acks": acks.len()})),
-        )],
+        publish: vec![append(&topic_name("out"), Some("k"), &json!({"acks": acks.len()}))],
     }
 }
 
 /// How many acks were counted, and how many commits were told of.
 pub async fn outcome(s: &Stage) -> (u64, usize) {
     let counted = s.field("done", "all", "n").await.as_u64().unwrap_or_default();
-    (counted, s.events(&crate::projections::stage::topic_name("out")).await.len())
+    (counted, s.events(&topic_name("out")).await.len())
 }
 
 pub fn is_spent(answer: &Result<CommitAnswer, CommitRefused>, lease: LeaseToken) -> bool {

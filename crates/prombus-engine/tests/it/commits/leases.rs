@@ -2,9 +2,9 @@
 
 use crate::commits::consumer::*;
 use crate::projections::stage::*;
-use prombus_core::{CommitError, Expect, Json, WriteOp};
+use prombus_core::{CommitError, DocumentWrite, Expect, Json, WriteOp};
 use prombus_engine::BusError;
-use prombus_engine::commits::{CommitRefused, CommitRequest, CommitWrite};
+use prombus_engine::commits::{CommitRefused, CommitRequest};
 use prombus_engine::groups::OptionsPatch;
 use serde_json::json;
 use std::time::Duration;
@@ -25,9 +25,9 @@ pub async fn a_commit_settles_leases_of_several_groups_and_topics(s: Stage) {
         acks.extend(leases(&take_all(group, "m", 2).await));
     }
     let answer = s.hub.commit(request(&acks)).await.expect("a commit");
-    let answer = answer.body.to_value().expect("JSON");
-    assert_eq!(answer["versions"], json!({"done": {"all": 1}}));
-    assert_eq!((&answer["events"][0]["topic"], &answer["events"][0]["offset"]), (&json!("out"), &json!(0)));
+    assert_eq!((version(&answer, "done", "all"), answer.versions.len()), (Some(1), 1));
+    let (topic, appended) = &answer.events[0];
+    assert_eq!((topic.as_str(), appended.offset.0), ("out", 0));
     assert_eq!(outcome(&s).await, (6, 1));
     for (group, left) in groups.iter().zip([2, 2, 12]) {
         assert_eq!(numbers(&take(group, "m", 10).await), [left]);
@@ -62,27 +62,27 @@ pub async fn a_commit_that_fails_does_nothing_and_leases_hold(s: Stage) {
         request
     };
     let mut conflict = request(&acks);
-    let mut again = outgoing(Some("x"), &json!({"second": 2}));
+    let mut again = append(&topic_name("out"), Some("x"), &json!({"second": 2}));
     again.event.id = Some(known.id);
-    conflict.publish.push((topic_name("out"), again));
+    conflict.publish.push(again);
     let mut expecting = request(&acks);
-    let mut unexpected = outgoing(Some("x"), &json!({}));
+    let mut unexpected = append(&topic_name("out"), Some("x"), &json!({}));
     unexpected.expect = Some(Expect { last_id: None });
-    expecting.publish.push((topic_name("out"), unexpected));
+    expecting.publish.push(unexpected);
     let cases = [
         (
-            with(|r| r.writes.push(CommitWrite { if_version: Some(7), ..set("docs", "d", json!({})) })),
+            with(|r| r.writes.push(DocumentWrite { if_version: Some(7), ..set("docs", "d", json!({})) })),
             "version 1",
         ),
         (
-            with(|r| r.writes.push(CommitWrite { if_version: Some(1), ..set("docs", "e", json!({})) })),
+            with(|r| r.writes.push(DocumentWrite { if_version: Some(1), ..set("docs", "e", json!({})) })),
             "version 0",
         ),
         (with(|r| r.writes.push(set("owned", "k", json!({})))), "projection \"p\""),
         (with(|r| r.writes.push(inc("docs", "d", json!({"a": 1})))), "not a number"),
         (
             with(|r| {
-                r.writes.push(CommitWrite {
+                r.writes.push(DocumentWrite {
                     op: WriteOp::Set(Json::from_value(&json!([]))),
                     ..set("docs", "d", json!({}))
                 })
@@ -91,7 +91,7 @@ pub async fn a_commit_that_fails_does_nothing_and_leases_hold(s: Stage) {
         ),
         (with(|r| r.writes.push(set("No name", "k", json!({})))), "collection name"),
         (with(|r| r.writes.push(set("docs", &"k".repeat(1_025), json!({})))), "1025"),
-        (with(|r| r.publish.push((topic_name("dlq.t"), outgoing(None, &json!({}))))), "belongs to the hub"),
+        (with(|r| r.publish.push(append(&topic_name("dlq.t"), None, &json!({})))), "belongs to the hub"),
         (with(|r| r.commit_id = Some(String::new())), "commit_id"),
         (with(|r| r.commit_id = Some("x".repeat(201))), "commit_id"),
         (conflict, "already published"),
@@ -243,8 +243,8 @@ pub async fn others_are_acked_while_a_commit_is_under_way(s: Stage) {
 
 pub async fn many_commits_and_acks_at_once_lose_nothing(s: Stage) {
     let t = s.topic("t", 3).await;
-    let events = (0..600).map(|n| outgoing(Some(&format!("k{n}")), &json!({"n": n}))).collect();
-    s.hub.publish(&t, events).await.expect("events can be published");
+    let events = (0..600).map(|n| append(&t, Some(&format!("k{n}")), &json!({"n": n}))).collect();
+    s.hub.publish(events).await.expect("events can be published");
     let groups = [group(&s, &t, "g").await, group(&s, &t, "h").await];
     let mut tasks = tokio::task::JoinSet::new();
     for worker in 0..4 {

@@ -1,8 +1,7 @@
 //! What groups hold of events that were read and not delivered.
 
 use crate::groups::stage::{Stage, Use, number};
-use prombus_core::{Json, NewEvent};
-use prombus_engine::Outgoing;
+use prombus_core::{Append, Json, NewEvent};
 use prombus_engine::groups::{GivenBack, Group, OptionsPatch, Ordering, Pull};
 use std::sync::Arc;
 
@@ -19,8 +18,7 @@ async fn groups(s: &Stage, ordering: Ordering) -> Vec<Arc<Group>> {
         let payload = format!("{{\"n\":{n},\"text\":\"{}\"}}", "x".repeat(EVENT_BYTES));
         let mut event = NewEvent::new(Json::from_stored(payload.into()));
         event.key = Some("hot".into());
-        let outgoing = Outgoing { event, partition: None, expect: None };
-        s.hub.publish(&topic, vec![outgoing]).await.unwrap();
+        s.hub.publish(vec![Append::new(topic.clone(), event)]).await.unwrap();
     }
     let mut groups = Vec::new();
     for n in 0..GROUPS {

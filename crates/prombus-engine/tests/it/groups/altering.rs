@@ -95,7 +95,7 @@ pub async fn a_retry_is_judged_by_the_new_filter(s: Stage) {
 pub async fn a_wider_filter_does_not_bring_back_what_was_passed_over(s: Stage) {
     let topic = s.topic("wider", 1).await;
     s.publish_numbers(&topic, None, 0..5).await;
-    let patch = OptionsPatch { filter: Some("event.payload.n == 4".into()), ..OptionsPatch::default() };
+    let patch = OptionsPatch { filter: Some(Some("event.payload.n == 4".into())), ..OptionsPatch::default() };
     let group = s.group(&topic, "g", patch).await;
     assert_eq!(drain(&group, "m").await, [4]);
     group.alter(OptionsChange { filter: Some(None), ..OptionsChange::default() }).await.unwrap();
@@ -108,7 +108,7 @@ pub async fn a_wider_filter_does_not_bring_back_what_was_passed_over(s: Stage) {
 
 pub async fn those_who_wait_go_on_by_the_new_options(s: Stage) {
     let topic = s.topic("waiting", 1).await;
-    let patch = OptionsPatch { filter: Some("event.payload.n == 0".into()), ..OptionsPatch::default() };
+    let patch = OptionsPatch { filter: Some(Some("event.payload.n == 0".into())), ..OptionsPatch::default() };
     let group = s.group(&topic, "g", patch).await;
     let waiting = tokio::spawn({
         let group = group.clone();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 fn filter(filter: &str) -> OptionsPatch {
-    OptionsPatch { filter: Some(filter.into()), ..OptionsPatch::default() }
+    OptionsPatch { filter: Some(Some(filter.into())), ..OptionsPatch::default() }
 }
 
 pub async fn what_a_filter_drops_is_settled(s: Stage) {

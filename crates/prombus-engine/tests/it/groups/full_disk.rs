@@ -14,7 +14,7 @@ fn attempts(max: u32) -> OptionsPatch {
 
 /// From here on there is no room for these commits.
 fn fill(s: &Stage, which: Which) {
-    let error = CommitError::DiskFull;
+    let error = CommitError::NoRoom;
     s.log.refuse(Refusal { which, after: 0, times: usize::MAX, error, happens: false });
 }
 
@@ -24,7 +24,7 @@ fn clear(s: &Stage) {
 }
 
 fn assert_full(answer: Result<Vec<SettleResult>, GroupError>) {
-    let is_full = matches!(answer, Err(GroupError::Bus(BusError::Commit(CommitError::DiskFull))));
+    let is_full = matches!(answer, Err(GroupError::Bus(BusError::Commit(CommitError::NoRoom))));
     assert!(is_full, "{answer:?}");
 }
 
@@ -132,7 +132,7 @@ pub async fn a_repeated_ack_is_refused_with_the_first(s: Stage) {
     let group = s.group(&topic, "g", attempts(5)).await;
     let taken = group.take("m", 2).await;
     s.log.hold(|_| true);
-    let error = CommitError::DiskFull;
+    let error = CommitError::NoRoom;
     s.log.refuse(Refusal { which: |_| true, after: 0, times: 1, error, happens: false });
     let mut first = pin!(group.settle(SettleCall::acks([taken[1].lease])));
     begins_to_wait(first.as_mut()).await;

@@ -70,7 +70,7 @@ pub async fn growth_waits_for_what_is_durable_across_a_restart(s: Stage) {
 
 pub async fn growth_is_not_held_up_by_what_a_filter_drops(s: Stage) {
     let topic = s.topic("dropped", 1).await;
-    let options = OptionsPatch { filter: Some("event.payload.n > 2".into()), ..Default::default() };
+    let options = OptionsPatch { filter: Some(Some("event.payload.n > 2".into())), ..Default::default() };
     let group = s.group(&topic, "g", options).await;
     grown(&s, "dropped").await;
     group.take_just("m", 3, 1).await;
@@ -78,7 +78,7 @@ pub async fn growth_is_not_held_up_by_what_a_filter_drops(s: Stage) {
 
 pub async fn growth_is_not_held_up_by_what_was_dropped_before(s: Stage) {
     let topic = s.topic("dropped.before", 1).await;
-    let options = OptionsPatch { filter: Some("event.payload.n > 2".into()), ..Default::default() };
+    let options = OptionsPatch { filter: Some(Some("event.payload.n > 2".into())), ..Default::default() };
     let group = s.group(&topic, "g", options).await;
     s.publish_numbers(&topic, Some(&moving()), [1, 2]).await;
     assert!(group.take_now("m", 5).await.is_empty());

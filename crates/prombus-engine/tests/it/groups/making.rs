@@ -61,7 +61,7 @@ pub async fn options_are_fixed_when_a_group_is_made(s: Stage) {
     let options = OptionsPatch {
         max_attempts: Some(7),
         ordering: Some(Ordering::None),
-        filter: Some("event.payload.n > 1".into()),
+        filter: Some(Some("event.payload.n > 1".into())),
         ..OptionsPatch::default()
     };
     let made = s.group(&topic, "g", options.clone()).await.options();
@@ -94,7 +94,7 @@ pub async fn what_makes_no_sense_is_refused(s: Stage) {
         let refused = s.made(&topic, "g", GroupCall { options, ..GroupCall::default() }).await;
         assert!(matches!(refused, Err(GroupError::BadOption(_))), "an option that makes no sense");
     }
-    let options = OptionsPatch { filter: Some("event.payload.".into()), ..none() };
+    let options = OptionsPatch { filter: Some(Some("event.payload.".into())), ..none() };
     let refused = s.made(&topic, "g", GroupCall { options, ..GroupCall::default() }).await;
     assert!(matches!(refused, Err(GroupError::BadFilter(_))), "a filter that does not compile");
     let state = s.hub.topic(&topic).await.unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! Dead letters that go back, to their group or to everyone.
 
-use crate::groups::stage::{Stage, Use, drain, group_name, outgoing};
+use crate::groups::stage::{Stage, Use, append, drain, group_name};
 use prombus_core::TopicName;
 use prombus_engine::Filter;
 use prombus_engine::groups::{FailedBy, Group, OptionsPatch, Replay, ReplayTo, Replayed};
@@ -172,16 +172,16 @@ async fn topic_without_letters(s: &Stage) -> TopicName {
 pub async fn letters_of_a_topic_that_was_made_anew_are_skipped(s: Stage) {
     let topic = s.topic("anew", 1).await;
     let with_id = |number: u64| {
-        let mut outgoing = outgoing(None, number);
-        outgoing.event.id = Some(uuid::Uuid::from_u128(7));
-        vec![outgoing]
+        let mut append = append(&topic, None, number);
+        append.event.id = Some(uuid::Uuid::from_u128(7));
+        vec![append]
     };
-    s.hub.publish(&topic, with_id(1)).await.expect("it is published");
+    s.hub.publish(with_id(1)).await.expect("it is published");
     fail_all(&s.group(&topic, "g", once()).await).await;
     s.hub.delete_topic(&topic).await.expect("it can be deleted");
     s.topic("anew", 1).await;
     s.clock.advance(1);
-    s.hub.publish(&topic, with_id(2)).await.expect("it is published");
+    s.hub.publish(with_id(2)).await.expect("it is published");
     let group = s.group(&topic, "g", once()).await;
     assert_eq!(drain(&group, "m").await, [2]);
     let answer = replay(&s, &topic, Replay { force: true, ..Replay::default() }).await;

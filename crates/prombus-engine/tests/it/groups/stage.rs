@@ -3,7 +3,6 @@
 pub use crate::support::stage::*;
 use async_trait::async_trait;
 use prombus_core::*;
-use prombus_engine::Outgoing;
 use prombus_engine::groups::{
     Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LeaseToken, OptionsPatch, Pull, Settle,
     SettleCall,
@@ -27,14 +26,15 @@ impl Stage {
         key: Option<&str>,
         numbers: impl IntoIterator<Item = u64>,
     ) -> Vec<Appended> {
-        let events = numbers.into_iter().map(|number| outgoing(key, number)).collect();
-        self.hub.publish(topic, events).await.expect("events can be published").events
+        let events = numbers.into_iter().map(|number| append(topic, key, number)).collect();
+        self.hub.publish(events).await.expect("events can be published").events
     }
 
     /// Publishes one event without a key to a partition.
     pub async fn publish_to(&self, topic: &TopicName, partition: u32, number: u64) -> Appended {
-        let event = Outgoing { partition: Some(Partition(partition)), ..outgoing(None, number) };
-        self.hub.publish(topic, vec![event]).await.expect("events can be published").events[0]
+        let placement = Placement::Named(Partition(partition));
+        let event = Append { placement, ..append(topic, None, number) };
+        self.hub.publish(vec![event]).await.expect("events can be published").events[0]
     }
 
     /// A group from the first event on, made where it does not exist.
@@ -63,10 +63,10 @@ pub fn group_name(name: &str) -> GroupName {
     GroupName::parse(name).expect("a valid name")
 }
 
-pub fn outgoing(key: Option<&str>, number: u64) -> Outgoing {
+pub fn append(topic: &TopicName, key: Option<&str>, number: u64) -> Append {
     let mut event = NewEvent::new(Json::from_stored(format!("{{\"n\":{number}}}").into()));
     event.key = key.map(Into::into);
-    Outgoing { event, partition: None, expect: None }
+    Append::new(topic.clone(), event)
 }
 
 /// The number in the payload of an event.

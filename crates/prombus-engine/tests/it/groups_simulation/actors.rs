@@ -5,12 +5,12 @@ use crate::groups_simulation::plan::GroupPlan;
 use crate::groups_simulation::world::{WallClock, pass};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prombus_core::{Json, NewEvent, TopicName, TopicPatch};
+use prombus_core::{Append, Json, NewEvent, TopicName, TopicPatch};
+use prombus_engine::Hub;
 use prombus_engine::groups::{
     Delivery, GivenBack, Group, GroupError, GroupName, LeaseToken, Present, Pull, Settle, SettleCall,
     SettleResult,
 };
-use prombus_engine::{Hub, Outgoing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -114,10 +114,10 @@ pub async fn produce(
             let number = next.fetch_add(1, Ordering::Relaxed);
             let mut event = NewEvent::new(Json::from_stored(Bytes::from(format!("{{\"n\":{number}}}"))));
             event.key = (rng.u32(..4) > 0).then(|| format!("key-{}", rng.u32(..keys)).into());
-            Outgoing { event, partition: None, expect: None }
+            Append::new(topic.clone(), event)
         });
         // What is refused is not published: the checker goes by what is in the log.
-        let _ = hub.publish(&topic, batch.collect()).await;
+        let _ = hub.publish(batch.collect()).await;
         pass(Duration::from_millis(rng.u64(..40))).await;
     }
 }

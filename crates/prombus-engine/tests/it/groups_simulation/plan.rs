@@ -58,7 +58,7 @@ impl GroupPlan {
             ack_timeout_ms: Some(self.ack_timeout.as_millis() as u64),
             max_attempts: Some(self.max_attempts),
             backoff_ms: Some(self.backoff_ms),
-            filter,
+            filter: filter.map(Some),
             normalize: None,
             ack_window: Some(self.ack_window),
             member_ttl_ms: Some(self.member_ttl.as_millis() as u64),

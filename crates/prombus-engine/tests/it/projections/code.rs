@@ -5,8 +5,7 @@ use crate::support::switch::Refusal;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::collection::{Index, MAX_INDEX_VALUE_BYTES};
-use prombus_core::{CommitError, Event, FieldPath, Partition, TopicName};
-use prombus_engine::Outgoing;
+use prombus_core::{Append, CommitError, Event, FieldPath, Partition, TopicName};
 use prombus_engine::collections::CollectionSettings;
 use prombus_engine::projection;
 use prombus_engine::projections::{CodeSetup, Project, ProjectFailure, ProjectionError, ProjectionState, Tx};
@@ -54,8 +53,8 @@ fn number(n: u64) -> u64 {
 }
 
 async fn publish(s: &Stage, topic: &TopicName, numbers: std::ops::Range<u64>) {
-    let events = numbers.map(|n| outgoing(None, &json!({"k": "a", "v": number(n)}))).collect();
-    s.hub.publish(topic, events).await.expect("events can be published");
+    let events = numbers.map(|n| append(topic, None, &json!({"k": "a", "v": number(n)}))).collect();
+    s.hub.publish(events).await.expect("events can be published");
 }
 
 pub async fn reads_see_what_earlier_events_wrote(mut s: Stage) {
@@ -114,12 +113,13 @@ impl Project for Obedient {
             tx.put("mails", &format!("m{n}"), &json!({"mail": mail})).await?;
         }
         if payload["tell"] == json!(true) {
-            tx.publish(&topic_name("told"), outgoing(Some("k"), &json!({"n": n, "seen": seen + 1})))?;
+            tx.publish(append(&topic_name("told"), Some("k"), &json!({"n": n, "seen": seen + 1})))?;
         }
         if let Some(to) = payload["publish"]["to"].as_str() {
             let text = "x".repeat(payload["publish"]["bytes"].as_u64().unwrap_or_default() as usize);
             let partition = payload["publish"]["partition"].as_u64().map(|n| Partition(n as u32));
-            tx.publish(&topic_name(to), Outgoing { partition, ..outgoing(Some("k"), &json!(text)) })?;
+            let placement = partition.into();
+            tx.publish(Append { placement, ..append(&topic_name(to), Some("k"), &json!(text)) })?;
         }
         match payload["do"].as_str() {
             Some("fail") => Err(ProjectFailure::new("it was asked to fail")),
@@ -140,8 +140,8 @@ async fn obey(
     payloads: impl IntoIterator<Item = Value>,
 ) -> (TopicName, Arc<Mutex<HashMap<u64, u32>>>) {
     let topic = s.topic("t", 1).await;
-    let events = payloads.into_iter().map(|payload| outgoing(None, &payload)).collect();
-    s.hub.publish(&topic, events).await.expect("events can be published");
+    let events = payloads.into_iter().map(|payload| append(&topic, None, &payload)).collect();
+    s.hub.publish(events).await.expect("events can be published");
     let project = Obedient::default();
     let tries = project.tries.clone();
     let unique = Index { fields: vec![FieldPath::parse("mail").expect("a field")], unique: true };

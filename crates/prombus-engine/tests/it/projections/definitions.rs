@@ -2,7 +2,7 @@
 
 use crate::projections::stage::*;
 use prombus_core::{Commit, CommitError, DocumentWrite, Documents, EventLogExt, Json, WriteOp, collection};
-use prombus_engine::commits::{CommitRequest, CommitWrite};
+use prombus_engine::commits::CommitRequest;
 use prombus_engine::projections::{ProjectionError, ProjectionState, ProjectionStatus};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -160,12 +160,7 @@ pub async fn a_collection_has_one_owner(s: Stage) {
     assert_eq!((collection.as_str(), owner.as_str()), ("c", "projection \"p\""));
     assert!(matches!(s.hub.projections().get("q").await, Err(ProjectionError::NotFound(_))));
     let write = |collection: &str| CommitRequest {
-        writes: vec![CommitWrite {
-            collection: collection.into(),
-            key: "k".into(),
-            op: WriteOp::Set(Json::from_value(&json!({}))),
-            if_version: None,
-        }],
+        writes: vec![DocumentWrite::new(collection, "k", WriteOp::Set(Json::from_value(&json!({}))))],
         ..CommitRequest::default()
     };
     s.hub.commit(write("c")).await.expect_err("a projection owns it");
@@ -225,7 +220,7 @@ pub async fn a_change_that_cannot_be_stored_leaves_all_as_it_was(s: Stage) {
     let is_stored = |commit: &prombus_core::Commit| {
         commit.documents.iter().any(|write| prombus_core::collection::is_internal(&write.collection))
     };
-    s.refuse(is_stored, 2, CommitError::DiskFull);
+    s.refuse(is_stored, 2, CommitError::NoRoom);
     s.try_put("p", fields(&["b"])).await.expect_err("the disk is full");
     s.hub.projections().delete("p").await.expect_err("the disk is full");
     s.publish(&topic, [("y", both(2))]).await;

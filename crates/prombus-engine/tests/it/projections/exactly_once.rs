@@ -14,8 +14,8 @@ fn payload(n: u64) -> (String, Value) {
 }
 
 async fn publish(s: &Stage, topic: &prombus_core::TopicName, numbers: std::ops::Range<u64>) {
-    let events = numbers.map(payload).map(|(key, payload)| outgoing(Some(&key), &payload)).collect();
-    s.hub.publish(topic, events).await.expect("events can be published");
+    let events = numbers.map(payload).map(|(key, payload)| append(topic, Some(&key), &payload)).collect();
+    s.hub.publish(events).await.expect("events can be published");
 }
 
 async fn assert_exact(s: &Stage, collection: &str, published: u64) {
@@ -65,7 +65,7 @@ pub async fn a_commit_that_is_refused_for_now_is_made_later(s: Stage) {
     s.put("p", counter("t", "counts")).await;
     let mut published = 0;
     for error in [
-        CommitError::DiskFull,
+        CommitError::NoRoom,
         CommitError::Busy,
         CommitError::Unavailable("no".into()),
         CommitError::CursorMoved { reader: "someone".into(), actual: 7 },
@@ -92,9 +92,9 @@ pub async fn an_answer_that_is_lost_counts_nothing_twice(s: Stage) {
 pub async fn a_full_disk_does_not_keep_the_hub_from_ending(s: Stage) {
     let topic = s.topic("t", 1).await;
     s.put("p", counter("t", "counts")).await;
-    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    s.refuse(moves_cursors, usize::MAX, CommitError::NoRoom);
     publish(&s, &topic, 0..10).await;
-    let full = CommitError::DiskFull.to_string();
+    let full = CommitError::NoRoom.to_string();
     s.until("p", "it says what it waits for", |status| status.last_error.as_ref() == Some(&full)).await;
     let s = s.restart().await;
     let status = s.caught_up("p").await;
@@ -138,8 +138,8 @@ fn adder(retries: u32) -> Value {
 async fn publish_numbers(s: &Stage, count: u64, is_bad: impl Fn(u64) -> bool) -> prombus_core::TopicName {
     let topic = s.topic("t", 1).await;
     let payload = |i| json!({"k": "a", "i": i, "v": if is_bad(i) { json!("x") } else { json!(1) }});
-    let events = (0..count).map(|i| outgoing(None, &payload(i))).collect();
-    s.hub.publish(&topic, events).await.expect("events can be published");
+    let events = (0..count).map(|i| append(&topic, None, &payload(i))).collect();
+    s.hub.publish(events).await.expect("events can be published");
     topic
 }
 

@@ -4,7 +4,7 @@ use crate::projections::stage::*;
 use crate::support::switch::{Look, Refusal};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use prombus_core::{CommitError, Event, Partition, TopicName};
+use prombus_core::{Append, CommitError, Event, Partition, Placement, TopicName};
 use prombus_engine::collections::CollectionSettings;
 use prombus_engine::projections::{CodeSetup, Project, ProjectFailure, Tx};
 use serde_json::{Value, json};
@@ -44,9 +44,10 @@ async fn chain(s: &Stage) -> Arc<Mutex<Vec<Place>>> {
 /// Publishes events of many keys, several at once, while the clock does as it likes.
 async fn publish(s: &Stage, topic: &TopicName, rounds: std::ops::Range<u64>) {
     for round in rounds {
-        let event =
-            |n: u64| outgoing(Some(&format!("k{}", (round * 5 + n) % 23)), &json!({"n": round * 10 + n}));
-        let several = |from: u64| s.hub.publish(topic, (from..from + 3).map(event).collect());
+        let event = |n: u64| {
+            append(topic, Some(&format!("k{}", (round * 5 + n) % 23)), &json!({"n": round * 10 + n}))
+        };
+        let several = |from: u64| s.hub.publish((from..from + 3).map(event).collect());
         let (a, b, c) = tokio::join!(several(0), several(3), several(6));
         a.and(b).and(c).expect("events can be published");
         match round % 4 {
@@ -129,11 +130,11 @@ pub async fn growth_is_noticed_at_any_moment(s: Stage) {
     let topic = s.topic("t", 1).await;
     let seen = chain(&s).await;
     let one = |partition: u32| {
-        let event = outgoing(None, &json!({})).event;
-        [prombus_engine::Outgoing { event, partition: Some(Partition(partition)), expect: None }].into()
+        let placement = Placement::Named(Partition(partition));
+        vec![Append { placement, ..append(&topic, None, &json!({})) }]
     };
     let publish = async |partition| {
-        s.hub.publish(&topic, one(partition)).await.expect("an event can be published");
+        s.hub.publish(one(partition)).await.expect("an event can be published");
         s.clock.advance(5);
     };
     let looks = [Look::Read, Look::Read, Look::Horizon, Look::Read, Look::Horizon];

@@ -2,7 +2,6 @@
 
 use crate::projections::stage::*;
 use prombus_core::{Append, Commit, CommitError, EventLog, Partition, Placement, TopicName, collection};
-use prombus_engine::Outgoing;
 use prombus_engine::projections::{ProjectionError, ProjectionState};
 use serde_json::{Value, json};
 
@@ -101,8 +100,8 @@ pub async fn events_keep_coming_during_a_rebuild(s: Stage) {
     s.put("p", counter("t", "counts")).await;
     let one = |n: u64| (format!("e{n}"), json!({"k": "a", "v": n}));
     let some = async |numbers: std::ops::Range<u64>| {
-        let events = numbers.map(one).map(|(key, payload)| outgoing(Some(&key), &payload)).collect();
-        s.hub.publish(&topic, events).await.expect("events can be published");
+        let events = numbers.map(one).map(|(key, payload)| append(&topic, Some(&key), &payload)).collect();
+        s.hub.publish(events).await.expect("events can be published");
     };
     some(0..5_000).await;
     s.caught_up("p").await;
@@ -127,17 +126,12 @@ pub async fn events_keep_coming_during_a_rebuild(s: Stage) {
 
 /// From here on whoever reads finds something new: an event in each of three partitions, of which one fails.
 async fn feed_always(s: &Stage, topic: &TopicName) {
-    let append = |partition| {
+    let one = |partition| {
         let value = if partition == 1 { json!("no number") } else { json!(1) };
-        let event = outgoing(None, &json!({"k": "a", "v": value})).event;
-        Append {
-            topic: topic.clone(),
-            placement: Placement::Named(Partition(partition)),
-            expect: None,
-            event,
-        }
+        let placement = Placement::Named(Partition(partition));
+        Append { placement, ..append(topic, None, &json!({"k": "a", "v": value})) }
     };
-    s.log.feed(Commit { events: (0..3).map(append).collect(), ..Commit::default() }, &s.clock).await;
+    s.log.feed(Commit { events: (0..3).map(one).collect(), ..Commit::default() }, &s.clock).await;
 }
 
 /// Nobody may wait for the moment when there is nothing to do, and nothing may be done in silence on the way.
@@ -173,19 +167,19 @@ pub async fn a_stopped_projection_can_be_rebuilt_though_events_do_not_end(s: Sta
     let topic = s.topic("t", 3).await;
     s.put("p", counter("t", "counts")).await;
     let three_each = async || {
-        let event = |n: u32| Outgoing {
-            partition: Some(Partition(n % 3)),
-            ..outgoing(None, &json!({"k": "a", "v": 1}))
+        let event = |n: u32| Append {
+            placement: Placement::Named(Partition(n % 3)),
+            ..append(&topic, None, &json!({"k": "a", "v": 1}))
         };
-        s.hub.publish(&topic, (0..9).map(event).collect()).await.expect("events can be published");
+        s.hub.publish((0..9).map(event).collect()).await.expect("events can be published");
     };
     three_each().await;
     s.caught_up("p").await;
-    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    s.refuse(moves_cursors, usize::MAX, CommitError::NoRoom);
     three_each().await;
     s.until("p", "it waits", |status| status.last_error.is_some()).await;
     s.trim(&topic, 5).await;
-    s.refuse(moves_cursors, 0, CommitError::DiskFull);
+    s.refuse(moves_cursors, 0, CommitError::NoRoom);
     s.until("p", "it stops", |status| matches!(status.state, ProjectionState::Stopped(_))).await;
     feed_always(&s, &topic).await;
     s.hub.projections().rebuild("p", true).await.expect("it can be begun");
@@ -206,11 +200,11 @@ pub async fn a_rebuild_after_one_that_was_given_up_is_a_new_one(s: Stage) {
     let some = || (0..50).map(|_| ("x", json!({"k": "a", "v": 1})));
     s.publish(&topic, some()).await;
     s.caught_up("p").await;
-    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    s.refuse(moves_cursors, usize::MAX, CommitError::NoRoom);
     s.publish(&topic, some()).await;
     s.until("p", "it waits", |status| status.last_error.is_some()).await;
     s.trim(&topic, 60).await;
-    s.refuse(moves_cursors, 0, CommitError::DiskFull);
+    s.refuse(moves_cursors, 0, CommitError::NoRoom);
     s.until("p", "it stops", |status| matches!(status.state, ProjectionState::Stopped(_))).await;
     s.log.hold(builds);
     s.hub.projections().rebuild("p", true).await.expect("it can be begun");
@@ -243,8 +237,8 @@ pub async fn a_rebuild_is_given_up_when_its_topic_goes(s: Stage) {
     let topic = s.topic("t", 2).await;
     s.put("p", counter("t", "counts")).await;
     let some = async |count: usize| {
-        let event = |n: usize| outgoing(Some(&format!("e{n}")), &json!({"k": "a", "v": 1}));
-        s.hub.publish(&topic, (0..count).map(event).collect()).await.expect("events can be published");
+        let event = |n: usize| append(&topic, Some(&format!("e{n}")), &json!({"k": "a", "v": 1}));
+        s.hub.publish((0..count).map(event).collect()).await.expect("events can be published");
     };
     for made_again in [false, true] {
         s.topic("t", 2).await;
@@ -296,8 +290,8 @@ pub async fn a_rebuild_goes_on_after_a_restart(s: Stage) {
         json!({"topic": "t", "write": [{"collection": "c", "key": "event.payload.k", "inc": {"n": "1"}}]}),
     )
     .await;
-    let events = (0..9_000).map(|n| outgoing(Some(&format!("e{n}")), &json!({"k": "a"}))).collect();
-    s.hub.publish(&topic, events).await.expect("events can be published");
+    let events = (0..9_000).map(|n| append(&topic, Some(&format!("e{n}")), &json!({"k": "a"}))).collect();
+    s.hub.publish(events).await.expect("events can be published");
     s.caught_up("p").await;
     let doubled =
         json!({"topic": "t", "write": [{"collection": "c", "key": "event.payload.k", "inc": {"n": "2"}}]});

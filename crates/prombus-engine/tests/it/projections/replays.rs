@@ -2,7 +2,7 @@
 
 use crate::projections::stage::*;
 use crate::support::switch::Refusal;
-use prombus_core::{Append, Commit, CommitError, EventLogExt, Json, NewEvent, Placement, TopicName};
+use prombus_core::{Append, Commit, CommitError, EventLogExt, Json, NewEvent, TopicName};
 use prombus_engine::groups::{FailedBy, GroupCall, GroupName, Replay, Replayed};
 use prombus_engine::query::From;
 use serde_json::{Value, json};
@@ -134,20 +134,20 @@ pub async fn letters_of_a_projection_that_is_gone_are_skipped(s: Stage) {
 
 /// An import brings ids and places along.
 pub async fn letters_of_a_topic_that_was_made_anew_are_skipped(s: Stage) {
+    let topic = s.topic("t", 1).await;
     let id = uuid::Uuid::from_u128(7);
     let with_id = |payload: Value| {
-        let mut outgoing = outgoing(Some("x"), &payload);
-        outgoing.event.id = Some(id);
-        vec![outgoing]
+        let mut append = append(&topic, Some("x"), &payload);
+        append.event.id = Some(id);
+        vec![append]
     };
-    let topic = s.topic("t", 1).await;
     s.put("p", strict()).await;
-    s.hub.publish(&topic, with_id(json!({"v": 1}))).await.expect("it is published");
+    s.hub.publish(with_id(json!({"v": 1}))).await.expect("it is published");
     s.caught_up("p").await;
     assert_eq!(s.letters(&topic).await.len(), 1);
     s.hub.delete_topic(&topic).await.expect("it can be deleted");
     s.topic("t", 1).await;
-    s.hub.publish(&topic, with_id(json!({"k": "a"}))).await.expect("it is published");
+    s.hub.publish(with_id(json!({"k": "a"}))).await.expect("it is published");
     s.caught_up("p").await;
     assert_eq!(count(&s, "a").await, json!(1));
     assert!(skipped(&s, &topic, true).await.contains("applied the original"));
@@ -162,7 +162,7 @@ pub async fn letters_that_older_builds_wrote_are_explained(s: Stage) {
     old.insert("group".into(), name);
     let dead = topic.dead_letters().expect("a name");
     let event = NewEvent::new(Json::from_value(&Value::Object(old)));
-    let events = vec![Append { topic: dead, placement: Placement::Auto, expect: None, event }];
+    let events = vec![Append::new(dead, event)];
     let filter = prombus_engine::Filter::compile("has(event.payload.group)").expect("a filter");
     s.log.commit(Arc::new(Commit { events, ..Commit::default() })).await.expect("it can be written");
     let about = Replay { filter: Some(filter), ..Replay::default() };

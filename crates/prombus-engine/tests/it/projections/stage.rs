@@ -3,7 +3,6 @@
 pub use crate::support::stage::*;
 use crate::support::switch::{Refusal, Which};
 use prombus_core::*;
-use prombus_engine::Outgoing;
 use prombus_engine::projections::{Definition, MinOffset, ProjectionError, ProjectionStatus};
 use serde_json::{Value, json};
 
@@ -14,9 +13,8 @@ impl Stage {
         topic: &TopicName,
         events: impl IntoIterator<Item = (&str, Value)>,
     ) -> Vec<Appended> {
-        let events: Vec<Outgoing> =
-            events.into_iter().map(|(key, payload)| outgoing(Some(key), &payload)).collect();
-        self.hub.publish(topic, events).await.expect("events can be published").events
+        let events = events.into_iter().map(|(key, payload)| append(topic, Some(key), &payload)).collect();
+        self.hub.publish(events).await.expect("events can be published").events
     }
 
     pub async fn put(&self, name: &str, definition: Value) -> ProjectionStatus {
@@ -106,10 +104,10 @@ impl Stage {
     }
 }
 
-pub fn outgoing(key: Option<&str>, payload: &Value) -> Outgoing {
+pub fn append(topic: &TopicName, key: Option<&str>, payload: &Value) -> Append {
     let mut event = NewEvent::new(Json::from_value(payload));
     event.key = key.map(Into::into);
-    Outgoing { event, partition: None, expect: None }
+    Append::new(topic.clone(), event)
 }
 
 /// A commit that moves the cursors of something.

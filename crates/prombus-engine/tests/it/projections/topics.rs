@@ -99,11 +99,11 @@ pub async fn one_that_is_behind_what_is_kept_stops_and_says_so(s: Stage) {
     s.publish(&topic, events(5)).await;
     s.caught_up("p").await;
     // A commit that is held up keeps it where it is.
-    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    s.refuse(moves_cursors, usize::MAX, CommitError::NoRoom);
     s.publish(&topic, events(5)).await;
     s.until("p", "it waits", |status| status.last_error.is_some()).await;
     s.trim(&topic, 8).await;
-    s.refuse(moves_cursors, 0, CommitError::DiskFull);
+    s.refuse(moves_cursors, 0, CommitError::NoRoom);
     let stopped =
         s.until("p", "it stops", |status| matches!(status.state, ProjectionState::Stopped(_))).await;
     let ProjectionState::Stopped(reason) = stopped.state else { unreachable!("it has stopped") };
@@ -128,11 +128,11 @@ pub async fn a_stopped_projection_is_rebuilt_from_a_topic_that_was_made_again(s:
     s.put("p", counter("t", "counts")).await;
     s.publish(&topic, events(20)).await;
     s.caught_up("p").await;
-    s.refuse(moves_cursors, usize::MAX, CommitError::DiskFull);
+    s.refuse(moves_cursors, usize::MAX, CommitError::NoRoom);
     s.publish(&topic, events(5)).await;
     s.until("p", "it waits", |status| status.last_error.is_some()).await;
     s.trim(&topic, 24).await;
-    s.refuse(moves_cursors, 0, CommitError::DiskFull);
+    s.refuse(moves_cursors, 0, CommitError::NoRoom);
     s.until("p", "it stops", |status| matches!(status.state, ProjectionState::Stopped(_))).await;
     s.hub.delete_topic(&topic).await.expect("a topic can be deleted");
     s.topic("t", 1).await;

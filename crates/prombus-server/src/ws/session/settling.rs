@@ -107,7 +107,7 @@ impl Session {
         let Said { corr, key, taken, .. } = said;
         match result {
             Ok(results) if results.contains(&SettleResult::NoRoom) => {
-                refuse(corr, &ApiError::from(CommitError::DiskFull), out);
+                refuse(corr, &ApiError::from(CommitError::NoRoom), out);
                 let refused = taken.into_iter().zip(results).filter(|(_, one)| **one == SettleResult::NoRoom);
                 return self.hold_again(&key, refused.map(|(taken, _)| taken).collect());
             }

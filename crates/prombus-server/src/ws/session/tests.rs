@@ -6,7 +6,8 @@ use super::subscriptions::MAX_SUBSCRIPTIONS;
 use super::*;
 use crate::auth::{AuthOptions, Rules, Secret, StaticToken};
 use crate::commit::MAX_SETTLED;
-use prombus_core::{Event, Json, Offset};
+use prombus_core::{Durability, Event, Json, Offset};
+use prombus_engine::commits::CommitAnswer;
 use prombus_engine::groups::Settle;
 use prombus_engine::groups::SettleResult::{Done, Expired, NoRoom};
 use proptest::prelude::*;
@@ -378,9 +379,10 @@ fn no_frame_settles_or_subscribes_without_measure() {
 
 const LEASE: LeaseToken = LeaseToken { session: 1, number: 1 };
 
-fn committed(answer: &str) -> Committed {
+fn committed() -> Committed {
     let Key { topic, group } = key();
-    let answer = Json::from_stored(answer.to_owned().into());
+    let versions = [("c".into(), [("k".to_owned(), 1)].into())].into();
+    let answer = CommitAnswer { events: Vec::new(), durability: Durability::Sync, versions, repeated: false };
     Committed { answer, settled: vec![(LeaseOf { topic, group }, LEASE)] }
 }
 
@@ -392,9 +394,8 @@ fn a_commit_is_carried_out_and_answered() {
     let said_ = frame(&mut session, commit);
     assert!(said_.len() == 1 && said_[0].as_str().unwrap().starts_with("commit of "), "{said_:?}");
     let mut out = Vec::new();
-    let answer = r#"{"events":[],"versions":{"c":{"k":1}}}"#;
-    session.committed(Some("\"c\"".into()), Ok(committed(answer)), &mut out);
-    session.committed(None, Ok(committed(answer)), &mut out);
+    session.committed(Some("\"c\"".into()), Ok(committed()), &mut out);
+    session.committed(None, Ok(committed()), &mut out);
     let expected = json!({"op": "OK", "corr": "c", "events": [], "versions": {"c": {"k": 1}}});
     assert_eq!(said(out), [expected], "and without corr there is no answer");
 }
@@ -407,7 +408,7 @@ fn what_a_commit_settles_is_no_longer_held() {
     session.committed(None, Err(ApiError::with_code(ErrorCode::VersionConflict, "no")), &mut out);
     assert_eq!(said(std::mem::take(&mut out))[0]["code"], "version_conflict");
     assert_eq!(session.known("t", "g").unwrap().1.held.leases(), [LEASE], "one that failed settles nothing");
-    session.committed(None, Ok(committed("{}")), &mut out);
+    session.committed(None, Ok(committed()), &mut out);
     assert_eq!(code(&mut session, ack), "unknown_id");
     assert_eq!(session.end(), [(key(), Vec::new())], "and nothing is left to give back");
 }

@@ -142,7 +142,7 @@ impl Publisher<'_> {
             reached.set(reached.get() || !matches!(outcome, Err(ClientError::Unreachable { .. })));
             outcome
         };
-        let published = retry.while_passing(call, |error| reached.get() && passes(error)).await;
+        let published = retry.while_passing(call, |error| reached.get() && error.is_retryable()).await;
         *was_reached = reached.get();
         let published = published.map_err(|failure| {
             let outcome = match unknown.get() {
@@ -161,10 +161,4 @@ impl Publisher<'_> {
         let records = published.events.iter().map(record).collect::<Result<Vec<_>, _>>()?;
         output::write_records(&COLUMNS, &records)
     }
-}
-
-/// Whether waiting helps: the hub is down or busy. A full disk or a bug needs a person.
-fn passes(error: &ClientError) -> bool {
-    let is_busy = |code: &str| ["unavailable", "rate_limited"].contains(&code);
-    error.is_temporary() && error.hub().is_none_or(|hub| is_busy(&hub.code))
 }

@@ -3,11 +3,11 @@
 use crate::error::ApiError;
 use crate::params::{Params, parse_id};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use bytes::Bytes;
 use bytestring::ByteString;
 use prombus_core::json::write_string;
-use prombus_core::{Expect, Json, NewEvent, Partition};
-use prombus_engine::Outgoing;
+use prombus_core::{Append, Expect, Json, NewEvent, Partition, TopicName};
 use prombus_wire::{EventRequest, Text};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -15,8 +15,12 @@ use std::borrow::Cow;
 /// The prefix of request headers that become event headers.
 const HEADER_PREFIX: &str = "x-event-";
 
-/// The event that `request`, which was parsed from `body`, asks for.
-pub(crate) fn from_request(request: EventRequest<'_>, body: &Bytes) -> Result<Outgoing, ApiError> {
+/// The event that `request`, which was parsed from `body`, publishes to `topic`.
+pub(crate) fn from_request(
+    topic: TopicName,
+    request: EventRequest<'_>,
+    body: &Bytes,
+) -> Result<Append, ApiError> {
     let json = |raw: Option<&RawValue>| raw.map(|raw| Json::from_raw(raw, body).map(Box::new)).transpose();
     let expect = match request.expect {
         None => None,
@@ -35,7 +39,7 @@ pub(crate) fn from_request(request: EventRequest<'_>, body: &Bytes) -> Result<Ou
         caused_by: json(request.caused_by)?,
         tags: json(request.tags)?,
     };
-    Ok(Outgoing { event, partition: request.partition.map(Partition), expect })
+    Ok(Append { topic, placement: request.partition.map(Partition).into(), expect, event })
 }
 
 /// The text as a part of the body, where it is one.
@@ -47,21 +51,22 @@ fn shared(text: Text<'_>, body: &Bytes) -> Result<ByteString, ApiError> {
     }
 }
 
-/// The event whose payload is `body` and whose other fields are in the query and the request's headers.
-pub(crate) fn from_parts(mut params: Params, headers: &HeaderMap, body: Bytes) -> Result<Outgoing, ApiError> {
+/// The event for `topic` whose payload is `body` and whose other fields are in the query and the request's headers.
+pub(crate) fn from_parts(topic: TopicName, parts: &Parts, body: Bytes) -> Result<Append, ApiError> {
+    let mut params = Params::parse(parts.uri.query())?;
     let partition = params.partition()?;
     let event = NewEvent {
         id: params.id("id")?,
         ts: params.number("ts")?,
         key: params.one("key")?.map(ByteString::from),
         sid: params.one("sid")?.map(|sid| json_string(&sid).into()),
-        headers: event_headers(headers)?.map(Box::new),
+        headers: event_headers(&parts.headers)?.map(Box::new),
         caused_by: json_strings(params.all("caused_by")?).map(Box::new),
         tags: json_strings(params.all("tag")?).map(Box::new),
         payload: Json::parse(body)?,
     };
     params.done("key, id, ts, sid, partition, tag, caused_by")?;
-    Ok(Outgoing { event, partition, expect: None })
+    Ok(Append { placement: partition.into(), ..Append::new(topic, event) })
 }
 
 fn json_string(text: &str) -> Json {
@@ -115,9 +120,19 @@ fn event_headers(headers: &HeaderMap) -> Result<Option<Json>, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::{HeaderName, HeaderValue};
+    use axum::http::{HeaderName, HeaderValue, Request};
     use prombus_wire::parse_object;
     use proptest::prelude::*;
+
+    fn topic() -> TopicName {
+        TopicName::parse("t").unwrap()
+    }
+
+    /// The event of a bare payload, if the query can be one at all.
+    fn bare(query: &str, body: Bytes) -> Option<Result<Append, ApiError>> {
+        let request = Request::builder().uri(format!("/publish/t?{query}")).body(()).ok()?;
+        Some(from_parts(topic(), &request.into_parts().0, body))
+    }
 
     fn text(json: Option<Box<Json>>) -> String {
         json.map_or_else(String::new, |json| String::from_utf8(json.as_bytes().to_vec()).unwrap())
@@ -126,12 +141,12 @@ mod tests {
     #[test]
     fn bytes_are_shared_with_the_body() {
         let body = Bytes::from_static(br#"{"payload":{"n":1.10},"key":"k","sid":"s","tags":[ "a" ]}"#);
-        let outgoing = from_request(parse_object(&body).unwrap(), &body).unwrap();
+        let event = from_request(topic(), parse_object(&body).unwrap(), &body).unwrap().event;
         let inside = |bytes: &[u8]| body.as_ptr_range().contains(&bytes.as_ptr());
-        assert!(inside(outgoing.event.payload.as_bytes()));
-        assert!(inside(outgoing.event.key.as_ref().unwrap().as_bytes()));
-        assert_eq!(text(outgoing.event.tags), r#"["a"]"#);
-        assert_eq!(text(outgoing.event.sid), r#""s""#);
+        assert!(inside(event.payload.as_bytes()));
+        assert!(inside(event.key.as_ref().unwrap().as_bytes()));
+        assert_eq!(text(event.tags), r#"["a"]"#);
+        assert_eq!(text(event.sid), r#""s""#);
     }
 
     #[test]
@@ -156,15 +171,13 @@ mod tests {
     #[test]
     fn the_query_becomes_fields() {
         let query = "key=k&ts=5&sid=a%22b&partition=2&tag=%23x&tag=y&caused_by=z&id=0198c0de-0000-7000-8000-000000000001";
-        let outgoing =
-            from_parts(Params::parse(Some(query)).unwrap(), &HeaderMap::new(), Bytes::from_static(b" { } "))
-                .unwrap();
-        assert_eq!(outgoing.partition, Some(Partition(2)));
-        assert_eq!(outgoing.event.ts, Some(5));
-        assert_eq!(text(outgoing.event.sid), r#""a\"b""#);
-        assert_eq!(text(outgoing.event.tags), r##"["#x","y"]"##);
-        assert_eq!(text(outgoing.event.caused_by), r#"["z"]"#);
-        assert_eq!(outgoing.event.payload.as_bytes(), b"{}");
+        let Append { placement, event, .. } = bare(query, Bytes::from_static(b" { } ")).unwrap().unwrap();
+        assert_eq!(placement.named(), Some(Partition(2)));
+        assert_eq!(event.ts, Some(5));
+        assert_eq!(text(event.sid), r#""a\"b""#);
+        assert_eq!(text(event.tags), r##"["#x","y"]"##);
+        assert_eq!(text(event.caused_by), r#"["z"]"#);
+        assert_eq!(event.payload.as_bytes(), b"{}");
     }
 
     proptest! {
@@ -175,11 +188,9 @@ mod tests {
         ) {
             let body = Bytes::from(body);
             if let Ok(request) = parse_object(&body) {
-                let _ = from_request(request, &body);
+                let _ = from_request(topic(), request, &body);
             }
-            if let Ok(params) = Params::parse(Some(&query)) {
-                let _ = from_parts(params, &HeaderMap::new(), body);
-            }
+            let _ = bare(&query, body);
         }
 
         #[test]
@@ -189,7 +200,7 @@ mod tests {
             let key = serde_json::to_string(&key).unwrap();
             let body = Bytes::from(format!(r#"{{"key":{key},"id":"{id}","payload":{payload}}}"#));
             if let Ok(request) = parse_object(&body) {
-                let _ = from_request(request, &body);
+                let _ = from_request(topic(), request, &body);
             }
         }
     }

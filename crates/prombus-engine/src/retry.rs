@@ -1,0 +1,81 @@
+//! Trying again. A change is often made from what was read a moment ago; if somebody else has changed that since, the
+//! log refuses the commit, and whoever made it reads again and makes a new one. Which errors that helps against is the
+//! error's own business: [`CommitError::retry`]. How often and after which pauses is decided here, once for everyone.
+
+use crate::bus::BusError;
+use prombus_core::CommitError;
+use prombus_core::error::Retry;
+use std::time::Duration;
+
+/// How often a change is tried before it is given up as [`CommitError::Busy`].
+const MAX_TRIES: usize = 16;
+/// The pause before the second try.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Pauses that double.
+#[derive(Debug)]
+pub(crate) struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Backoff {
+    /// Waits; the next time twice as long.
+    pub async fn pause(&mut self) {
+        // Whoever is in the way may be another hub, which tells nobody here when it is done.
+        tokio::time::sleep(self.0).await;
+        self.0 = LONGEST_PAUSE.min(self.0 * 2);
+    }
+}
+
+/// The tries of one change.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    failed: usize,
+    backoff: Backoff,
+}
+
+impl Tries {
+    /// Returns once it is time to read again and make a new commit. If that would not help, or has been tried often
+    /// enough, it is an error.
+    pub async fn again(&mut self, error: BusError) -> Result<(), BusError> {
+        match error.retry() {
+            Retry::Same | Retry::Anew => self.look_again().await,
+            Retry::Never | Retry::WithRoom | Retry::Later => Err(error),
+        }
+    }
+
+    /// The same if no error said so: what was just made is gone again.
+    pub async fn look_again(&mut self) -> Result<(), BusError> {
+        self.failed += 1;
+        if self.failed >= MAX_TRIES {
+            return Err(CommitError::Busy.into());
+        }
+        self.backoff.pause().await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_core::TopicName;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_helps_is_tried_again_and_not_forever() {
+        let topic = TopicName::parse("t").unwrap();
+        let outdated = || BusError::from(CommitError::TopicChanged(topic.clone()));
+        let mut tries = Tries::default();
+        assert_eq!(tries.again(CommitError::NoRoom.into()).await, Err(CommitError::NoRoom.into()));
+        assert_eq!(tries.again(BusError::BadConfig("b".into())).await, Err(BusError::BadConfig("b".into())));
+        for _ in 1..MAX_TRIES {
+            assert_eq!(tries.again(outdated()).await, Ok(()));
+        }
+        assert_eq!(tries.again(outdated()).await, Err(CommitError::Busy.into()));
+    }
+}
