@@ -356,7 +356,7 @@ pub struct CursorMove {
     pub incarnation: Option<TopicNumber>,
     /// The version that it must have now; 0 where there must be none.
     pub expect_version: u64,
-    /// The mover's epoch; refused if the cursor has seen a later one.
+    /// The epoch of the mover's [claim](crate::Claim); refused if the cursor has seen a later one.
     pub epoch: Epoch,
     /// Where it goes; `None` removes it.
     pub to: Option<CursorTarget>,

@@ -2,7 +2,7 @@
 
 use crate::collection::{BadFind, MAX_INDEX_VALUE_BYTES};
 use crate::document::WriteError;
-use crate::position::{Offset, Partition};
+use crate::position::{Epoch, Offset, Partition};
 use crate::topic::TopicName;
 use uuid::Uuid;
 
@@ -148,7 +148,15 @@ pub enum CommitError {
     /// The collection was altered since its settings were read.
     #[error("collection {0} was changed by someone else; read it again")]
     CollectionChanged(String),
-    /// A cursor was moved by someone else, or the mover's epoch is over.
+    /// The mover's epoch is over: a hub that has the topic since has moved the cursor.
+    #[error("cursor of {reader} was moved in a later epoch than {epoch}: another hub has the topic now")]
+    EpochOver {
+        /// Whose cursor.
+        reader: String,
+        /// The mover's epoch.
+        epoch: Epoch,
+    },
+    /// A cursor was moved by someone else.
     #[error("cursor of {reader} was moved by someone else")]
     CursorMoved {
         /// Whose cursor.
@@ -208,6 +216,7 @@ impl CommitError {
             | Self::TopicChanged(_)
             | Self::TopicReplaced(_)
             | Self::CollectionChanged(_)
+            | Self::EpochOver { .. }
             | Self::CursorMoved { .. } => Retry::Anew,
             Self::NoRoom
             | Self::ChangefeedsNotFound(_)

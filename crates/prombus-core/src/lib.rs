@@ -1,7 +1,7 @@
 //! The vocabulary of prombus: events, topics, commits, and the ports that stores implement.
 //!
 //! Everything that changes anything is one [`Commit`], true as a whole or not at all. A store takes
-//! commits through [`EventLog`] and shows documents through [`Documents`].
+//! commits through [`EventLog`] and shows documents through [`Documents`]. [`Homes`] says which hub acts for a topic.
 
 mod body;
 pub mod clock;
@@ -13,6 +13,7 @@ pub mod event;
 pub mod fields;
 pub mod hashing;
 pub mod histogram;
+pub mod homes;
 pub mod id;
 pub mod json;
 pub mod placing;
@@ -35,6 +36,7 @@ pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};
 pub use histogram::Histogram;
+pub use homes::{Claim, ClaimRequest, Homes, HomesError, HubId, MemoryHomes};
 pub use id::IdMaker;
 pub use json::{Json, JsonError, ParseJson};
 pub use placing::{NewTopics, Placer};

@@ -17,8 +17,12 @@ impl CursorMove {
         if self.incarnation.is_some_and(|read| read != topic.number) {
             return Err(CommitError::TopicReplaced(topic.name.clone()));
         }
+        // Before its version: whoever comes too late is to learn why.
+        if old.is_some_and(|old| old.epoch > self.epoch) {
+            return Err(CommitError::EpochOver { reader: self.key.reader.clone(), epoch: self.epoch });
+        }
         let actual = old.map_or(0, |old| old.version);
-        if actual != self.expect_version || old.is_some_and(|old| old.epoch > self.epoch) {
+        if actual != self.expect_version {
             return Err(CommitError::CursorMoved { reader: self.key.reader.clone(), actual });
         }
         let (version, epoch) = (actual + 1, self.epoch);

@@ -1,14 +1,16 @@
 //! Who is woken by which commit: a publish must not cost more because thousands wait for other topics.
 //!
 //! A topic has one of a fixed number of bells, by its name, so that one can also wait for a topic that does not exist
-//! yet. Topics that share a bell wake each other's waiters for nothing, which [`EventLog::changed`] allows.
+//! yet, and so has a collection. Those that share a bell wake each other's waiters for nothing, which [`EventLog::changed`] allows.
 //!
 //! [`EventLog::changed`]: crate::EventLog::changed
 
+use crate::document::DocumentWrite;
 use crate::position::Sequence;
 use crate::topic::TopicName;
+use std::sync::Arc;
 use tokio::sync::watch;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// So many bells do all topics have.
 const BELLS: usize = 1024;
@@ -23,6 +25,8 @@ pub enum Watched {
     Topics,
     /// Events of one topic, and that it is made, changed or deleted.
     Topic(TopicName),
+    /// Documents of one collection that are written or deleted by themselves, and not with the whole collection.
+    Collection(Arc<str>),
 }
 
 /// What commits have touched since the last time that waiters were woken.
@@ -41,14 +45,27 @@ impl Default for Touched {
 impl Touched {
     /// A topic has new events.
     pub fn appended_to(&mut self, topic: &TopicName) {
-        let bell = bell_of(topic);
-        self.bells[bell / WORD] |= 1 << (bell % WORD);
+        self.ring(bell_of(topic));
     }
 
     /// A topic was made, changed or deleted.
     pub fn changed(&mut self, topic: &TopicName) {
         self.topics = true;
         self.appended_to(topic);
+    }
+
+    /// Documents are written or deleted.
+    pub fn wrote(&mut self, documents: &[DocumentWrite]) {
+        // Neighbours mostly go to the same collection.
+        for together in documents.chunk_by(|one, next| one.collection == next.collection) {
+            if let Some(write) = together.first() {
+                self.ring(bell_of_collection(&write.collection));
+            }
+        }
+    }
+
+    fn ring(&mut self, bell: usize) {
+        self.bells[bell / WORD] |= 1 << (bell % WORD);
     }
 
     fn rung(&self) -> impl Iterator<Item = usize> {
@@ -65,6 +82,11 @@ impl Touched {
 
 fn bell_of(topic: &TopicName) -> usize {
     xxh3_64(topic.as_str().as_bytes()) as usize % BELLS
+}
+
+/// Collections share the bells of topics, each by another one than a topic of its name.
+fn bell_of_collection(name: &str) -> usize {
+    xxh3_64_with_seed(name.as_bytes(), 1) as usize % BELLS
 }
 
 /// Those who wait for commits to become visible.
@@ -100,6 +122,7 @@ impl Wakes {
             Watched::Everything => &self.everything,
             Watched::Topics => &self.topics,
             Watched::Topic(topic) => &self.bells[bell_of(topic)],
+            Watched::Collection(name) => &self.bells[bell_of_collection(name)],
         };
         let mut bell = bell.subscribe();
         // A bell lives as long as this does.

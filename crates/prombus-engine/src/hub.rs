@@ -8,15 +8,16 @@ use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
     ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings, growth_limit,
 };
+use crate::homes::Claims;
 use crate::layers::{Checks, Rules};
-use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings};
+use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings, WorkSlots};
 use crate::query::{Place, Query, QueryError, Reader, Token};
 use crate::retry::Tries;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock, Ticket, TopicConfig,
-    TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    Homes, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock, Ticket,
+    TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,12 +32,20 @@ pub struct Store {
     pub log: Arc<dyn EventLog>,
     /// Collections.
     pub documents: Arc<dyn Documents>,
+    /// Which hub a topic is at home on; `None` where one hub has the store for itself, and all topics with it.
+    pub homes: Option<Arc<dyn Homes>>,
 }
 
 impl Store {
-    /// The ports of one adapter.
+    /// The ports of one adapter, whose store no other hub uses.
     pub fn new<S: EventLog + Documents + 'static>(adapter: Arc<S>) -> Self {
-        Self { log: adapter.clone(), documents: adapter }
+        Self { log: adapter.clone(), documents: adapter, homes: None }
+    }
+
+    /// The same store, used by several hubs.
+    #[must_use]
+    pub fn shared(self, homes: Arc<dyn Homes>) -> Self {
+        Self { homes: Some(homes), ..self }
     }
 }
 
@@ -102,6 +111,7 @@ pub struct Hub {
     bus: Arc<dyn Bus>,
     store: Store,
     limits: Limits,
+    claims: Arc<Claims>,
     groups: Arc<Groups>,
     collections: Arc<Collections>,
     projections: Arc<Projections>,
@@ -124,18 +134,21 @@ impl Hub {
             ..CommitLimits::default()
         };
         let bus = Rules { limits: most, makes: makes.clone() }.wrap(bus);
+        let alone = || -> Arc<dyn Homes> { Arc::new(MemoryHomes::alone(clock.clone())) };
+        let claims = Claims::new(store.homes.clone().unwrap_or_else(alone), clock.clone());
         // What the hub itself publishes is not under the limits of producers.
         let surroundings = Surroundings {
             log: store.log.clone(),
             bus: bus.clone(),
             clock: clock.clone(),
+            claims: claims.clone(),
             read_ahead: Arc::new(ReadAhead::new(limits.read_ahead_bytes)),
             most_partitions: limits.group_partitions,
             closing: AtomicBool::new(false),
         };
-        let groups = Arc::new(Groups::new(surroundings, makes));
+        let groups = Groups::new(surroundings, makes);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
-        let Store { log, documents } = store.clone();
+        let Store { log, documents, homes: _ } = store.clone();
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };
         // What projections publish is checked event by event, since their dead letters go the same way.
         let projections = ProjectionSurroundings {
@@ -143,15 +156,29 @@ impl Hub {
             documents,
             bus: bus.clone(),
             clock: clock.clone(),
+            claims: claims.clone(),
             checks: checks.clone(),
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
+            slots: WorkSlots::default(),
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);
         let commits =
             Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock.clone()));
         let topics = Arc::new(TopicsWatch::new(store.log.clone()));
-        Self { bus, store, limits, groups, collections, projections, commits, clock, makes_topics, topics }
+        Self {
+            bus,
+            store,
+            limits,
+            claims,
+            groups,
+            collections,
+            projections,
+            commits,
+            clock,
+            makes_topics,
+            topics,
+        }
     }
 
     /// How large things may be.
@@ -246,6 +273,7 @@ impl Hub {
         let change = ConfigChange::DeleteTopic { name: name.clone() };
         self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await?;
         self.groups.forget_topic(name);
+        self.claims.give_up(name).await;
         Ok(())
     }
 
@@ -386,6 +414,7 @@ impl Hub {
     pub async fn close(&self) {
         self.groups.close();
         self.projections.close().await;
+        self.claims.close().await;
         self.store.log.close().await;
     }
 }

@@ -9,6 +9,7 @@ pub mod commits;
 pub mod filter;
 pub mod follow;
 pub mod groups;
+pub mod homes;
 pub mod hub;
 pub mod layers;
 pub mod projections;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Of its time, the task spends one part in so many on looking.
-const REST_FACTOR: u32 = 10;
+pub(crate) const REST_FACTOR: u32 = 10;
 /// The longest rest after a look at all topics.
 pub(crate) const LONGEST_REST: Duration = Duration::from_millis(250);
 /// The shortest; less is not worth it.

@@ -220,7 +220,7 @@ fn is_refusal(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::Unauthorized | ErrorCode::Forbidden)
 }
 
-/// What is wrong with a text that is not a lease. A lease is never as long as an id.
+/// What is wrong with a text that is not a lease. No lease can be read as an id.
 pub(crate) fn not_a_lease(text: &str) -> Option<&'static str> {
     if Uuid::try_parse(text).is_ok() {
         return Some(
@@ -352,6 +352,7 @@ impl From<CommitError> for ApiError {
             | CommitError::TopicChanged(_)
             | CommitError::CollectionChanged(_)
             | CommitError::TopicReplaced(_)
+            | CommitError::EpochOver { .. }
             | CommitError::Busy
             | CommitError::Unavailable(_) => Self::unavailable(message),
             CommitError::Unknown(_) => Self::unavailable(message).with("outcome", "unknown"),
@@ -401,7 +402,7 @@ impl From<GroupError> for ApiError {
             GroupError::TooManyMembers { limit } => Self::too_large(message).with("limit", limit),
             GroupError::Query(error) => error.into(),
             GroupError::Bus(error) => error.into(),
-            GroupError::Failed(_) => Self::unavailable(message),
+            GroupError::Home(_) | GroupError::Failed(_) => Self::unavailable(message),
         }
     }
 }
@@ -468,8 +469,8 @@ impl From<CommitRefused> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prombus_core::{Offset, Partition, TopicName};
-    use prombus_engine::groups::LeaseToken;
+    use prombus_core::{Epoch, Offset, Partition, TopicName, TopicNumber};
+    use prombus_engine::groups::{LeaseToken, Session};
 
     fn topic() -> TopicName {
         TopicName::parse("t").unwrap()
@@ -552,7 +553,8 @@ mod tests {
         let incomplete =
             ApiError::from(ProjectionError::Incomplete { partition: Partition(2), first: Offset(7) });
         assert_eq!((&incomplete.details["partition"], &incomplete.details["first"]), (&json!(2), &json!(7)));
-        let lease = LeaseToken { session: 1, number: 2 };
+        let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
+        let lease = LeaseToken { session, number: 2 };
         let spent = ApiError::from(CommitRefused::LeaseExpired(lease));
         assert_eq!(spent.details["lease"], lease.to_string());
         let not_owner = || CommitError::NotOwner { collection: "c".into(), owner: Some(name()) };

@@ -85,7 +85,8 @@ impl EventLog for MemoryStore {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
         // There is no queue: its turn has come.
-        let done = state.commit(&commit, self.clock.now_ms()).map(|(receipt, touched)| {
+        let done = state.commit(&commit, self.clock.now_ms()).map(|(receipt, mut touched)| {
+            touched.wrote(&commit.documents);
             // While the state is locked, so that sequence and state move as one.
             self.wakes.wake(receipt.sequence.0, &touched);
             receipt

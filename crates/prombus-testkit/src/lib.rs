@@ -3,6 +3,7 @@
 //! - [`log`]: what can also be said over HTTP (one topic a commit; the hub chooses partitions).
 //! - [`log_exact`]: the rest of the log: commits of several parts, layouts, trims, waiting, closing, the clock.
 //! - [`state`]: documents, collections, cursors, and commits that mix them with events.
+//! - [`homes`]: which hub has a topic, and hearing of changes.
 //! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
 //! - [`sim_disk`]: a disk that loses whatever was not promised.
 //!
@@ -24,6 +25,7 @@
 pub mod build;
 mod given;
 mod harness;
+pub mod homes;
 pub mod http;
 pub mod log;
 pub mod log_exact;
@@ -37,6 +39,7 @@ mod tasks;
 
 pub use given::Given;
 pub use harness::{Harness, HarnessError};
+pub use homes::HomesSubject;
 pub use http::HttpLog;
 pub use missing::DocumentError;
 pub use sim_disk::SimDisk;

@@ -152,6 +152,7 @@ macro_rules! log_exact_conformance {
             what_was_committed_is_not_waited_for
             a_waiter_wakes_for_the_next_commit
             a_waiter_for_a_topic_wakes_for_all_that_happens_to_it
+            a_waiter_for_a_collection_wakes_for_its_documents
             many_waiters_all_wake
             a_waiter_that_gave_up_bothers_nobody
             a_follower_misses_nothing
@@ -263,6 +264,27 @@ macro_rules! state_conformance {
     };
 }
 
+/// Tests which hub has a topic: see [`homes`](crate::homes).
+#[macro_export]
+macro_rules! homes_conformance {
+    ($factory:expr) => {
+        $crate::conformance! { $factory, homes:
+            a_claim_is_exclusive
+            of_concurrent_claims_one_wins
+            a_repeated_claim_is_the_same
+            epochs_only_grow
+            an_epoch_is_above_what_was_seen
+            a_release_hands_over_at_once
+            a_claim_that_is_renewed_is_kept
+            a_claim_ends_before_it_can_be_taken_over
+            a_claim_that_was_taken_over_is_refused
+            hubs_are_listed_while_they_live
+            whoever_waits_is_woken
+            a_renewal_wakes_nobody
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -273,7 +295,7 @@ mod tests {
     fn every_behaviour_is_listed() {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let lists = fs::read_to_string(src.join("macros.rs")).unwrap();
-        for suite in ["log", "log_exact", "state"] {
+        for suite in ["homes", "log", "log_exact", "state"] {
             let start = lists.find(&format!("macro_rules! {suite}_conformance")).unwrap();
             let list: Vec<&str> = lists[start..].split('}').next().unwrap().split_whitespace().collect();
             for file in fs::read_dir(src.join(suite)).unwrap() {

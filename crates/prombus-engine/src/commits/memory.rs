@@ -7,6 +7,7 @@
 use super::early::EarlyAnswer;
 use super::{CommitRefused, CommitRequest, Outline};
 use crate::bus::Bus;
+use crate::groups::Session;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
 use prombus_core::{
     Append, Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Found, Json, KeptReceipt,
@@ -190,7 +191,8 @@ fn digest(request: &CommitRequest) -> u128 {
     let mut digest = Digest(Xxh3::new());
     digest.number(request.acks.len() as u64);
     for lease in &request.acks {
-        digest.number(lease.session);
+        let Session { topic, epoch, seat } = lease.session;
+        [topic.0.into(), epoch.0, seat.into()].into_iter().for_each(|number| digest.number(number));
         digest.number(lease.number);
     }
     digest.number(request.writes.len() as u64);
@@ -257,7 +259,7 @@ impl Digest {
 mod tests {
     use super::*;
     use crate::groups::LeaseToken;
-    use prombus_core::{Expect, NewEvent, Partition, Placement, TopicName};
+    use prombus_core::{Epoch, Expect, NewEvent, Partition, Placement, TopicName, TopicNumber};
     use std::collections::HashSet;
     use uuid::Uuid;
 
@@ -279,7 +281,8 @@ mod tests {
     #[test]
     fn whatever_differs_makes_another_digest() {
         let set = |text| WriteOp::Set(json(text));
-        let lease = |session, number| LeaseToken { session, number };
+        let session = |epoch| Session { topic: TopicNumber(1), epoch: Epoch(epoch), seat: 1 };
+        let lease = |epoch, number| LeaseToken { session: session(epoch), number };
         let acks = |acks: &[LeaseToken]| CommitRequest { acks: acks.to_vec(), ..CommitRequest::default() };
         let nil = Uuid::nil();
         let requests = [

@@ -1,4 +1,5 @@
-//! Changing the options of a group that is at work: its consumers stay where they are, and go on by the new ones.
+//! Changing the options of a group that is at work: its consumers stay where they are, and go on by the new ones. They are
+//! followed as they are stored, whoever has changed them.
 
 use super::group::Group;
 use super::options::OptionsChange;
@@ -7,6 +8,7 @@ use crate::filter::Filter;
 use bytes::Bytes;
 use prombus_core::{Commit, CursorMove, CursorTarget};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Group {
     /// Changes options for what is delivered from then on, and answers when that is durable.
@@ -39,12 +41,39 @@ impl Group {
             key,
             incarnation: Some(self.topic.number),
             expect_version: cursor.version,
-            epoch: cursor.epoch,
+            epoch: self.epoch,
             to: Some(CursorTarget { next: cursor.next, detail }),
         };
         self.commit(Arc::new(Commit { cursors: vec![step], ..Commit::default() })).await?;
+        self.options_version.store(cursor.version + 1, Ordering::Release);
         self.locked().alter(options);
         self.keep();
         Ok(())
+    }
+
+    /// Goes by the options that are stored, whoever has changed them. `false`: the group was deleted, and has ended here.
+    pub(super) async fn follow(self: &Arc<Self>) -> Result<bool, GroupError> {
+        let key = stored::options_key(&self.topic.name, &self.name);
+        let known = self.options_version.load(Ordering::Acquire);
+        if self.hub.log.cursor(&key).await?.is_some_and(|cursor| cursor.version == known) {
+            return Ok(true);
+        }
+        // One that is being changed or deleted here is looked at when that is done.
+        let _writing = self.writing.lock().await;
+        if !self.works() {
+            return Ok(false);
+        }
+        let Some((options, cursor)) = stored::options(&*self.hub.log, &self.topic.name, &self.name).await?
+        else {
+            let (topic, group) = (self.topic.name.to_string(), self.name.to_string());
+            self.fail(GroupError::NotFound { topic, group });
+            return Ok(false);
+        };
+        if cursor.version != self.options_version.swap(cursor.version, Ordering::AcqRel) {
+            Filter::compile_in_turn(options.filter.as_deref()).await.ok();
+            self.locked().alter(options);
+            self.keep();
+        }
+        Ok(true)
     }
 }

@@ -3,10 +3,10 @@
 use super::group::Group;
 use super::state::Pledge;
 use super::stored::lane_key;
-use super::{Groups, LeaseToken};
+use super::{GroupError, Groups, LeaseToken, Session};
 use crate::bus::{Bus, BusError};
 use crate::commits::{CommitRefused, LeaseOf, Pending};
-use prombus_core::{Commit, CommitError, Receipt};
+use prombus_core::{Commit, CommitError, HomesError, Receipt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -23,7 +23,7 @@ impl Groups {
     }
 
     fn groups_of(&self, leases: &[LeaseToken]) -> Result<Vec<Arc<Group>>, CommitRefused> {
-        let mut known: HashMap<u64, Arc<Group>> = HashMap::new();
+        let mut known: HashMap<Session, Arc<Group>> = HashMap::new();
         let mut groups = Vec::with_capacity(leases.len());
         for lease in leases {
             let group = match known.get(&lease.session) {
@@ -78,6 +78,14 @@ async fn commit_with(
     for (group, _) in &shares {
         turns.push(group.writing.clone().lock_owned().await);
     }
+    for (group, leases) in &shares {
+        match (group.check_home().await, leases.first()) {
+            (Err(GroupError::Home(HomesError::Lost(_))), Some(lease)) => {
+                return Err(CommitRefused::LeaseExpired(*lease));
+            }
+            (checked, _) => checked?,
+        }
+    }
     let pledges = pledge_all(&shares)?;
     for ((group, _), pledge) in shares.iter().zip(&pledges) {
         commit.cursors.extend(pledge.moves.iter().flat_map(|step| group.lane_moves(step)));
@@ -99,7 +107,7 @@ async fn commit_with(
             && has_lost(group, error)
         {
             // Someone else has the group now, and its leases with it.
-            group.fail(error.clone().into());
+            group.fail_for(error.clone().into());
             spent = spent.or(leases.first().copied());
         }
         group.keep();
@@ -114,7 +122,7 @@ async fn commit_with(
 /// Whether an error says that a group is no longer what it was when it gave its leases.
 fn has_lost(group: &Group, error: &CommitError) -> bool {
     match error {
-        CommitError::CursorMoved { reader, .. } => {
+        CommitError::CursorMoved { reader, .. } | CommitError::EpochOver { reader, .. } => {
             *reader == lane_key(&group.topic.name, &group.name, 0).reader
         }
         CommitError::TopicReplaced(topic) | CommitError::TopicNotFound(topic) => *topic == group.topic.name,

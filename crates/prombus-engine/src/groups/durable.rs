@@ -99,6 +99,11 @@ impl Durable {
         self.now.lock().failed.is_some()
     }
 
+    /// Whether changes are durable already.
+    pub fn has(&self, span: Span) -> bool {
+        self.now.lock().version >= span.upto
+    }
+
     /// Waits until changes are durable, or one of them is refused.
     pub async fn until(&self, span: Span) -> Result<(), GroupError> {
         let is_refused = |now: &Known| match now.has_refused(span) {

@@ -8,10 +8,13 @@ use super::metrics::GroupCounters;
 use super::options::{GroupName, GroupOptions};
 use super::state::{GivenBack, State};
 use super::{GroupError, places};
-use crate::bus::Bus;
+use crate::bus::{Bus, BusError};
+use crate::homes::{Claims, Home};
 use crate::query::From;
 use parking_lot::{Mutex, MutexGuard};
-use prombus_core::{Clock, EventLog, Offset, Partition, ReadError, TopicState};
+use prombus_core::{
+    Clock, CommitError, Epoch, EventLog, HomesError, Offset, Partition, ReadError, TopicState,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::{Notify, watch};
@@ -25,6 +28,8 @@ pub struct Surroundings {
     pub bus: Arc<dyn Bus>,
     /// What pauses that outlive a restart go by.
     pub clock: Arc<dyn Clock>,
+    /// The topics that are at home here.
+    pub claims: Arc<Claims>,
     /// What groups hold of events that were read and not delivered.
     pub read_ahead: Arc<ReadAhead>,
     /// The most partitions of all groups together.
@@ -33,11 +38,27 @@ pub struct Surroundings {
     pub closing: AtomicBool,
 }
 
+/// What was read of a group, to be set to work.
+pub(super) struct Loaded {
+    pub topic: TopicState,
+    pub name: GroupName,
+    pub home: Arc<Home>,
+    pub options_version: u64,
+    pub state: State,
+    pub metrics: super::metrics::GroupMetrics,
+}
+
 /// One group. Cheap to share.
 pub struct Group {
     pub(super) hub: Arc<Surroundings>,
     pub(super) topic: TopicState,
     pub(super) name: GroupName,
+    /// What it is loaded under.
+    pub(super) home: Arc<Home>,
+    /// What its cursors carry: the epoch of its home when it was loaded.
+    pub(super) epoch: Epoch,
+    /// The version of the cursor with its options, as far as is known here.
+    pub(super) options_version: AtomicU64,
     pub(super) counters: Arc<GroupCounters>,
     pub(super) times: Arc<super::GroupTimes>,
     pub(super) state: Mutex<State>,
@@ -64,18 +85,16 @@ pub struct Group {
 }
 
 impl Group {
-    pub(super) fn new(
-        hub: Arc<Surroundings>,
-        topic: TopicState,
-        name: GroupName,
-        mut state: State,
-        metrics: super::metrics::GroupMetrics,
-    ) -> Self {
+    pub(super) fn new(hub: Arc<Surroundings>, loaded: Loaded) -> Self {
+        let Loaded { topic, name, home, options_version, mut state, metrics } = loaded;
         state.count_in(&hub.read_ahead);
         Self {
             hub,
             topic,
             name,
+            home,
+            epoch: state.leases.session().epoch,
+            options_version: AtomicU64::new(options_version),
             counters: metrics.counters,
             times: metrics.times,
             state: Mutex::new(state),
@@ -226,6 +245,30 @@ impl Group {
         }
         self.kick.notify_one();
         self.more.notify_waiters();
+    }
+
+    /// Ends the group because of what the store has answered. Where that says that another hub has the topic, everything
+    /// of the topic goes.
+    pub(super) fn fail_for(&self, error: GroupError) {
+        if !matches!(error, GroupError::Bus(BusError::Commit(CommitError::EpochOver { .. }))) {
+            return self.fail(error);
+        }
+        self.fail(HomesError::Lost(self.topic.name.clone()).into());
+        self.hub.claims.lose(&self.home);
+    }
+
+    /// Makes sure that no other hub can have the topic at this moment.
+    pub(super) async fn check_home(&self) -> Result<(), GroupError> {
+        match self.hub.claims.check(&self.home).await {
+            // Whatever is told of the group is about this: those who have it are told by those who know first.
+            Err(error @ HomesError::Lost(_)) => Err(self.durable.failure().unwrap_or_else(|| error.into())),
+            checked => Ok(checked?),
+        }
+    }
+
+    /// Whether calls can go to it: it has not ended, and its topic is at home here.
+    pub(super) fn works(&self) -> bool {
+        !self.has_failed() && !self.home.is_lost()
     }
 
     /// Whether the group has ended.

@@ -10,7 +10,7 @@ use crate::bus::BusError;
 use crate::retry::Backoff;
 use bytes::Bytes;
 use prombus_core::error::Retry;
-use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Epoch, Offset};
+use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Offset};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Group {
                 if let Err(error) = self.write().await {
                     tracing::warn!(topic = %self.topic.name, group = %self.name, %error,
                         "changes of a group could not be written: waiting calls fail, and the group continues from what is stored");
-                    self.fail(error);
+                    self.fail_for(error);
                 }
                 continue;
             }
@@ -119,6 +119,7 @@ impl Group {
             // It was deleted while this waited.
             return Ok(());
         }
+        self.check_home().await?;
         let dying = self.state.lock().dying(dead::MAX_AT_ONCE);
         let burials = dead::prepare(self, dying).await?;
         let (batch, buried) = {
@@ -215,7 +216,7 @@ impl Group {
             key,
             incarnation: Some(self.topic.number),
             expect_version,
-            epoch: Epoch(step.epoch),
+            epoch: self.epoch,
             to: to.map(|detail| CursorTarget { next: Offset(step.next), detail: detail.clone() }),
         };
         let own = moved(stored::lane_key(topic, &self.name, lane), step.expect_version, Some(&step.detail));

@@ -9,7 +9,7 @@ use super::progress::Progress;
 use super::state::LaneMove;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use prombus_core::{Event, Offset, Page};
+use prombus_core::{Epoch, Event, Offset, Page};
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -120,8 +120,10 @@ pub struct Lane {
     pub cursor_version: u64,
     /// The versions of the cursors of its chunks, where there are any.
     pub chunk_versions: BTreeMap<u64, u64>,
-    /// Counts the owners.
-    pub epoch: u64,
+    /// The epoch of the last move of its cursor.
+    pub cursor_epoch: Epoch,
+    /// How many owners it has had, in a partitioned group.
+    pub owners: Option<u64>,
     /// Who owns it, in a partitioned group.
     pub owner: Option<Arc<str>>,
     /// Whether the cursor must be written.
@@ -157,7 +159,7 @@ pub struct Lane {
 
 impl Lane {
     /// A lane that goes on from `progress`.
-    pub fn new(progress: Progress, cursor_version: u64, epoch: u64) -> Self {
+    pub fn new(progress: Progress, cursor_version: u64, cursor_epoch: Epoch) -> Self {
         let mut lane = Self {
             durable_next: progress.next(),
             read: 0,
@@ -165,7 +167,8 @@ impl Lane {
             progress,
             cursor_version,
             chunk_versions: BTreeMap::new(),
-            epoch,
+            cursor_epoch,
+            owners: None,
             owner: None,
             dirty: false,
             passed: 0,

@@ -1,9 +1,11 @@
 //! Leases: who holds which event until when, and the token that says so.
 //!
-//! A token is good for one delivery only. It names the session of the group (a restart or a new cursor starts
-//! another one, which voids all tokens of the last) and counts the deliveries in it.
+//! A token is good for one delivery only. It names the topic and the epoch in which that is at home on a hub, the seat that
+//! the group has among those of the topic, and counts the deliveries from that seat. So whoever has a token knows where it
+//! belongs without asking any group. Another epoch voids all tokens of the last; a group that is loaded anew goes on counting.
 
 use hashbrown::{HashMap, HashSet};
+use prombus_core::{Epoch, TopicNumber};
 use roaring::RoaringTreemap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,20 +20,35 @@ const REMEMBERED: u64 = 1 << 20;
 const FORGOTTEN_AT_ONCE: u64 = 1 << 16;
 /// The list of deadlines is tidied when it has so many entries more than there are leases.
 const SPARE_DEADLINES: usize = 1_024;
-const SESSION_DIGITS: usize = 16;
+/// The longest number, in digits.
+const MAX_DIGITS: usize = 16;
+/// What stands between the numbers of a token.
+const BETWEEN: u8 = b'-';
+
+/// Whose deliveries are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Session {
+    /// The incarnation of the topic.
+    pub topic: TopicNumber,
+    /// The epoch in which it is at home on the hub.
+    pub epoch: Epoch,
+    /// The place of the group among those of the topic.
+    pub seat: u32,
+}
 
 /// What settles a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseToken {
-    /// The session of the group.
-    pub session: u64,
-    /// Counts deliveries in the session.
+    /// The group, and for how long it has it.
+    pub session: Session,
+    /// Counts deliveries from the seat.
     pub number: u64,
 }
 
 impl fmt::Display for LeaseToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:x}", self.session, self.number)
+        let Self { session: Session { topic, epoch, seat }, number } = self;
+        write!(f, "{:x}-{:x}-{seat:x}-{number:x}", topic.0, epoch.0)
     }
 }
 
@@ -39,11 +56,16 @@ impl LeaseToken {
     /// Appends the text of the token.
     pub fn write(self, out: &mut Vec<u8>) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digits = |number: u64, count: u32| {
+        let digits = |number: u64| {
+            let count = (u64::BITS - (number | 1).leading_zeros()).div_ceil(4);
             (0..count).rev().map(move |n| DIGITS[(number >> (4 * n) & 15) as usize])
         };
-        out.extend(digits(self.session, SESSION_DIGITS as u32));
-        out.extend(digits(self.number, (u64::BITS - (self.number | 1).leading_zeros()).div_ceil(4)));
+        let Self { session: Session { topic, epoch, seat }, number } = self;
+        for number in [topic.0.into(), epoch.0, seat.into()] {
+            out.extend(digits(number));
+            out.push(BETWEEN);
+        }
+        out.extend(digits(number));
     }
 }
 
@@ -55,17 +77,24 @@ impl FromStr for LeaseToken {
     type Err = NotALease;
 
     fn from_str(text: &str) -> Result<Self, NotALease> {
-        let (session, number) = text.split_at_checked(SESSION_DIGITS).ok_or(NotALease)?;
-        Ok(Self { session: parse_hex(session)?, number: parse_hex(number)? })
+        let mut numbers = text.as_bytes().split(|byte| *byte == BETWEEN).map(parse_hex);
+        let mut next = || numbers.next().unwrap_or(Err(NotALease));
+        let small = |number: u64| u32::try_from(number).map_err(|_| NotALease);
+        let (topic, epoch, seat) = (TopicNumber(small(next()?)?), Epoch(next()?), small(next()?)?);
+        let number = next()?;
+        match numbers.next() {
+            None => Ok(Self { session: Session { topic, epoch, seat }, number }),
+            Some(_) => Err(NotALease),
+        }
     }
 }
 
 /// Digits as the hub writes them: lower case, and no sign.
-fn parse_hex(digits: &str) -> Result<u64, NotALease> {
-    if digits.is_empty() || digits.len() > SESSION_DIGITS {
+fn parse_hex(digits: &[u8]) -> Result<u64, NotALease> {
+    if digits.is_empty() || digits.len() > MAX_DIGITS {
         return Err(NotALease);
     }
-    digits.bytes().try_fold(0, |number, digit| {
+    digits.iter().try_fold(0, |number, digit| {
         let value = match digit {
             b'0'..=b'9' => digit - b'0',
             b'a'..=b'f' => digit - b'a' + 10,
@@ -111,7 +140,7 @@ struct Ending {
 
 /// The open leases of a group.
 pub struct Leases {
-    session: u64,
+    session: Session,
     next: u64,
     open: HashMap<u64, Lease>,
     endings: BinaryHeap<Reverse<Ending>>,
@@ -122,16 +151,16 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// No leases, in a session of their own.
-    pub fn new() -> Self {
+    /// No leases; the next one has the number `next`.
+    pub fn new(session: Session, next: u64) -> Self {
         Self {
-            session: fastrand::u64(..),
-            next: 0,
+            session,
+            next,
             open: HashMap::new(),
             endings: BinaryHeap::new(),
             acked: RoaringTreemap::new(),
             nacked: RoaringTreemap::new(),
-            forgets_at: FORGOTTEN_AT_ONCE,
+            forgets_at: next + FORGOTTEN_AT_ONCE,
         }
     }
 
@@ -253,8 +282,8 @@ impl Leases {
         self.nacked.remove(token.number);
     }
 
-    /// The session.
-    pub fn session(&self) -> u64 {
+    /// What all its tokens name.
+    pub fn session(&self) -> Session {
         self.session
     }
 
@@ -311,6 +340,8 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
+    const SESSION: Session = Session { topic: TopicNumber(1), epoch: Epoch(2), seat: 3 };
+
     fn lease(offset: u64, deadline: Instant) -> Lease {
         Lease { partition: 0, offset, key: None, member: "m".into(), given: deadline, deadline }
     }
@@ -323,7 +354,7 @@ mod tests {
     fn leases_end_when_their_time_is_over() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let tokens: Vec<LeaseToken> = (0..4).map(|offset| leases.open(lease(offset, at(10)))).collect();
         leases.opened(0, at(10));
         assert!(leases.extend(tokens[1], at(30)));
@@ -340,7 +371,7 @@ mod tests {
     fn a_shorter_lease_ends_sooner() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let token = leases.open(lease(0, at(50)));
         leases.opened(0, at(50));
         assert!(leases.extend(token, at(5)));
@@ -350,18 +381,18 @@ mod tests {
 
     #[test]
     fn only_the_same_verb_can_be_repeated() {
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let token = leases.open(lease(0, Instant::now()));
         assert!(leases.settle(token, Verb::Ack).is_some());
         assert!(leases.settle(token, Verb::Nack).is_none());
         assert!(leases.was(token, Verb::Ack) && !leases.was(token, Verb::Nack));
-        let other = LeaseToken { session: token.session.wrapping_add(1), ..token };
+        let other = LeaseToken { session: Session { epoch: Epoch(9), ..SESSION }, ..token };
         assert!(!leases.was(other, Verb::Ack) && leases.settle(other, Verb::Ack).is_none());
     }
 
     #[test]
     fn deadlines_do_not_pile_up() {
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let deadline = Instant::now();
         for n in 0..10_000 {
             let token = leases.open(lease(n, deadline));
@@ -384,7 +415,7 @@ mod tests {
         let deadline = Instant::now();
         let later = deadline + Duration::from_secs(1);
         for to in [[later, later], [later, deadline]] {
-            let mut leases = Leases::new();
+            let mut leases = Leases::new(SESSION, 0);
             let token = leases.open(lease(0, deadline));
             leases.opened(0, deadline);
             for n in 0..MANY as usize {
@@ -399,7 +430,7 @@ mod tests {
     fn many_leases_that_move_together_end_together() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let tokens: Vec<LeaseToken> = (0..FEWER).map(|n| leases.open(lease(n, at(10)))).collect();
         leases.opened(0, at(10));
         for to in [20, 10, 20, 30, 20, 10, 10, 20, 30] {
@@ -414,7 +445,7 @@ mod tests {
     fn one_lease_that_is_left_of_a_delivery_is_not_searched_for_again() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let tokens: Vec<LeaseToken> = (0..FEWER).map(|n| leases.open(lease(n, at(10)))).collect();
         leases.opened(0, at(10));
         let (last, others) = tokens.split_last().unwrap();
@@ -429,7 +460,7 @@ mod tests {
 
     #[test]
     fn what_commits_have_settled_does_not_pile_up() {
-        let mut leases = Leases::new();
+        let mut leases = Leases::new(SESSION, 0);
         let many = REMEMBERED + 2 * FORGOTTEN_AT_ONCE;
         for number in 0..many {
             leases.note_acked(LeaseToken { session: leases.session, number });
@@ -443,7 +474,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_survive_their_text(session: u64, number: u64) {
+        fn tokens_survive_their_text(topic: u32, epoch: u64, seat: u32, number: u64) {
+            let session = Session { topic: TopicNumber(topic), epoch: Epoch(epoch), seat };
             let token = LeaseToken { session, number };
             prop_assert_eq!(token.to_string().parse(), Ok(token));
             let mut text = Vec::new();
@@ -452,9 +484,9 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_token_or_not(text in "\\PC{0,40}") {
+        fn any_text_is_a_token_or_not(text in "(\\PC{0,40}|[0-9a-f-]{0,40}|([0-9a-f]{1,17}-){2,4}[0-9a-f]{1,17})") {
             if let Ok(token) = text.parse::<LeaseToken>() {
-                prop_assert!(text.len() > SESSION_DIGITS && token.to_string().len() <= text.len());
+                prop_assert!(token.to_string().len() <= text.len());
             }
         }
     }

@@ -4,6 +4,10 @@
 //! writes what has changed, and lets pulls wait. [`Groups`] knows all groups of the hub. A group is stored as cursors
 //! of its topic: one for its options, one for each partition, and some for what is settled out of order or has failed
 //! in it. So it goes when the topic goes.
+//!
+//! A group is loaded under the home of its topic and goes with it. Its cursors carry the epoch of that home before anything
+//! is delivered, so whoever had the topic before can neither settle anything from then on, nor have settled anything that
+//! is not known here.
 
 mod ahead;
 mod alter;
@@ -26,6 +30,7 @@ mod progress;
 mod pull;
 mod registry;
 mod replay;
+mod seats;
 mod settling;
 mod state;
 mod status;
@@ -38,7 +43,7 @@ pub use dead::{DeadLetter, FailedBy};
 pub(crate) use dead::{Failure, Reader, letter_of};
 pub use group::{Group, Surroundings};
 pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
-pub use lease::LeaseToken;
+pub use lease::{LeaseToken, Session};
 pub use metrics::{GroupCounters, GroupTimes};
 pub use options::{
     GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsChange, OptionsPatch, Ordering,
@@ -54,7 +59,7 @@ pub(crate) use stored::growth_limit;
 use crate::bus::BusError;
 use crate::filter::BadFilter;
 use crate::query::QueryError;
-use prombus_core::{CommitError, ReadError};
+use prombus_core::{CommitError, HomesError, ReadError};
 
 /// Why a group did not do what it was asked to.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -93,6 +98,9 @@ pub enum GroupError {
     /// The log refused a commit.
     #[error(transparent)]
     Bus(#[from] BusError),
+    /// The topic is at home on another hub, or was on this one until now: open leases are void, and no attempt is counted.
+    #[error(transparent)]
+    Home(#[from] HomesError),
     /// Only the hub itself knows why; everything that was answered holds, and a new call starts afresh.
     #[error("the group cannot continue: {0}")]
     Failed(String),

@@ -6,8 +6,9 @@ use super::group::Group;
 use super::lane::Want;
 use super::options::{Mode, check_name};
 use super::state::{Delivery, GroupFilter, LaneWant, Take};
+use crate::bus::BusError;
 use crate::filter::{self, Cost, Filter};
-use prombus_core::{Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched};
+use prombus_core::{CommitError, Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -244,6 +245,8 @@ impl Group {
                 None => None,
             };
             self.current_topic().await?;
+            self.check_home().await?;
+            self.until_secured().await?;
             self.fetch(take, true, &mut found).await?;
             let (deliveries, room) = self.take_found(take, &mut found)?;
             if !deliveries.is_empty() {
@@ -280,6 +283,19 @@ impl Group {
         }
     }
 
+    /// Waits until all cursors carry the epoch of the group. Where there is no room for that, nothing is delivered.
+    async fn until_secured(self: &Arc<Self>) -> Result<(), GroupError> {
+        let span = self.locked().secure();
+        if span.upto == 0 || self.durable.has(span) {
+            return Ok(());
+        }
+        self.keep();
+        match self.until_durable(span).await {
+            Err(GroupError::Bus(BusError::Commit(CommitError::NoRoom))) => Ok(()),
+            secured => secured,
+        }
+    }
+
     /// What its filter may cost.
     fn cost(&self) -> Cost {
         let filter = self.locked().filter.clone();
@@ -298,7 +314,11 @@ impl Group {
                 // What this knows may be out of date by now.
                 return Err(error);
             }
-            let deliveries = state.take(take, self.now());
+            // A hub that was stalled must not deliver what another one may have by now. The next round finds out.
+            let deliveries = match self.home.holds() {
+                true => state.take(take, self.now()),
+                false => Vec::new(),
+            };
             (deliveries, state.has_more(), state.room(take) > 0)
         };
         self.keep();

@@ -1,43 +1,26 @@
-//! All groups of a hub: found, made, listed, deleted. A group is loaded when it is first asked for.
+//! All groups of a hub: found, made, listed, deleted. A group is loaded when it is first asked for, under the home of its
+//! topic, and goes with that.
 
 use super::ahead::ReadAhead;
-use super::group::{Group, Surroundings};
-use super::metrics::{GroupMetrics, GroupTimes};
+use super::group::{Group, Loaded, Surroundings};
+use super::lease::{Leases, Session};
+use super::metrics::GroupTimes;
 use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::replay::Turns;
+use super::seats::Seats;
 use super::{GroupError, places, stored};
 use crate::filter::Filter;
+use crate::homes::{Home, Tenant};
 use crate::query::From;
 use crate::retry::Tries;
-use parking_lot::Mutex;
-use prombus_core::{Commit, CommitLimits, ConfigChange, NewTopics, ReadError, TopicName, TopicState};
-use std::collections::HashMap;
+use prombus_core::{
+    Commit, CommitLimits, ConfigChange, Epoch, HomesError, NewTopics, ReadError, TopicName, TopicState,
+};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// At most so many groups has a topic.
 const MAX_GROUPS: usize = 10_000;
-
-/// So many sessions of groups that are gone may be known.
-const SPARE_SESSIONS: usize = 64;
-
-type Key = (TopicName, GroupName);
-
-/// The place of a group, loaded or not.
-#[derive(Default)]
-struct Slot {
-    /// Held while the group is loaded or deleted, so that no group is there twice.
-    busy: tokio::sync::Mutex<()>,
-    group: Mutex<Option<Arc<Group>>>,
-    metrics: GroupMetrics,
-}
-
-impl Slot {
-    /// The group, if it is loaded and works.
-    fn loaded(&self) -> Option<Arc<Group>> {
-        self.group.lock().clone().filter(|group| !group.has_failed())
-    }
-}
 
 /// What a caller says of a group that may have to be made.
 #[derive(Debug, Clone)]
@@ -59,25 +42,23 @@ pub struct Groups {
     pub(super) hub: Arc<Surroundings>,
     /// How topics come into being by their first group; `None` where they don't.
     makes: Option<Arc<NewTopics>>,
-    slots: Mutex<HashMap<Key, Arc<Slot>>>,
-    /// The groups that are loaded, by the session that their leases name.
-    sessions: Mutex<HashMap<u64, Weak<Group>>>,
-    times: Arc<GroupTimes>,
+    seats: Seats,
     /// Replays of a topic are one after another, because each must know what the others have replayed.
     pub(super) replaying: Turns,
 }
 
 impl Groups {
     /// The groups of a store.
-    pub fn new(hub: Surroundings, makes: Option<Arc<NewTopics>>) -> Self {
-        Self {
+    pub fn new(hub: Surroundings, makes: Option<Arc<NewTopics>>) -> Arc<Self> {
+        let groups = Arc::new(Self {
             hub: Arc::new(hub),
             makes,
-            slots: Mutex::default(),
-            sessions: Mutex::default(),
-            times: Arc::default(),
+            seats: Seats::default(),
             replaying: Turns::default(),
-        }
+        });
+        let tenant: Weak<Self> = Arc::downgrade(&groups);
+        groups.hub.claims.tell(tenant);
+        groups
     }
 
     /// What all groups together hold of events that were read and not delivered yet.
@@ -87,45 +68,12 @@ impl Groups {
 
     /// What is measured of all groups together.
     pub fn times(&self) -> &Arc<GroupTimes> {
-        &self.times
+        self.seats.times()
     }
 
-    fn slot(&self, topic: &TopicName, name: &GroupName) -> Arc<Slot> {
-        let mut slots = self.slots.lock();
-        let slot = slots.entry((topic.clone(), name.clone())).or_insert_with(|| {
-            let metrics = GroupMetrics { counters: Arc::default(), times: self.times.clone() };
-            Arc::new(Slot { metrics, ..Slot::default() })
-        });
-        slot.clone()
-    }
-
-    /// The group whose leases are of this session.
-    pub(super) fn with_session(&self, session: u64) -> Option<Arc<Group>> {
-        let group = self.sessions.lock().get(&session)?.upgrade()?;
-        (!group.has_failed()).then_some(group)
-    }
-
-    /// Lets a group be found by its leases.
-    fn note_session(&self, group: &Arc<Group>) {
-        let session = group.locked().leases.session();
-        let loaded = self.slots.lock().len();
-        let mut sessions = self.sessions.lock();
-        sessions.insert(session, Arc::downgrade(group));
-        // Those of groups that are gone are dropped when they are as many as the others, so rarely.
-        if sessions.len() > 2 * loaded + SPARE_SESSIONS {
-            sessions.retain(|_, group| group.strong_count() > 0);
-        }
-    }
-
-    /// Forgets the place of a group that does not exist, unless someone uses it.
-    fn forget(&self, topic: &TopicName, name: &GroupName) {
-        let mut slots = self.slots.lock();
-        let key = (topic.clone(), name.clone());
-        // Whoever else has the slot is about to load the group into it.
-        let unused = |slot: &Arc<Slot>| Arc::strong_count(slot) == 1 && slot.loaded().is_none();
-        if slots.get(&key).is_some_and(unused) {
-            slots.remove(&key);
-        }
+    /// The group whose leases name this session.
+    pub(super) fn with_session(&self, session: Session) -> Option<Arc<Group>> {
+        self.seats.with_session(session)
     }
 
     /// A group that exists.
@@ -135,34 +83,40 @@ impl Groups {
         match self.load(&state, name).await? {
             Some(group) => Ok(group),
             None => {
-                self.forget(topic, name);
+                self.seats.forget(topic, name);
                 Err(GroupError::NotFound { topic: topic.to_string(), group: name.to_string() })
             }
         }
     }
 
     async fn load(&self, topic: &TopicState, name: &GroupName) -> Result<Option<Arc<Group>>, GroupError> {
-        let slot = self.slot(&topic.name, name);
-        let right = |group: &Arc<Group>| group.topic.number == topic.number;
-        if let Some(group) = slot.loaded().filter(right) {
+        let slot = self.seats.slot(topic, name)?;
+        if let Some(group) = slot.loaded()
+            && group.follow().await?
+        {
             return Ok(Some(group));
         }
         let _busy = slot.busy.lock().await;
-        if let Some(group) = slot.loaded().filter(right) {
+        if let Some(group) = slot.loaded() {
             return Ok(Some(group));
         }
-        let metrics = slot.metrics.clone();
-        let Some(state) = stored::load(&*self.hub.log, topic, name, metrics.clone()).await? else {
-            return Ok(None);
-        };
-        let group = Arc::new(Group::new(self.hub.clone(), topic.clone(), name.clone(), state, metrics));
-        self.note_session(&group);
+        let Some(stored) = stored::load(&*self.hub.log, topic, name).await? else { return Ok(None) };
+        // Leases of an earlier life of the hub must not be those of this one.
+        let is_ours = slot.is_ours.load(Ordering::Acquire);
+        let above = Epoch(stored.epoch.0.saturating_sub(u64::from(is_ours)));
+        let home = self.hub.claims.home(&topic.name, above).await?;
+        slot.is_ours.store(true, Ordering::Release);
+        let session = Session { topic: topic.number, epoch: home.epoch(), seat: slot.seat };
+        // One that was loaded before gives no more leases, and none that it has given is valid.
+        let next = slot.group.lock().as_ref().map_or(0, |before| before.locked().leases.next_number());
+        let (options_version, metrics) = (stored.options_version, slot.metrics.clone());
+        let state = stored.into_state(topic, Leases::new(session, next), metrics.clone());
+        let (topic, name) = (topic.clone(), name.clone());
+        let loaded = Loaded { topic, name, home, options_version, state, metrics };
+        let group = Arc::new(Group::new(self.hub.clone(), loaded));
         // Partitions that came since are not stored yet.
         group.keep();
-        let before = slot.group.lock().replace(group.clone());
-        if let Some(before) = before {
-            before.fail(ReadError::TopicNotFound(topic.name.clone()).into());
-        }
+        *slot.group.lock() = Some(group.clone());
         Ok(Some(group))
     }
 
@@ -194,11 +148,11 @@ impl Groups {
                 }
                 Err(GroupError::Bus(error)) => tries.again(error).await,
                 Err(error) => {
-                    self.forget(topic, name);
+                    self.seats.forget(topic, name);
                     return Err(error);
                 }
             };
-            again.inspect_err(|_| self.forget(topic, name))?;
+            again.inspect_err(|_| self.seats.forget(topic, name))?;
         }
     }
 
@@ -244,10 +198,10 @@ impl Groups {
                 (vec![ConfigChange::CreateTopic { name: topic.clone(), config }], starts)
             }
         };
-        let cursors = match &state {
-            Some(state) => stored::creation(state, name, &options, &starts),
-            None => stored::creation_in_new(topic, name, &options, &starts),
-        };
+        let epoch = self.hub.claims.home(topic, Epoch(0)).await?.epoch();
+        let incarnation = state.as_ref().map(|state| state.number);
+        let new = stored::NewGroup { topic, incarnation, group: name, epoch };
+        let cursors = stored::creation(&new, &options, &starts);
         let limits = CommitLimits {
             reader_partitions: Some(stored::partitions(self.hub.most_partitions)),
             ..CommitLimits::default()
@@ -270,10 +224,6 @@ impl Groups {
         groups
     }
 
-    fn loaded(&self) -> Vec<Arc<Group>> {
-        self.slots.lock().values().filter_map(|slot| slot.loaded()).collect()
-    }
-
     /// Forgets a group with everything that is stored of it.
     pub async fn delete(&self, topic: &TopicName, name: &GroupName) -> Result<(), GroupError> {
         let group = match self.find(topic, name).await {
@@ -281,7 +231,9 @@ impl Groups {
             Err(GroupError::Failed(_)) => None,
             found => Some(found?),
         };
-        let slot = self.slot(topic, name);
+        let state =
+            self.hub.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
+        let slot = self.seats.slot(&state, name)?;
         // Nobody loads it again before it is gone.
         let busy = slot.busy.lock().await;
         let gone = || GroupError::NotFound { topic: topic.to_string(), group: name.to_string() };
@@ -300,10 +252,10 @@ impl Groups {
         let mut tries = Tries::default();
         let outcome = loop {
             let Some(state) = self.hub.log.topic(topic).await? else { return Err(gone()) };
-            let cursors = stored::removal(&*self.hub.log, &state, name).await?;
-            if cursors.is_empty() {
-                return Err(gone());
-            }
+            let mut cursors = stored::removal(&*self.hub.log, &state, name).await?;
+            let Some(latest) = cursors.iter().map(|step| step.epoch.0).max() else { return Err(gone()) };
+            let epoch = self.hub.claims.home(topic, Epoch(latest.saturating_sub(1))).await?.epoch();
+            cursors.iter_mut().for_each(|step| step.epoch = epoch);
             match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::default() })).await {
                 Ok(_) => break Ok(()),
                 Err(error) => {
@@ -315,24 +267,21 @@ impl Groups {
         };
         drop(busy);
         drop(slot);
-        self.forget(topic, name);
+        self.seats.forget(topic, name);
         outcome
     }
 
     /// The topic is gone, and its groups with it.
     pub fn forget_topic(&self, topic: &TopicName) {
-        let mut slots = self.slots.lock();
-        for group in slots.iter().filter(|((name, _), _)| name == topic).filter_map(|(_, slot)| slot.loaded())
-        {
+        for group in self.seats.forget_topic(topic) {
             group.fail(ReadError::TopicNotFound(topic.clone()).into());
         }
-        slots.retain(|(name, _), slot| name != topic || Arc::strong_count(slot) > 1);
     }
 
     /// Lets pulls wait no more, so that those who wait get their answer before the hub ends.
     pub fn stop_waiting(&self) {
         self.hub.closing.store(true, Ordering::Release);
-        self.loaded().iter().for_each(|group| group.more.notify_waiters());
+        self.seats.loaded().iter().for_each(|group| group.more.notify_waiters());
     }
 
     /// Whether pulls wait no more.
@@ -343,8 +292,18 @@ impl Groups {
     /// Ends all groups: those who wait hear of it.
     pub fn close(&self) {
         self.stop_waiting();
-        for group in self.loaded() {
+        for group in self.seats.loaded() {
             group.fail(GroupError::Failed("the hub is closing".into()));
+        }
+    }
+}
+
+impl Tenant for Groups {
+    fn evict(&self, home: &Arc<Home>) {
+        for group in self.seats.loaded_of(home.topic()) {
+            if Arc::ptr_eq(&group.home, home) {
+                group.fail(HomesError::Lost(home.topic().clone()).into());
+            }
         }
     }
 }
@@ -353,8 +312,9 @@ impl Groups {
 mod tests {
     use super::*;
     use crate::bus::LogBus;
+    use crate::homes::Claims;
     use parking_lot::MutexGuard;
-    use prombus_core::ManualClock;
+    use prombus_core::{ManualClock, MemoryHomes, TopicNumber};
     use prombus_store_memory::MemoryStore;
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
@@ -368,10 +328,11 @@ mod tests {
         let log = Arc::new(MemoryStore::new(clock.clone(), 1));
         let (bus, closing) = (Arc::new(LogBus(log.clone())), AtomicBool::new(false));
         let read_ahead = Arc::new(ReadAhead::new(0));
-        Arc::new(Groups::new(
-            Surroundings { log, bus, clock, read_ahead, most_partitions: usize::MAX, closing },
+        let claims = Claims::new(Arc::new(MemoryHomes::alone(clock.clone())), clock.clone());
+        Groups::new(
+            Surroundings { log, bus, clock, claims, read_ahead, most_partitions: usize::MAX, closing },
             Some(Arc::default()),
-        ))
+        )
     }
 
     /// A lease names its session, so no group is asked whose it is: all of them are held here, and one that is made up
@@ -384,9 +345,13 @@ mod tests {
             let name = GroupName::parse(name).unwrap();
             all.push(groups.get_or_make(&topic, &name, &GroupCall::default()).await.unwrap().0);
         }
-        let known: Vec<u64> = all.iter().map(|group| group.locked().leases.session()).collect();
-        let made_up = known.iter().fold(1, |sum: u64, session| sum.wrapping_add(*session));
-        let (sessions, (tell, told)) = ([&known[..], &[made_up]].concat(), mpsc::channel());
+        let known: Vec<Session> = all.iter().map(|group| group.locked().leases.session()).collect();
+        let mut sessions = known.clone();
+        let [seat, epoch, number] = [known[0]; 3];
+        sessions.push(Session { seat: 99, ..seat });
+        sessions.push(Session { epoch: Epoch(epoch.epoch.0 + 1), ..epoch });
+        sessions.push(Session { topic: TopicNumber(99), ..number });
+        let (tell, told) = mpsc::channel();
         let held: Vec<MutexGuard<'_, _>> = all.iter().map(|group| group.locked()).collect();
         std::thread::spawn(move || {
             sessions.iter().for_each(|session| drop(tell.send(groups.with_session(*session))));
@@ -395,7 +360,9 @@ mod tests {
         for group in &all {
             assert!(Arc::ptr_eq(&found().expect("its session is known"), group));
         }
-        assert!(found().is_none(), "nobody has a session that is made up");
+        for what in ["seat", "epoch", "topic"] {
+            assert!(found().is_none(), "nobody has a {what} that is made up");
+        }
         drop(held);
     }
 }

@@ -7,7 +7,7 @@ use super::lease::LeaseToken;
 use super::options::{MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
 use super::state::{Heard, Settle};
 use crate::bus::BusError;
-use prombus_core::CommitError;
+use prombus_core::{CommitError, HomesError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,8 +78,21 @@ impl Group {
         async move {
             let (heard, open) = heard?;
             // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
-            if heard.iter().any(|one| matches!(one, Heard::Change(_) | Heard::Repeat)) {
-                group.durable.until_decided(open.upto).await?;
+            let is_written = heard.iter().any(|one| matches!(one, Heard::Change(_) | Heard::Repeat));
+            // What is not written is true only while the topic is at home here.
+            let is_only_said = heard.contains(&Heard::Extended);
+            let done = async {
+                if is_written {
+                    group.durable.until_decided(open.upto).await?;
+                }
+                if is_only_said { group.check_home().await } else { Ok(()) }
+            };
+            match done.await {
+                // Leases went with the topic.
+                Err(GroupError::Home(HomesError::Lost(_))) => {
+                    return Ok(vec![SettleResult::Expired; heard.len()]);
+                }
+                done => done?,
             }
             let results = group.durable.results(&heard, open);
             if !results.is_empty() && results.iter().all(|one| *one == SettleResult::NoRoom) {

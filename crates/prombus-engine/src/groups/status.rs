@@ -174,7 +174,7 @@ impl Group {
                 oldest_unacked_ms: oldest[n],
                 waiting: obstacle.map(|why| (why, lane.held_back())),
                 owner: lane.owner.clone(),
-                epoch: lane.epoch,
+                epoch: lane.owners.unwrap_or(0),
             }
         });
         let lanes: Vec<LaneStatus> = lanes.collect();

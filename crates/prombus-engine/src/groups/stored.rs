@@ -2,16 +2,16 @@
 //! partition in which something was settled out of order or has failed.
 
 use super::lane::Lane;
-use super::options::{GroupName, GroupOptions};
+use super::lease::Leases;
+use super::options::{GroupName, GroupOptions, Mode};
 use super::progress::Progress;
 use super::{GroupError, metrics::GroupMetrics, state::State};
 use crate::filter::Filter;
 use bytes::Bytes;
 use prombus_core::{
-    CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError, ReaderLimit,
-    TopicName, TopicState,
+    Cursor, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError, ReaderLimit,
+    TopicName, TopicNumber, TopicState,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Whose cursor holds the options of a group.
@@ -20,6 +20,25 @@ const OPTIONS: &str = "group-options:";
 const LANES: &str = "group:";
 /// Whose cursors say what is settled out of order, or has failed.
 const CHUNKS: &str = "group-chunk:";
+
+/// In the detail of a cursor: how many owners the partition has had comes first. Partitioned groups have that.
+const OWNED: u8 = 3;
+
+/// The detail of a lane's cursor.
+pub fn with_owners(progress: Bytes, owners: Option<u64>) -> Bytes {
+    let Some(owners) = owners else { return progress };
+    [&[OWNED][..], &owners.to_le_bytes(), &progress].concat().into()
+}
+
+/// How many owners a partition has had, and what its cursor says beside. Older builds had them as the epoch of the cursor.
+fn owners_of(cursor: &Cursor, mode: Mode) -> (Option<u64>, &[u8]) {
+    let owned = cursor.detail.split_first().filter(|(tag, _)| **tag == OWNED);
+    match owned.and_then(|(_, rest)| rest.split_first_chunk()) {
+        Some((owners, rest)) => (Some(u64::from_le_bytes(*owners)), rest),
+        None if mode == Mode::Partitioned => (Some(cursor.epoch.0), &cursor.detail),
+        None => (None, &cursor.detail),
+    }
+}
 
 /// The cursor that holds the options of a group.
 pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
@@ -76,39 +95,37 @@ pub async fn group_names(log: &dyn EventLog, topic: &TopicName) -> Result<Vec<Gr
     Ok(readers.iter().filter_map(|reader| GroupName::parse(reader.strip_prefix(OPTIONS)?).ok()).collect())
 }
 
-/// What makes a group that starts at `starts`.
-pub fn creation(
-    topic: &TopicState,
-    group: &GroupName,
-    options: &GroupOptions,
-    starts: &[u64],
-) -> Vec<CursorMove> {
-    let mut moves = creation_in_new(&topic.name, group, options, starts);
-    moves.iter_mut().for_each(|step| step.incarnation = Some(topic.number));
-    moves
+/// A group that is to be made.
+pub struct NewGroup<'a> {
+    /// Its topic.
+    pub topic: &'a TopicName,
+    /// The incarnation of that; `None` where it is made together with the group.
+    pub incarnation: Option<TopicNumber>,
+    /// Its name.
+    pub group: &'a GroupName,
+    /// The epoch that it is made in.
+    pub epoch: Epoch,
 }
 
-/// What makes a group of a topic that is made with it.
-pub fn creation_in_new(
-    topic: &TopicName,
-    group: &GroupName,
-    options: &GroupOptions,
-    starts: &[u64],
-) -> Vec<CursorMove> {
+/// What makes a group that starts at `starts`.
+pub fn creation(new: &NewGroup<'_>, options: &GroupOptions, starts: &[u64]) -> Vec<CursorMove> {
+    let NewGroup { topic, incarnation, group, epoch } = *new;
     let made = |key: CursorKey, next: u64, detail: Bytes| CursorMove {
         key,
-        incarnation: None,
+        incarnation,
         expect_version: 0,
-        epoch: Epoch(0),
+        epoch,
         to: Some(CursorTarget { next: Offset(next), detail }),
     };
     let detail = Bytes::from(serde_json::to_vec(options).unwrap_or_default());
     let lanes = (0..).zip(starts);
-    let lanes = lanes.map(|(partition, next)| made(lane_key(topic, group, partition), *next, Bytes::new()));
+    let owners = (options.mode == Mode::Partitioned).then_some(0);
+    let lane = with_owners(Bytes::new(), owners);
+    let lanes = lanes.map(|(partition, next)| made(lane_key(topic, group, partition), *next, lane.clone()));
     [made(options_key(topic, group), 0, detail)].into_iter().chain(lanes).collect()
 }
 
-/// What removes a group, as far as it is there.
+/// What removes a group, as far as it is there, in the epochs that its cursors have.
 pub async fn removal(
     log: &dyn EventLog,
     topic: &TopicState,
@@ -128,42 +145,73 @@ pub async fn removal(
     Ok(moves)
 }
 
-/// The state of a group as it is stored, if there is such a group.
+/// A group as it is stored.
+pub struct Stored {
+    /// Its options.
+    pub options: GroupOptions,
+    /// The version of the cursor that holds them.
+    pub options_version: u64,
+    /// The latest epoch that its cursors have seen.
+    pub epoch: Epoch,
+    lanes: Vec<Lane>,
+}
+
+impl Stored {
+    /// The state of the group, whose leases are to be these.
+    pub fn into_state(self, topic: &TopicState, leases: Leases, metrics: GroupMetrics) -> State {
+        let mut state = State::new(Arc::new(self.options), self.lanes, leases, metrics);
+        state.see_topic(topic);
+        state
+    }
+}
+
+/// The options of a group as they are stored, and the cursor that holds them, if there is such a group.
+pub async fn options(
+    log: &dyn EventLog,
+    topic: &TopicName,
+    group: &GroupName,
+) -> Result<Option<(GroupOptions, Cursor)>, GroupError> {
+    let Some(cursor) = log.cursor(&options_key(topic, group)).await? else { return Ok(None) };
+    let options = serde_json::from_slice(&cursor.detail).map_err(|_| damaged(group))?;
+    Ok(Some((options, cursor)))
+}
+
+fn damaged(group: &GroupName) -> GroupError {
+    GroupError::Failed(format!("the cursors of group {group} cannot be read by this version"))
+}
+
+/// A group as it is stored, if there is such a group.
 pub async fn load(
     log: &dyn EventLog,
     topic: &TopicState,
     group: &GroupName,
-    metrics: GroupMetrics,
-) -> Result<Option<State>, GroupError> {
-    let damaged =
-        || GroupError::Failed(format!("the cursors of group {group} cannot be read by this version"));
-    let Some(options) = log.cursor(&options_key(&topic.name, group)).await? else { return Ok(None) };
-    let options: GroupOptions = serde_json::from_slice(&options.detail).map_err(|_| damaged())?;
+) -> Result<Option<Stored>, GroupError> {
+    let Some((options, cursor)) = self::options(log, &topic.name, group).await? else { return Ok(None) };
+    let (options_version, mut epoch) = (cursor.version, cursor.epoch);
     // Of many that are loaded at once, a few at a time are compiled. One that does not compile any more is told later.
     let _ = Filter::compile_in_turn(options.filter.as_deref()).await;
     let mut lanes = Vec::new();
     for partition in 0..topic.config.partitions {
         // The topic has grown since: the rest is for the state to add.
         let Some(cursor) = log.cursor(&lane_key(&topic.name, group, partition)).await? else { break };
-        let progress = Progress::decode(cursor.next.0, &cursor.detail).ok_or_else(damaged)?;
-        lanes.push((cursor, progress, BTreeMap::new()));
+        let (owners, detail) = owners_of(&cursor, options.mode);
+        let progress = Progress::decode(cursor.next.0, detail).ok_or_else(|| damaged(group))?;
+        epoch = epoch.max(cursor.epoch);
+        let mut lane = Lane::new(progress, cursor.version, cursor.epoch);
+        lane.owners = owners;
+        lanes.push(lane);
     }
     for (partition, chunk) in chunks_of(log, &topic.name, group).await? {
         let stored = log.cursor(&chunk_key(&topic.name, group, partition, chunk)).await?;
         let lane = lanes.get_mut(partition as usize);
-        let (Some(stored), Some((_, progress, versions))) = (stored, lane) else { continue };
-        if !progress.add_chunk(chunk, &stored.detail) {
-            return Err(damaged());
+        let (Some(stored), Some(lane)) = (stored, lane) else { continue };
+        if !lane.progress.add_chunk(chunk, &stored.detail) {
+            return Err(damaged(group));
         }
-        versions.insert(chunk, stored.version);
+        epoch = epoch.max(stored.epoch);
+        lane.chunk_versions.insert(chunk, stored.version);
     }
-    let lanes = lanes.into_iter().map(|(cursor, progress, chunk_versions)| {
-        let mut lane = Lane::new(progress, cursor.version, cursor.epoch.0);
-        lane.chunk_versions = chunk_versions;
-        lane
-    });
-    let lanes = lanes.collect();
-    let mut state = State::new(Arc::new(options), lanes, metrics);
-    state.see_topic(topic);
-    Ok(Some(state))
+    // What is in the chunks is known only now.
+    lanes.iter_mut().for_each(Lane::restart);
+    Ok(Some(Stored { options, options_version, epoch, lanes }))
 }

@@ -2,9 +2,11 @@
 
 use super::batch::Projector;
 use super::replay::{Again, Outcome};
-use super::runner::{Runner, Step, Stop, Surroundings};
+use super::runner::{Failures, Runner, Step, Stop, Surroundings};
+use super::slots::WorkSlot;
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{ProjectionError, ProjectionState};
+use crate::homes::Home;
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
 use prombus_core::{
@@ -19,6 +21,8 @@ use tokio::time::Instant;
 
 /// How long to wait before collections that could not be put in place are tried again.
 const SWITCH_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait before a topic that is at home elsewhere is asked for again.
+const MOVE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Where a projection is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,29 +97,96 @@ struct Work {
     tails: Option<Vec<u64>>,
     /// When it goes on, where it waits for better times.
     resume: Option<Instant>,
+    /// Without one it has read nothing, and has nothing under way.
+    slot: Option<WorkSlot>,
+}
+
+impl Work {
+    fn waits(&self) -> bool {
+        self.resume.is_some_and(|at| at > Instant::now())
+    }
 }
 
 impl Actor {
-    /// Works until it is told to stop.
+    /// Works until it is told to stop, wherever its topic is at home here.
     pub async fn run(mut self) {
-        let stopped = self.setup.projector.halted().is_some();
-        let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.runner(true));
-        let mut work = Work { live: self.runner(false), rebuild, stopped, tails: None, resume: None };
+        let mut failures = Failures::default();
+        while let Some(home) = self.move_in().await {
+            if !self.work_at(home, &mut failures).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the topic is at home here. `None`: it was told to stop.
+    async fn move_in(&mut self) -> Option<Arc<Home>> {
         let mut seen = Sequence(0);
         loop {
+            let error = match self.hub.claims.home(self.setup.topic(), Epoch(0)).await {
+                Ok(home) => return Some(home),
+                Err(error) => error,
+            };
+            self.shared.now.lock().state = ProjectionState::Stopped(error.to_string());
+            let elsewhere = || ProjectionError::Read(ReadError::Unavailable(error.to_string()));
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    None | Some(Command::Stop) => return None,
+                    // Whoever no longer waits does not want to know.
+                    Some(Command::Rebuild(answer)) => drop(answer.send(Err(elsewhere()))),
+                    Some(Command::Again(_, answer)) => drop(answer.send(Err(elsewhere()))),
+                },
+                now = self.hub.claims.changed(seen) => seen = now,
+                // That a hub has fallen silent is told by nobody.
+                () = tokio::time::sleep(MOVE_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Works until the topic is lost. `false`: until it was told to stop.
+    async fn work_at(&mut self, home: Arc<Home>, failures: &mut Failures) -> bool {
+        let stopped = self.setup.projector.halted().is_some();
+        let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.runner(&home, true));
+        let live = self.runner(&home, false);
+        let mut work = Work { live, rebuild, stopped, tails: None, resume: None, slot: None };
+        std::mem::swap(&mut work.live.failures, failures);
+        let mut seen = Sequence(0);
+        // What another hub has done of it is not known here.
+        while !home.is_lost() {
             loop {
                 match self.commands.try_recv() {
                     Ok(command) => {
                         if !self.obey(command, &mut work).await {
-                            return;
+                            return false;
                         }
                     }
                     Err(TryRecvError::Empty) => break,
                     // The hub is gone.
-                    Err(TryRecvError::Disconnected) => return,
+                    Err(TryRecvError::Disconnected) => return false,
                 }
             }
-            if self.advance(&mut work).await {
+            if let Err(error) = self.hub.claims.check(&home).await {
+                self.wait(&error.to_string(), MOVE_PAUSE, &mut work);
+            }
+            if work.slot.is_none() && !work.waits() && self.setup.projector.needs_slot() {
+                tokio::select! {
+                    biased;
+                    command = self.commands.recv() => {
+                        let Some(command) = command else { return false };
+                        if !self.obey(command, &mut work).await {
+                            return false;
+                        }
+                        continue;
+                    }
+                    () = home.until_lost() => continue,
+                    slot = self.hub.slots.take(self.setup.projector.is_costly()) => work.slot = Some(slot),
+                }
+            }
+            let worked = self.advance(&mut work).await;
+            if !worked || work.slot.as_ref().is_some_and(WorkSlot::is_over) {
+                self.give_slot_back(&mut work).await;
+            }
+            if worked {
                 continue;
             }
             let resume = work.resume;
@@ -123,21 +194,24 @@ impl Actor {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
-                    let Some(command) = command else { return };
+                    let Some(command) = command else { return false };
                     if !self.obey(command, &mut work).await {
-                        return;
+                        return false;
                     }
                 }
+                () = home.until_lost() => {}
                 // Nobody tells when a store is well again, or has room.
                 () = tokio::time::sleep_until(resume.unwrap_or_else(Instant::now)), if resume.is_some() => {}
                 now = self.hub.log.changed(&watched, seen), if resume.is_none() => seen = now,
             }
         }
+        std::mem::swap(&mut work.live.failures, failures);
+        true
     }
 
     /// Goes on by a page, both with the collections and with what is made anew. Whether there may be more to do.
     async fn advance(&mut self, work: &mut Work) -> bool {
-        if work.resume.is_some_and(|at| at > Instant::now()) {
+        if work.waits() {
             return false;
         }
         work.resume = None;
@@ -164,6 +238,7 @@ impl Actor {
             Ok(goal) => goal,
             Err(error) => return self.stop_rebuild(error.into(), work).await,
         };
+        let home = work.live.home.clone();
         let Some(runner) = &mut work.rebuild else { return false };
         // Beyond what the present collections have, it would do in silence what is to be told of.
         let limit = (!work.stopped).then_some(goal.as_slice());
@@ -177,7 +252,7 @@ impl Actor {
             // It was of nothing until there was a topic.
             None => {
                 let record = Record { rebuilt_from: topic, ..self.setup.record.clone() };
-                if let Err(error) = self.store(record, Commit::default()).await {
+                if let Err(error) = self.store(&home, record, Commit::default()).await {
                     self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
                     return false;
                 }
@@ -209,7 +284,9 @@ impl Actor {
             None => return false,
         }
         let failures = std::mem::take(&mut work.live.failures);
-        *work = Work { live: self.runner(false), rebuild: None, stopped: false, tails: None, resume: None };
+        let live = self.runner(&work.live.home, false);
+        let slot = work.slot.take();
+        *work = Work { live, rebuild: None, stopped: false, tails: None, resume: None, slot };
         work.live.failures = failures;
         true
     }
@@ -251,7 +328,8 @@ impl Actor {
             // Whatever comes of it: only then nothing is under way.
             let _ = runner.land().await;
         }
-        if let Err(error) = self.give_up_rebuild().await {
+        let home = work.live.home.clone();
+        if let Err(error) = self.give_up_rebuild(&home).await {
             self.wait(&format!("the rebuild cannot be given up yet: {error}"), SWITCH_PAUSE, work);
             return false;
         }
@@ -259,8 +337,8 @@ impl Actor {
         true
     }
 
-    fn runner(&self, rebuild: bool) -> Runner {
-        Runner::new(self.hub.clone(), &self.name, self.setup.topic(), self.setup.projector.clone(), rebuild)
+    fn runner(&self, home: &Arc<Home>, rebuild: bool) -> Runner {
+        Runner::new(self.hub.clone(), home.clone(), &self.name, self.setup.projector.clone(), rebuild)
     }
 
     /// It cannot go on: for good, or for now.
@@ -308,9 +386,8 @@ impl Actor {
         self.shared.now.lock().rebuild = rebuild.map(|runner| (positions_of(runner), runner.failures.count));
     }
 
-    /// Does what it is told. `false`: that was to end.
-    async fn obey(&mut self, command: Command, work: &mut Work) -> bool {
-        // What is under way is finished by the rules that it was begun with.
+    /// Finishes what is under way.
+    async fn land(&self, work: &mut Work) {
         if let Err(stop) = work.live.land().await {
             self.stop(stop, work);
         }
@@ -318,13 +395,28 @@ impl Actor {
             // Should it have failed, the next step finds that out.
             let _ = runner.land().await;
         }
+    }
+
+    /// Lets others work.
+    async fn give_slot_back(&self, work: &mut Work) {
+        if work.slot.is_some() {
+            self.land(work).await;
+            [Some(&mut work.live), work.rebuild.as_mut()].into_iter().flatten().for_each(Runner::go_back);
+            work.slot = None;
+        }
+    }
+
+    /// Does what it is told. `false`: that was to end.
+    async fn obey(&mut self, command: Command, work: &mut Work) -> bool {
+        // What is under way is finished by the rules that it was begun with.
+        self.land(work).await;
         match command {
             Command::Stop => return false,
             Command::Rebuild(answer) => {
-                let begun = self.begin_rebuild().await;
+                let begun = self.begin_rebuild(&work.live.home).await;
                 if begun.is_ok() {
                     self.shared.now.lock().rebuild_error = None;
-                    (work.rebuild, work.tails) = (Some(self.runner(true)), None);
+                    (work.rebuild, work.tails) = (Some(self.runner(&work.live.home, true)), None);
                     self.note_rebuild(work.rebuild.as_ref());
                 }
                 // Whoever no longer waits does not want to know.
@@ -351,11 +443,18 @@ impl Actor {
     }
 
     /// Stores what it is now, together with other changes.
-    async fn store(&mut self, record: Record, mut commit: Commit) -> Result<(), ProjectionError> {
+    async fn store(
+        &mut self,
+        home: &Arc<Home>,
+        record: Record,
+        mut commit: Commit,
+    ) -> Result<(), ProjectionError> {
         if self.is_stored {
             commit.documents.push(stored::write(&self.name, Some(&record)));
         }
-        self.hub.bus.commit(Arc::new(commit)).await?;
+        commit.cursors.iter_mut().for_each(|step| step.epoch = home.epoch());
+        let stored = self.hub.bus.commit(Arc::new(commit)).await;
+        stored.inspect_err(|error| self.hub.heard(home, error))?;
         self.setup.record = record.clone();
         self.stored.send_replace(record);
         Ok(())
@@ -367,7 +466,7 @@ impl Actor {
     }
 
     /// Empty shadows of all collections, and nothing done yet.
-    async fn begin_rebuild(&mut self) -> Result<(), ProjectionError> {
+    async fn begin_rebuild(&mut self, home: &Arc<Home>) -> Result<(), ProjectionError> {
         let mut config = vec![ConfigChange::DropCollection { name: shadow(&failures_of(&self.name)) }];
         for (name, settings) in &self.setup.collections {
             config.push(ConfigChange::DropCollection { name: shadow(name) });
@@ -382,16 +481,16 @@ impl Actor {
         let cursors = self.without_rebuild_cursors().await?;
         let rebuilt_from = self.hub.log.topic(self.setup.topic()).await?.map(|topic| topic.number.0);
         let record = Record { rebuilding: true, rebuilt_from, ..self.setup.record.clone() };
-        self.store(record, Commit { config, cursors, ..Commit::default() }).await
+        self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
     }
 
-    async fn give_up_rebuild(&mut self) -> Result<(), ProjectionError> {
+    async fn give_up_rebuild(&mut self, home: &Arc<Home>) -> Result<(), ProjectionError> {
         let collections = self.setup.collections.iter().map(|(name, _)| name.clone());
         let collections = collections.chain([failures_of(&self.name)]);
         let config = collections.map(|name| ConfigChange::DropCollection { name: shadow(&name) }).collect();
         let cursors = self.without_rebuild_cursors().await?;
         let record = Record { rebuilding: false, ..self.setup.record.clone() };
-        self.store(record, Commit { config, cursors, ..Commit::default() }).await
+        self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
     }
 
     /// Puts what was made anew in the place of what is there, and goes on from where it is: in one commit.
@@ -419,13 +518,13 @@ impl Actor {
                 key,
                 incarnation: rebuild.topic().map(|topic| topic.number),
                 expect_version,
-                epoch: Epoch(0),
+                epoch: rebuild.home.epoch(),
                 to: Some(CursorTarget { next: Offset(next), detail: Default::default() }),
             });
         }
         let made = self.setup.record.definition.clone();
         let record = Record { made, mixed: false, rebuilding: false, ..self.setup.record.clone() };
-        self.store(record, Commit { config, cursors, ..Commit::default() }).await
+        self.store(&rebuild.home, record, Commit { config, cursors, ..Commit::default() }).await
     }
 
     /// What failed in a rebuild is what the collections lack from then on, and nothing else.

@@ -50,6 +50,17 @@ impl Projector {
         }
     }
 
+    /// Whether what it does takes time and memory that others want as well. What is part of the program is the program's own
+    /// affair, and may wait for whatever it likes.
+    pub fn needs_slot(&self) -> bool {
+        matches!(self, Self::Plan(_))
+    }
+
+    /// Whether what it does may take long.
+    pub fn is_costly(&self) -> bool {
+        matches!(self, Self::Plan(plan) if plan.is_costly())
+    }
+
     /// Why it stands still, if it does.
     pub fn halted(&self) -> Option<String> {
         match self {

@@ -1,4 +1,5 @@
-//! All projections of a hub: made, changed, listed, rebuilt, deleted.
+//! All projections of a hub: made, changed, listed, rebuilt, deleted. What is stored decides which there are: a hub runs
+//! those of topics that are at home on it, whoever has defined them.
 
 use super::actor::{Actor, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
@@ -12,14 +13,18 @@ use super::{
 use crate::collections::{CollectionSettings, check_indexes};
 use crate::filter::TurnToCompile;
 use crate::retry::Tries;
+use crate::topics::{LONGEST_REST, REST_FACTOR, SHORTEST_REST};
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
-use prombus_core::{Commit, ConfigChange, Offset, Owner, Partition, ReadError, TopicName};
+use prombus_core::{
+    Commit, ConfigChange, EventLog, Offset, Owner, Partition, ReadError, Sequence, TopicName, Watched,
+};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 use tokio::sync::{MutexGuard, mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 /// The most projections of a hub.
 const MAX_PROJECTIONS: usize = 1_000;
@@ -57,6 +62,32 @@ pub struct Projections {
     running: Mutex<BTreeMap<String, Handle>>,
     /// Held while projections are made, changed or deleted; whether that is over for good.
     changing: tokio::sync::Mutex<bool>,
+    /// Ends the task that follows what is stored.
+    follower: Mutex<Option<AbortHandle>>,
+}
+
+impl Drop for Projections {
+    fn drop(&mut self) {
+        self.stop_following();
+    }
+}
+
+/// Has projections run as they are stored, whenever that changes.
+async fn follow(log: Arc<dyn EventLog>, projections: Weak<Projections>) {
+    let watched = Watched::Collection(stored::collection_name());
+    let mut seen = Sequence(0);
+    loop {
+        let changed = log.changed(&watched, seen).await;
+        let began = Instant::now();
+        let Some(projections) = projections.upgrade() else { return };
+        match projections.catch_up().await {
+            Ok(()) => seen = changed,
+            Err(error) => tracing::warn!(%error, "projections cannot be followed; trying again"),
+        }
+        drop(projections);
+        // Others may share the bell, and ring it all the time.
+        tokio::time::sleep((began.elapsed() * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST)).await;
+    }
 }
 
 /// A projection in Rust, and what it reads and writes.
@@ -71,16 +102,33 @@ pub struct CodeSetup {
 
 impl Projections {
     pub(crate) fn new(hub: Surroundings) -> Self {
-        Self { hub: Arc::new(hub), running: Mutex::default(), changing: tokio::sync::Mutex::default() }
+        let (running, follower) = (Mutex::default(), Mutex::default());
+        Self { hub: Arc::new(hub), running, changing: tokio::sync::Mutex::default(), follower }
     }
 
-    /// Starts the projections that are stored. Those that run already go on.
-    pub async fn start(&self) -> Result<(), ProjectionError> {
+    /// Runs the projections that are stored, and from then on follows what is made, changed or deleted, by whichever hub.
+    pub async fn start(self: &Arc<Self>) -> Result<(), ProjectionError> {
+        self.catch_up().await?;
+        let mut follower = self.follower.lock();
+        if follower.is_none() {
+            let (log, this) = (self.hub.log.clone(), Arc::downgrade(self));
+            *follower = Some(tokio::spawn(follow(log, this)).abort_handle());
+        }
+        Ok(())
+    }
+
+    /// Has those projections run that are stored, as they are. Those that run already go on.
+    async fn catch_up(&self) -> Result<(), ProjectionError> {
         let _changing = self.turn().await?;
-        for (name, record) in stored::load(&*self.hub.documents).await? {
-            if self.running.lock().contains_key(&name) {
-                continue;
-            }
+        let all = stored::load(&*self.hub.documents).await?;
+        for name in self.forgotten(&all) {
+            self.end(&name).await;
+        }
+        for (name, record) in all {
+            match self.is_known(&name, &record) {
+                true => continue,
+                false => self.end(&name).await,
+            };
             let setup = match Plan::compile(&name, &record.definition) {
                 // An earlier build may have let a circle pass. Whatever closes it stands still.
                 Ok(plan) => match self.circle(&name, &record.definition.topic, &plan.collections) {
@@ -98,6 +146,21 @@ impl Projections {
         Ok(())
     }
 
+    /// Those that run and are stored no more.
+    fn forgotten(&self, all: &[(String, Record)]) -> Vec<String> {
+        let running = self.running.lock();
+        let is_gone = |name: &str| all.iter().all(|(other, _)| other != name);
+        let gone = running.iter().filter(|(name, handle)| handle.is_stored && is_gone(name));
+        gone.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a projection runs as it is stored, or is part of the program.
+    fn is_known(&self, name: &str, stored: &Record) -> bool {
+        let running = self.running.lock();
+        let is_same = |handle: &Handle| handle.record.borrow().definition == stored.definition;
+        running.get(name).is_some_and(|handle| !handle.is_stored || is_same(handle))
+    }
+
     /// The right to change projections, until it is dropped.
     async fn turn(&self) -> Result<MutexGuard<'_, bool>, ProjectionError> {
         let changing = self.changing.lock().await;
@@ -107,9 +170,16 @@ impl Projections {
         }
     }
 
+    fn stop_following(&self) {
+        if let Some(follower) = self.follower.lock().take() {
+            follower.abort();
+        }
+    }
+
     /// Ends all projections, each after what it has under way.
     pub(crate) async fn close(&self) {
         *self.changing.lock().await = true;
+        self.stop_following();
         let running = std::mem::take(&mut *self.running.lock());
         for handle in running.values() {
             // One that has ended already needs no telling.

@@ -6,16 +6,18 @@
 
 use super::batch::{Batch, Projector, by_code, by_plan};
 use super::lanes::{Lanes, MOST_EVENTS, Run, Wanted};
+use super::slots::WorkSlots;
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
 use crate::filter::{KEEP_TIME, Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
+use crate::homes::{Claims, Home};
 use crate::layers::Checks;
 use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName, TopicRef,
-    TopicState, WriteOp,
+    EventLog, HomesError, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName,
+    TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -48,10 +50,23 @@ pub(crate) struct Surroundings {
     pub documents: Arc<dyn Documents>,
     pub bus: Arc<dyn Bus>,
     pub clock: Arc<dyn Clock>,
+    /// The topics that are at home here.
+    pub claims: Arc<Claims>,
     /// What is asked of every event that somebody publishes.
     pub checks: Checks,
     /// Turns of large batches. Whoever publishes waits behind no more of them, however many projections have a backlog.
     pub large_batches: Arc<Semaphore>,
+    /// Who works, of all that have something to do.
+    pub slots: WorkSlots,
+}
+
+impl Surroundings {
+    /// Takes note of an error that says that another hub has the topic.
+    pub fn heard(&self, home: &Arc<Home>, error: &BusError) {
+        if matches!(error, BusError::Commit(CommitError::EpochOver { .. })) {
+            self.claims.lose(home);
+        }
+    }
 }
 
 /// Why a projection cannot go on.
@@ -73,6 +88,12 @@ impl From<ReadError> for Stop {
             ReadError::Gone { .. } | ReadError::BadFind(_) | ReadError::Corrupt(_) => None,
         };
         Self { reason: error.to_string(), pause }
+    }
+}
+
+impl From<HomesError> for Stop {
+    fn from(error: HomesError) -> Self {
+        Self { reason: error.to_string(), pause: Some(UNAVAILABLE_PAUSE) }
     }
 }
 
@@ -141,6 +162,8 @@ struct Pieces {
 
 pub(super) struct Runner {
     pub hub: Arc<Surroundings>,
+    /// What it runs under: its cursors carry the epoch of that.
+    pub home: Arc<Home>,
     pub name: String,
     pub projector: Projector,
     pub topic_name: TopicName,
@@ -161,8 +184,8 @@ pub(super) struct Runner {
 impl Runner {
     pub fn new(
         hub: Arc<Surroundings>,
+        home: Arc<Home>,
         name: &str,
-        topic: &TopicName,
         projector: Projector,
         rebuild: bool,
     ) -> Self {
@@ -170,7 +193,8 @@ impl Runner {
             hub,
             name: name.to_owned(),
             projector,
-            topic_name: topic.clone(),
+            topic_name: home.topic().clone(),
+            home,
             rebuild,
             topic: None,
             lanes: Lanes::default(),
@@ -245,7 +269,10 @@ impl Runner {
         for partition in self.lanes.count()..topic.config.partitions {
             let key = cursor_key(&self.topic_name, &self.name, self.rebuild, partition);
             match self.hub.log.cursor(&key).await? {
-                Some(cursor) => self.lanes.add(cursor.version, cursor.next.0),
+                Some(cursor) => {
+                    self.be_later_than(cursor.epoch).await?;
+                    self.lanes.add(cursor.version, cursor.next.0);
+                }
                 None => {
                     let bounds = self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?;
                     self.lanes.add(0, bounds.first.0);
@@ -253,6 +280,19 @@ impl Runner {
             }
         }
         Ok(Some(self.topic.insert(topic).pinned()))
+    }
+
+    /// Sees to it that a cursor of this epoch can be moved. Where another hub has moved it, the topic is lost.
+    async fn be_later_than(&self, epoch: Epoch) -> Result<(), Stop> {
+        if epoch <= self.home.epoch() {
+            return Ok(());
+        }
+        let above = Epoch(epoch.0.saturating_sub(1));
+        let home = self.hub.claims.home(&self.topic_name, above).await?;
+        match Arc::ptr_eq(&home, &self.home) {
+            true => Ok(()),
+            false => Err(HomesError::Lost(self.topic_name.clone()).into()),
+        }
     }
 
     /// Reads what comes next in the topic. `None`: there is no such topic.
@@ -354,8 +394,8 @@ impl Runner {
         }
     }
 
-    /// Takes back everything that is not done.
-    fn go_back(&mut self) {
+    /// Takes back everything that is not done. Nothing may be under way.
+    pub fn go_back(&mut self) {
         self.rest = None;
         self.lanes.go_back();
     }
@@ -378,7 +418,7 @@ impl Runner {
             key: cursor_key(&self.topic_name, &self.name, self.rebuild, *partition),
             incarnation,
             expect_version: self.lanes.version(*partition),
-            epoch: Epoch(0),
+            epoch: self.home.epoch(),
             to: Some(CursorTarget { next: Offset(*next), detail: Default::default() }),
         };
         let cursors = ends.iter().map(cursor).collect();
@@ -434,6 +474,7 @@ impl Runner {
                 Ok(true)
             }
             Err(error) => {
+                self.hub.heard(&self.home, &error);
                 batch.take_back(commit);
                 let done = self.recover(batch, ends, error).await;
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {

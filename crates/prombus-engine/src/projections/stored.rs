@@ -76,7 +76,8 @@ fn keep_unique(indexes: &mut Vec<IndexDefinition>) {
     indexes.sort_by_cached_key(|index| format!("{index:?}"));
 }
 
-fn collection_name() -> Arc<str> {
+/// The collection that says which projections there are.
+pub(super) fn collection_name() -> Arc<str> {
     collection::internal_name("hub", "projections")
 }
 

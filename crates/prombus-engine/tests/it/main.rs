@@ -11,3 +11,4 @@ mod conformance;
 mod groups;
 mod groups_simulation;
 mod projections;
+mod two_hubs;

@@ -3,11 +3,13 @@
 use super::*;
 use crate::auth::{Auth, AuthOptions, Rules, Secret, StaticToken};
 use prombus_core::collection::MAX_KEY_BYTES;
+use prombus_core::{Epoch, TopicNumber};
+use prombus_engine::groups::Session;
 use prombus_wire::parse_object;
 use proptest::prelude::*;
 use serde_json::json;
 
-const LEASE: &str = "00000000000000011";
+const LEASE: &str = "1-1-1-1";
 
 fn asked(text: &str) -> Result<Asked, ApiError> {
     let body = Bytes::copy_from_slice(text.as_bytes());
@@ -96,7 +98,8 @@ fn nothing_is_no_commit() {
 #[test]
 fn leases_that_are_none_are_kept_for_later() {
     let asked = asked(&json!({"ack": [LEASE, "nonsense", "x"]}).to_string()).unwrap();
-    assert_eq!(asked.request.acks, [LeaseToken { session: 1, number: 1 }]);
+    let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 1 };
+    assert_eq!(asked.request.acks, [LeaseToken { session, number: 1 }]);
     assert_eq!(asked.not_a_lease.as_deref(), Some("nonsense"));
 }
 

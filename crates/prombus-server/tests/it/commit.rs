@@ -72,7 +72,7 @@ async fn what_makes_no_sense() {
 #[tokio::test]
 async fn leases_that_are_none() {
     let hub = start().await;
-    for lease in ["nonsense", "", "00000000000000011", "ffffffffffffffffff"] {
+    for lease in ["nonsense", "", "00000000000000011", "ffffffffffffffffff", "1-1-0-0"] {
         let error = commit(&hub, &json!({"ack": [lease]})).await.is_error(409, "lease_expired");
         assert_eq!(error["lease"], lease);
     }

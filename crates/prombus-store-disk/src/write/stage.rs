@@ -161,6 +161,7 @@ impl Stage {
         // Recorded time never runs backwards, whatever the clock does.
         self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.now_ms);
         let items = self.items;
+        self.touched.wrote(&commit.documents);
         let receipt = staging::stage(self, commit, self.shared.options.result_bytes)?;
         if self.items > items {
             self.view.sequence += 1;

@@ -4,7 +4,7 @@ use crate::Subject;
 use crate::build::{self, event, numbered, partitions};
 use crate::subject::must;
 use crate::tasks::{joined, poll_once, together};
-use prombus_core::{Commit, Offset, Receipt, Sequence, TopicName, Watched};
+use prombus_core::{Commit, DocumentWrite, Json, Offset, Receipt, Sequence, TopicName, Watched, WriteOp};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -84,6 +84,22 @@ pub async fn a_waiter_for_a_topic_wakes_for_all_that_happens_to_it(s: Subject) {
         if step != 1 {
             of_topics.await;
         }
+    }
+}
+
+/// Whoever waits for a collection wakes when documents of it are written or deleted.
+pub async fn a_waiter_for_a_collection_wakes_for_its_documents(s: Subject) {
+    let other = s.create("waking.documents", partitions(1)).await;
+    let mine: Arc<str> = "waking".into();
+    for op in [WriteOp::Set(Json::from_stored("{}".into())), WriteOp::Delete] {
+        let before = commit(&s, &other).await.sequence;
+        let watched = Watched::Collection(mine.clone());
+        let mut waiting = pin!(more_of(&s, &watched, before));
+        assert_eq!(poll_once(waiting.as_mut()).await, Poll::Pending, "nothing was written since");
+        let documents = vec![DocumentWrite::new(&mine, "k", op)];
+        let written = s.commit(Commit { documents, ..Commit::default() }).await;
+        drop(must(written, "a document can be written"));
+        waiting.await;
     }
 }
 

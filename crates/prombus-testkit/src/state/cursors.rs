@@ -108,13 +108,15 @@ pub async fn a_cursor_is_fenced_by_epoch(s: Subject) {
     let topic = s.create("cursors.epoch", partitions(1)).await;
     let at = |version, epoch| CursorMove { epoch: Epoch(epoch), ..step(key(&topic), version, version) };
     moved(&s, at(0, 5)).await;
-    assert_eq!(refusal(commit(&s, vec![at(1, 4)]).await), lost(1), "an earlier epoch is over");
+    let over = |epoch| CommitError::EpochOver { reader: key(&topic).reader, epoch: Epoch(epoch) };
+    assert_eq!(refusal(commit(&s, vec![at(1, 4)]).await), over(4), "an earlier epoch is over");
+    assert_eq!(refusal(commit(&s, vec![at(7, 4)]).await), over(4), "whatever version it has seen");
     moved(&s, at(1, 5)).await;
     moved(&s, at(2, 8)).await;
-    for over in [0, 5, 7] {
-        assert_eq!(refusal(commit(&s, vec![at(3, over)]).await), lost(3), "epoch {over} is over");
-        let remove = CursorMove { to: None, ..at(3, over) };
-        assert_eq!(refusal(commit(&s, vec![remove]).await), lost(3), "also for a removal");
+    for early in [0, 5, 7] {
+        assert_eq!(refusal(commit(&s, vec![at(3, early)]).await), over(early), "epoch {early} is over");
+        let remove = CursorMove { to: None, ..at(3, early) };
+        assert_eq!(refusal(commit(&s, vec![remove]).await), over(early), "also for a removal");
     }
     let cursor = s.cursor(&key(&topic)).await.map(|cursor| (cursor.version, cursor.epoch));
     assert_eq!(cursor, Some((3, Epoch(8))), "a cursor has the epoch of its last move");

@@ -4,4 +4,5 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod harness;
+mod homes;
 mod model;

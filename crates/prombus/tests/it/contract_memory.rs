@@ -380,3 +380,26 @@ fn expressions_of_many_groups_do_not_add_up() {
     let pulled = hub.api.post("/v1/topics/t/groups/g0/pull", r#"{"max":10}"#).is(200);
     assert_eq!(pulled["deliveries"].as_array().unwrap().len(), 1, "{pulled}");
 }
+
+#[test]
+fn backlogs_of_many_projections_do_not_add_up() {
+    const PROJECTIONS: usize = 120;
+    /// A few projections at a time hold what they have read. If all of them did, it would be twice as much.
+    const MOST: usize = 200 << 20;
+    let hub = limited("");
+    let body = format!(r#"{{"id":"k","s":"{}"}}"#, "a".repeat(1_000_000));
+    for _ in 0..8 {
+        hub.api.call(&Call::new("POST", "/publish/t").body(body.as_bytes())).is(201);
+    }
+    let before = peak_memory(&hub);
+    let path = |n: usize| format!("/v1/projections/p{n}");
+    for n in 0..PROJECTIONS {
+        let definition = json!({"topic": "t", "collection": format!("c{n}"), "key": "event.payload.id",
+            "map": "{'found': event.payload.s.contains('zzz')}"});
+        hub.api.put(&path(n), &definition.to_string()).is(201);
+    }
+    let is_done = |n: usize| hub.api.get(&path(n)).is(200)["lag"] == 0;
+    (0..PROJECTIONS).for_each(|n| until("a projection has caught up", || is_done(n)));
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{PROJECTIONS} projections took {grown} bytes");
+}

@@ -4,6 +4,7 @@ use super::refusals::{Handled, Said};
 use super::{Due, Dying, State};
 use crate::groups::lane::{Hold, Lane, Now};
 use crate::groups::progress::Changes;
+use crate::groups::stored;
 use prombus_core::CursorMove;
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -56,8 +57,6 @@ pub struct LaneMove {
     pub lane: usize,
     /// The version that the cursor has now.
     pub expect_version: u64,
-    /// The lane's epoch.
-    pub epoch: u64,
     /// The first offset that is not settled.
     pub next: u64,
     /// What is said beside it.
@@ -81,19 +80,13 @@ impl LaneMove {
     /// What writes changes of a lane.
     pub(super) fn new(n: usize, lane: &Lane, changes: Changes) -> Self {
         let Changes { next, detail, chunks } = changes;
+        let detail = stored::with_owners(detail, lane.owners);
         let stored = chunks.into_iter().filter_map(|(chunk, to)| {
             let expect_version = lane.chunk_versions.get(&chunk).copied().unwrap_or(0);
             // One that came and went in between was never written.
             (expect_version > 0 || to.is_some()).then_some(ChunkMove { chunk, expect_version, to })
         });
-        Self {
-            lane: n,
-            expect_version: lane.cursor_version,
-            epoch: lane.epoch,
-            next,
-            detail,
-            chunks: stored.collect(),
-        }
+        Self { lane: n, expect_version: lane.cursor_version, next, detail, chunks: stored.collect() }
     }
 }
 

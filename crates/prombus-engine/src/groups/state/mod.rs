@@ -18,6 +18,7 @@ pub use refusals::Heard;
 
 use super::ahead::{ReadAhead, Share};
 use super::chunk::Record;
+use super::durable::Span;
 use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};
 use super::members::Members;
@@ -194,6 +195,8 @@ pub struct State {
     by_hand: bool,
     version: u64,
     durable: u64,
+    /// The change that has all cursors carry the epoch of the group.
+    secured: u64,
     /// Changes up to this one are durable, refused, or nobody waits for them.
     decided: u64,
     stall: Option<Stall>,
@@ -209,7 +212,7 @@ pub struct State {
 
 impl State {
     /// A group whose partitions are at `lanes`.
-    pub fn new(options: Arc<GroupOptions>, lanes: Vec<Lane>, metrics: GroupMetrics) -> Self {
+    pub fn new(options: Arc<GroupOptions>, lanes: Vec<Lane>, leases: Leases, metrics: GroupMetrics) -> Self {
         Self {
             members: Members::new(options.member_ttl()),
             ahead: None,
@@ -217,7 +220,7 @@ impl State {
             options,
             gates: vec![Vec::new(); lanes.len()],
             lanes,
-            leases: Leases::new(),
+            leases,
             due: BinaryHeap::new(),
             staged: Vec::new(),
             dying: VecDeque::new(),
@@ -228,6 +231,7 @@ impl State {
             by_hand: false,
             version: 0,
             durable: 0,
+            secured: 0,
             decided: 0,
             stall: None,
             turn: 0,
@@ -257,8 +261,11 @@ impl State {
             return;
         }
         for _ in known..topic.config.partitions as usize {
-            let mut lane = Lane::new(Progress::default(), 0, 0);
+            let mut lane = Lane::new(Progress::default(), 0, self.leases.session().epoch);
+            lane.owners = (self.options.mode == Mode::Partitioned).then_some(0);
             lane.dirty = true;
+            // Whoever had the topic before may still write to it, until this has.
+            lane.barrier = self.version + 1;
             self.lanes.push(lane);
         }
         self.gates = (0..topic.config.partitions)
@@ -269,6 +276,20 @@ impl State {
             self.stirred = true;
             self.assign(None);
         }
+    }
+
+    /// Has all cursors carry the epoch of the group before anything is delivered: whoever had the topic before can settle
+    /// nothing from then on, and what it has settled is known, or this commit is refused. Gives what to wait for.
+    pub fn secure(&mut self) -> Span {
+        let epoch = self.leases.session().epoch;
+        if self.lanes.iter().any(|lane| lane.cursor_epoch < epoch) {
+            self.version += 1;
+            self.secured = self.version;
+            for lane in self.lanes.iter_mut().filter(|lane| lane.cursor_epoch < epoch) {
+                (lane.cursor_epoch, lane.dirty, lane.barrier) = (epoch, true, self.version);
+            }
+        }
+        Span { after: self.secured.saturating_sub(1), upto: self.secured }
     }
 
     /// Whether a lane has not yet been allowed to start after a growth.

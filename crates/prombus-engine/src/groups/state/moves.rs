@@ -77,7 +77,7 @@ impl State {
             let lane = &mut self.lanes[n];
             lane.owner = owners[n].clone();
             if lane.owner.is_some() {
-                lane.epoch += 1;
+                lane.owners = Some(lane.owners.unwrap_or(0) + 1);
                 lane.dirty = true;
                 self.version += 1;
                 // What was settled just now must be durable before others of its key are delivered.

@@ -5,10 +5,11 @@ mod refusals;
 
 use super::{Settle, State};
 use crate::groups::lane::{Lane, Now};
-use crate::groups::lease::{Lease, LeaseToken};
+use crate::groups::lease::{Lease, LeaseToken, Leases, Session};
 use crate::groups::metrics::GroupMetrics;
 use crate::groups::options::{GroupOptions, Mode};
 use crate::groups::progress::Progress;
+use prombus_core::{Epoch, TopicNumber};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -16,8 +17,11 @@ use tokio::time::Instant;
 const MANY: u64 = 60_000;
 
 fn state(options: GroupOptions) -> (State, Now) {
-    let lanes = vec![Lane::new(Progress::default(), 0, 0)];
-    let state = State::new(Arc::new(options), lanes, GroupMetrics::default());
+    let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
+    let mut lane = Lane::new(Progress::default(), 0, session.epoch);
+    lane.owners = (options.mode == Mode::Partitioned).then_some(0);
+    let leases = Leases::new(session, 0);
+    let state = State::new(Arc::new(options), vec![lane], leases, GroupMetrics::default());
     (state, Now { instant: Instant::now(), wall_ms: 1_000 })
 }
 

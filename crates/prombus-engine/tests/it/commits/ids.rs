@@ -3,10 +3,11 @@
 use crate::commits::consumer::*;
 use crate::projections::stage::*;
 use prombus_core::{
-    Appended, Clock, Commit, CommitError, DocumentWrite, Durability, EventLogExt, Json, ScanRequest, WriteOp,
+    Appended, Clock, Commit, CommitError, DocumentWrite, Durability, Epoch, EventLogExt, Json, ScanRequest,
+    TopicNumber, WriteOp,
 };
 use prombus_engine::commits::{CommitRefused, CommitRequest};
-use prombus_engine::groups::OptionsPatch;
+use prombus_engine::groups::{LeaseToken, OptionsPatch, Session};
 use serde_json::json;
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
@@ -201,7 +202,8 @@ pub async fn an_id_that_an_earlier_build_kept_is_answered_as_it_was_first(s: Sta
         assert_eq!((first.partition.0, first.offset.0, first.ts), (0, 41, 1_794_924_966_781));
     }
     // A lease of a run that is over, which nobody could settle now.
-    let acks = vec![prombus_engine::groups::LeaseToken { session: 1, number: 2 }];
+    let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
+    let acks = vec![LeaseToken { session, number: 2 }];
     let acked = named("ack", CommitRequest { acks, ..CommitRequest::default() });
     assert!(s.hub.commit(acked).await.expect("known").repeated);
     assert_eq!(outcome(&s).await, (0, 0), "nothing was done again");

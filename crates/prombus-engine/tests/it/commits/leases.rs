@@ -126,7 +126,7 @@ pub async fn a_spent_lease_spoils_the_whole_commit(s: Stage) {
     assert!(is_spent(&answer, taken[0]), "{answer:?}");
     let twice = s.hub.commit(request(&[good, good])).await;
     assert!(is_spent(&twice, good), "the same one twice: {twice:?}");
-    let alien = "00000000000000010".parse().expect("a token");
+    let alien = "0-1-0-0".parse().expect("a token");
     let answer = s.hub.commit(request(&[good, alien])).await;
     assert!(is_spent(&answer, alien), "{answer:?}");
     assert!(matches!(s.hub.leases(&[alien]), Err(CommitRefused::LeaseExpired(spent)) if spent == alien));

@@ -1,8 +1,9 @@
 //! Leases: acks, nacks, more time, expiry, and tokens that are good once.
 
 use crate::groups::stage::{LONG, Stage, Use, drain, numbers};
+use prombus_core::Epoch;
 use prombus_engine::groups::{
-    GivenBack, LeaseToken, OptionsPatch, Ordering, Settle, SettleCall, SettleResult,
+    GivenBack, LeaseToken, OptionsPatch, Ordering, Session, Settle, SettleCall, SettleResult,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -146,7 +147,8 @@ pub async fn answers_are_in_the_order_of_what_was_said(s: Stage) {
     s.publish_numbers(&topic, None, 0..4).await;
     let group = s.group(&topic, "g", defaults()).await;
     let leases: Vec<LeaseToken> = group.take("m", 4).await.iter().map(|d| d.lease).collect();
-    let stranger = LeaseToken { session: leases[0].session.wrapping_add(1), ..leases[0] };
+    let earlier = Session { epoch: Epoch(leases[0].session.epoch.0 - 1), ..leases[0].session };
+    let stranger = LeaseToken { session: earlier, ..leases[0] };
     let settles = vec![
         Some(Settle::Ack(leases[3])),
         Some(Settle::Ack(stranger)),

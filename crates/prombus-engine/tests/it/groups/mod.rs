@@ -17,7 +17,7 @@ mod pulls;
 mod replays;
 mod restarts;
 mod retention;
-mod stage;
+pub mod stage;
 mod wrappers;
 
 behaviours! {

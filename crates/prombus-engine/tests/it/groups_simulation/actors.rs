@@ -2,7 +2,7 @@
 
 use crate::groups_simulation::history::{Delivered, Entry, History, Stamped};
 use crate::groups_simulation::plan::GroupPlan;
-use crate::groups_simulation::world::{WallClock, pass};
+use crate::groups_simulation::world::{SlowStore, WallClock, pass};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prombus_core::{Append, Json, NewEvent, TopicName, TopicPatch};
@@ -26,7 +26,8 @@ const MAX_STEP_MS: i64 = 600_000;
 /// A group as those who use it see it, in one life of the hub.
 #[derive(Clone)]
 pub struct Seat {
-    pub hub: Hub,
+    /// The hubs that there are; whoever asks goes to any of them.
+    pub hubs: Vec<Hub>,
     pub topic: TopicName,
     pub plan: GroupPlan,
     pub history: Arc<History>,
@@ -41,10 +42,10 @@ impl Seat {
         self.history.note(Stamped { at: self.clock.elapsed(), load, moves, entry });
     }
 
-    /// The group, and the number of its load.
-    pub async fn group(&self) -> Result<(Arc<Group>, usize), GroupError> {
+    /// The group on one of the hubs, and the number of its load.
+    pub async fn group(&self, at: usize) -> Result<(Arc<Group>, usize), GroupError> {
         let name = GroupName::parse(&self.plan.name)?;
-        let (group, _) = self.hub.group(&self.topic, &name, &self.plan.call()).await?;
+        let (group, _) = self.hubs[at].group(&self.topic, &name, &self.plan.call()).await?;
         let mut loads = self.loads.lock();
         if let Some(load) = loads.iter().position(|known| Arc::ptr_eq(known, &group)) {
             return Ok((group, load));
@@ -158,7 +159,8 @@ impl Member {
 
     pub async fn run(mut self) {
         loop {
-            let Ok((group, load)) = self.seat.group().await else {
+            let at = self.rng.usize(..self.seat.hubs.len());
+            let Ok((group, load)) = self.seat.group(at).await else {
                 let pause = self.ms(20);
                 pass(pause).await;
                 continue;
@@ -286,10 +288,25 @@ impl Member {
     }
 }
 
+/// Stalls hubs, now and then, for so long that another one may take over.
+pub async fn stall(stores: Vec<Arc<SlowStore>>, ttl: Duration, mut rng: fastrand::Rng) {
+    loop {
+        pass(Duration::from_millis(rng.u64(..400))).await;
+        let store = &stores[rng.usize(..stores.len())];
+        store.homes_stall.set(true);
+        store.stall.set(rng.u32(..3) > 0);
+        pass(ttl.mul_f64(3.0 * rng.f64())).await;
+        store.stall.set(false);
+        // It may be able to write long before it hears that it has lost a topic.
+        pass(ttl.mul_f64(rng.f64())).await;
+        store.homes_stall.set(false);
+    }
+}
+
 /// A member that acks everything, until the group has settled all that there is. Says whether it has in the end.
 pub async fn finish(seat: Seat, name: String, until: Instant) -> bool {
     while Instant::now() < until {
-        let Ok((group, load)) = seat.group().await else { continue };
+        let Ok((group, load)) = seat.group(0).await else { continue };
         let wait = Duration::from_millis(500);
         let pull = Pull { member: Some(name.clone()), max: 50, wait, max_in_flight: 1_000 };
         let deliveries = seat.pull((&group, load), None, &pull).await.unwrap_or_default();

@@ -97,7 +97,7 @@ impl fmt::Debug for Stamped {
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let short = |lease: &LeaseToken| format!("{:04x}-{}", lease.session >> 48, lease.number);
+        let short = |lease: &LeaseToken| format!("{}-{}", lease.session.epoch, lease.number);
         match self {
             Self::Loaded => write!(f, "loaded"),
             Self::Delivered(d) => write!(

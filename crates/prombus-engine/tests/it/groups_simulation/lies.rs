@@ -154,7 +154,8 @@ fn a_late_ack_that_was_taken() {
 #[test]
 fn a_valid_ack_that_was_refused() {
     is_noticed(|outcome| {
-        let group = of_mode(outcome, Mode::Shared)?;
+        // Where there are two hubs, one of them may have lost the topic.
+        let group = of_mode(outcome, Mode::Shared).filter(|_| outcome.plan.hub_ttl.is_none())?;
         let taken = outcome.histories[group].iter_mut().rev().find_map(|entry| match &mut entry.entry {
             Entry::Answered { results: Some(results), .. } if results.contains(&true) => Some(results),
             _ => None,

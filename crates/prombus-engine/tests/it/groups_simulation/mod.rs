@@ -1,5 +1,6 @@
 //! Consumer groups under chaos, by seed: members crash, stall past their lease, ack late and nack at random, the
-//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped. What
+//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped. In some runs two
+//! hubs share the store: one stalls, the other takes over, and the first comes back. What
 //! everyone saw is written down, and a checker that knows nothing of the hub reads it afterwards.
 //!
 //! `PROMBUS_SIM_SEED=7 cargo test -p prombus-engine --test it groups_simulation` runs one seed and prints its history
@@ -18,6 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How many seeds are run unless `PROMBUS_SIM_ROUNDS` says otherwise.
 const ROUNDS: u64 = 300;
+/// The same for those that are run with two hubs.
+const TWO_HUBS_ROUNDS: u64 = 300;
 /// So much of a history is shown when its seed fails.
 const SHOWN: usize = 60;
 
@@ -27,8 +30,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a seed, and says what was wrong with it.
-fn failure(seed: u64) -> Option<String> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed)));
+fn failure(seed: u64, run: fn(u64) -> run::Outcome) -> Option<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)));
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(_) => return Some("something panicked (see above)".into()),
@@ -47,18 +50,27 @@ fn failure(seed: u64) -> Option<String> {
     Some(report)
 }
 
-#[test]
-fn groups_keep_their_promises_whatever_happens() {
+fn keeps_promises(run: fn(u64) -> run::Outcome, rounds: u64) {
     let only = number("PROMBUS_SIM_SEED");
     let seeds = match only {
         Some(seed) => seed..seed + number("PROMBUS_SIM_ROUNDS").unwrap_or(1),
-        None => 0..number("PROMBUS_SIM_ROUNDS").unwrap_or(ROUNDS),
+        None => 0..number("PROMBUS_SIM_ROUNDS").unwrap_or(rounds),
     };
     for seed in seeds {
-        if let Some(report) = failure(seed) {
+        if let Some(report) = failure(seed, run) {
             panic!("PROMBUS_SIM_SEED={seed} shows it: {report}");
         }
     }
+}
+
+#[test]
+fn groups_keep_their_promises_whatever_happens() {
+    keeps_promises(run::run, ROUNDS);
+}
+
+#[test]
+fn two_hubs_keep_them_too() {
+    keeps_promises(run::run_two_hubs, TWO_HUBS_ROUNDS);
 }
 
 #[test]

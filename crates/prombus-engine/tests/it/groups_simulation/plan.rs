@@ -90,11 +90,14 @@ pub struct Plan {
     pub events: u64,
     pub keys: u32,
     pub store_refuses: bool,
+    /// Whether two hubs share the store, each of which stalls now and then; and after how long the other takes over.
+    pub hub_ttl: Option<Duration>,
 }
 
 impl Plan {
     pub fn new(rng: &mut fastrand::Rng) -> Self {
         let groups = rng.usize(1..3);
+        let hub_ttl = (rng.u32(..3) == 0).then(|| Duration::from_millis(rng.u64(30..300)));
         Self {
             partitions: rng.u32(1..4),
             groups: (0..groups).map(|n| GroupPlan::new(n, rng)).collect(),
@@ -102,6 +105,18 @@ impl Plan {
             events: rng.u64(10..90),
             keys: rng.u32(1..8),
             store_refuses: rng.bool(),
+            hub_ttl,
         }
+    }
+
+    /// Two hubs, and members that take their time, so that much is open when one of them takes over.
+    pub fn of_two_hubs(rng: &mut fastrand::Rng) -> Self {
+        let hub_ttl = Some(Duration::from_millis(rng.u64(30..150)));
+        let mut plan = Self { hub_ttl, ..Self::new(rng) };
+        for group in &mut plan.groups {
+            group.good_percent = 20;
+            group.ack_timeout *= 2;
+        }
+        plan
     }
 }

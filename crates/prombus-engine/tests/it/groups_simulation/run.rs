@@ -1,10 +1,12 @@
-//! One run: the lives of a hub, one after another on the same store.
+//! One run: the lives of a hub, one after another on the same store; in some, two hubs at a time.
 
-use crate::groups_simulation::actors::{Member, Seat, finish, meddle, number_of, produce};
+use crate::groups_simulation::actors::{Member, Seat, finish, meddle, number_of, produce, stall};
 use crate::groups_simulation::history::{Entry, History, Place, Stamped};
 use crate::groups_simulation::plan::Plan;
-use crate::groups_simulation::world::{SlowStore, WallClock, pass};
+use crate::groups_simulation::world::{SlowStore, Tide, WallClock, pass};
+use crate::support::stalling::StallingHomes;
 use parking_lot::Mutex;
+use prombus_core::homes::Town;
 use prombus_core::{Event, EventLog, Offset, Partition, ReadRequest, TopicName, TopicPatch, TopicState};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_store_memory::MemoryStore;
@@ -56,6 +58,11 @@ struct World {
     histories: Vec<Arc<History>>,
     loads: Vec<Arc<Mutex<Vec<Arc<prombus_engine::groups::Group>>>>>,
     next: Arc<AtomicU64>,
+    tide: Arc<Tide>,
+    /// Where hubs that share the store say which of them has the topic.
+    town: Option<Town>,
+    /// How many hubs there were.
+    hubs: usize,
 }
 
 fn runtime() -> Runtime {
@@ -64,10 +71,19 @@ fn runtime() -> Runtime {
 
 /// Runs a seed.
 pub fn run(seed: u64) -> Outcome {
-    // Leases get their sessions from the thread's own generator.
-    fastrand::seed(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
     let plan = Plan::new(&mut rng);
+    run_plan(seed, plan, rng)
+}
+
+/// Runs a seed with two hubs.
+pub fn run_two_hubs(seed: u64) -> Outcome {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let plan = Plan::of_two_hubs(&mut rng);
+    run_plan(seed, plan, rng)
+}
+
+fn run_plan(seed: u64, plan: Plan, rng: fastrand::Rng) -> Outcome {
     let clock = WallClock::new();
     let mut world = World {
         topic: TopicName::parse("orders").expect("a valid name"),
@@ -77,6 +93,9 @@ pub fn run(seed: u64) -> Outcome {
         histories: plan.groups.iter().map(|_| Arc::default()).collect(),
         loads: plan.groups.iter().map(|_| Arc::default()).collect(),
         next: Arc::default(),
+        tide: Arc::default(),
+        town: None,
+        hubs: 0,
         plan,
     };
     let mut before = Duration::ZERO;
@@ -97,19 +116,27 @@ pub fn run(seed: u64) -> Outcome {
 
 impl World {
     fn hub(&mut self) -> (Hub, Arc<SlowStore>) {
-        let slow = SlowStore::new(self.memory.clone(), self.rng.fork());
+        let slow = SlowStore::new(self.memory.clone(), self.tide.clone(), self.rng.fork());
+        let mut store = Store::new(slow.clone());
+        if let Some(ttl) = self.plan.hub_ttl {
+            let clock = self.clock.clone();
+            let town = self.town.get_or_insert_with(|| Town::new(clock, Some(ttl.as_millis() as u64)));
+            self.hubs += 1;
+            let inner = town.hub(&format!("hub-{}", self.hubs));
+            store = store.shared(Arc::new(StallingHomes { inner, stall: slow.homes_stall.clone() }));
+        }
         let options = HubOptions {
             limits: Limits::default(),
             auto_create: false,
             topics: HashMap::new(),
             clock: self.clock.clone(),
         };
-        (Hub::assemble(Store::new(slow.clone()), options), slow)
+        (Hub::assemble(store, options), slow)
     }
 
-    fn seats(&self, hub: &Hub) -> Vec<Seat> {
+    fn seats(&self, hubs: &[Hub]) -> Vec<Seat> {
         let seat = |n: usize| Seat {
-            hub: hub.clone(),
+            hubs: hubs.to_vec(),
             topic: self.topic.clone(),
             plan: self.plan.groups[n].clone(),
             history: self.histories[n].clone(),
@@ -129,16 +156,20 @@ impl World {
     /// One life, which ends in the middle of everything. Gives when that is.
     async fn live(&mut self, before: Duration, first: bool, length: Duration) -> Duration {
         self.clock.start_life(before);
-        let (hub, slow) = self.hub();
-        let seats = self.seats(&hub);
+        let count = if self.plan.hub_ttl.is_some() { 2 } else { 1 };
+        let (hubs, stores): (Vec<Hub>, Vec<Arc<SlowStore>>) = (0..count).map(|_| self.hub()).unzip();
+        let (hub, seats) = (hubs[0].clone(), self.seats(&hubs));
         if first {
             let patch = TopicPatch { partitions: Some(self.plan.partitions), ..TopicPatch::default() };
             hub.put_topic(&self.topic, patch).await.expect("a topic can be made");
             for seat in &seats {
-                seat.group().await.expect("a group can be made");
+                seat.group(0).await.expect("a group can be made");
             }
         }
-        slow.refuse_some(self.plan.store_refuses);
+        stores.iter().for_each(|slow| slow.refuse_some(self.plan.store_refuses));
+        if let Some(ttl) = self.plan.hub_ttl {
+            tokio::spawn(stall(stores, ttl, self.rng.fork()));
+        }
         self.start(&hub);
         for seat in seats {
             for n in 0..seat.plan.members {
@@ -160,7 +191,7 @@ impl World {
         produce(hub.clone(), self.topic.clone(), numbers, self.rng.fork()).await;
         let until = Instant::now() + PATIENCE;
         let mut stuck = Vec::new();
-        for (n, seat) in self.seats(&hub).into_iter().enumerate() {
+        for (n, seat) in self.seats(std::slice::from_ref(&hub)).into_iter().enumerate() {
             if !finish(seat, "last".into(), until).await {
                 stuck.push(n);
             }

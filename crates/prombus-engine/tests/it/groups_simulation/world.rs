@@ -1,5 +1,6 @@
 //! The world around the hub: a clock that is stepped, and a store that takes its time and refuses now and then.
 
+use crate::support::stalling::Stall;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::*;
@@ -75,18 +76,28 @@ pub struct SlowStore {
     inner: Arc<MemoryStore>,
     rng: Mutex<fastrand::Rng>,
     refuses: AtomicBool,
+    tide: Arc<Tide>,
+    pub stall: Arc<Stall>,
+    /// The same for those who say where topics are at home.
+    pub homes_stall: Arc<Stall>,
+}
+
+/// How far the store below is visible, to all who use it.
+#[derive(Default)]
+pub struct Tide {
     seen: AtomicU64,
     grown: Notify,
 }
 
 impl SlowStore {
-    pub fn new(inner: Arc<MemoryStore>, rng: fastrand::Rng) -> Arc<Self> {
+    pub fn new(inner: Arc<MemoryStore>, tide: Arc<Tide>, rng: fastrand::Rng) -> Arc<Self> {
         Arc::new(Self {
             inner,
             rng: Mutex::new(rng),
             refuses: AtomicBool::new(false),
-            seen: AtomicU64::new(0),
-            grown: Notify::new(),
+            tide,
+            stall: Stall::new(),
+            homes_stall: Stall::new(),
         })
     }
 
@@ -96,6 +107,7 @@ impl SlowStore {
     }
 
     async fn take_time(&self) {
+        self.stall.until_over().await;
         let dice = self.rng.lock().u32(..20);
         match dice {
             0..13 => {}
@@ -130,8 +142,8 @@ impl EventLog for SlowStore {
         }
         let receipt = self.inner.commit(commit).await;
         if let Ok(receipt) = &receipt {
-            self.seen.fetch_max(receipt.sequence.0, Ordering::Relaxed);
-            self.grown.notify_waiters();
+            self.tide.seen.fetch_max(receipt.sequence.0, Ordering::Relaxed);
+            self.tide.grown.notify_waiters();
         }
         self.take_time().await;
         Ok(Ticket::decided(receipt))
@@ -177,9 +189,9 @@ impl EventLog for SlowStore {
     async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
         // Not by the store below: it wakes those who wait in an order that no seed decides.
         loop {
-            let mut grown = pin!(self.grown.notified());
+            let mut grown = pin!(self.tide.grown.notified());
             grown.as_mut().enable();
-            let seen = self.seen.load(Ordering::Relaxed);
+            let seen = self.tide.seen.load(Ordering::Relaxed);
             if seen > after.0 {
                 self.take_time().await;
                 return Sequence(seen);

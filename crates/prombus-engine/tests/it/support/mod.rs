@@ -1,6 +1,7 @@
 //! What the tests of the engine share.
 
 pub mod stage;
+pub mod stalling;
 pub mod switch;
 
 /// Makes a test of each behaviour, on each kind of store.

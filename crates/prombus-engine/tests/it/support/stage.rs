@@ -60,13 +60,27 @@ impl Stage {
     }
 
     async fn within(limits: Limits, clock: Arc<ManualClock>, kind: Kind) -> Self {
+        Self::assembled(limits, clock, kind, None).await
+    }
+
+    /// One of several hubs on a store in memory.
+    pub async fn sharing(store: Arc<MemoryStore>, clock: Arc<ManualClock>, homes: Arc<dyn Homes>) -> Self {
+        Self::assembled(Limits::default(), clock, Kind::Memory(store), Some(homes)).await
+    }
+
+    async fn assembled(
+        limits: Limits,
+        clock: Arc<ManualClock>,
+        kind: Kind,
+        homes: Option<Arc<dyn Homes>>,
+    ) -> Self {
         let (store, closes) = match &kind {
             Kind::Memory(store) => (Store::new(store.clone()), false),
             Kind::Disk(dir) => (Store::new(opened(dir, &clock).await), true),
         };
         let log = Switch::new(store, closes);
         let options = HubOptions { limits, auto_create: true, topics: HashMap::new(), clock: clock.clone() };
-        let hub = Hub::assemble(Store::new(log.clone()), options);
+        let hub = Hub::assemble(Store { homes, ..Store::new(log.clone()) }, options);
         hub.projections().start().await.expect("projections start");
         Self { hub, clock, log, kind }
     }

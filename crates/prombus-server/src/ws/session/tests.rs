@@ -6,10 +6,10 @@ use super::subscriptions::MAX_SUBSCRIPTIONS;
 use super::*;
 use crate::auth::{AuthOptions, Rules, Secret, StaticToken};
 use crate::commit::MAX_SETTLED;
-use prombus_core::{Durability, Event, Json, Offset};
+use prombus_core::{Durability, Epoch, Event, Json, Offset, TopicNumber};
 use prombus_engine::commits::CommitAnswer;
-use prombus_engine::groups::Settle;
 use prombus_engine::groups::SettleResult::{Done, Expired, NoRoom};
+use prombus_engine::groups::{Session as LeaseSession, Settle};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -75,7 +75,7 @@ fn delivery(lease: u64) -> Delivery {
         caused_by: None,
         tags: None,
     };
-    let lease = LeaseToken { session: 1, number: lease };
+    let lease = LeaseToken { number: lease, ..LEASE };
     Delivery { event, lease, attempt: 1, deadline: Instant::now() + Duration::from_secs(9) }
 }
 
@@ -102,7 +102,7 @@ fn an_id_stands_for_the_lease_that_is_held_now() {
     session.frame(&Bytes::from(ack.to_string()), &mut out);
     match &out[..] {
         [Effect::Settle { call, .. }] => {
-            let ack = Settle::Ack(LeaseToken { session: 1, number: 2 });
+            let ack = Settle::Ack(LeaseToken { number: 2, ..LEASE });
             assert_eq!(call.settles[..], [Some(ack)]);
         }
         other => panic!("{other:?}"),
@@ -146,7 +146,7 @@ fn what_is_left_is_given_back() {
     session.delivered(key(), vec![delivery(3)], 5, &mut out);
     assert_eq!(said(out), ["leave t with 1"], "what was on its way goes back");
     let ended = consuming().end();
-    assert_eq!(ended, [(key(), vec![LeaseToken { session: 1, number: 1 }])]);
+    assert_eq!(ended, [(key(), vec![LEASE])]);
 }
 
 #[test]
@@ -377,7 +377,8 @@ fn no_frame_settles_or_subscribes_without_measure() {
     assert!(reason.len() <= 4096 && long.starts_with(&**reason), "{}", reason.len());
 }
 
-const LEASE: LeaseToken = LeaseToken { session: 1, number: 1 };
+const LEASE: LeaseToken =
+    LeaseToken { session: LeaseSession { topic: TopicNumber(1), epoch: Epoch(1), seat: 1 }, number: 1 };
 
 fn committed() -> Committed {
     let Key { topic, group } = key();

@@ -82,6 +82,10 @@ struct Checker<'a> {
     answers: HashMap<usize, (&'a Option<Vec<bool>>, u64)>,
     events: BTreeMap<Place, Known>,
     leases: HashMap<LeaseToken, Lease>,
+    /// The latest load of the group.
+    load: usize,
+    /// Whether there is one hub at a time.
+    is_alone: bool,
 }
 
 type Verdict = Result<(), (Option<Place>, String)>;
@@ -134,6 +138,8 @@ impl<'a> Checker<'a> {
             answers: answers.collect(),
             events: wanted.map(|(place, _)| (*place, known(*place))).collect(),
             leases: HashMap::new(),
+            load: 0,
+            is_alone: outcome.plan.hub_ttl.is_none(),
         }
     }
 
@@ -152,6 +158,9 @@ impl<'a> Checker<'a> {
                 Ok(())
             }
             Entry::Loaded | Entry::Killed => {
+                if matches!(entry.entry, Entry::Loaded) {
+                    self.load = entry.load;
+                }
                 self.end_others(entry.at, entry.load);
                 Ok(())
             }
@@ -207,6 +216,12 @@ impl<'a> Checker<'a> {
         }
         if self.log[&place].number != delivered.number {
             return broken(place, "was delivered with another payload");
+        }
+        if entry.load != self.load {
+            return broken(
+                place,
+                "was delivered by a group that had been loaded anew since, here or elsewhere",
+            );
         }
         if self.leases.contains_key(&delivered.lease) {
             return broken(place, "was delivered with a token that was there before");

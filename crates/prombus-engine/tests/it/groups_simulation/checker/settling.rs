@@ -23,10 +23,11 @@ impl Checker<'_> {
             Some(true) if !valid && !repeated => {
                 return broken(place, format!("{settle:?} was taken, though its lease was over"));
             }
-            Some(false) if repeated || (valid && self.plan.stayed(lease.moves, moves)) => {
+            // Another hub may have taken over, whether it has loaded the group or not.
+            Some(false) if self.is_alone && (repeated || (valid && self.plan.stayed(lease.moves, moves))) => {
                 return broken(place, format!("{settle:?} was refused, though its lease was valid"));
             }
-            // The partition has moved.
+            // The partition has moved, or the topic.
             Some(false) if valid => lease.end = End::Void,
             Some(false) => {}
             Some(true) | None if valid => self.takes_effect(entry, settle, answer.is_some()),

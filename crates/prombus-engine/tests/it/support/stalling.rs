@@ -1,0 +1,66 @@
+//! Homes that do not answer while their hub is stalled.
+
+use async_trait::async_trait;
+use prombus_core::homes::Residence;
+use prombus_core::*;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Whether a hub is stalled. Whatever asks meanwhile waits until it is not.
+pub struct Stall(watch::Sender<bool>);
+
+impl Stall {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(false)))
+    }
+
+    pub fn set(&self, stalled: bool) {
+        self.0.send_replace(stalled);
+    }
+
+    pub async fn until_over(&self) {
+        if *self.0.borrow() {
+            let _ = self.0.subscribe().wait_for(|stalled| !stalled).await;
+        }
+    }
+}
+
+/// The homes of a hub that can be stalled.
+pub struct StallingHomes {
+    pub inner: MemoryHomes,
+    pub stall: Arc<Stall>,
+}
+
+#[async_trait]
+impl Homes for StallingHomes {
+    async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
+        self.stall.until_over().await;
+        self.inner.claim(request).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
+        self.stall.until_over().await;
+        self.inner.renew(claims).await
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
+        self.stall.until_over().await;
+        self.inner.release(claim).await
+    }
+
+    async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
+        self.stall.until_over().await;
+        self.inner.home_of(topic).await
+    }
+
+    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+        self.stall.until_over().await;
+        self.inner.hubs().await
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        let now = self.inner.changed(after).await;
+        self.stall.until_over().await;
+        now
+    }
+}

@@ -1,0 +1,118 @@
+//! Who has a topic, and under which epoch.
+
+use super::{HomesSubject, claim, claimed, is_elsewhere, renewed, topic};
+use crate::tasks::together;
+use prombus_core::{ClaimRequest, Clock, Epoch, HomesError};
+
+/// While a hub has a topic, no other one gets it; other topics are not touched by that.
+pub async fn a_claim_is_exclusive(s: HomesSubject) {
+    let (mine, free) = (topic("mine"), topic("free"));
+    let held = claimed(&s.one, &mine).await;
+    assert!(is_elsewhere(claim(&s.other, &mine).await));
+    claimed(&s.other, &free).await;
+    let home = s.other.home_of(&mine).await.unwrap().expect("it has a home");
+    assert_eq!(home.epoch, held.epoch);
+    assert_eq!(s.one.home_of(&topic("nobodys")).await, Ok(None));
+}
+
+/// Of several that want a topic at the same moment, one gets it.
+pub async fn of_concurrent_claims_one_wins(s: HomesSubject) {
+    for round in 0..20 {
+        let wanted = topic(&format!("wanted.{round}"));
+        let claims = together(2, |n| {
+            let homes = [&s.one, &s.other][n].clone();
+            let wanted = wanted.clone();
+            async move { claim(&homes, &wanted).await }
+        });
+        assert_eq!(claims.await.iter().filter(|claim| claim.is_ok()).count(), 1, "round {round}");
+    }
+}
+
+/// Claiming again what one has changes nothing but its end.
+pub async fn a_repeated_claim_is_the_same(s: HomesSubject) {
+    let mine = topic("mine");
+    let first = claimed(&s.one, &mine).await;
+    s.clock.advance(1);
+    let again = claimed(&s.one, &mine).await;
+    assert_eq!(again.epoch, first.epoch);
+    assert!(again.until >= first.until);
+}
+
+/// Whoever claims a topic after another hub, or again after it was given up, has a later epoch.
+pub async fn epochs_only_grow(s: HomesSubject) {
+    let shared = topic("shared");
+    let mut last = Epoch(0);
+    for homes in [&s.one, &s.other, &s.other, &s.one] {
+        let claim = claimed(homes, &shared).await;
+        assert!(claim.epoch > last, "{} after {last}", claim.epoch);
+        last = claim.epoch;
+        homes.release(&claim).await.unwrap();
+    }
+    claimed(&s.one, &shared).await;
+    s.clock.advance(s.ttl_ms);
+    assert!(claimed(&s.other, &shared).await.epoch > last);
+}
+
+/// An epoch is later than what the hub has seen, also where it has the topic already.
+pub async fn an_epoch_is_above_what_was_seen(s: HomesSubject) {
+    let seen = topic("seen");
+    let first = claimed(&s.one, &seen).await;
+    let above = Epoch(first.epoch.0 + 1_000);
+    let request = ClaimRequest { topic: seen.clone(), above };
+    let raised = s.one.claim(request.clone()).await.unwrap();
+    assert!(raised.epoch > above);
+    assert_eq!(s.one.claim(request).await.map(|claim| claim.epoch), Ok(raised.epoch));
+    assert_eq!(renewed(&s.one, &first).await, Err(HomesError::Lost(seen)));
+}
+
+/// A topic that is given up is free at once.
+pub async fn a_release_hands_over_at_once(s: HomesSubject) {
+    let moved = topic("moved");
+    let before = claimed(&s.one, &moved).await;
+    s.one.release(&before).await.unwrap();
+    assert_eq!(s.one.home_of(&moved).await, Ok(None));
+    let after = claimed(&s.other, &moved).await;
+    // What was given up is nothing to give up.
+    s.one.release(&before).await.unwrap();
+    assert_eq!(renewed(&s.other, &after).await.map(|claim| claim.epoch), Ok(after.epoch));
+    assert_eq!(renewed(&s.one, &before).await, Err(HomesError::Lost(moved)));
+}
+
+/// A hub that says that it is alive keeps its claims, and those of others go by themselves.
+pub async fn a_claim_that_is_renewed_is_kept(s: HomesSubject) {
+    let kept = topic("kept");
+    let mut held = claimed(&s.one, &kept).await;
+    for _ in 0..5 {
+        s.clock.advance(s.ttl_ms / 2);
+        let renewed = renewed(&s.one, &held).await.expect("nobody has taken over");
+        assert!(renewed.epoch == held.epoch && renewed.until > held.until);
+        held = renewed;
+        assert!(is_elsewhere(claim(&s.other, &kept).await));
+    }
+}
+
+/// A claim ends for the hub that has it before any other can have it.
+pub async fn a_claim_ends_before_it_can_be_taken_over(s: HomesSubject) {
+    let stalled = topic("stalled");
+    let held = claimed(&s.one, &stalled).await;
+    assert!(held.holds_at(s.clock.steady_ms()), "it holds at first");
+    while is_elsewhere(claim(&s.other, &stalled).await) {
+        s.clock.advance(1);
+    }
+    assert!(!held.holds_at(s.clock.steady_ms()), "it has ended by its own clock");
+    assert!(s.clock.steady_ms() <= s.ttl_ms, "whoever is silent is missed in time");
+}
+
+/// A hub that was silent for too long and comes back finds out that it was taken over from.
+pub async fn a_claim_that_was_taken_over_is_refused(s: HomesSubject) {
+    let (lost, kept) = (topic("lost"), topic("kept"));
+    let [before, still] = [claimed(&s.one, &lost).await, claimed(&s.one, &kept).await];
+    s.clock.advance(s.ttl_ms);
+    let after = claimed(&s.other, &lost).await;
+    let answers = s.one.renew(&[before.clone(), still.clone()]).await.unwrap();
+    assert_eq!(answers[0], Err(HomesError::Lost(lost.clone())));
+    assert_eq!(answers[1].as_ref().map(|claim| claim.epoch), Ok(still.epoch), "nobody wanted this one");
+    assert!(is_elsewhere(claim(&s.one, &lost).await));
+    s.one.release(&before).await.unwrap();
+    assert_eq!(renewed(&s.other, &after).await.map(|claim| claim.epoch), Ok(after.epoch));
+}
