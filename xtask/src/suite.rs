@@ -1,9 +1,9 @@
-//! `cargo xtask test`: everything that must pass before a change is taken.
+//! `cargo xtask test`: everything that must pass before a change is accepted.
 //!
-//! A step that fails does not keep the next ones from running, so that one run tells everything.
+//! A failing step does not keep the next ones from running, so that one run reports everything.
 //!
-//! All is compiled once, as one build of the whole workspace. What comes then waits as much as it computes, and runs
-//! beside each other.
+//! Everything is compiled once, as one build of the whole workspace. The jobs that follow wait as much as they compute, so
+//! they run in parallel.
 
 mod artifacts;
 mod jobs;

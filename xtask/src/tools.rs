@@ -1,7 +1,7 @@
-//! What the tests need besides cargo, and how it gets onto the machine.
+//! What the tests need besides cargo, and how it is installed.
 //!
-//! Programs come from Debian. The packages of Python and Node go into folders of their own below the build's, where the
-//! tests look for them. What is there already is left alone, so that a second run costs next to nothing.
+//! Programs come from Debian. Python and Node packages are installed into their own folders below the build's, where the
+//! tests look for them. What already exists is left alone, so that a second run costs next to nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
-//! `cargo xtask chaos` and `cargo xtask bench`, which are programs of their own.
+//! `cargo xtask chaos` and `cargo xtask bench`, which are separate programs.
 //!
-//! They are built on the hub's own crates and, to put load on a hub, for release. The chores that are needed more often
-//! shall not wait for that, so they are compiled only when they are asked for.
+//! They are built on the hub's own crates and, to put load on a hub, in release mode. More frequent chores should not wait
+//! for that, so they are compiled only on demand.
 
 use clap::{Args, Subcommand};
 use std::ffi::OsString;

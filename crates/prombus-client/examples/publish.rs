@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = live.publish("example.runs", &NewEvent::of("started")?).await?;
     println!("the run is at offset {}", started.offset);
 
-    // Many events: up to a thousand are under way at any time, and they share frames.
+    // Many events: up to a thousand are in flight at any time, and they share frames.
     let publisher = live.publisher("example.measurements", PublisherOptions::default());
     for n in 0..COUNT {
         let event = NewEvent::of(&json!({ "n": n, "celsius": 20.0 + (n % 10) as f64 }))?;

@@ -1,11 +1,11 @@
-//! Collections: what there is, who writes it, and the settings of those that commits write.
+//! Collections: listing them, and the settings of those that commits write.
 
 use crate::{Client, ClientError};
 use prombus_wire::{CollectionAnswer, CollectionIndex, Collections};
 use reqwest::Method;
 use serde::Serialize;
 
-/// The settings of a collection that commits write. They are set as a whole.
+/// The settings of a collection that commits write. They replace all previous settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CollectionSettings {
     /// Its indexes.
@@ -16,13 +16,13 @@ pub struct CollectionSettings {
 }
 
 impl CollectionSettings {
-    /// With an index on these fields.
+    /// Adds an index on these fields.
     #[must_use]
     pub fn with_index<F: Into<String>>(self, fields: impl IntoIterator<Item = F>) -> Self {
         self.indexed(fields.into_iter().map(Into::into).collect(), false)
     }
 
-    /// With an index on these fields, in which no two documents may have the same values.
+    /// Adds a unique index on these fields.
     #[must_use]
     pub fn with_unique_index<F: Into<String>>(self, fields: impl IntoIterator<Item = F>) -> Self {
         self.indexed(fields.into_iter().map(Into::into).collect(), true)
@@ -33,7 +33,7 @@ impl CollectionSettings {
         self
     }
 
-    /// Changes are published to this topic, in the commit that makes them.
+    /// Publishes changes to this topic, in the commit that makes them.
     #[must_use]
     pub fn with_changefeed(mut self, topic: impl Into<String>) -> Self {
         self.changefeed = Some(topic.into());
@@ -53,7 +53,7 @@ impl Client {
         self.optional(self.request(Method::GET, &["v1", "collections", name])).await
     }
 
-    /// Makes a collection that commits write, or gives it these settings.
+    /// Creates a collection that commits write, or replaces its settings.
     pub async fn put_collection(
         &self,
         name: &str,

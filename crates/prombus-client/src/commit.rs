@@ -1,4 +1,4 @@
-//! Commits: acks, writes of documents and publishes that happen together, or not at all.
+//! Commits: acks, document writes and publishes in one transaction.
 
 use crate::live::settle::Lease;
 use crate::{
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// What is to happen as a whole.
+/// A transaction: all of it happens, or none.
 ///
 /// ```no_run
 /// # async fn example(live: prombus_client::Live, delivery: prombus_client::Delivery)
@@ -41,15 +41,15 @@ pub struct Commit {
     acks: Vec<Ack>,
     writes: Vec<Write>,
     publish: Vec<(String, NewEvent)>,
-    /// The first thing that went wrong while it was put together.
+    /// The first error while it was built.
     bad: Option<String>,
 }
 
-/// A lease that a commit settles: that of a delivery, or a token.
+/// A lease that a commit settles: that of a delivery, or a lease token.
 #[derive(Debug, Clone)]
 pub struct Ack {
     token: String,
-    /// Where a connection of this process holds it.
+    /// Set if a connection of this process holds it.
     held: Option<Lease>,
 }
 
@@ -129,46 +129,46 @@ struct Publish<'a> {
 }
 
 impl Commit {
-    /// One of nothing yet.
+    /// An empty commit.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same commit with the same id within 24 hours is answered as it was first, and nothing happens: with an id of
-    /// your own, a commit can be repeated where the answer was lost. Another commit with that id is refused.
+    /// Makes the commit idempotent: repeating it with the same id within 24 hours returns the first answer and does
+    /// nothing else, so it can be retried if the answer was lost. A different commit with that id is refused.
     pub fn commit_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The delivery is done. Where its lease has expired, nothing of the commit happens.
+    /// Acks a delivery. If its lease has expired, nothing of the commit happens.
     pub fn ack(mut self, delivery: impl Into<Ack>) -> Self {
         self.acks.push(delivery.into());
         self
     }
 
-    /// The document is this, and nothing else.
+    /// Replaces the document.
     pub fn set<D: Serialize + ?Sized>(self, collection: &str, key: &str, document: &D) -> Self {
         self.write_json(WriteOp::Set, (collection, key), document)
     }
 
-    /// The document gets what this has (RFC 7396): `null` removes a field.
+    /// Merges into the document (RFC 7396): `null` removes a field.
     pub fn merge<D: Serialize + ?Sized>(self, collection: &str, key: &str, changes: &D) -> Self {
         self.write_json(WriteOp::Merge, (collection, key), changes)
     }
 
-    /// The numbers of this object are added to the fields of the document.
+    /// Adds the numbers in this object to the fields of the document.
     pub fn inc<D: Serialize + ?Sized>(self, collection: &str, key: &str, amounts: &D) -> Self {
         self.write_json(WriteOp::Inc, (collection, key), amounts)
     }
 
-    /// The document is no more.
+    /// Deletes the document.
     pub fn delete(self, collection: &str, key: &str) -> Self {
         self.write(WriteOp::Delete(true), (collection, key))
     }
 
-    /// The write before this only happens, and the whole commit with it, if the document has this version; 0 is one
-    /// that does not exist.
+    /// Makes the preceding write, and so the whole commit, conditional on the document having this version; 0 means
+    /// that it must not exist.
     pub fn if_version(mut self, version: u64) -> Self {
         match self.writes.last_mut() {
             Some(write) => write.if_version = Some(version),
@@ -177,13 +177,13 @@ impl Commit {
         self
     }
 
-    /// The event is published.
+    /// Publishes an event.
     pub fn publish(mut self, topic: impl Into<String>, event: NewEvent) -> Self {
         self.publish.push((topic.into(), event));
         self
     }
 
-    /// An event of a typed topic with this payload is published, with its key.
+    /// Publishes this payload to a typed topic, with its key.
     pub fn publish_to<T: Serialize>(mut self, topic: &Topic<T>, payload: &T) -> Self {
         match topic.event(payload) {
             Ok(event) => self.publish(topic.name(), event),
@@ -219,7 +219,7 @@ impl Commit {
         self.bad.get_or_insert_with(|| what.to_owned());
     }
 
-    /// What is sent, with `id` where it has none of its own.
+    /// The request body, with `id` unless the commit has its own.
     pub(crate) fn to_json(&self, id: Option<&str>) -> Result<String, ClientError> {
         if let Some(bad) = &self.bad {
             return Err(ClientError::BadInput(serde::ser::Error::custom(bad)));
@@ -232,31 +232,31 @@ impl Commit {
         })?)
     }
 
-    /// The leases of deliveries that connections of this process hold.
+    /// The leases that connections of this process hold.
     pub(crate) fn held(&self) -> impl Iterator<Item = &Lease> {
         self.acks.iter().filter_map(|ack| ack.held.as_ref())
     }
 }
 
-/// Why a commit did not happen. Nothing of it did, unless its [outcome is unknown](CommitError::is_outcome_unknown).
+/// Why a commit failed. Nothing of it happened, unless its [outcome is unknown](CommitError::is_outcome_unknown).
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// A lease has expired, was settled already, or passed on.
+    /// A lease has expired, was already settled, or was superseded.
     #[error(transparent)]
     LeaseExpired(Box<HubError>),
-    /// A document has another version.
+    /// A document has a different version.
     #[error(transparent)]
     VersionConflict(Box<HubError>),
-    /// A projection writes the collection, and nothing else may.
+    /// The collection is owned by a projection.
     #[error(transparent)]
     NotOwner(Box<HubError>),
-    /// Something else, as with any call.
+    /// Any other error of a call.
     #[error(transparent)]
     Other(ClientError),
 }
 
 impl CommitError {
-    /// The hub's error, where it was the hub that refused.
+    /// The hub's error, if the hub refused.
     pub fn hub(&self) -> Option<&HubError> {
         match self {
             Self::LeaseExpired(error) | Self::VersionConflict(error) | Self::NotOwner(error) => Some(error),
@@ -264,7 +264,7 @@ impl CommitError {
         }
     }
 
-    /// Whether it may have happened all the same. Repeating it with its `commit_id` is safe.
+    /// Whether it may have happened despite the error. Repeating it with its `commit_id` is safe.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::Other(error) if error.is_outcome_unknown())
     }
@@ -294,8 +294,7 @@ impl From<CommitError> for ClientError {
 }
 
 impl Client {
-    /// Lets acks, writes and publishes happen together, or not at all. To repeat it where the answer was lost, give it
-    /// an id.
+    /// Commits acks, writes and publishes in one transaction. Give it an id if you may have to retry it.
     pub async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {
         let body = commit.to_json(None)?;
         commit.held().for_each(|lease| lease.token.bind());
@@ -309,7 +308,7 @@ impl Client {
         result
     }
 
-    /// The same as [`Client::commit`] with a commit that is JSON already, and the answer as the hub wrote it.
+    /// The same as [`Client::commit`], with the commit and the answer as JSON text.
     pub async fn commit_json(&self, commit: &RawValue) -> Result<Box<RawValue>, CommitError> {
         Ok(self.post_commit(commit.get().to_owned()).await?)
     }

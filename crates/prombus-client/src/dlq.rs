@@ -1,27 +1,27 @@
-//! Dead letters: what groups and projections gave up on, and giving it to them again.
+//! Dead letters: listing the events that groups and projections failed on, and replaying them.
 
 use crate::{Client, ClientError};
 use prombus_wire::{DeadLettersPage, ReplayAnswer, ReplayRequest};
 use reqwest::Method;
 use std::time::Duration;
 
-/// How long a replay may take: it is one call, however many dead letters it is about.
+/// How long a replay may take: it is one call, however many dead letters there are.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Which dead letters of a topic are asked for.
+/// Which dead letters of a topic to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadLetterQuery {
-    /// Only what this group failed.
+    /// Only events on which this group failed.
     pub group: Option<String>,
-    /// Only what this projection failed.
+    /// Only events on which this projection failed.
     pub projection: Option<String>,
-    /// Only dead letters for which this CEL expression holds.
+    /// Only dead letters that match this CEL expression.
     pub filter: Option<String>,
 }
 
 impl Client {
-    /// The first page of the dead letters of a topic. The payload of each says which event it is about, which group
-    /// or projection failed it, and why; the page says which of them were replayed.
+    /// The first page of the dead letters of a topic. The payload of each has the original event, the group or
+    /// projection that failed on it, and the reason; the page says which of them were replayed.
     pub async fn dead_letters(
         &self,
         topic: &str,
@@ -36,7 +36,7 @@ impl Client {
         self.answer(response).await
     }
 
-    /// The page that a page's `next` names.
+    /// The page at the `next` of the previous one.
     pub async fn dead_letters_next(
         &self,
         topic: &str,
@@ -48,7 +48,7 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Gives dead letters to their groups and projections again, or publishes their events again for everyone.
+    /// Redelivers dead letters to their groups and projections, or republishes their events for everyone.
     pub async fn replay(&self, topic: &str, request: &ReplayRequest) -> Result<ReplayAnswer, ClientError> {
         let call = self.request(Method::POST, &["v1", "dlq", topic, "replay"]);
         let response = self.stream(Self::with_json(call, request)?.timeout(REPLAY_TIMEOUT)).await?;

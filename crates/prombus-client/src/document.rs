@@ -1,4 +1,4 @@
-//! Documents of collections: one by its key, only if it has changed, or once an event of one's own has gone into it.
+//! Reading a document by its key: unconditionally, only if it has changed, or once a projection has processed an event.
 
 use crate::{Client, ClientError, Published};
 use prombus_wire::ErrorCode;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-/// The status of an answer that says that nothing has changed.
+/// The status of an answer for an unchanged document.
 const NOT_MODIFIED: u16 = 304;
 
 /// A document as it was read.
@@ -18,7 +18,7 @@ const NOT_MODIFIED: u16 = 304;
 pub struct Document {
     /// The document as the hub wrote it.
     pub json: Box<RawValue>,
-    /// What stands for exactly this state of it, quotes included.
+    /// Identifies exactly this state of it; with the quotes.
     pub etag: String,
 }
 
@@ -29,22 +29,22 @@ impl Document {
     }
 }
 
-/// What became of looking for a document.
+/// The result of reading a document.
 #[derive(Debug, Clone)]
 pub enum Lookup {
-    /// It is there.
+    /// It exists.
     Found(Document),
-    /// It is there, and still what the ETag stands for.
+    /// It exists, and has not changed since the given ETag.
     Unchanged,
-    /// There is none with this key.
+    /// There is no document with this key.
     Missing,
 }
 
-/// A place in a topic that the projection of a collection must have seen before the collection is read. As text it is
-/// `7`, or `3:7` with the partition.
+/// An offset that a collection's projection must have processed before the collection is read. As text it is `7`, or
+/// `3:7` with the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinOffset {
-    /// The partition; may be absent where the topic has one.
+    /// The partition; may be omitted if the topic has only one.
     pub partition: Option<u32>,
     /// The offset.
     pub offset: u64,
@@ -65,7 +65,7 @@ impl fmt::Display for MinOffset {
     }
 }
 
-/// A text that names no place.
+/// A text that is not an offset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an offset: write it as 7, or as 3:7 for offset 7 of partition 3")]
 pub struct BadMinOffset(String);
@@ -86,25 +86,25 @@ impl FromStr for MinOffset {
     }
 }
 
-/// How a document is read.
+/// Conditions for reading a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// Only if it is not what this ETag stands for.
+    /// Only if its ETag is different from this one.
     pub unless: Option<String>,
-    /// Only once the projection has seen this place, for which the hub waits up to five seconds.
+    /// Only once the projection has processed this offset; the hub waits up to five seconds.
     pub min_offset: Option<MinOffset>,
 }
 
 impl GetOptions {
-    /// Only if it is not what this ETag stands for.
+    /// Only if its ETag is different from this one.
     #[must_use]
     pub fn unless(mut self, etag: impl Into<String>) -> Self {
         self.unless = Some(etag.into());
         self
     }
 
-    /// Only once the projection has seen this place, for which the hub waits up to five seconds; past that, the error
-    /// is `unavailable`, and the same call may work later.
+    /// Only once the projection has processed this offset. The hub waits up to five seconds; after that, the error is
+    /// `unavailable`, and the same call may succeed later.
     #[must_use]
     pub fn after(mut self, place: impl Into<MinOffset>) -> Self {
         self.min_offset = Some(place.into());
@@ -113,7 +113,7 @@ impl GetOptions {
 }
 
 impl Client {
-    /// A document, if there is one.
+    /// Reads a document, if it exists.
     ///
     /// ```no_run
     /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// A document, only if it has changed, or only once an event has gone into it.
+    /// Reads a document, only if it has changed, or only once the projection has processed an event.
     ///
     /// ```no_run
     /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {

@@ -1,49 +1,49 @@
-//! Waiting until a group has settled all that there is.
+//! Waiting until a group has settled everything.
 
 use crate::{Client, ClientError, GroupPartition, Waiting};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first pause between two looks at a group.
+/// The first pause between two checks of a group.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// The longest one.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
-/// So many partitions are described where the time was too short.
+/// Maximum number of partitions that a timeout error describes.
 const MAX_TOLD: usize = 8;
 
 /// Why a group has not drained.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
-    /// The time is over, and some events are not settled.
+    /// Timed out with unsettled events.
     #[error("{}", describe(self))]
     Timeout {
         /// The topic.
         topic: String,
         /// The group.
         group: String,
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The partitions that are not through.
+        /// The partitions with unsettled events.
         behind: Vec<GroupPartition>,
         /// How many members the group has.
         members: usize,
     },
     /// There is no such group.
-    #[error("topic {topic} has no group {group}: a group is made by its first consumer, or by put_group")]
+    #[error("topic {topic} has no group {group}: a group is created by its first consumer, or by put_group")]
     NoGroup {
         /// The topic.
         topic: String,
         /// The group.
         group: String,
     },
-    /// The hub could not be asked.
+    /// A call to the hub failed.
     #[error(transparent)]
     Client(#[from] ClientError),
 }
 
 impl DrainError {
-    /// Whether the same call may work later: the group needs more time, or the hub cannot be asked right now.
+    /// Whether the same call may succeed later: the group needs more time, or the hub is temporarily unavailable.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
@@ -60,12 +60,12 @@ fn describe(error: &DrainError) -> String {
         0 => String::new(),
         more => format!("; and {more} more partitions"),
     };
-    let hint = if *members == 0 { ": it has no members, so nobody consumes" } else { "" };
+    let hint = if *members == 0 { ": it has no members, so nothing is consumed" } else { "" };
     let told = told.join("; ");
     format!("group {group} of topic {topic} has not drained within {waited:?}{hint}: {told}{more}")
 }
 
-/// What is left to do in a partition, in words.
+/// Describes what is left to do in a partition.
 struct Behind<'a>(&'a GroupPartition);
 
 impl fmt::Display for Behind<'_> {
@@ -94,8 +94,8 @@ impl fmt::Display for Behind<'_> {
 }
 
 impl Client {
-    /// Waits until a group has settled every event of its topic and nothing is in flight. It says so of one moment: what
-    /// is published after that is another matter. A hub that is away for a while is waited for.
+    /// Waits until a group has settled every event of its topic and nothing is in flight. This is true at one moment:
+    /// events published later do not count. If the hub is down for a while, this waits for it.
     ///
     /// ```no_run
     /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::DrainError> {

@@ -1,89 +1,89 @@
-//! What can go wrong with a call.
+//! The errors of calls.
 
 use crate::tls;
 use prombus_wire::ErrorCode;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// The status of a request that came in too slowly.
+/// The status of a request that arrived too slowly.
 const REQUEST_TIMEOUT: u16 = 408;
-/// The status of a request that was one too many.
+/// The status of a rate-limited request.
 const TOO_MANY: u16 = 429;
 
-/// Why a call has no result.
+/// Why a call failed.
 #[derive(thiserror::Error)]
 pub enum ClientError {
-    /// The address is not one of a hub.
+    /// The URL is not that of a hub.
     #[error("{url:?} is not the address of a hub: {why}")]
     BadUrl {
-        /// What was given.
+        /// The given URL.
         url: String,
         /// What is wrong with it.
         why: String,
     },
-    /// Nobody answers there.
+    /// No hub answers there.
     #[error("{}", unreached(url, source))]
     Unreachable {
-        /// Where it should be.
+        /// The URL of the hub.
         url: String,
         /// Why the connection failed.
         source: reqwest::Error,
     },
-    /// The connection failed in the middle.
+    /// The connection failed during the call.
     #[error("the connection to the hub failed: {}", root_cause(.0))]
     Transport(#[source] reqwest::Error),
     /// The hub refused.
     #[error(transparent)]
     Hub(Box<HubError>),
-    /// What came back is not an answer of a hub.
+    /// The answer is not that of a hub.
     #[error("unexpected answer ({0}); is the hub a different version?")]
     BadAnswer(String),
-    /// No connection can be made, and why.
+    /// The connection cannot be established.
     #[error("no connection to the hub at {url}: {why}")]
     NoConnection {
-        /// Where it should be.
+        /// The URL of the hub.
         url: String,
-        /// What is in the way.
+        /// The reason.
         why: String,
     },
     /// The token source has none yet.
     #[error("there is no token yet: {0}")]
     NoToken(String),
-    /// The connection broke before the hub had answered. What was asked for may have happened.
+    /// The connection broke before the hub had answered. The request may have taken effect.
     #[error("the connection to the hub broke before this was answered: {0}")]
     ConnectionLost(String),
-    /// Events that a publisher was to publish failed.
+    /// A publisher could not publish some events.
     #[error(transparent)]
     NotPublished(Box<FlushError>),
-    /// The connection was closed, or given up.
+    /// The connection was closed, or the client gave up.
     #[error("the connection to the hub has ended: {0}")]
     Ended(String),
     /// A certificate cannot be used.
     #[error("the certificate cannot be used: {0}; give it as PEM, with its BEGIN and END lines")]
     BadCertificate(String),
-    /// What was to be sent cannot be written as JSON.
+    /// A value cannot be serialised to JSON.
     #[error("this cannot be sent as JSON: {0}")]
     BadInput(#[from] serde_json::Error),
-    /// A payload or a document is not of the type that was asked for.
-    #[error("the JSON cannot be read as what was asked for: {0}")]
+    /// A payload or document does not match the requested type.
+    #[error("the JSON does not match the requested type: {0}")]
     BadPayload(#[source] serde_json::Error),
-    /// A document has a key that cannot be part of an address.
-    #[error("no address can end with the key {0:?}; list the collection with _key={0} instead")]
+    /// A document has a key that cannot be part of a URL.
+    #[error("no URL can end with the key {0:?}; list the collection with _key={0} instead")]
     BadKey(String),
 }
 
-/// The same words as the message has: this is what a `main` shows that returns the error.
+/// The same as `Display`, because this is what is shown if `main` returns the error.
 impl fmt::Debug for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Events that a publisher was to publish and could not.
+/// Events that a publisher could not publish.
 #[derive(Debug, thiserror::Error)]
 #[error("{} not published; the first: {}", how_many(self), first_of(self))]
 pub struct FlushError {
-    /// What failed, in the order in which it did: the first 1,000 events.
+    /// The first 1,000 events that failed, in order.
     pub failed: Vec<FailedEvent>,
     /// How many more failed.
     pub more: u64,
@@ -92,7 +92,7 @@ pub struct FlushError {
 /// An event that could not be published.
 #[derive(Debug)]
 pub struct FailedEvent {
-    /// Its id. Publishing it again with that id doubles nothing.
+    /// Its id. Publishing it again with that id creates no duplicate.
     pub id: String,
     /// Why it failed.
     pub error: ClientError,
@@ -122,17 +122,17 @@ fn first_of(error: &FlushError) -> String {
     error.failed.first().map_or_else(String::new, |FailedEvent { id, error }| format!("{id}: {error}"))
 }
 
-/// An error that the hub answered with.
+/// An error returned by the hub.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct HubError {
     /// The HTTP status.
     pub status: u16,
-    /// What kind of error it is, such as `not_found`.
+    /// The error code, such as `not_found`.
     pub code: String,
     /// What is wrong and what to do.
     pub message: String,
-    /// Everything else that the answer said.
+    /// All other fields of the answer.
     pub details: Map<String, Value>,
 }
 
@@ -144,35 +144,35 @@ impl HubError {
 }
 
 impl HubError {
-    /// The error that a code of the hub stands for.
+    /// The error for a code of the hub.
     pub(crate) fn of_code(code: ErrorCode, message: impl Into<String>) -> Self {
         let (status, code) = (code.status(), code.as_str().to_owned());
         Self { status, code, message: message.into(), details: Map::new() }
     }
 
-    /// Whether the hub does not know if what was asked for has happened.
+    /// Whether the outcome of the request is unknown.
     pub fn is_outcome_unknown(&self) -> bool {
         self.details.get("outcome").is_some_and(|outcome| outcome == "unknown")
     }
 
-    /// Whether a lease has expired, was settled already, or passed on.
+    /// Whether a lease has expired, was already settled, or was superseded.
     pub(crate) fn is_lease_expired(&self) -> bool {
         self.code == ErrorCode::LeaseExpired.as_str()
     }
 
-    /// Whether the same call is likely to work a moment later, without anybody's help: see [`ErrorCode::is_retryable`].
+    /// Whether the same call is likely to succeed shortly, without intervention: see [`ErrorCode::is_retryable`].
     pub fn is_retryable(&self) -> bool {
         ErrorCode::parse(&self.code).is_some_and(ErrorCode::is_retryable)
     }
 
-    /// Whether the same call may work later.
+    /// Whether the same call may succeed later.
     pub fn is_temporary(&self) -> bool {
         self.status >= 500 || [REQUEST_TIMEOUT, TOO_MANY].contains(&self.status)
     }
 }
 
 impl ClientError {
-    /// The hub's error, where it was the hub that refused; of several events, that of the first.
+    /// The hub's error, if the hub refused; for several events, that of the first.
     pub fn hub(&self) -> Option<&HubError> {
         match self {
             Self::Hub(error) => Some(error),
@@ -181,7 +181,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may work later: the hub is away, is starting, or has too much to do.
+    /// Whether the same call may succeed later: the hub is down, starting or busy.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::NoConnection { .. } | Self::NoToken(_) | Self::ConnectionLost(_) => true,
@@ -201,13 +201,13 @@ impl ClientError {
         }
     }
 
-    /// Whether waiting is all that is needed: the hub is away or busy.
+    /// Whether waiting is all that is needed: the hub is down or busy.
     pub fn is_retryable(&self) -> bool {
         self.is_temporary() && self.hub().is_none_or(HubError::is_retryable)
     }
 
-    /// Whether what was asked for may have happened all the same: the hub says that it does not know, or its answer
-    /// was lost. A publish or commit with an id can be repeated safely.
+    /// Whether the call may have taken effect despite the error: the hub does not know the outcome, or its answer was
+    /// lost. A publish or commit with an id can be repeated safely.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Hub(error) => error.is_outcome_unknown(),
@@ -226,7 +226,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the hub says that what was asked for does not exist.
+    /// Whether the hub says that something does not exist.
     pub fn is_not_found(&self) -> bool {
         self.hub().is_some_and(|error| error.status == 404)
     }
@@ -239,7 +239,7 @@ fn unreached(url: &str, error: &reqwest::Error) -> String {
     }
 }
 
-/// The innermost reason, which is the one that says something.
+/// The innermost reason, which is the informative one.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -248,7 +248,7 @@ fn root_cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// The error that an answer carries.
+/// The error in an answer.
 pub(crate) async fn from_response(response: reqwest::Response) -> ClientError {
     let status = response.status().as_u16();
     match response.bytes().await {

@@ -1,10 +1,10 @@
-//! Events to publish. Payloads are carried as the text that they are, so that no digit changes.
+//! Events to publish. Payloads are kept as JSON text, so that no digit changes.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// An event to publish. What is absent is left to the hub.
+/// An event to publish. The hub fills in what is omitted.
 #[derive(Debug, Clone, Serialize)]
 pub struct NewEvent {
     /// The producer's own id (a UUID), which makes the publish idempotent.
@@ -13,7 +13,7 @@ pub struct NewEvent {
     /// Event time in epoch milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ts: Option<u64>,
-    /// What order, compaction and partitioning go by.
+    /// Determines ordering, compaction and the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// A session or correlation id.
@@ -24,29 +24,29 @@ pub struct NewEvent {
     pub headers: BTreeMap<String, String>,
     /// Any JSON.
     pub payload: Box<RawValue>,
-    /// The ids of the events that led to this one.
+    /// The ids of the events that caused this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub caused_by: Vec<String>,
     /// Tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The partition, where the producer wants to name one (not together with a key).
+    /// The partition, if the producer chooses one (not together with a key).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<u32>,
-    /// What must hold for the event to be taken.
+    /// Condition for storing the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<Expect>,
 }
 
-/// What must hold for an event to be taken.
+/// A condition for storing an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Expect {
-    /// The id of the latest event of the key; `None`: the key has none yet.
+    /// The id of the latest event of the key; `None` if the key must not have any.
     pub last_id: Option<String>,
 }
 
 impl NewEvent {
-    /// An event with this payload and nothing else.
+    /// An event with this payload, given as JSON text.
     pub fn new(payload: Box<RawValue>) -> Self {
         Self {
             id: None,
@@ -62,19 +62,19 @@ impl NewEvent {
         }
     }
 
-    /// An event with `payload` written as JSON.
+    /// An event whose payload is `payload`, serialised to JSON.
     pub fn of<P: Serialize + ?Sized>(payload: &P) -> Result<Self, serde_json::Error> {
         Ok(Self::new(serde_json::value::to_raw_value(payload)?))
     }
 
-    /// The event with this key.
+    /// Sets the key.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// The event with this id of the producer's own.
+    /// Sets the producer's id.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());

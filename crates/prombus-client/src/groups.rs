@@ -1,4 +1,4 @@
-//! Consumer groups: pulling and settling what they deliver, looking at them, moving and deleting them.
+//! Consumer groups: pulling and settling deliveries, status, cursors, and deleting groups.
 
 use crate::{CALL_TIMEOUT, Client, ClientError};
 use prombus_wire::{
@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// A delivery whose event is the text that the hub sent, for those who only pass it on.
+/// A delivery whose event is the JSON text that the hub sent, for callers that only pass it on.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RawDelivery {
     /// The event.
     pub event: Box<RawValue>,
-    /// How it was delivered.
+    /// The context of the delivery.
     pub ctx: DeliveryContext,
 }
 
@@ -27,8 +27,8 @@ struct RawPulled {
 }
 
 impl Client {
-    /// Asks for events on behalf of a group, and makes the group where it does not exist. Each delivery is a
-    /// lease: what is not settled in time is delivered again.
+    /// Pulls events as a member of a group, which is created if it does not exist. Each delivery is a lease: an event
+    /// that is not settled in time is redelivered.
     pub async fn pull(&self, topic: &str, group: &str, request: &PullRequest) -> Result<Pulled, ClientError> {
         self.pull_as(topic, group, request).await
     }
@@ -57,8 +57,7 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Acks, nacks and extends leases. What came of each is in the result, in the order in which they were
-    /// given: acks, then nacks, then extends.
+    /// Acks, nacks and extends leases. The results are in the order given: acks, then nacks, then extends.
     pub async fn settle(
         &self,
         topic: &str,
@@ -70,7 +69,7 @@ impl Client {
         Ok(self.answer::<AckAnswer>(response).await?.results)
     }
 
-    /// Acks leases. It is safe to repeat where the answer was lost.
+    /// Acks leases. It is safe to repeat if the answer was lost.
     pub async fn ack<'l>(
         &self,
         topic: &str,
@@ -92,7 +91,7 @@ impl Client {
         self.optional(self.request(Method::GET, &["v1", "topics", topic, "groups", group])).await
     }
 
-    /// Makes a group. Where it exists already, its options must be these.
+    /// Creates a group. If it exists, it must have the same options.
     pub async fn put_group(
         &self,
         topic: &str,
@@ -104,7 +103,7 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Changes options of a group for what is delivered from then on; what is absent stays as it is. Consumers go on.
+    /// Changes options of a group for all later deliveries; omitted options stay as they are. Consumers stay connected.
     pub async fn alter_group(
         &self,
         topic: &str,
@@ -116,20 +115,20 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Forgets a group and where it stands.
+    /// Deletes a group and its position.
     pub async fn delete_group(&self, topic: &str, group: &str) -> Result<(), ClientError> {
         self.call(self.request(Method::DELETE, &["v1", "topics", topic, "groups", group])).await.map(drop)
     }
 
-    /// Where a group stands.
+    /// The position of a group.
     pub async fn cursor(&self, topic: &str, group: &str) -> Result<CursorAnswer, ClientError> {
         let call = self.request(Method::GET, &["v1", "topics", topic, "groups", group, "cursor"]);
         let response = self.call(call).await?;
         self.answer(response).await
     }
 
-    /// Moves a group, and says where it stands then. Its open leases are void. In a dry run nothing changes, and the
-    /// answer says what would be delivered.
+    /// Resets the position of a group, and returns the new one. Its open leases become void. In a dry run nothing
+    /// changes, and the answer says what would be delivered.
     pub async fn set_cursor(
         &self,
         topic: &str,
@@ -141,7 +140,7 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Settles one event that is stuck.
+    /// Settles one stuck event.
     pub async fn skip(
         &self,
         topic: &str,

@@ -22,6 +22,7 @@ mod document;
 mod drained;
 mod error;
 mod event;
+mod forward;
 mod groups;
 mod health;
 mod list;
@@ -29,7 +30,6 @@ pub mod live;
 mod macros;
 mod options;
 mod parse;
-mod pass_on;
 mod projections;
 mod publish;
 mod read;
@@ -45,6 +45,7 @@ pub use document::{BadMinOffset, Document, GetOptions, Lookup, MinOffset};
 pub use drained::DrainError;
 pub use error::{ClientError, FailedEvent, FlushError, HubError};
 pub use event::{Expect, NewEvent};
+pub use forward::{ForwardedAnswer, ForwardedPath, ForwardedRead};
 pub use groups::RawDelivery;
 pub use list::{List, ListPage, ListPages};
 pub use live::{
@@ -53,7 +54,6 @@ pub use live::{
 };
 pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;
-pub use pass_on::{PassedAnswer, PassedPath, PassedRead};
 pub use prombus_wire::{
     AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer, CursorPosition,
     CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability, EventRecord,
@@ -74,13 +74,13 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The port of an address that names none.
+/// The port of a URL without one.
 const DEFAULT_PORT: u16 = 80;
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call that is not a stream may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often an idle connection is probed, so that a stream from a hub that vanished comes to an end.
+/// How often an idle connection is probed, so that a stream ends if its hub vanishes.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Talks to one hub. Cheap to clone; clones share their connections.
@@ -89,18 +89,18 @@ pub struct Client {
     http: reqwest::Client,
     base: Url,
     token: Token,
-    /// Only where the hub speaks TLS.
+    /// Only if the hub uses TLS.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Client {
-    /// A client of the hub at `url`. Nothing is sent yet.
+    /// Creates a client of the hub at `url`. Nothing is sent yet.
     pub fn new(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
         let token = token.map(Token::fixed).unwrap_or_default();
         Self::with_options(url, ClientOptions::default().with_token(token))
     }
 
-    /// A client of the hub at `url` with a token source, or certificates of its own. Nothing is sent yet.
+    /// Creates a client with options, such as a token source or additional certificates. Nothing is sent yet.
     ///
     /// ```no_run
     /// # fn renewed() -> String { String::new() }
@@ -139,18 +139,18 @@ impl Client {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The hub's host and port, for those who want to make connections of their own.
+    /// The hub's host and port, for callers that open their own connections.
     pub fn host_and_port(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         format!("{host}:{}", self.base.port_or_known_default().unwrap_or(DEFAULT_PORT))
     }
 
-    /// What comes before the path of every call, without a slash at its end.
+    /// The prefix of the path of every call, without a trailing slash.
     pub fn base_path(&self) -> &str {
         self.base.path().trim_end_matches('/')
     }
 
-    /// A request whose path is made of `segments`, each of them escaped as needed.
+    /// A request whose path consists of `segments`, each escaped as needed.
     fn request(&self, method: Method, segments: &[&str]) -> RequestBuilder {
         let mut url = self.base.clone();
         // Only addresses that cannot have a path refuse, and those were refused at the start.
@@ -160,7 +160,7 @@ impl Client {
         self.http.request(method, url)
     }
 
-    /// The request with the token as it is now.
+    /// Adds the current token to the request.
     async fn with_token(&self, request: RequestBuilder) -> Result<RequestBuilder, ClientError> {
         Ok(match self.token.now().await? {
             Some(token) => request.bearer_auth(token),
@@ -168,7 +168,7 @@ impl Client {
         })
     }
 
-    /// The request with `body` as JSON.
+    /// Adds `body` to the request, as JSON.
     fn with_json<B: serde::Serialize + ?Sized>(
         request: RequestBuilder,
         body: &B,
@@ -181,14 +181,14 @@ impl Client {
         self.stream(request.timeout(CALL_TIMEOUT)).await
     }
 
-    /// Sends a call that may take as long as its stream.
+    /// Sends a call that may take as long as its stream lasts.
     async fn stream(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let request = self.with_token(request).await?;
         let response = request.send().await.map_err(|error| self.transport(error))?;
         if response.status().is_success() { Ok(response) } else { Err(error::from_response(response).await) }
     }
 
-    /// The answer of a call that went well.
+    /// The answer of a successful call.
     async fn answer<A: serde::de::DeserializeOwned>(&self, response: Response) -> Result<A, ClientError> {
         let body = response.bytes().await.map_err(ClientError::Transport)?;
         serde_json::from_slice(&body).map_err(|error| ClientError::BadAnswer(error.to_string()))
@@ -222,30 +222,30 @@ fn parse_base(text: &str) -> Result<Url, ClientError> {
     }
     let url = match Url::parse(text) {
         Ok(url) if url.has_host() => url,
-        Ok(_) => return bad(format!("it names no host; {LIKE_THIS}")),
+        Ok(_) => return bad(format!("it has no host; {LIKE_THIS}")),
         Err(error) => return bad(format!("{error}; {LIKE_THIS}")),
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return bad("it has a user name or a password, which hubs do not use: pass a token instead".into());
+        return bad("it has a user name or password, which hubs do not use: pass a token instead".into());
     }
     Ok(url)
 }
 
-/// What an address may be, where nothing better is known.
+/// What a URL should look like, if nothing more specific is known.
 const LIKE_THIS: &str = "write something like http://127.0.0.1:7070";
 
-/// Host and port of the address of a WebSocket, in which the path to it is no part of the hub's own.
+/// Host and port of a WebSocket URL, whose path is not part of the hub's URL.
 fn without_ws(address: &str) -> &str {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest).trim_end_matches('/');
     rest.strip_suffix("/ws").unwrap_or(rest)
 }
 
-/// Whether a host is followed by a port, or by a path as behind a proxy.
+/// Whether a host is followed by a port, or by a path, as behind a proxy.
 fn has_port(host: &str) -> bool {
     host.rsplit(']').next().is_some_and(|rest| rest.contains([':', '/']))
 }
 
-/// Whether an address lacks nothing but its scheme, and maybe a port.
+/// Whether a URL lacks only its scheme, and possibly a port.
 fn is_host(text: &str) -> bool {
     !text.is_empty() && Url::parse(&format!("http://{text}")).is_ok()
 }

@@ -10,11 +10,11 @@ use std::fmt::Display;
 /// A page of documents.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ListPage {
-    /// How many documents come before it.
+    /// The number of documents before it.
     pub offset: u64,
-    /// How many it could have.
+    /// The maximum number of documents on it.
     pub limit: u64,
-    /// How many it has.
+    /// The number of documents on it.
     pub count: u64,
     /// The documents as the hub wrote them.
     pub items: Vec<Box<RawValue>>,
@@ -30,8 +30,8 @@ impl ListPage {
     }
 }
 
-/// What to list. Values mean whatever type the field has: `80` is the number where the field holds numbers, and the
-/// text where it holds texts.
+/// What to list. Values are interpreted according to the type of the field: `80` is a number if the field holds a
+/// number, and a string if it holds a string.
 ///
 /// ```no_run
 /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {
@@ -42,7 +42,7 @@ impl ListPage {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "it asks for nothing before `page` or `pages`"]
+#[must_use = "nothing is requested until `page` or `pages` is called"]
 #[derive(Debug, Clone)]
 pub struct List<'c> {
     client: &'c Client,
@@ -64,17 +64,17 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    /// The field is this. Dots reach inside, as in `cpu.load`.
+    /// The field equals this. Dots reach into nested fields, as in `cpu.load`.
     eq = "eq",
-    /// The field is not this, or not there.
+    /// The field does not equal this, or is missing.
     ne = "ne",
-    /// The field is greater.
+    /// The field is greater than this.
     gt = "gt",
-    /// The field is as great or greater.
+    /// The field is greater than or equal to this.
     gte = "gte",
-    /// The field is less.
+    /// The field is less than this.
     lt = "lt",
-    /// The field is as great or less.
+    /// The field is less than or equal to this.
     lte = "lte",
 }
 
@@ -86,41 +86,41 @@ impl<'c> List<'c> {
         self.condition(format!("{field}[in]"), values.join(","))
     }
 
-    /// A condition as an address has it: `status`, or `cpu_pct[gte]`, and the value. `offset`, `limit` and `sort` are none without an
-    /// operation.
+    /// A condition as in the URL: `status`, or `cpu_pct[gte]`, and the value. `offset`, `limit` and `sort` need an
+    /// operator.
     pub fn condition(mut self, parameter: impl Into<String>, value: impl Into<String>) -> Self {
         self.conditions.push((parameter.into(), value.into()));
         self
     }
 
-    /// Sorted by this field, and from the greatest down where it starts with `-`; several are separated by commas. The
-    /// newest come first where nothing is said.
+    /// Sorts by this field, in descending order if it starts with `-`; several are separated by commas. By default, the
+    /// newest come first.
     pub fn sort(mut self, sort: impl Into<String>) -> Self {
         self.sort = Some(sort.into());
         self
     }
 
-    /// So many documents are passed over.
+    /// Skips this many documents.
     pub fn offset(mut self, offset: u64) -> Self {
         self.offset = offset;
         self
     }
 
-    /// So many documents a page, 1,000 at most; 100 where nothing is said.
+    /// The maximum number of documents per page: 1,000 at most, 100 by default.
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// One page.
+    /// Fetches one page.
     pub async fn page(&self) -> Result<ListPage, ClientError> {
         let request = self.client.request(Method::GET, &["v1", "collections", &self.collection, "list"]);
         let response = self.client.call(request.query(&self.parameters())).await?;
         self.client.answer(response).await
     }
 
-    /// All pages from here on, one after the other. Each is asked for when the one before is done with: documents that
-    /// are written meanwhile may change their page, and be there twice or not at all.
+    /// All pages from here on, one after the other. Each is requested when it is needed: documents that are written in
+    /// the meantime may move to another page, and be seen twice or not at all.
     ///
     /// ```no_run
     /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {
@@ -153,7 +153,7 @@ pub struct ListPages<'c> {
 }
 
 impl ListPages<'_> {
-    /// The next page; `None` after the last. A page that failed can be asked for again.
+    /// The next page; `None` after the last. If it fails, it can be requested again.
     pub async fn next(&mut self) -> Result<Option<ListPage>, ClientError> {
         let Some(list) = &mut self.list else { return Ok(None) };
         let page = list.page().await?;
@@ -167,7 +167,7 @@ impl ListPages<'_> {
 }
 
 impl Client {
-    /// The documents of a collection: see [`List`] for what can be asked.
+    /// Lists documents of a collection: see [`List`].
     pub fn list(&self, collection: &str) -> List<'_> {
         List {
             client: self,

@@ -1,6 +1,6 @@
-//! Shorter ways to say what is said often.
+//! Macros for frequent calls.
 
-/// Declares topics: what each is called, what its payloads are, and its settings.
+/// Declares topics: the name, payload type and settings of each.
 ///
 /// ```
 /// #[derive(serde::Serialize, serde::Deserialize)]
@@ -28,8 +28,8 @@ macro_rules! topics {
     };
 }
 
-/// Publishes JSON that is written down, over a [`Live`](crate::Live) or a [`Client`](crate::Client). The payload comes
-/// as for `serde_json::json!`; what is named after it is set in the event.
+/// Publishes a JSON literal over a [`Live`](crate::Live) or a [`Client`](crate::Client). The payload is written as for
+/// `serde_json::json!`, and may be followed by fields of the event.
 ///
 /// ```no_run
 /// # async fn example(live: prombus_client::Live) -> Result<(), prombus_client::ClientError> {
@@ -52,7 +52,7 @@ macro_rules! publish {
     };
 }
 
-/// Consumes a typed topic with a handler that may use `?` on any error and need not say `Ok(())`.
+/// Consumes a typed topic with a handler that may use `?` on any error and needs no `Ok(())`.
 ///
 /// ```no_run
 /// # #[derive(serde::Serialize, serde::Deserialize)] pub struct Order { number: String }

@@ -1,4 +1,4 @@
-//! How a client gets to its hub: the token that it shows, and the certificates that it trusts.
+//! How a client connects to its hub: its token, and the certificates that it trusts.
 
 use crate::ClientError;
 use futures::FutureExt;
@@ -8,37 +8,37 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a source that waits has for an answer.
+/// How long an async source may take.
 const SOURCE_TIME: Duration = Duration::from_secs(10);
 
-/// What a client shows to its hub. A token is never printed.
+/// The token that a client sends to its hub. It is never printed.
 #[derive(Clone, Default)]
 pub enum Token {
     /// Nothing.
     #[default]
     None,
-    /// Always the same.
+    /// Always the same token.
     Fixed(Arc<str>),
-    /// What the function gives, which is asked at every call and every connect.
+    /// The result of a function, which is called for every call and every connect.
     Source(Arc<dyn Fn() -> String + Send + Sync>),
-    /// What the function gives in the end, if it has one.
+    /// The result of an async function, if it has one.
     AsyncSource(Arc<dyn Fn() -> BoxFuture<'static, Option<String>> + Send + Sync>),
 }
 
 impl Token {
-    /// Always this one.
+    /// Always this token.
     pub fn fixed(token: impl Into<String>) -> Self {
         Self::Fixed(token.into().into())
     }
 
-    /// The one that `source` gives. It is asked at every call and every connect, so it should answer at once: let a
-    /// task of yours renew the token, and give the one that it has.
+    /// The token that `source` returns. It is called for every call and every connect, so it should return at once:
+    /// renew the token in a separate task, and return the current one.
     pub fn source(source: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self::Source(Arc::new(source))
     }
 
-    /// The one that `source` gives, which may wait for it, and may have none yet: then a call fails with
-    /// [`ClientError::NoToken`], and a connection asks again after each pause. It is asked at every call and every
+    /// The token that `source` returns, which may wait for one, and may have none yet: then a call fails with
+    /// [`ClientError::NoToken`], and a connection asks again with each reconnect. It is called for every call and every
     /// connect, and has 10 s each time.
     ///
     /// ```
@@ -58,7 +58,7 @@ impl Token {
         Self::AsyncSource(Arc::new(move || source().boxed()))
     }
 
-    /// The token as it is now; `None` where none is shown.
+    /// The current token; `None` if none is sent.
     pub(crate) async fn now(&self) -> Result<Option<String>, ClientError> {
         let none = |why: &str| ClientError::NoToken(why.to_owned());
         match self {
@@ -67,13 +67,13 @@ impl Token {
             Self::Source(source) => Ok(Some(source())),
             Self::AsyncSource(source) => match tokio::time::timeout(SOURCE_TIME, source()).await {
                 Ok(Some(token)) => Ok(Some(token)),
-                Ok(None) => Err(none("the source has none; the call may work once it has")),
+                Ok(None) => Err(none("the source has none; the call may succeed once it does")),
                 Err(_) => Err(none("the source gave no answer within 10 s")),
             },
         }
     }
 
-    /// Whether the next one may be another.
+    /// Whether the next token may be different.
     pub(crate) fn may_change(&self) -> bool {
         matches!(self, Self::Source(_) | Self::AsyncSource(_))
     }
@@ -90,24 +90,24 @@ impl fmt::Debug for Token {
     }
 }
 
-/// How a client gets to its hub.
+/// Options of a client.
 #[derive(Debug, Clone, Default)]
 pub struct ClientOptions {
-    /// What it shows.
+    /// Its token.
     pub token: Token,
-    /// Certificates (PEM) that are trusted beside those of the system.
+    /// Certificates (PEM) that are trusted in addition to those of the system.
     pub extra_ca: Option<Vec<u8>>,
 }
 
 impl ClientOptions {
-    /// The options with this token.
+    /// Sets the token.
     #[must_use]
     pub fn with_token(mut self, token: Token) -> Self {
         self.token = token;
         self
     }
 
-    /// The options with certificates (PEM) that are trusted beside those of the system.
+    /// Adds certificates (PEM) that are trusted in addition to those of the system.
     #[must_use]
     pub fn with_extra_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.extra_ca = Some(pem.into());

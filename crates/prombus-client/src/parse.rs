@@ -1,10 +1,10 @@
-//! Payloads as values.
+//! Decoding payloads.
 
 use crate::ClientError;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// JSON that is carried as its text, as payloads of events are, and is parsed where it is needed.
+/// JSON kept as text, such as payloads of events, which is parsed on demand.
 ///
 /// ```
 /// use prombus_client::{EventRecord, ParseJson};
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 /// }
 /// ```
 pub trait ParseJson {
-    /// The text as a value.
+    /// Parses the text.
     fn parse<T: DeserializeOwned>(&self) -> Result<T, ClientError>;
 }
 

@@ -1,4 +1,4 @@
-//! Projections: looking at them, defining, rebuilding and deleting them.
+//! Projections: status, defining, rebuilding and deleting them.
 
 use crate::{Client, ClientError};
 use prombus_wire::{ProjectionAnswer, ProjectionsAnswer};
@@ -22,8 +22,8 @@ impl Client {
         self.optional(self.request(Method::GET, &["v1", "projections", name])).await
     }
 
-    /// Makes a projection, or defines it anew: from then on, events are taken as the new definition says, and the
-    /// projection is `stale` until it is rebuilt.
+    /// Creates or redefines a projection: a new definition applies to new events, and the projection is `stale` until
+    /// it is rebuilt.
     ///
     /// ```no_run
     /// # async fn example(client: prombus_client::Client) -> Result<(), prombus_client::ClientError> {
@@ -52,9 +52,9 @@ impl Client {
         self.call(self.request(Method::DELETE, &["v1", "projections", name])).await.map(drop)
     }
 
-    /// Starts to make the collections of a projection anew. Readers see the old ones until the new ones have caught up;
-    /// [`Client::projection`] says how far that is. Where part of the history is no longer kept, it is refused, unless a
-    /// `partial` one is wanted.
+    /// Starts a rebuild of the collections of a projection. Readers see the old ones until the new ones have caught up;
+    /// [`Client::projection`] reports the progress. If part of the history is no longer retained, it is refused unless
+    /// `partial` is set.
     pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionAnswer, ClientError> {
         let call = self.request(Method::POST, &["v1", "projections", name, "rebuild"]);
         let response = self.call(Self::with_json(call, &RebuildRequest { partial })?).await?;

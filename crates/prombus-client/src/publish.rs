@@ -1,4 +1,4 @@
-//! Publishing: one event, an atomic batch, or a stream of lines.
+//! Publishing over HTTP: one event, an atomic batch, or a stream of lines.
 
 use crate::{Client, ClientError, NewEvent};
 use bytes::Bytes;
@@ -29,9 +29,9 @@ impl Client {
         self.answer(response).await
     }
 
-    /// Publishes a stream of lines, each a JSON object with `payload` and what else an event can have, and
-    /// says how many are in, and how many of them were in before. It is atomic only in pieces: where a line is refused, those before it may be
-    /// in, and the error's details `count` and `line` say how many are and which line it was.
+    /// Publishes a stream of lines, each a JSON object with `payload` and optional fields of an event, and returns how
+    /// many are stored, and how many of them are duplicates. It is atomic only in pieces: if a line is refused, those
+    /// before it may be stored, and the error's details `count` and `line` say how many are and which line it was.
     pub async fn import<S>(&self, topic: &str, lines: S) -> Result<Imported, ClientError>
     where
         S: Stream<Item = std::io::Result<Bytes>> + Send + 'static,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 /// Where to start reading.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ReadFrom {
-    /// At the first kept event.
+    /// At the earliest event.
     #[default]
     Earliest,
     /// After the last event.
@@ -35,7 +35,7 @@ pub struct ReadQuery {
     pub key: Option<String>,
     /// Only events whose `ts` is at or before this.
     pub to_ts: Option<u64>,
-    /// Only events for which this CEL expression holds.
+    /// Only events that match this CEL expression.
     pub filter: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl ReadQuery {
 }
 
 impl Client {
-    /// The first page of what `query` asks for.
+    /// The first page of the results of `query`.
     pub async fn read(
         &self,
         topic: &str,
@@ -76,14 +76,14 @@ impl Client {
         self.answer(response).await
     }
 
-    /// The page that a page's `next` names.
+    /// The page at the `next` of the previous one.
     pub async fn read_next(&self, topic: &str, next: &str, limit: usize) -> Result<EventsPage, ClientError> {
         let request = self.events(topic).query(&[("cursor", next)]).query(&[("limit", limit)]);
         let response = self.call(request).await?;
         self.answer(response).await
     }
 
-    /// Everything that `query` asks for, as pieces of NDJSON that end anywhere.
+    /// All results of `query`, as a stream of NDJSON in arbitrary pieces.
     pub async fn export(
         &self,
         topic: &str,

@@ -1,4 +1,4 @@
-//! Following topics without a group: catch up, then live, as a stream of server-sent events.
+//! Following topics without a group: catch up, then live, as server-sent events.
 
 use crate::error::{self, HubError};
 use crate::{Client, ClientError, ReadFrom};
@@ -10,33 +10,34 @@ use std::collections::VecDeque;
 
 /// The status that a stream began with.
 const STREAM_STATUS: u16 = 200;
-/// The code of what may work later, and the status that such an answer has.
+/// The code of a temporary error, and its status.
 const UNAVAILABLE: &str = "unavailable";
 const UNAVAILABLE_STATUS: u16 = 503;
 
 /// What to follow.
 #[derive(Debug, Clone, Default)]
 pub struct TailQuery {
-    /// Names of topics and patterns (`process.*`, `orders.**`), separated by commas. Topics made later are followed too.
+    /// Names of topics and patterns (`process.*`, `orders.**`), separated by commas. Topics created later are followed
+    /// too.
     pub topics: String,
     /// Where to start: `Earliest`, `Latest` or `Ts`.
     pub from: ReadFrom,
     /// Only events of this key.
     pub key: Option<String>,
-    /// Only events for which this CEL expression holds.
+    /// Only events that match this CEL expression.
     pub filter: Option<String>,
 }
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailEvent {
-    /// With this the stream goes on after the event, as `after` of [`Client::tail`].
+    /// Resumes the stream after this event, if passed as `after` to [`Client::tail`].
     pub resume: String,
     /// The event, as the JSON that the hub sent.
     pub json: String,
 }
 
-/// A stream that is open. It ends with its connection; to go on, open another one after the last event.
+/// An open stream. It ends with its connection; to continue, open another one after the last event.
 pub struct Tail {
     pieces: BoxStream<'static, Result<Bytes, ClientError>>,
     reader: Reader,
@@ -62,13 +63,13 @@ impl Client {
 }
 
 impl Tail {
-    /// With this a stream goes on after what was handed out last, also where that is nothing yet.
+    /// Resumes a stream after the last event returned, even if there was none yet.
     pub fn resume(&self) -> Option<&str> {
         self.resume.as_deref()
     }
 
-    /// The next events, as many as have come together; `None` at the end of the connection. None of them in a while is
-    /// an empty list: the hub says now and then that it is there.
+    /// The next events, as many as have arrived together; `None` at the end of the connection. The list may be empty:
+    /// the hub sends a keep-alive now and then.
     pub async fn next(&mut self) -> Result<Option<Vec<TailEvent>>, ClientError> {
         let Some(piece) = self.pieces.next().await.transpose()? else { return Ok(None) };
         self.reader.feed(&piece);
@@ -95,7 +96,7 @@ impl Tail {
     }
 }
 
-/// An error that ends a stream says what it is by its code; the stream itself was answered with a good status.
+/// The error that ends a stream, by its code; the status of the stream itself was a success.
 fn refusal(data: &str) -> ClientError {
     let HubError { code, message, details, .. } = error::parse(STREAM_STATUS, data.as_bytes());
     let status = if code == UNAVAILABLE { UNAVAILABLE_STATUS } else { STREAM_STATUS };
@@ -110,7 +111,7 @@ struct Message {
     data: String,
 }
 
-/// Puts messages together from pieces that end anywhere.
+/// Assembles messages from arbitrary pieces.
 #[derive(Debug, Default)]
 struct Reader {
     rest: Vec<u8>,

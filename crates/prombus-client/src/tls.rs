@@ -1,5 +1,5 @@
-//! Which hubs are trusted: those that the system trusts, and those that a certificate of the user's vouches for.
-//! HTTP and WebSocket go by the same.
+//! Which hubs are trusted: those that the system trusts, and those with a certificate that the user has added. The same for
+//! HTTP and WebSocket.
 
 use crate::ClientError;
 use rustls::pki_types::CertificateDer;
@@ -38,7 +38,7 @@ pub(crate) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
         rustls::Error::InvalidCertificate(why) => explain_certificate(why),
         // The first thing that came is not what TLS begins with.
         rustls::Error::InvalidMessage(_) => {
-            "what answers there does not speak TLS: use http:// instead of https://".to_owned()
+            "the server there does not speak TLS: use http:// instead of https://".to_owned()
         }
         _ => return None,
     })
@@ -53,10 +53,10 @@ fn explain_certificate(why: &CertificateError) -> String {
             "its certificate has expired: renew it".to_owned()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet: compare the clocks of both machines".to_owned()
+            "its certificate is not valid yet: check the clocks of both machines".to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            format!("its certificate is for another name: reach it by a name that it is for ({why})")
+            format!("its certificate is for another name: connect to a name that it covers ({why})")
         }
         // What the verifier says beyond the usual has no name of its own here.
         other if format!("{other:?}").contains("CaUsedAsEndEntity") => "its certificate is that of an authority, which no \

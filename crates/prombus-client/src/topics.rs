@@ -1,4 +1,4 @@
-//! Topics: looking at them, making, changing and deleting them.
+//! Topics: listing, creating, changing and deleting them.
 
 use crate::{Client, ClientError};
 use prombus_wire::{TopicAnswer, Topics};
@@ -18,7 +18,7 @@ impl Client {
         self.optional(self.request(Method::GET, &["v1", "topics", topic])).await
     }
 
-    /// Makes a topic, or changes the settings that `settings` (a JSON object) names.
+    /// Creates a topic, or changes the settings named in `settings` (a JSON object).
     pub async fn put_topic<S: Serialize>(
         &self,
         topic: &str,

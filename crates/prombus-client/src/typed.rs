@@ -11,10 +11,10 @@ use std::fmt::Display;
 use std::future::Future;
 use std::marker::PhantomData;
 
-/// Where the latest events of keys go from time to time.
+/// Periodic snapshots of the latest event of each key.
 pub type Snapshot = SnapshotConfig<&'static str>;
 
-/// Settings of a topic. What is absent is left to the hub.
+/// Settings of a topic. The hub decides about omitted ones.
 pub type TopicConfig = TopicPatch<&'static str>;
 
 /// A topic whose events have payloads of one type. Usable as a `const`:
@@ -79,7 +79,7 @@ impl<T> Topic<T> {
         Self { name, config: TopicConfig::EMPTY, key: None, payload: PhantomData }
     }
 
-    /// Events have the key that this function takes from their payload.
+    /// Sets the function that derives an event's key from its payload.
     #[must_use]
     pub const fn keyed_by(mut self, key: fn(&T) -> String) -> Self {
         self.key = Some(key);
@@ -109,8 +109,7 @@ impl<T: Serialize> Topic<T> {
 }
 
 impl Client {
-    /// Makes a topic, or gives it the settings that the declaration names. One that has more partitions by now keeps
-    /// them.
+    /// Creates a topic, or applies the declared settings. A topic that already has more partitions keeps them.
     pub async fn ensure<T>(&self, topic: &Topic<T>) -> Result<TopicAnswer, ClientError> {
         let mut config = topic.config;
         if let (Some(wanted), Some(found)) = (config.partitions, self.topic(topic.name).await?)
@@ -176,7 +175,8 @@ impl<T: DeserializeOwned + Send + 'static> TypedTopic<T> {
         Ok(TypedSubscription { subscription, payload: PhantomData })
     }
 
-    /// Consumes with a handler: see [`Live::consume`]. An event whose payload is not of the topic's type is nacked.
+    /// Consumes with a handler: see [`Live::consume`]. An event whose payload does not match the topic's type is
+    /// nacked.
     pub async fn consume<H, F, E>(
         &self,
         group: &str,
@@ -227,14 +227,14 @@ pub struct TypedSubscription<T> {
 }
 
 impl<T: DeserializeOwned> TypedSubscription<T> {
-    /// The next delivery with its payload, or with the reason why it has none of that type. `None` when there will be
-    /// none any more.
+    /// The next delivery with its payload, or with the reason why that does not match the type. `None` if there will be
+    /// no more.
     pub async fn next(&mut self) -> Option<(Result<T, ClientError>, Delivery)> {
         let delivery = self.subscription.next().await?;
         Some((delivery.payload(), delivery))
     }
 
-    /// Why there will be no deliveries any more, where that was not wanted.
+    /// Why there will be no more deliveries, unless that was requested.
     pub fn error(&self) -> Option<ClientError> {
         self.subscription.error()
     }
@@ -245,7 +245,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
     }
 }
 
-/// What a handler of [`subscribe!`](crate::subscribe) may fail with: any error, by `?`.
+/// The error type of handlers of [`subscribe!`](crate::subscribe): converts from any error by `?`.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! A hub as a process of its own, and a blocking HTTP client that hides nothing of what came over the socket: for tests,
-//! benchmarks and chaos.
+//! A hub as a separate process, and blocking HTTP and WebSocket clients that hide nothing of what came over the socket: for
+//! tests, benchmarks and chaos.
 //!
-//! Nothing of the hub's own code is used here, because it is what gets judged.
+//! Nothing of the hub's own code is used here, because that is what is being tested.
 
 mod error;
 pub mod http;
 mod hub;
 mod log;
 mod usage;
+pub mod ws;
 
 pub use error::HubError;
 pub use hub::{ANY_PORT, Hub};
@@ -15,5 +16,5 @@ pub use log::Log;
 
 use std::time::Duration;
 
-/// How long anything may take before a test is given up.
+/// How long anything may take before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
-//! Making an index of documents that are there already, step by step.
+//! Building an index over existing documents, step by step.
 //!
-//! Documents are gone over in the order of their keys. Every write keeps an index up from the moment it is added, so a
-//! step only has to add what its documents have at that moment: rows that are there already are the same.
+//! Documents are processed in key order. From the moment an index is added, every write maintains it, so a step only adds
+//! what its documents contain at that moment: rows that already exist are the same.
 
 use crate::change::RowChange;
 use crate::documents::documents;
@@ -15,26 +15,26 @@ use prombus_core::{CollectionState, CommitError, Document, ReadError};
 use std::collections::{BTreeMap, HashMap};
 use std::slice;
 
-/// How much one step goes over: at least one document, and no more after one of these is reached.
+/// How much one step processes: at least one document, and no more once one of these is reached.
 #[derive(Debug, Clone, Copy)]
 pub struct StepLimits {
-    /// So many documents.
+    /// Number of documents.
     pub documents: usize,
-    /// So many bytes of them.
+    /// Their total size in bytes.
     pub bytes: usize,
 }
 
-/// A step in the making of an index.
+/// A step of building an index.
 #[derive(Debug)]
 pub struct IndexStep {
     /// The rows that it adds.
     pub rows: Vec<RowChange>,
-    /// How far the index is with them.
+    /// The progress of the index after this step.
     pub progress: Progress,
 }
 
 impl IndexStep {
-    /// Refuses settings whose unique index cannot be made, because two documents have the same values.
+    /// Refuses settings whose unique index cannot be built, because two documents have the same values.
     pub fn check_unique(&self, state: &CollectionState, index: usize) -> Result<(), CommitError> {
         match (&self.progress, state.indexes.get(index)) {
             (Progress::Failed(IndexFailure::SameValues { keys: [other, key] }), Some(unique)) => {
@@ -45,7 +45,7 @@ impl IndexStep {
     }
 }
 
-/// The next step of an index that is being made; where it is not, there is nothing to do.
+/// The next step of an index that is being built; `None` if it is not.
 pub fn build_step(
     rows: &dyn Rows,
     state: &CollectionState,
@@ -76,7 +76,7 @@ pub fn build_step(
     Ok(IndexStep { rows: adding.rows, progress: Progress::Ready })
 }
 
-/// The step that brought an index to where it is said to be, which was checked when it was made.
+/// The step that brought an index to the recorded progress; it was checked when it was first applied.
 pub fn build_to(
     rows: &dyn Rows,
     state: &CollectionState,
@@ -102,7 +102,7 @@ pub fn build_to(
     Ok(IndexStep { rows: adding.rows, progress })
 }
 
-/// How far an index is that is being made.
+/// The progress of an index that is being built.
 fn place(state: &CollectionState, index: usize) -> Option<(&IndexState, u64, u64, Option<String>)> {
     let index = state.indexes.get(index)?;
     match &index.progress {
@@ -150,7 +150,7 @@ struct Adding<'a> {
     indexer: Indexer,
     keys: Keys,
     rows: Vec<RowChange>,
-    /// Who has which values, of those that were added; asked for only where they must be unique.
+    /// Which document has which values, of those that were added; used only for unique indexes.
     holders: HashMap<Bytes, String>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Adding<'a> {
         self.rows.extend(rows);
     }
 
-    /// What speaks against adding a document.
+    /// Why a document cannot be added.
     fn failure(
         &mut self,
         rows: &dyn Rows,

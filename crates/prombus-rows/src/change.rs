@@ -1,4 +1,4 @@
-//! What a change of a document does to the rows.
+//! What a change to a document does to the rows.
 
 use crate::indexer::{Indexer, Keys};
 use crate::rows;
@@ -6,26 +6,26 @@ use bytes::Bytes;
 use prombus_core::collection::{IndexState, RowBytes};
 use std::sync::Arc;
 
-/// A row to put, or to remove where there is no value.
+/// A row to put, or to remove if there is no value.
 pub type RowChange = (Bytes, Option<Bytes>);
 
-/// The row of a document before and after a change. Those of indexes follow from it, when somebody needs them.
+/// The row of a document before and after a change. Index rows are derived from it on demand.
 #[derive(Debug, Clone)]
 pub struct DocumentChange {
     /// The key of the row.
     pub key: Bytes,
-    /// The row as it was, where there was one.
+    /// The previous row, if any.
     pub old: Option<Bytes>,
-    /// The row as it is now, where there is one.
+    /// The current row, if any.
     pub new: Option<Bytes>,
     /// The indexes of the collection.
     pub indexes: Arc<[IndexState]>,
-    /// What the rows of indexes take that follow from it.
+    /// The size of the index rows derived from it.
     pub row_bytes: RowBytes,
 }
 
 impl DocumentChange {
-    /// This change and one that came after it, as one.
+    /// Combines this change with a later one.
     #[must_use]
     pub fn and_then(&self, later: &Self) -> Self {
         let row_bytes = RowBytes { old: self.row_bytes.old, new: later.row_bytes.new };
@@ -42,8 +42,8 @@ impl DocumentChange {
     }
 }
 
-/// Tells what changes of documents do to the rows of indexes. Neighbours mostly belong to one collection, so what is
-/// known of that is kept from one to the next.
+/// Derives index rows from changes of documents. Consecutive changes mostly belong to one collection, so its layout is
+/// cached.
 #[derive(Debug, Default)]
 pub struct IndexChanges {
     of: Option<(u32, Arc<[IndexState]>, Indexer)>,
@@ -52,7 +52,7 @@ pub struct IndexChanges {
 }
 
 impl IndexChanges {
-    /// Tells which rows are put and which are removed. Rows that stay are not told of.
+    /// Reports which rows are put and which are removed, but not those that stay.
     pub fn tell(&mut self, change: &DocumentChange, mut row: impl FnMut(&[u8], bool)) {
         let number = rows::collection_of_row(&change.key).unwrap_or_default();
         let is_same = |(known, indexes, _): &(u32, Arc<[IndexState]>, Indexer)| {

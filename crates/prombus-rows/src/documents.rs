@@ -1,4 +1,4 @@
-//! Documents in their rows: looking them up, going over them, and replacing them.
+//! Documents in rows: looking them up, scanning them, and replacing them.
 
 use crate::change::DocumentChange;
 use crate::rows::{self, Rows};
@@ -8,15 +8,15 @@ use prombus_core::{CollectionState, Document, ReadError};
 
 /// The row of a document.
 #[derive(Debug)]
-pub struct Place {
+pub struct DocumentRow {
     key: Bytes,
     row: Option<Bytes>,
 }
 
 impl Before for dyn Rows + '_ {
-    type Place = Place;
+    type Place = DocumentRow;
 
-    fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<Place>, ReadError> {
+    fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<DocumentRow>, ReadError> {
         look_up(self, state, key)
     }
 
@@ -43,7 +43,7 @@ impl Before for dyn Rows + '_ {
 }
 
 /// Looks a document up.
-pub fn look_up(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Slot<Place>, ReadError> {
+pub fn look_up(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Slot<DocumentRow>, ReadError> {
     let row_key = rows::document_row(state.number, key);
     let row = rows.get(&row_key)?;
     let document = match &row {
@@ -54,7 +54,7 @@ pub fn look_up(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Sl
             Some(document.ok_or_else(damaged)?)
         }
     };
-    Ok(Slot { place: Place { key: row_key, row }, document, row_bytes: RowBytes::default() })
+    Ok(Slot { place: DocumentRow { key: row_key, row }, document, row_bytes: RowBytes::default() })
 }
 
 /// The document with this key.
@@ -62,13 +62,13 @@ pub fn get(rows: &dyn Rows, state: &CollectionState, key: &str) -> Result<Option
     look_up(rows, state, key).map(|slot| slot.document)
 }
 
-/// What is to change when what is in a slot becomes `new`; counts and size of the collection are brought up to date.
+/// The change that replaces the contents of a slot with `new`; updates the counts and the size of the collection.
 pub fn replace(
     state: &mut CollectionState,
-    old: Slot<Place>,
+    old: Slot<DocumentRow>,
     new: Option<&Document>,
 ) -> Option<DocumentChange> {
-    let Slot { place: Place { key, row }, document, row_bytes } = old;
+    let Slot { place: DocumentRow { key, row }, document, row_bytes } = old;
     let size = |document: Option<&Document>| document.map_or(0, |d| (d.key.len() + d.body.len()) as u64);
     state.bytes = (state.bytes + size(new)).saturating_sub(size(document.as_ref()));
     state.documents =
@@ -88,7 +88,7 @@ pub fn scan(
     documents(rows, state, after).take(limit).collect()
 }
 
-/// The same, one by one and without an end of their own.
+/// The same as an iterator without a limit.
 pub fn documents<'a>(
     rows: &'a dyn Rows,
     state: &'a CollectionState,

@@ -1,27 +1,27 @@
-//! Values as bytes that have the order of the values: missing, null, false, true, numbers, strings by code point,
-//! arrays item by item, objects by their sorted fields. No value's bytes are the start of another's.
+//! An order-preserving encoding of values: missing, null, false, true, numbers, strings by code point, arrays item by item,
+//! objects by their sorted fields. No encoding is a prefix of another.
 
 use serde_json::{Number, Value};
 
-/// What the bytes of a value that is not there start with; the least of all.
+/// The tag of a missing value; the least of all.
 pub const MISSING: u8 = 1;
 const NULL: u8 = 2;
 const FALSE: u8 = 3;
 const TRUE: u8 = 4;
-/// What the bytes of numbers start with.
+/// The tag of numbers.
 pub const NUMBER: u8 = 5;
-/// What the bytes of strings start with.
+/// The tag of strings.
 pub const STRING: u8 = 6;
 const ARRAY: u8 = 7;
 const OBJECT: u8 = 8;
-/// Greater than what the bytes of any value start with.
+/// Greater than any tag.
 pub const AFTER_ALL: u8 = 9;
-/// What a number takes after its tag.
+/// The size of a number after its tag.
 const NUMBER_BYTES: usize = 10;
 /// Ends arrays and objects; below every tag, so that a prefix comes first.
 const END: u8 = 0;
 
-/// Appends a value, or that there is none.
+/// Appends a value, or a missing one.
 pub fn value(out: &mut Vec<u8>, value: Option<&Value>) {
     match value {
         None => out.push(MISSING),
@@ -57,7 +57,7 @@ pub fn unsigned(out: &mut Vec<u8>, int: u64) {
     integer(out, int.into());
 }
 
-/// Where the first of the values in `bytes` ends; `None` where it does not.
+/// Where the first of the values in `bytes` ends; `None` if it is truncated.
 pub fn first_end(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0, 0usize);
     loop {
@@ -77,8 +77,8 @@ pub fn first_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The nearest double, in an order of bytes, and then how far an integer lies from it: so integers and doubles have
-/// one order, and none is rounded.
+/// The nearest double in an order-preserving form, then the distance of an integer from it: so integers and doubles
+/// share one order, and none is rounded.
 fn number(out: &mut Vec<u8>, number: &Number) {
     match number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from)) {
         Some(int) => integer(out, int),
@@ -102,7 +102,7 @@ fn near(out: &mut Vec<u8>, double: f64, rest: i16) {
     out.extend_from_slice(&(rest as u16 ^ 1 << 15).to_be_bytes());
 }
 
-/// Zero bytes are marked, so that the end can be told and a shorter text comes first.
+/// Zero bytes are escaped, so that the end is unambiguous and a shorter text comes first.
 fn text(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     while let Some(at) = memchr::memchr(0, rest) {

@@ -6,20 +6,20 @@ use prombus_core::collection::IndexState;
 use prombus_core::fields::{Field, Fields};
 use prombus_core::{Document, FieldPath};
 
-/// Makes the rows of documents of one collection.
+/// Derives the index rows of documents of one collection.
 #[derive(Debug)]
 pub struct Indexer {
-    indexes: Vec<Lane>,
+    indexes: Vec<IndexLayout>,
 }
 
-/// One of the indexes.
+/// The layout of one index.
 #[derive(Debug)]
-struct Lane {
+struct IndexLayout {
     prefix: Vec<u8>,
     fields: Vec<FieldPath>,
 }
 
-impl Lane {
+impl IndexLayout {
     /// Of an index; `None` is the one by time.
     fn of(collection: u32, index: Option<&IndexState>) -> Self {
         let fields = index.map_or(Vec::new(), |state| state.index.fields.clone());
@@ -27,7 +27,7 @@ impl Lane {
     }
 }
 
-/// Keys of rows, one behind the other.
+/// Keys of rows, concatenated.
 #[derive(Debug, Default)]
 pub struct Keys {
     bytes: Vec<u8>,
@@ -59,12 +59,17 @@ impl Indexer {
     /// they are kept up.
     pub fn new(collection: u32, indexes: &[IndexState]) -> Self {
         let kept = indexes.iter().filter(|index| index.is_kept()).map(Some);
-        Self { indexes: std::iter::once(None).chain(kept).map(|index| Lane::of(collection, index)).collect() }
+        Self {
+            indexes: std::iter::once(None)
+                .chain(kept)
+                .map(|index| IndexLayout::of(collection, index))
+                .collect(),
+        }
     }
 
     /// For one index alone.
     pub fn only(collection: u32, index: &IndexState) -> Self {
-        Self { indexes: vec![Lane::of(collection, Some(index))] }
+        Self { indexes: vec![IndexLayout::of(collection, Some(index))] }
     }
 
     /// The keys of a document's rows in all indexes, in the place of those that were there. For each document they
@@ -73,7 +78,7 @@ impl Indexer {
         let needs_body = self.indexes.iter().any(|lane| !lane.fields.is_empty());
         let body = needs_body.then(|| Fields::of(&document.body)).flatten();
         keys.clear();
-        for Lane { prefix, fields } in &self.indexes {
+        for IndexLayout { prefix, fields } in &self.indexes {
             keys.bytes.extend_from_slice(prefix);
             for field in fields {
                 field_value(&mut keys.bytes, document, field, body.as_ref());

@@ -1,8 +1,8 @@
-//! Collections as rows: how documents and indexes lie in rows of bytes in order, what a change of a document does to
-//! them, and how a query goes over them.
+//! Collections as rows: the layout of documents and indexes in ordered rows of bytes, what a change to a document does to
+//! them, and how a query scans them.
 //!
-//! This is what stores share that keep rows in the order of their keys. A store says how rows are read ([`Rows`]);
-//! nothing here reads or writes anything itself.
+//! It is shared by stores that keep rows in key order. A store provides access to its rows ([`Rows`]); nothing here does
+//! any I/O.
 
 mod build;
 mod change;
@@ -16,7 +16,7 @@ mod rows;
 
 pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
 pub use change::{DocumentChange, IndexChanges, RowChange};
-pub use documents::{Place, get, look_up, replace, scan};
+pub use documents::{DocumentRow, get, look_up, replace, scan};
 pub use find::find;
 pub use rows::{
     DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,

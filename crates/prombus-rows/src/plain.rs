@@ -1,4 +1,4 @@
-//! The order of values, written down a second time and without bytes, for tests to compare with.
+//! The order of values, defined a second time without encodings, for tests to compare with.
 
 use serde_json::{Number, Value};
 use std::cmp::Ordering;

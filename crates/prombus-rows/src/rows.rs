@@ -1,7 +1,7 @@
-//! How documents and indexes lie in rows.
+//! The layout of documents and indexes in rows.
 //!
-//! A document's row is found by collection and key. An index has a row for each document: the values of its fields,
-//! the document's time and its key, all in an encoding whose bytes have the order of the values.
+//! A document's row is found by collection and key. An index has a row per document: the values of its fields, the
+//! document's time and its key, in an order-preserving encoding.
 
 use crate::encode;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The first byte of rows of documents. Those of indexes come after them.
 pub const DOCUMENT: u8 = 1;
-/// The first byte of rows of indexes.
+/// The first byte of index rows.
 const INDEX: u8 = 2;
 
 /// Rows in the order of the bytes of their keys.
@@ -21,7 +21,7 @@ pub trait Rows {
     /// The row with this key.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError>;
 
-    /// The rows of a range, from its end to its start where `reverse` is set.
+    /// The rows of a range, from its end to its start if `reverse` is set.
     fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_>;
 }
 

@@ -1,4 +1,4 @@
-//! Answers that are worth writing by hand, because there are many of them.
+//! Answers that are serialised by hand, because a hub writes very many of them: published events and deliveries.
 
 use crate::media::JSON;
 use axum::http::{StatusCode, header};
@@ -11,16 +11,16 @@ use std::borrow::Cow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// What the answer to one event takes, about.
+/// Approximate size of the answer for one event.
 const PUBLISHED_BYTES: usize = 224;
-/// What a delivery takes beside its payload, about.
+/// Approximate size of a delivery without its payload.
 pub(crate) const DELIVERY_BYTES: usize = 448;
 
-/// What an answer in JSON ends with, so that a terminal shows its prompt on a line of its own. A document ends without it:
-/// its tag stands for its exact bytes.
+/// The end of every JSON answer, so that a terminal shows its prompt on a new line. Documents lack it, because their
+/// ETag covers their exact bytes.
 pub(crate) const JSON_END: &[u8] = b"\n";
 
-/// A body that is JSON already.
+/// A body that is already JSON.
 pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
     body.extend_from_slice(JSON_END);
     (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
@@ -28,16 +28,16 @@ pub(crate) fn json(status: StatusCode, mut body: Vec<u8>) -> Response {
 
 /// A value as JSON.
 pub(crate) fn json_of(status: StatusCode, value: &impl Serialize) -> Response {
-    // What is answered here has text keys only, so writing it cannot fail.
+    // Answers have only string keys, so serialising cannot fail.
     json(status, serde_json::to_vec(value).unwrap_or_default())
 }
 
-/// What an event that was found takes, about.
+/// Approximate size of an event that was found.
 pub(crate) fn size(found: &Option<Event>) -> usize {
     found.as_ref().map_or(0, |event| event.payload.len())
 }
 
-/// One event, bare.
+/// One event, without an envelope.
 pub(crate) fn event(event: &Event) -> Response {
     let mut out = Vec::with_capacity(event.payload.len() + PUBLISHED_BYTES);
     event.write_json(&mut out);
@@ -68,7 +68,7 @@ pub(crate) fn published_batch(topic: &TopicName, receipt: &Receipt) -> Response 
     json(status(receipt), out)
 }
 
-/// Something was made, unless all of it was there already.
+/// `201`, or `200` if all events are duplicates.
 fn status(receipt: &Receipt) -> StatusCode {
     if receipt.events.iter().all(|event| event.duplicate) { StatusCode::OK } else { StatusCode::CREATED }
 }
@@ -194,7 +194,7 @@ pub(crate) fn size_of_all(deliveries: &[Delivery]) -> usize {
     payloads + DELIVERY_BYTES * (deliveries.len() + 1)
 }
 
-/// The field that has all deliveries.
+/// The field with all deliveries.
 pub(crate) fn deliveries(deliveries: &[Delivery], max_attempts: u32, out: &mut Vec<u8>) {
     out.reserve(size_of_all(deliveries));
     let writer = DeliveryWriter::new(max_attempts);

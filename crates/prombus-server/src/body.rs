@@ -1,9 +1,10 @@
-//! Taking in bodies: never more than allowed, and never from a client that has stopped sending or only pretends to send.
+//! Reading request bodies: never more than allowed, and never from a client that has stopped sending or merely pretends
+//! to send.
 //!
-//! A body may stand still for `limits.body_timeout_ms`, and a body or a line of it has that long, and a second more for
-//! every [`MIN_BYTES_PER_S`] of it that have come, to be whole. So a slow line gets its time, whatever the size, and a
-//! client that sends a byte now and then to hold its connection does not. While memory is short, a large body that does
-//! not go on is not waited for: it holds what others wait for.
+//! A body may stall for `limits.body_timeout_ms`. A body, or a line of it, has that long plus a second for every
+//! [`MIN_BYTES_PER_S`] received to be complete. So a slow connection gets the time it needs, and a client that sends a
+//! byte now and then to hold its connection does not. While memory is short, a large body that stalls is abandoned,
+//! because it holds memory that others wait for.
 
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
@@ -21,28 +22,28 @@ use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A body that comes more slowly than this, beyond what `limits.body_timeout_ms` gives it, is not waited for.
+/// The minimum rate of a body, beyond the time that `limits.body_timeout_ms` gives it.
 const MIN_BYTES_PER_S: u64 = 1 << 10;
 
-/// While memory is short, a large body may stand still for so long, whether its client does not send or it is not read.
+/// How long a large body may stall while memory is short, whether its client does not send or it is not read.
 const SHORT_BODY_PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is looked whether memory is short.
+/// How often to check whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A body that is being taken in.
-pub(crate) struct Intake {
+/// A body that is being received.
+pub(crate) struct BodyReader {
     body: Body,
     memory: Memory,
     /// What its connection counts as received.
     received: Received,
     timeout: Duration,
-    /// Since when what is awaited as a whole is awaited, and how many bytes of it have come.
+    /// When the current unit began, and how many bytes of it have arrived.
     since: Instant,
     came: u64,
     max_bytes: usize,
 }
 
-impl Intake {
+impl BodyReader {
     pub fn new(body: Body, head: &Parts, app: &Shared) -> Self {
         Self {
             body,
@@ -55,7 +56,7 @@ impl Intake {
         }
     }
 
-    /// Says that something whole has come: for what comes next, time starts anew. So many bytes are still held.
+    /// Marks a complete unit: the time for the next one starts now. `held` bytes are still in memory.
     pub fn start_anew(&mut self, held: usize) {
         (self.since, self.came) = (Instant::now(), 0);
         self.received.is_dealt_with_but_for(held);
@@ -71,7 +72,7 @@ impl Intake {
                 biased;
                 frame = tokio::time::timeout_at(until, self.body.frame()) => frame,
                 () = starved(&self.memory), if self.received.is_much() => {
-                    // Whoever is told lets go of what has come.
+                    // The caller releases what it has received.
                     self.received.is_dealt_with();
                     return Err(self.memory.refusal());
                 }
@@ -80,11 +81,11 @@ impl Intake {
                 Err(_) => return Err(self.too_slow(idle_until <= whole_until)),
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => {
-                    return Err(ApiError::bad_request(format!("the body broke off: {error}")));
+                    return Err(ApiError::bad_request(format!("the body was cut off: {error}")));
                 }
                 Ok(Some(Ok(frame))) => frame,
             };
-            // Anything but data is a trailer, which nobody asks for.
+            // Anything but data is a trailer, which is ignored.
             if let Ok(data) = frame.into_data()
                 && !data.is_empty()
             {
@@ -97,7 +98,7 @@ impl Intake {
     fn too_slow(&self, stands_still: bool) -> ApiError {
         let ms = self.timeout.as_millis();
         ApiError::timed_out(match stands_still {
-            true => format!("no byte of the body has come for {ms} ms, which is limits.body_timeout_ms"),
+            true => format!("no byte of the body has arrived for {ms} ms, which is limits.body_timeout_ms"),
             false => format!(
                 "the body, or a line of it, comes too slowly: it has limits.body_timeout_ms, {ms} ms, and a second more for \
                  every {MIN_BYTES_PER_S} bytes"
@@ -114,17 +115,17 @@ impl Intake {
         self.gather(announced as usize).await?.ok_or_else(|| self.too_large())
     }
 
-    /// All that comes, or `None` where it is too much. Then nothing of it is held any more.
+    /// The whole body, or `None` if it is too large. Then nothing of it is kept.
     async fn gather(&mut self, announced: usize) -> Result<Option<Bytes>, ApiError> {
         let Some(first) = self.next().await? else { return Ok(Some(Bytes::new())) };
         if first.len() > self.max_bytes {
             return Ok(None);
         }
-        // Many bodies come in one piece, which is taken as it is.
+        // Many bodies arrive in one piece, which is used as it is.
         let Some(second) = self.next().await? else { return Ok(Some(first)) };
         let mut whole = Gathered::expecting(announced);
         whole.push(&first);
-        // What was received is let go before more is awaited: each part holds all of the buffer that it came in.
+        // What was received is released before more is awaited: each part holds all of the buffer that it came in.
         drop(first);
         let mut next = Some(second);
         while let Some(data) = next {
@@ -151,17 +152,17 @@ impl Intake {
 async fn starved(memory: &Memory) {
     let mut patience = SHORT_BODY_PATIENCE;
     while !patience.is_zero() {
-        // Nobody says when memory becomes short: that it does is rare, and looking now and then costs less.
+        // There is no notification when memory becomes short: that is rare, and polling costs less.
         tokio::time::sleep(LOOK_EVERY).await;
         patience = if memory.is_short() { patience.saturating_sub(LOOK_EVERY) } else { SHORT_BODY_PATIENCE };
     }
 }
 
-/// The body of a call that takes JSON or nothing, and no parameters.
+/// The body of a call that takes JSON or nothing, and no query parameters.
 pub(crate) async fn json_body(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let (parts, body) = request.into_parts();
-    // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
-    let body = Intake::new(body, &parts, app).whole().await?;
+    // The body is read first, whatever else may be wrong: then its connection stays usable, however large it is.
+    let body = BodyReader::new(body, &parts, app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     if !body.is_empty() {
         media::require_json(&parts.headers)?;
@@ -184,14 +185,14 @@ mod tests {
     const MUCH: usize = 1 << 20;
 
     /// A body of so many parts of so many bytes, each a while after the one before.
-    fn intake(parts: usize, bytes: usize, pause: Duration) -> Intake {
+    fn intake(parts: usize, bytes: usize, pause: Duration) -> BodyReader {
         let parts = futures::stream::iter(0..parts).then(move |_| async move {
             // How slowly a body comes is what is tested; the clock is held.
             tokio::time::sleep(pause).await;
             Ok::<_, Infallible>(Bytes::from(vec![b'x'; bytes]))
         });
         let memory = Memory::new(8 << 20);
-        Intake {
+        BodyReader {
             body: Body::from_stream(parts),
             received: Received::new(&memory),
             memory,

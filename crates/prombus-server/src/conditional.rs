@@ -1,7 +1,7 @@
-//! Conditional requests (RFC 9110, section 13): does a client that names what it has get it again?
+//! Conditional requests (RFC 9110, section 13): does a client that says what it has get the document again?
 //!
-//! Pure functions over request headers and the validators of what is there now. Members of a list that are no entity
-//! tags and dates that are none are passed over, as the RFC has it. Ranges are not served, so `If-Range` says nothing.
+//! Pure functions over request headers and the validators of the current document. Malformed entity tags and dates are
+//! ignored, as the RFC requires. Ranges are not supported, so `If-Range` has no effect.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use httpdate::HttpDate;
@@ -67,25 +67,25 @@ fn epoch_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What is there now, as conditions see it.
+/// The current document, as conditions see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Current {
     pub tag: EntityTag,
     pub modified: Option<Modified>,
 }
 
-/// What comes of the conditions of a GET or HEAD.
+/// The outcome of the conditions of a GET or HEAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Answer as if there were none.
     Proceed,
-    /// The client has it: 304.
+    /// The client has the current version: 304.
     NotModified,
-    /// The client wants it only as it was: 412.
+    /// The client requires another version: 412.
     Failed,
 }
 
-/// Looks at the conditions in their order (section 13.2.2). `current` is `None` where there is nothing.
+/// Evaluates the conditions in order (section 13.2.2). `current` is `None` if there is no document.
 pub(crate) fn evaluate(headers: &HeaderMap, current: Option<&Current>, now: SystemTime) -> Verdict {
     let tag = current.map(|current| current.tag);
     let modified = current.and_then(|current| current.modified);
@@ -103,8 +103,8 @@ pub(crate) fn evaluate(headers: &HeaderMap, current: Option<&Current>, now: Syst
             return Verdict::NotModified;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, &header::IF_MODIFIED_SINCE, now), modified)
-        // The time of a document may run backwards, so a later date says nothing of which version a client has. And
-        // while its second lasts, or is still to come, there may be more versions with that date.
+        // The time of a document may go backwards, so a later date does not say which version a client has. And until
+        // its second has passed, there may be more versions with that date.
         && modified == since
         && modified.0 < epoch_seconds(now)
     {
@@ -113,7 +113,7 @@ pub(crate) fn evaluate(headers: &HeaderMap, current: Option<&Current>, now: Syst
     Verdict::Proceed
 }
 
-/// How tags are compared: a weak tag equals nothing strongly, and weakly what it would without being weak.
+/// How tags are compared: strongly, a weak tag equals nothing; weakly, its weakness is ignored.
 #[derive(Clone, Copy, PartialEq)]
 enum Comparison {
     Strong,

@@ -1,4 +1,4 @@
-//! Requests that must say which of their fields is wrong: the definitions of projections, which people write.
+//! Requests that must say which of their fields is invalid: definitions of projections, which people write by hand.
 
 use crate::error::ApiError;
 use prombus_wire::{Object, parse_object};
@@ -24,7 +24,7 @@ impl<'de> serde::Deserialize<'de> for Fields {
                 let mut fields: Vec<(String, Box<RawValue>)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, _>()? {
                     if fields.iter().any(|(known, _)| *known == name) {
-                        return Err(A::Error::custom(format_args!("the field {name:?} is there twice")));
+                        return Err(A::Error::custom(format_args!("the field {name:?} appears twice")));
                     }
                     fields.push((name, value));
                 }
@@ -115,7 +115,7 @@ mod tests {
                 r#"{"topic":"t","write":[{"collection":"c","key":"k","when":1}]}"#,
                 "write[0].when: invalid type",
             ),
-            (r#"{"topic":"t","topic":"t"}"#, "the field \"topic\" is there twice"),
+            (r#"{"topic":"t","topic":"t"}"#, "the field \"topic\" appears twice"),
             (r#"[]"#, "an object"),
         ] {
             let error = read(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! Every error as users see it: this is the one place that knows which status and code an error has.
+//! Every error as users see it: the only place that knows the status and code of an error.
 
 use crate::answers;
 use crate::auth::Reason;
@@ -18,12 +18,12 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// After how many seconds it is worth trying again, where nothing better is known.
+/// Default for `Retry-After`, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
-/// The detail that says after how many milliseconds.
+/// The detail with the delay in milliseconds.
 const RETRY_AFTER_MS: &str = "retry_after_ms";
 
-/// An error on its way to the client.
+/// An error as it is sent to the client.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -38,7 +38,7 @@ impl ApiError {
         Self::new(code, message)
     }
 
-    /// The status and the reason, where the error is about who asks.
+    /// The status and the reason, if the error is about the caller.
     pub fn refusal(&self) -> Option<(u16, &str)> {
         is_refusal(self.code).then_some((self.status.as_u16(), self.message.as_str()))
     }
@@ -70,7 +70,7 @@ impl ApiError {
 
     /// `name` has more entries than a request may.
     pub fn too_many(name: &str, limit: usize) -> Self {
-        Self::too_large(format!("{name} takes {limit} at a time")).with("limit", limit)
+        Self::too_large(format!("{name} takes at most {limit} at a time")).with("limit", limit)
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {
@@ -81,23 +81,23 @@ impl ApiError {
         Self::new(ErrorCode::Internal, message)
     }
 
-    /// Who asks is not known.
+    /// The caller is not authenticated.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Unauthorized, message)
     }
 
-    /// Who asks is known, and may not.
+    /// The caller lacks a right.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Forbidden, message)
     }
 
-    /// It comes too fast, and may come again after `wait`.
+    /// The rate limit is exceeded; the request may be retried after `wait`.
     pub fn rate_limited(message: impl Into<String>, wait: Duration) -> Self {
         let ms = wait.as_millis() as u64 + 1;
         Self::new(ErrorCode::RateLimited, message).with(RETRY_AFTER_MS, ms)
     }
 
-    /// A lease of a commit that settles nothing any more, or never did.
+    /// A lease in a commit that has expired or is invalid.
     pub fn lease_expired(lease: &str) -> Self {
         let message = match not_a_lease(lease) {
             Some(why) => format!("{why}; nothing was committed"),
@@ -107,17 +107,17 @@ impl ApiError {
         Self::new(ErrorCode::LeaseExpired, message).with("lease", lease)
     }
 
-    /// What is asked for is under way, and there is no code of its own for that.
+    /// The requested operation is already running; there is no separate code for that.
     pub fn under_way(message: impl Into<String>) -> Self {
         Self { status: StatusCode::CONFLICT, ..Self::bad_request(message) }
     }
 
-    /// The body has a type that the route does not take.
+    /// The content type is not supported by the route.
     pub fn unsupported_type(message: impl Into<String>) -> Self {
         Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::bad_request(message) }
     }
 
-    /// A unique index has these values already, in a document that the caller may not read.
+    /// A unique index already has these values, in a document that the caller may not read.
     pub fn not_unique(collection: &str, key: &str, fields: &[String]) -> Self {
         let fields = fields.join(", ");
         let message = format!(
@@ -126,7 +126,7 @@ impl ApiError {
         Self::new(ErrorCode::VersionConflict, message)
     }
 
-    /// The client accepts nothing that the route can answer with.
+    /// The client accepts no type that the route can produce.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_ACCEPTABLE, ..Self::bad_request(message) }
     }
@@ -136,14 +136,14 @@ impl ApiError {
         Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::bad_request(message) }
     }
 
-    /// The error with one more thing to know.
+    /// Adds a detail to the error.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
     }
 
-    /// The error as that of one event of an array.
+    /// Marks the error as that of one event of an array.
     #[must_use]
     pub fn at_index(self, index: Option<usize>) -> Self {
         match index {
@@ -215,33 +215,32 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Whether an error with this code is about who asks.
+/// Whether an error with this code is about the caller.
 fn is_refusal(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::Unauthorized | ErrorCode::Forbidden)
 }
 
-/// What is wrong with a text that stands where a lease belongs and is none. No lease can be read as an id.
+/// What is wrong with a text that is not a lease. No lease can be read as an id.
 pub(crate) fn not_a_lease(text: &str) -> Option<&'static str> {
     if Uuid::try_parse(text).is_ok() {
         return Some(
-            "this looks like the id of an event, and not like a lease: send the ctx.lease of the delivery instead",
+            "this looks like the id of an event, not a lease: send the ctx.lease of the delivery instead",
         );
     }
     let is_none = text.parse::<LeaseToken>().is_err() && !is_early_lease(text);
-    is_none.then_some("this is not a lease: send the ctx.lease of the delivery, as it came")
+    is_none.then_some("this is not a lease: send the ctx.lease of the delivery, unchanged")
 }
 
-/// Whether a text looks like a lease of an earlier build: hexadecimal digits without anything between. All of those have
-/// expired.
+/// Whether a text looks like a lease of an earlier build: hexadecimal digits without separators. All of those have expired.
 fn is_early_lease(text: &str) -> bool {
     (17..=32).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Text that is not JSON is `bad_json`; JSON that is not what was asked for is `bad_request`.
+/// Text that is not JSON is `bad_json`; JSON of the wrong form is `bad_request`.
 impl From<serde_json::Error> for ApiError {
     fn from(error: serde_json::Error) -> Self {
         if error.is_data() {
-            Self::bad_request(format!("the body is not what is expected here: {error}"))
+            Self::bad_request(format!("the body does not have the expected form: {error}"))
         } else {
             Self::bad_json(format!("the body is not valid JSON: {error}"))
         }
@@ -292,7 +291,7 @@ impl From<BadFilter> for ApiError {
     }
 }
 
-/// Which event of an array is to blame is for the caller to add, since only he knows whether there was one.
+/// The caller adds the index of the event, since only it knows whether there was an array.
 impl From<BusError> for ApiError {
     fn from(error: BusError) -> Self {
         let message = error.to_string();
@@ -446,7 +445,7 @@ impl From<ProjectionError> for ApiError {
             ProjectionError::Incomplete { partition, first } => {
                 Self::new(ErrorCode::Gone, message).with("partition", partition.0).with("first", first.0)
             }
-            // Not `unavailable`: whoever tries again by himself would start one rebuild after the other.
+            // Not `unavailable`: a client that retries automatically would start one rebuild after the other.
             ProjectionError::Rebuilding(_) => Self::under_way(message),
             ProjectionError::Read(error) => error.into(),
             ProjectionError::Bus(error) => error.into(),

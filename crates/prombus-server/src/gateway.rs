@@ -1,17 +1,17 @@
-//! The gateway: what it is made of, and which path leads where.
+//! The gateway: its state, and its route table with the rights that each method requires.
 
 use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::error::ApiError;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::rate::TopicRates;
+use crate::request_guard;
 use crate::routes::{
     collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
 use crate::tls::{Tls, TlsFiles};
-use crate::watch as watching;
 use crate::ws;
 use axum::Router;
 use axum::http::{HeaderValue, Method};
@@ -23,40 +23,40 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// How long WebSockets may take to end.
+/// How long WebSockets may take to close.
 const SOCKETS_GOODBYE: Duration = Duration::from_secs(7);
 
-/// What can be chosen about a gateway.
+/// Options of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// What `build_info` says.
+    /// The version in `build_info`.
     pub version: &'static str,
-    /// How long a client may take to send the head of a request, and how long a connection may stay idle.
+    /// How long a client may take to send the headers of a request, and how long a connection may stay idle.
     pub header_timeout: Duration,
-    /// How long a body may stand still.
+    /// How long a body may stall.
     pub body_timeout: Duration,
-    /// A client that takes no byte of what it is sent for so long is given up.
+    /// How long a client may read nothing before it is disconnected.
     pub send_timeout: Duration,
     /// The largest body, the largest frame, and the longest line of an NDJSON body, which as a whole has no limit.
     pub max_body_bytes: usize,
-    /// The most connections at once.
+    /// Maximum number of connections.
     pub max_connections: usize,
-    /// What all of them together may hold of requests and answers.
+    /// Maximum memory for requests and answers of all connections.
     pub max_buffer_bytes: usize,
-    /// So many events a second may come over one connection; 0 is no limit.
+    /// Maximum number of events per second over one connection; 0 means no limit.
     pub connection_events_per_s: u64,
-    /// So many events a second may come to one topic; 0 is no limit.
+    /// Maximum number of events per second to one topic; 0 means no limit.
     pub topic_events_per_s: u64,
-    /// How long caches may keep a document that they were given; whole seconds count.
+    /// How long caches may keep a document, in whole seconds.
     pub snapshot_max_age: Duration,
-    /// How callers are known.
+    /// How callers are authenticated.
     pub auth: AuthOptions,
-    /// Names by which the hub is reached. Where anyone may call, requests for others are refused, addresses and `localhost`
-    /// aside.
+    /// Accepted host names. Without authentication, requests for other names are refused, except for IP addresses and
+    /// `localhost`.
     pub hosts: Vec<String>,
-    /// Pages of these origins may call, besides the hub's own; `*` is any.
+    /// Origins whose pages may call, besides the hub's own; `*` for any.
     pub allow_origins: Vec<String>,
-    /// The certificate and its key, where connections are to be encrypted.
+    /// The certificate and its key, to serve TLS.
     pub tls: Option<TlsFiles>,
 }
 
@@ -91,14 +91,14 @@ pub(crate) struct Shared {
     pub metrics: Metrics,
     /// Those who ask for them.
     pub scrapes: Scrapes,
-    /// What connections hold.
+    /// The memory that connections hold.
     pub memory: Memory,
     pub auth: Arc<Auth>,
     pub origins: Origins,
-    /// The hosts that requests may be for, where anyone may call.
+    /// The accepted hosts, without authentication.
     pub hosts: Option<Hosts>,
     pub rates: TopicRates,
-    /// What caches are told of documents.
+    /// The `Cache-Control` of documents.
     pub cache_control: HeaderValue,
     tls: Option<Tls>,
     hub: OnceLock<Hub>,
@@ -113,9 +113,9 @@ impl Shared {
         self.hub.get().ok_or_else(|| ApiError::unavailable("the hub is opening its store; try again shortly"))
     }
 
-    /// Waits until the gateway ends.
+    /// Waits until the gateway shuts down.
     pub async fn closing(&self) {
-        // That the sender is gone means the same.
+        // A dropped sender means the same.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 }
@@ -124,8 +124,7 @@ impl Shared {
 pub(crate) type App = Arc<Shared>;
 
 impl Gateway {
-    /// A gateway without a hub: it answers that it is alive, and nothing else yet. Keys and certificates that cannot
-    /// be read are an error that says why.
+    /// A gateway without a hub, which only answers that it is alive. Invalid keys and certificates are an error.
     pub fn new(options: GatewayOptions) -> Result<Self, String> {
         let routes = ROUTES.iter().map(|route| route.path);
         let auth = Arc::new(Auth::open(options.auth.clone())?);
@@ -147,7 +146,7 @@ impl Gateway {
         })))
     }
 
-    /// Serves requests from `hub` from now on. A gateway has one hub; a second one is not taken.
+    /// Serves `hub` from now on. A gateway has one hub; a second one is ignored.
     pub fn open(&self, hub: Hub) {
         if self.0.hub.set(hub).is_err() {
             tracing::warn!("the gateway has a hub already; the second one is not taken");
@@ -160,7 +159,7 @@ impl Gateway {
         &self.0
     }
 
-    /// The routes, ready to be called.
+    /// The router.
     pub fn router(&self) -> Router {
         let mut router = Router::new();
         for route in ROUTES {
@@ -170,12 +169,12 @@ impl Gateway {
             .fallback(ops::no_such_path)
             .method_not_allowed_fallback(ops::method_not_allowed)
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), auth::guard))
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), watching::watch))
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), request_guard::count_and_catch))
             .with_state(self.0.clone())
     }
 
-    /// Serves `listener` until `shutdown` is done; then takes no more connections, lets requests under way
-    /// finish and WebSockets say goodbye, and returns when they have, or have taken too long.
+    /// Serves `listener` until `shutdown` is done; then takes no more connections, lets requests in flight finish and
+    /// WebSockets say goodbye, and returns when they have, or have taken too long.
     pub async fn serve(
         &self,
         listener: TcpListener,
@@ -188,8 +187,8 @@ impl Gateway {
         };
         let (options, tls) = (self.0.options.clone(), self.0.tls.as_ref());
         let memory = self.0.memory.clone();
-        serve::serve(listener, self.router(), serve::Until { shutdown, options, memory, tls }).await;
-        // They have left the connections that were waited for, and still have to say goodbye.
+        serve::serve(listener, self.router(), serve::ServeOptions { shutdown, options, memory, tls }).await;
+        // They are no longer among the HTTP connections, and still have to close.
         let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {
             tracing::warn!("WebSockets were cut off: they took too long to end");
@@ -200,7 +199,7 @@ impl Gateway {
 
 type Methods = fn() -> axum::routing::MethodRouter<App>;
 
-/// A path, what its methods do, and what each asks of its callers.
+/// A path, the handlers of its methods, and the rights that each requires.
 struct Route {
     path: &'static str,
     methods: Methods,
@@ -216,10 +215,10 @@ const PUBLISH: Need = Need::OnTopic(Action::Publish);
 const ADMIN: Need = Need::OnTopic(Action::Admin);
 const READ_COLLECTION: Need = Need::OnCollection(Action::Read);
 const ADMIN_COLLECTION: Need = Need::OnCollection(Action::Admin);
-/// The route itself asks for the topic and the collections of the projection.
+/// The handler itself checks the rights on the projection's topic and collections.
 const ADMIN_SOMEWHERE: Need = Need::Somewhere(Action::Admin);
 
-/// Every path. A test sees to it that each method has its need.
+/// All routes. A test makes sure that each method has its `Need`.
 const ROUTES: &[Route] = &[
     route("/publish/{topic}", || post(publish::raw), &[(Method::POST, PUBLISH)]),
     route("/v1/topics", || get(topics::list), &[(Method::GET, Need::Token)]),
@@ -233,7 +232,7 @@ const ROUTES: &[Route] = &[
         || get(events::read).post(publish::events),
         &[(Method::GET, Need::ReadOrFollow), (Method::POST, PUBLISH)],
     ),
-    // The route itself asks for each topic.
+    // The handler itself checks the rights on each topic.
     route("/v1/events", || get(events::follow_many), &[(Method::GET, Need::Token)]),
     route("/v1/topics/{topic}/events/{id}", || get(events::by_id), &[(Method::GET, READ)]),
     route("/v1/topics/{topic}/keys", || post(keys::latest_of_many), &[(Method::POST, READ)]),
@@ -294,17 +293,17 @@ const ROUTES: &[Route] = &[
         || post(projections::rebuild),
         &[(Method::POST, ADMIN_SOMEWHERE)],
     ),
-    // What it asks for depends on what is in it.
+    // The required rights depend on its contents.
     route("/v1/commit", || post(commit::commit), &[(Method::POST, Need::Token)]),
     route("/ws", || get(ws::upgrade), &[(Method::GET, Need::TokenOrLater)]),
     route("/ops", || get(ops::ops), &[(Method::GET, Need::Somewhere(Action::Admin))]),
     route("/healthz", || get(ops::healthz), &[(Method::GET, Need::Nothing)]),
     route("/readyz", || get(ops::readyz), &[(Method::GET, Need::Nothing)]),
-    // It names topics and groups, and holds nothing of their events.
+    // It names topics and groups, but contains no events.
     route("/metrics", || get(ops::metrics), &[(Method::GET, Need::Token)]),
 ];
 
-/// What a request asks of its caller. A method that a path does not have is answered so to those with a token.
+/// The rights that a request requires. An unsupported method is reported only to callers with a token.
 pub(crate) fn need_of(path: &str, method: &Method) -> Need {
     let method = if method == Method::HEAD { &Method::GET } else { method };
     let route = ROUTES.iter().find(|route| route.path == path);

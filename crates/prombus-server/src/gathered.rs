@@ -1,14 +1,14 @@
-//! Bytes that come little by little and are wanted as a whole.
+//! Bytes that arrive piece by piece and are needed as a whole.
 //!
-//! They are kept in pieces, so that what is half there takes what has come and at most one piece more. One buffer that
-//! grows would take up to twice as much, and three times as much while it is moved.
+//! They are kept in pieces, so a partial message takes what has arrived plus at most one piece. A single growing buffer
+//! would take up to twice as much, and three times as much while it is reallocated.
 
 use bytes::{Bytes, BytesMut};
 
-/// The largest piece. What is no larger than this is never copied again.
+/// Maximum size of a piece. Anything up to this size is copied only once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What has come so far.
+/// What has arrived so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     full: Vec<BytesMut>,
@@ -17,22 +17,22 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Nothing yet; so many bytes are expected.
+    /// Empty, with this many bytes expected.
     pub fn expecting(bytes: usize) -> Self {
         Self { last: BytesMut::with_capacity(bytes.min(PIECE_BYTES)), ..Self::default() }
     }
 
-    /// How many bytes have come.
+    /// How many bytes have arrived.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes what has come next. It is copied, so that whatever it was received in can be used again.
+    /// Appends what has arrived next. It is copied, so that its buffer can be reused.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let free = self.last.capacity() - self.last.len();
             if free == 0 {
-                // Pieces become larger with what has come, so that what is small stays small.
+                // Pieces grow with the total, so that small messages stay small.
                 let next = bytes.len().max(self.len).min(PIECE_BYTES);
                 let full = std::mem::replace(&mut self.last, BytesMut::with_capacity(next));
                 self.full.extend((!full.is_empty()).then_some(full));
@@ -45,7 +45,7 @@ impl Gathered {
         }
     }
 
-    /// All of it in one. Each piece is let go as soon as it was copied.
+    /// All of it in one buffer. Each piece is freed as soon as it is copied.
     pub fn take(&mut self) -> Bytes {
         let Self { full, last, len } = std::mem::take(self);
         if full.is_empty() {

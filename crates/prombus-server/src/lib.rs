@@ -1,7 +1,7 @@
 //! The HTTP gateway: routes, errors, metrics, and the loop that serves them.
 //!
-//! A gateway can listen before there is a hub: it says that it is alive and not ready, and everything else
-//! is answered `503` until [`Gateway::open`] is called. It talks to the hub only, never to a store.
+//! A gateway can listen before there is a hub: `/healthz` says that it is alive, and everything else is answered `503`
+//! until [`Gateway::open`] is called. It talks to the hub only, never to a store.
 
 mod answers;
 mod auth;
@@ -18,23 +18,23 @@ mod memory;
 mod metrics;
 mod params;
 mod path;
-mod patient;
 mod pattern;
 mod pieces;
 mod pulls;
 mod rate;
+mod request_guard;
 mod routes;
 mod scrapes;
 mod serve;
+mod stall_guard;
 mod tls;
 mod unread;
-mod watch;
 mod ws;
 
 pub use auth::{
     Action, AuthOptions, BadRules, Hosts, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken,
 };
 pub use gateway::{Gateway, GatewayOptions};
-pub use patient::Patient;
 pub use pattern::stands_for;
+pub use stall_guard::StallGuard;
 pub use tls::TlsFiles;

@@ -1,4 +1,4 @@
-//! Content types: what a body is, and what the client wants back.
+//! Content types: what a body contains, and what the client wants back.
 
 use crate::error::ApiError;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -7,14 +7,14 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
-/// What a body is said to be.
+/// The declared type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyType {
     Json,
     Lines,
 }
 
-/// What kind of answer is wanted.
+/// The requested type of answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerType {
     Page,
@@ -22,19 +22,19 @@ pub(crate) enum AnswerType {
     Live,
 }
 
-/// Refuses a body that is compressed, or otherwise not what it will be once it is decoded.
+/// Refuses a body that is compressed or otherwise encoded.
 pub(crate) fn check_coding(headers: &HeaderMap) -> Result<(), ApiError> {
     for (name, plain) in [(header::CONTENT_ENCODING, "identity"), (header::TRANSFER_ENCODING, "chunked")] {
         let is_plain = |coding: &&HeaderValue| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes());
         if let Some(coding) = headers.get_all(&name).iter().find(|coding| !is_plain(coding)) {
-            let message = format!("a body with {name} {coding:?} is not taken here; send it as it is");
+            let message = format!("{name} {coding:?} is not supported; send the body uncompressed");
             return Err(ApiError::unsupported_type(message));
         }
     }
     Ok(())
 }
 
-/// What the body is; JSON where nothing is said.
+/// What the body is; JSON by default.
 pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
     check_coding(headers)?;
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(BodyType::Json) };
@@ -44,22 +44,22 @@ pub(crate) fn body_type(headers: &HeaderMap) -> Result<BodyType, ApiError> {
         JSON if charset_is_fine => Ok(BodyType::Json),
         NDJSON if charset_is_fine => Ok(BodyType::Lines),
         _ => Err(ApiError::unsupported_type(format!(
-            "a body of type {text:?} is not taken here; use content-type: {JSON} or {NDJSON}, in UTF-8"
+            "a body of type {text:?} is not supported here; use content-type: {JSON} or {NDJSON}, in UTF-8"
         ))),
     }
 }
 
-/// Refuses a body that is said to be anything but JSON.
+/// Refuses a body that is not declared as JSON.
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     match body_type(headers)? {
         BodyType::Json => Ok(()),
         BodyType::Lines => Err(ApiError::unsupported_type(format!(
-            "only one object is taken here; use content-type: {JSON}"
+            "only a single object is accepted here; use content-type: {JSON}"
         ))),
     }
 }
 
-/// The type in lower case, and whether its charset is one that can be read.
+/// The type in lower case, and whether its charset is supported.
 fn media_type(text: &str) -> (String, bool) {
     let mut parts = text.split(';').map(str::trim);
     let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -70,7 +70,7 @@ fn media_type(text: &str) -> (String, bool) {
     (kind, charset.is_none_or(|charset| charset.eq_ignore_ascii_case("utf-8")))
 }
 
-/// What the client likes best of what there is.
+/// The supported type that the client prefers.
 pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
     let mut best: Option<(AnswerType, f32)> = None;
     let mut said = false;
@@ -94,12 +94,12 @@ pub(crate) fn answer_type(headers: &HeaderMap) -> Result<AnswerType, ApiError> {
         Some((answer, _)) => Ok(answer),
         None if !said => Ok(AnswerType::Page),
         None => Err(ApiError::not_acceptable(format!(
-            "accept {JSON} for pages, {NDJSON} for the whole range or {EVENT_STREAM} to follow; there is nothing else"
+            "accept {JSON} for pages, {NDJSON} for the whole range or {EVENT_STREAM} to follow; nothing else is supported"
         ))),
     }
 }
 
-/// Refuses clients that do not take a stream, where there is nothing else.
+/// Refuses clients that do not accept a stream, if that is the only type.
 pub(crate) fn require_live(headers: &HeaderMap) -> Result<(), ApiError> {
     let ranges = || {
         let values = headers.get_all(header::ACCEPT).iter();
@@ -113,7 +113,7 @@ pub(crate) fn require_live(headers: &HeaderMap) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::not_acceptable(format!(
-        "accept {EVENT_STREAM} to follow topics; there is nothing else here"
+        "accept {EVENT_STREAM} to follow topics; nothing else is supported here"
     )))
 }
 

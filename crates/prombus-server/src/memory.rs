@@ -1,12 +1,12 @@
-//! What all connections together hold: bodies and frames that come in, and answers that wait for their clients.
+//! The memory that all connections share: incoming bodies and frames, and answers that wait for their clients.
 //!
-//! Each connection has limits of its own, but ten thousand times a modest limit is more than a machine has. So whoever is
-//! about to make something large reserves room for it first, and what was made keeps its room until the last byte of it
-//! has left. Where there is no room, the request waits for a moment and is then refused; what is small needs none.
+//! Each connection has its own limits, but ten thousand times a modest limit is more than a machine has. So anything
+//! large is reserved here before it is built, and its reservation lasts until its last byte has been sent. If there is no
+//! room, a request waits briefly and is then refused; small things need no reservation.
 //!
-//! Where somebody has to wait for longer than a moment, memory is *short*: a client that lets its connection stand still,
-//! or nearly so, is given up after a few seconds instead of a minute (see `patient.rs` and `body.rs`). So those who
-//! hold memory for nothing make room for the others.
+//! While someone has to wait for longer than a moment, memory is *short*: a client whose connection stalls, or nearly so,
+//! is disconnected after a few seconds instead of a minute (see `stall_guard.rs` and `body.rs`). So clients that hold
+//! memory for nothing make room for the others.
 
 mod standing;
 
@@ -25,29 +25,29 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// How long a request waits for room. Clients that stand still are given up sooner than that.
+/// How long a request waits for room. Stalled clients are disconnected sooner than that.
 const WAIT: Duration = Duration::from_secs(5);
-/// Whoever waits for less than this is no sign that memory is short: much is reserved only to look.
+/// A wait shorter than this does not mean that memory is short: much is reserved only briefly.
 const GRACE: Duration = Duration::from_millis(500);
-/// What is no larger than this leaves with one write, most likely, and is not worth counting.
+/// Anything up to this size is most likely sent in one write, and is not worth counting.
 const SMALL_BYTES: usize = 32 << 10;
-/// So much is read from a connection at once, at most, and the head of a request may take as much. A path with a query is
-/// never longer.
+/// So much is read from a connection at once, at most, and the headers of a request may take as much. A path with a
+/// query is never longer.
 pub(crate) const MAX_READ_BYTES: usize = 64 << 10;
-/// What an unfinished head may take while memory is short.
+/// Maximum size of incomplete headers while memory is short.
 const FREE_HEAD_BYTES: usize = 8 << 10;
-/// So many at once make something of unknown size.
+/// How many requests at a time may build something of unknown size.
 const MAX_TURNS: usize = 32;
-/// So many at once make a report on everything there is.
+/// How many requests at a time may build a report on the whole hub.
 const MAX_REPORTS: usize = 1;
-/// So many at once read what is to be delivered, which is up to a few megabytes each.
+/// How many pulls at a time may read deliveries, up to a few megabytes each.
 const MAX_PULLS: usize = 32;
 /// So many beside them do so by a filter, and so many make an answer by one.
 const MAX_FILTERED: usize = 8;
-/// The same for filters that are costly.
+/// The same for slow filters.
 const MAX_COSTLY: usize = 4;
 
-/// The room that all connections share. Cheap to clone; clones are the same room.
+/// The memory that all connections share. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory(Arc<Shared>);
 
@@ -57,19 +57,19 @@ struct Shared {
     used: AtomicUsize,
     /// What of it stands for as long as a connection does.
     standing: AtomicUsize,
-    /// How many wait for room.
+    /// How many requests wait for room.
     waiting: AtomicUsize,
-    /// How many of them have waited for longer than a moment.
+    /// How many of them have waited longer than a moment.
     starving: AtomicUsize,
     freed: Notify,
-    /// Turns of those who make something without knowing how large it will be.
+    /// Turns for building something of unknown size.
     turns: Semaphore,
-    /// Turns of those who read what is to be delivered.
+    /// Turns for reading deliveries.
     pulls: PullTurns,
     /// Turns of those who hold room while they evaluate an expression, and a costly one.
     filtered: Semaphore,
     costly: Semaphore,
-    /// Turns of those who make a report on everything there is.
+    /// Turns for building a report on the whole hub.
     reports: Semaphore,
 }
 
@@ -100,8 +100,8 @@ impl Memory {
     }
 
     /// Room for something that is about to be made and takes so many bytes at most. Whoever knows better once it is
-    /// made says so by [`Room::resize`].
-    pub async fn reserve(&self, bytes: usize) -> Result<Room, ApiError> {
+    /// made says so by [`Reservation::resize`].
+    pub async fn reserve(&self, bytes: usize) -> Result<Reservation, ApiError> {
         if let Some(room) = self.try_reserve(bytes) {
             return Ok(room);
         }
@@ -109,7 +109,7 @@ impl Memory {
         let (grace, until) = (Instant::now() + GRACE, Instant::now() + WAIT);
         let mut starving = None;
         loop {
-            // Asked for before looking, so that nothing that is freed in between is missed.
+            // Registered before checking, so that nothing freed in between is missed.
             let freed = self.0.freed.notified();
             if let Some(room) = self.try_reserve(bytes) {
                 return Ok(room);
@@ -130,13 +130,13 @@ impl Memory {
     }
 
     /// Makes something whose `size` shows only when it is there, to be answered at once. Where it turns out to be large
-    /// and there is no room, it is let go and made again when there is, so that those who wait hold nothing, and nobody
-    /// waits for what is small. Only for what is quickly made: others wait for their turn.
+    /// and there is no room, it is released and made again when there is, so that those who wait hold nothing, and
+    /// nobody waits for what is small. Only for what is quickly made: others wait for their turn.
     pub async fn make<T, F>(&self, make: impl Fn() -> F, size: impl Fn(&T) -> usize) -> Result<T, ApiError>
     where
         F: Future<Output = Result<T, ApiError>>,
     {
-        let mut room: Option<Room> = None;
+        let mut room: Option<Reservation> = None;
         loop {
             let turn = self.0.turns.acquire().await;
             let made = make().await?;
@@ -155,7 +155,7 @@ impl Memory {
         self.turn(&self.0.reports).await
     }
 
-    /// Turns of those who read what is to be delivered.
+    /// Turns for reading deliveries.
     pub fn pulls(&self) -> &PullTurns {
         &self.0.pulls
     }
@@ -184,25 +184,25 @@ impl Memory {
         match timeout_at(Instant::now() + WAIT, turns.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) | Err(_) => {
-                Err(ApiError::unavailable("too many ask for this at the same time; try again shortly"))
+                Err(ApiError::unavailable("too many requests for this at the same time; try again shortly"))
             }
         }
     }
 
     /// Room for what was just made, if there is any. What is small has it always.
-    pub fn room_for(&self, bytes: usize) -> Option<Room> {
+    pub fn room_for(&self, bytes: usize) -> Option<Reservation> {
         if bytes <= SMALL_BYTES { Some(self.charge(bytes)) } else { self.try_reserve(bytes) }
     }
 
-    /// What those are told for whom there is no room.
+    /// The refusal if there is no room.
     pub fn refusal(&self) -> ApiError {
         ApiError::unavailable(format!(
-            "the requests and answers of all connections take limits.buffer_bytes, {} bytes; try again shortly",
+            "the requests and answers of all connections have reached limits.buffer_bytes, {} bytes; try again shortly",
             self.0.limit
         ))
     }
 
-    fn try_reserve(&self, bytes: usize) -> Option<Room> {
+    fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
         let standing = self.0.standing.load(Ordering::SeqCst);
         let fits = |used: usize| {
             let after = used.checked_add(bytes)?;
@@ -210,11 +210,11 @@ impl Memory {
             (after <= self.0.limit || used <= standing).then_some(after)
         };
         self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
-        Some(Room { memory: self.clone(), bytes })
+        Some(Reservation { memory: self.clone(), bytes })
     }
 
     /// The same for one who need not be answered soon, and waits until there is room.
-    pub async fn reserve_patiently(&self, bytes: usize) -> Room {
+    pub async fn reserve_patiently(&self, bytes: usize) -> Reservation {
         loop {
             if let Ok(room) = self.reserve(bytes).await {
                 return room;
@@ -223,9 +223,9 @@ impl Memory {
     }
 
     /// Counts what is there already, whether there is room or not.
-    pub fn charge(&self, bytes: usize) -> Room {
+    pub fn charge(&self, bytes: usize) -> Reservation {
         self.0.used.fetch_add(bytes, Ordering::SeqCst);
-        Room { memory: self.clone(), bytes }
+        Reservation { memory: self.clone(), bytes }
     }
 
     /// Whether somebody waits for room in vain, or would have to.
@@ -251,9 +251,9 @@ impl Memory {
     }
 }
 
-/// Room, and the turn to use it where that takes long.
+/// A reservation, and the turn to use it where that takes long.
 pub(crate) struct InTurn<'a> {
-    pub room: Room,
+    pub room: Reservation,
     pub turn: Option<SemaphorePermit<'a>>,
 }
 
@@ -275,18 +275,18 @@ impl Drop for Waiting<'_> {
 
 /// Bytes that are counted as held, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     memory: Memory,
     bytes: usize,
 }
 
-impl Room {
+impl Reservation {
     /// How many bytes it counts.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Counts so many bytes from now on, whether there is room for more or not.
+    /// Sets the reserved size, whether there is room for more or not.
     pub fn resize(&mut self, bytes: usize) {
         let shared = &self.memory.0;
         if bytes > self.bytes {
@@ -300,28 +300,28 @@ impl Room {
         self.bytes = bytes;
     }
 
-    /// A part of it, as a room of its own.
+    /// Splits off a part of it as a separate reservation.
     pub fn split_off(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         Self { memory: self.memory.clone(), bytes }
     }
 
-    /// Bytes that were made in this room, and take it along.
+    /// Bytes that hold this reservation until they are dropped.
     pub fn hold(mut self, bytes: Vec<u8>) -> Bytes {
         self.resize(bytes.capacity());
         held(bytes.into(), self)
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.resize(0);
     }
 }
 
-/// Bytes with the room that they take.
-struct Held(Bytes, #[expect(dead_code, reason = "it is there to be dropped")] Room);
+/// Bytes with their reservation.
+struct Held(Bytes, #[expect(dead_code, reason = "it is there to be dropped")] Reservation);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
@@ -329,12 +329,12 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-fn held(bytes: Bytes, room: Room) -> Bytes {
+fn held(bytes: Bytes, room: Reservation) -> Bytes {
     Bytes::from_owner(Held(bytes, room))
 }
 
-/// What a connection has received that nobody has dealt with yet: a body, a line or a frame in the making. Cheap to
-/// clone; clones are of the same connection.
+/// What a connection has received and nobody has processed yet: a partial body, line or frame. Cheap to clone; clones
+/// refer to the same connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Received(Arc<Connection>);
 
@@ -342,23 +342,22 @@ pub(crate) struct Received(Arc<Connection>);
 struct Connection {
     memory: Memory,
     taken: Mutex<Taken>,
-    /// Whether frames come, and no requests that are refused by themselves.
+    /// Whether the connection carries frames instead of requests.
     frames: AtomicBool,
-    /// Whether a request is dealt with, whose head has come.
+    /// Whether a request whose headers have arrived is being handled.
     in_request: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Taken {
-    /// How many bytes have come.
+    /// How many bytes have arrived.
     came: usize,
     /// What they take.
-    room: Room,
+    room: Reservation,
 }
 
 impl Taken {
-    /// So many bytes have come by now. Beside them there are the `buffers` that they were read into, as far as they were
-    /// used.
+    /// This many bytes have arrived by now, in addition to the used part of the `buffers` that they were read into.
     fn set(&mut self, came: usize, buffers: usize) {
         self.came = came;
         self.room.resize(came + came.min(buffers));
@@ -372,17 +371,17 @@ impl Received {
         Self(Arc::new(Connection { memory: memory.clone(), taken, frames, in_request }))
     }
 
-    /// From here on the connection brings frames.
+    /// From here on the connection carries frames.
     pub fn is_of_frames(&self) {
         self.0.frames.store(true, Ordering::Release);
     }
 
-    /// The head of a request has come, and who deals with the request sees to what comes of its body.
+    /// The headers of a request have arrived; its handler takes care of the body.
     pub fn is_in_request(&self) {
         self.0.in_request.store(true, Ordering::Release);
     }
 
-    /// A request was dealt with, and the head of another one may come.
+    /// A request was handled, and the headers of the next one may arrive.
     pub fn is_done_with_request(&self) {
         self.is_dealt_with();
         self.0.in_request.store(false, Ordering::Release);
@@ -397,31 +396,31 @@ impl Received {
         self.0.frames.load(Ordering::Acquire)
     }
 
-    /// Whether nobody but the connection itself sees to what has come: frames, and heads of requests.
+    /// Whether only the connection itself handles what has arrived: frames, and headers of requests.
     pub fn is_unattended(&self) -> bool {
         self.brings_frames() || !self.0.in_request.load(Ordering::Acquire)
     }
 
-    /// So many bytes have come.
+    /// This many bytes have arrived.
     pub fn add(&self, bytes: usize) {
         let mut taken = self.0.taken.lock();
         let now = taken.came + bytes;
         taken.set(now, self.buffers());
     }
 
-    /// So many bytes of what has come are done.
+    /// This many of the bytes that have arrived were processed.
     pub fn subtract(&self, bytes: usize) {
         let mut taken = self.0.taken.lock();
         let now = taken.came.saturating_sub(bytes);
         taken.set(now, self.buffers());
     }
 
-    /// What has come is done, or counted elsewhere, but for so many bytes.
+    /// Everything that has arrived was processed or is counted elsewhere, except for this many bytes.
     pub fn is_dealt_with_but_for(&self, bytes: usize) {
         self.0.taken.lock().set(bytes, self.buffers());
     }
 
-    /// What has come is done, or counted elsewhere.
+    /// Everything that has arrived was processed or is counted elsewhere.
     pub fn is_dealt_with(&self) {
         self.is_dealt_with_but_for(0);
     }

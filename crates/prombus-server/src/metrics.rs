@@ -1,4 +1,4 @@
-//! What is counted, and the Prometheus text that shows it.
+//! What is counted, and the Prometheus text that reports it.
 
 use axum::http::StatusCode;
 use parking_lot::RwLock;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The route under which requests are counted that no route takes.
+/// The route label of requests that match no route.
 const NO_ROUTE: &str = "none";
 /// Status classes: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -39,7 +39,7 @@ impl Metrics {
         }
     }
 
-    /// Counts what a publish appended; what was there already is not counted again.
+    /// Counts what a publish appended, without duplicates.
     pub fn count_published(&self, topic: &TopicName, receipt: &Receipt) {
         self.add_published(topic, receipt.events.iter().filter(|event| !event.duplicate).count() as u64);
     }
@@ -53,7 +53,7 @@ impl Metrics {
         self.published.write().entry(topic.clone()).or_default().fetch_add(new, Ordering::Relaxed);
     }
 
-    /// Stops counting for a topic that is gone, so that there are never more counters than topics.
+    /// Removes the counter of a deleted topic, so that there are never more counters than topics.
     pub fn forget_topic(&self, topic: &TopicName) {
         self.published.write().remove(topic);
     }
@@ -62,7 +62,7 @@ impl Metrics {
         self.filter_errors.fetch_add(new, Ordering::Relaxed);
     }
 
-    /// Everything as Prometheus text; `store` is how the store is doing, where there is one.
+    /// Everything as Prometheus text; `store` is how the store is doing, if there is one.
     pub fn text(&self, version: &str, store: Option<&StoreStatus>) -> String {
         let mut text = Text(String::new());
         text.family("build_info", "gauge", "The version that is running.");
@@ -109,7 +109,7 @@ pub(crate) struct GroupSample {
     values: [u64; GROUP_FAMILIES.len()],
 }
 
-/// Name, type and help of what is told of each group.
+/// Name, type and help of the metrics of each group.
 const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     ("events_delivered_total", "counter", "Deliveries to consumers."),
     ("events_acked_total", "counter", "Events that consumers acked."),
@@ -120,7 +120,11 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
         "Deliveries of events that had been delivered before and not settled, or were replayed from the dead letters.",
     ),
     (DEAD_LETTERED, "counter", "Events that became dead letters."),
-    ("events_lost_to_retention_total", "counter", "Events that were gone before the group got to them."),
+    (
+        "events_lost_to_retention_total",
+        "counter",
+        "Events that retention removed before the group got to them.",
+    ),
     (
         "group_filter_errors_total",
         "counter",
@@ -157,7 +161,7 @@ impl GroupSample {
     }
 }
 
-/// What is told of connections.
+/// The metrics of connections.
 pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     let mut text = Text(String::new());
     let help = "Memory held by the requests and answers of all connections, in bytes.";
@@ -170,7 +174,7 @@ pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
 
 const DEAD_LETTERED: &str = "events_dead_lettered_total";
 
-/// What is told of groups and projections.
+/// The metrics of groups and projections.
 pub(crate) fn readers_text(
     groups: &[GroupSample],
     times: &GroupTimes,
@@ -227,9 +231,9 @@ impl Text {
     }
 
     fn store(&mut self, store: &StoreStatus) {
-        self.family("store_disk_bytes", "gauge", "What the store takes on disk.");
+        self.family("store_disk_bytes", "gauge", "Disk space used by the store.");
         self.sample("store_disk_bytes", &[], store.extra("disk_bytes"));
-        self.family("store_disk_free_bytes", "gauge", "What is left on the store's disk.");
+        self.family("store_disk_free_bytes", "gauge", "Free disk space.");
         self.sample("store_disk_free_bytes", &[], store.extra("disk_free_bytes"));
         self.family("store_flush_duration_ms", "histogram", "How long flushes took, in milliseconds.");
         self.histogram("store_flush_duration_ms", &store.flushes);

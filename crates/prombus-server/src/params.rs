@@ -1,4 +1,4 @@
-//! Query parameters: decoded, each taken by name in either spelling, and none ignored.
+//! Query parameters: decoded, each taken by its name in either spelling, and none ignored.
 
 use crate::error::ApiError;
 use percent_encoding::percent_decode;
@@ -6,12 +6,12 @@ use prombus_core::Partition;
 use prombus_wire::spelling::{given_twice, is_other_spelling};
 use uuid::Uuid;
 
-/// The parameters of a request that nobody has taken yet.
+/// The parameters of a request that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Takes a query string apart.
+    /// Parses a query string.
     pub fn parse(query: Option<&str>) -> Result<Self, ApiError> {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| {
@@ -21,7 +21,7 @@ impl Params {
         Ok(Self(pairs.collect::<Result<_, ApiError>>()?))
     }
 
-    /// The value of a parameter that may come once.
+    /// The value of a parameter that may be given once.
     pub fn one(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let mut values = self.all(name)?;
         match values.len() {
@@ -30,7 +30,7 @@ impl Params {
         }
     }
 
-    /// The values of a parameter that may come any number of times.
+    /// The values of a parameter that may be repeated.
     pub fn all(&mut self, name: &str) -> Result<Vec<String>, ApiError> {
         let other = |(given, _): &(String, String)| is_other_spelling(given, name);
         let declared = |(given, _): &(String, String)| given == name;
@@ -41,7 +41,7 @@ impl Params {
         Ok(taken.map(|(_, value)| value).collect())
     }
 
-    /// A number that may come once.
+    /// A number that may be given once.
     pub fn number(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -51,7 +51,7 @@ impl Params {
         }
     }
 
-    /// A partition that may come once.
+    /// A partition that may be given once.
     pub fn partition(&mut self) -> Result<Option<Partition>, ApiError> {
         let Some(number) = self.number("partition")? else { return Ok(None) };
         match u32::try_from(number) {
@@ -60,17 +60,17 @@ impl Params {
         }
     }
 
-    /// An id that may come once.
+    /// An id that may be given once.
     pub fn id(&mut self, name: &str) -> Result<Option<Uuid>, ApiError> {
         self.one(name)?.map(|text| parse_id(name, &text)).transpose()
     }
 
-    /// What was given and nobody took, as names and values in order.
+    /// The parameters that were not taken, as names and values in order.
     pub fn rest(self) -> Vec<(String, String)> {
         self.0
     }
 
-    /// Refuses what was given and nobody took.
+    /// Refuses parameters that were not taken.
     pub fn done(self, known: &str) -> Result<(), ApiError> {
         if self.0.is_empty() {
             return Ok(());
@@ -85,7 +85,7 @@ impl Params {
     }
 }
 
-/// Whether each percent sign is followed by two digits: what else it may mean is anyone's guess.
+/// Whether each percent sign is followed by two hexadecimal digits.
 pub(crate) fn is_well_escaped(text: &str) -> bool {
     let bytes = text.as_bytes();
     let two_digits =

@@ -1,4 +1,4 @@
-//! What a path names.
+//! The names in a request's path, decoded.
 
 use crate::error::ApiError;
 use crate::params::is_well_escaped;
@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use prombus_core::TopicName;
 use prombus_core::collection;
 
-/// The parts of the path that the route leaves open, decoded.
+/// The parameters of the path, decoded.
 pub(crate) struct PathNames(RawPathParams);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathNames {
@@ -39,7 +39,7 @@ impl PathNames {
         Ok(name)
     }
 
-    /// What stands in the place of `name`; empty where the route has no such place.
+    /// The parameter `name`; empty if the route has none.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(given, _)| *given == name).map_or("", |(_, value)| value)
     }

@@ -1,17 +1,17 @@
-//! Names with wildcards: which topics rules, streams and subscriptions are about.
+//! Topic names with wildcards, as rules, streams and subscriptions use them.
 
 use crate::error::ApiError;
 use prombus_core::{MAX_NAME_BYTES, TopicName};
 
-/// The most names and patterns of one stream, and the most patterns of one connection.
+/// Maximum number of names and patterns of a stream, and of patterns of a connection.
 pub(crate) const MAX_PATTERNS: usize = 100;
 
-/// A pattern has a wildcard in an odd place.
+/// A pattern has a misplaced wildcard.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a pattern: * stands for one whole segment between dots, ** for any number of them")]
 pub(crate) struct BadPattern(String);
 
-/// Dot-separated segments, where `*` is any one of them and `**` any number.
+/// Dot-separated segments; `*` matches any one of them and `**` any number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<Segment>);
 
@@ -28,23 +28,23 @@ impl Pattern {
         let segment = |segment: &str| match segment {
             "*" => Ok(Segment::One),
             "**" => Ok(Segment::Any),
-            // A pattern that cannot match is a mistake, and in a rule that denies a dangerous one.
+            // A pattern that cannot match is a mistake, and a dangerous one in a deny rule.
             plain if plain.is_empty() || plain.contains('*') => Err(BadPattern(text.to_owned())),
             plain => Ok(Segment::Is(plain.to_owned())),
         };
         let mut segments: Vec<Segment> = text.split('.').map(segment).collect::<Result<_, _>>()?;
-        // Several in a row say the same as one, and would cost time to match.
+        // Several in a row are equivalent to one, and would cost time to match.
         segments.dedup_by(|a, b| *a == Segment::Any && *b == Segment::Any);
         Ok(Self(segments))
     }
 
-    /// Whether it stands for `name`.
+    /// Whether it matches `name`.
     pub fn matches(&self, name: &str) -> bool {
         matches(&self.0, Some(name))
     }
 }
 
-/// Which topics somebody follows or consumes: one by its name, or all that a pattern stands for.
+/// Which topics to follow or consume: one by its name, or all that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Topics {
     Named(TopicName),
@@ -62,7 +62,7 @@ impl Topics {
         }
         let pattern = Pattern::parse(text).map_err(|bad| ApiError::bad_request(bad.to_string()))?;
         for segment in &pattern.0 {
-            // What no name can have matches nothing, which is a mistake.
+            // A pattern that no name can match is a mistake.
             if let Segment::Is(plain) = segment {
                 TopicName::parse(plain)?;
             }
@@ -70,8 +70,8 @@ impl Topics {
         Ok(Self::Matching(pattern))
     }
 
-    /// Whether a topic is one of them. The hub's own topics are meant only where their prefix is written out: who asks
-    /// for everything does not ask for dead letters.
+    /// Whether a topic is one of them. The hub's own topics match only if their prefix is spelled out: a subscriber to
+    /// everything does not want dead letters.
     pub fn include(&self, topic: &TopicName) -> bool {
         match self {
             Self::Named(name) => name == topic,

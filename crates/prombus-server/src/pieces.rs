@@ -1,16 +1,16 @@
-//! Answers that are made piece by piece, at constant memory.
+//! Answers that are built piece by piece, in constant memory.
 //!
-//! What fits into one chunk is answered at once, with its errors. A longer answer is made by a task of its
-//! own, one chunk ahead of the socket: while a client reads nothing, no more than that is made for it. A client must be
-//! able to tell a whole answer from a broken one, so an answer that cannot be finished, or whose caller may not have the
-//! rest of it, breaks the connection. Chunks are made in the room that all connections share, and wait for it.
+//! An answer that fits into one chunk is sent at once, with its errors. A longer one is built by its own task, one chunk
+//! ahead of the socket: while a client does not read, no more is built for it. A client must be able to tell a complete
+//! answer from a truncated one, so an answer that cannot be completed, or whose caller may no longer have the rest, breaks
+//! the connection. Chunks are built in reserved memory, and wait for it.
 
 use crate::answers::JSON_END;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::Shared;
 use crate::media::JSON;
-use crate::memory::{InTurn, Memory, Room};
+use crate::memory::{InTurn, Memory, Reservation};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -25,13 +25,13 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// From which size on a chunk is sent.
+/// The size at which a chunk is sent.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// Room for the last piece of a chunk.
 const SPARE_BYTES: usize = 128 << 10;
-/// What a chunk may come to: its last piece may be a large document or event.
+/// Maximum size of a chunk: its last piece may be a large document or event.
 pub(crate) const MAX_CHUNK_BYTES: usize = CHUNK_BYTES + MAX_BODY_BYTES;
-/// How long a chunk is filled before it is sent as it is.
+/// How long a chunk is filled before it is sent anyway.
 const FILL_TIME: Duration = Duration::from_millis(200);
 /// How many chunks may wait for the socket.
 const CHUNKS_AHEAD: usize = 1;
@@ -81,7 +81,7 @@ impl Pieces for Array {
     }
 }
 
-/// Pieces with something behind the last of them.
+/// Pieces followed by a fixed end.
 struct Ended<P> {
     pieces: P,
     end: &'static [u8],
@@ -101,14 +101,14 @@ impl<P: Pieces> Pieces for Ended<P> {
     }
 }
 
-/// A part of an answer on its way to the socket.
+/// A part of an answer.
 enum Chunk {
     Part(Bytes),
-    Last(Vec<u8>, Room),
+    Last(Vec<u8>, Reservation),
     Broken(ApiError),
 }
 
-/// The answer that `pieces` make for `caller`, for as long as its token is good.
+/// The answer made of `pieces` for `caller`, while its token is valid.
 pub(crate) async fn answer(
     pieces: impl Pieces,
     content_type: &'static str,
@@ -120,9 +120,9 @@ pub(crate) async fn answer(
     answer
 }
 
-/// The same, for one who has reserved room for a chunk already.
+/// The same, with a reservation for the first chunk.
 pub(crate) async fn answer_in(
-    room: Room,
+    room: Reservation,
     pieces: impl Pieces,
     content_type: &'static str,
     (app, caller): (&Shared, Caller),
@@ -131,13 +131,13 @@ pub(crate) async fn answer_in(
     let head = [(header::CONTENT_TYPE, content_type)];
     Ok(match chunk(&mut pieces, room).await {
         Chunk::Broken(error) => return Err(error),
-        // One that is whole is counted with the others that are (see `watch.rs`).
+        // One that is whole is counted with the others that are (see `request_guard.rs`).
         Chunk::Last(bytes, _) => (head, bytes).into_response(),
         Chunk::Part(bytes) => (head, in_chunks(bytes, pieces, (app.memory.clone(), caller))).into_response(),
     })
 }
 
-async fn chunk(pieces: &mut impl Pieces, room: Room) -> Chunk {
+async fn chunk(pieces: &mut impl Pieces, room: Reservation) -> Chunk {
     let mut out = Vec::with_capacity(CHUNK_BYTES + SPARE_BYTES);
     let (begun, cost) = (Instant::now(), pieces.cost());
     while out.len() < CHUNK_BYTES && begun.elapsed() < FILL_TIME && pieces.cost() == cost {
@@ -174,9 +174,9 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
                 more = next => if !more {
                     return;
                 },
-                // Where nobody listens any more, there is nobody to make the rest for.
+                // If the client is gone, the rest is not needed.
                 () = sender.closed() => return,
-                // That the answer is given up breaks it off.
+                // Dropping the sender aborts the answer.
                 _ = caller.end() => return,
             }
         }
@@ -196,10 +196,10 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
                 Ok(room.hold(bytes))
             }
             Some(Chunk::Broken(error)) => {
-                tracing::warn!(error = error.message(), "an answer broke off");
+                tracing::warn!(error = error.message(), "an answer was cut off");
                 Err(io::Error::other(error.message().to_owned()))
             }
-            None => Err(io::Error::other("the answer was given up")),
+            None => Err(io::Error::other("the answer was aborted")),
         }))
     }))
 }

@@ -1,31 +1,31 @@
-//! Deliveries in the room that connections share.
+//! Deliveries within the memory that connections share.
 //!
-//! How large they are shows only when they were read. So a few pulls at a time read, each in its turn, and where there is
-//! no room for what one has read, that goes back to its group and the pull waits for room with empty hands.
+//! Their size is known only once they have been read. So only a few pulls read at a time, in turns, and if there is no
+//! room for what one has read, that goes back to its group and the pull waits for room without holding any events.
 
 use crate::answers;
 use crate::error::ApiError;
-use crate::memory::{Memory, Room};
+use crate::memory::{Memory, Reservation};
 use prombus_engine::groups::{Delivery, GivenBack, GroupError, InTurn, LeaseToken, Present, Pull};
 use std::time::Duration;
 
-/// What was delivered, and the room that it has.
+/// Deliveries, with their reservation.
 pub(crate) struct Pulled {
     pub deliveries: Vec<Delivery>,
     #[expect(dead_code, reason = "it is there to be dropped")]
-    pub room: Room,
+    pub room: Reservation,
 }
 
-/// How long a pull waits for room.
+/// How long a pull waits for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum RoomWait {
     /// Until it has to be answered.
     Call,
-    /// For as long as there is none.
+    /// Indefinitely.
     Subscription,
 }
 
-/// Why nothing was delivered.
+/// Why a pull failed.
 #[derive(Debug)]
 pub(crate) enum PullError {
     Group(GroupError),
@@ -47,11 +47,11 @@ impl From<PullError> for ApiError {
     }
 }
 
-/// Delivers what there is for a member, in room of its own.
+/// Pulls deliveries for a member, within reserved memory.
 pub(crate) async fn pull(
     memory: &Memory,
     present: &Present,
-    (pull, patience): (&Pull, Patience),
+    (pull, patience): (&Pull, RoomWait),
 ) -> Result<Pulled, PullError> {
     let InTurn { deliveries, turn } = present.pull_in_turn(pull, memory.pulls()).await?;
     let bytes = answers::size_of_all(&deliveries);
@@ -61,10 +61,10 @@ pub(crate) async fn pull(
     give_back(present, deliveries);
     drop(turn);
     let mut room = match patience {
-        Patience::Call => memory.reserve(bytes).await.map_err(PullError::NoRoom)?,
-        Patience::Subscription => memory.reserve_patiently(bytes).await,
+        RoomWait::Call => memory.reserve(bytes).await.map_err(PullError::NoRoom)?,
+        RoomWait::Subscription => memory.reserve_patiently(bytes).await,
     };
-    // Others may have had it meanwhile; whoever holds room does not wait for more.
+    // Other members may have taken them in the meantime; a pull that holds a reservation does not wait for more.
     let now = Pull { wait: Duration::ZERO, ..pull.clone() };
     let InTurn { deliveries, turn } = present.pull_in_turn(&now, memory.pulls()).await?;
     let bytes = answers::size_of_all(&deliveries);
@@ -75,15 +75,15 @@ pub(crate) async fn pull(
     give_back(present, deliveries);
     drop(turn);
     match patience {
-        Patience::Call => Err(PullError::NoRoom(memory.refusal())),
+        RoomWait::Call => Err(PullError::NoRoom(memory.refusal())),
         // It asks again.
-        Patience::Subscription => Ok(Pulled { deliveries: Vec::new(), room: memory.charge(0) }),
+        RoomWait::Subscription => Ok(Pulled { deliveries: Vec::new(), room: memory.charge(0) }),
     }
 }
 
 fn give_back(present: &Present, deliveries: Vec<Delivery>) {
     let leases: Vec<LeaseToken> = deliveries.iter().map(|delivery| delivery.lease).collect();
-    // First of all they are let go.
+    // First of all they are released.
     drop(deliveries);
     present.group().give_back(&leases, GivenBack::Unused);
 }

@@ -1,4 +1,4 @@
-//! How fast events may come: token buckets of a connection and of a topic.
+//! Rate limits for publishing: token buckets per connection and per topic.
 
 use crate::error::ApiError;
 use parking_lot::Mutex;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many topics' buckets are kept; then those that are full are let go, which makes no difference.
+/// Maximum number of topics' buckets that are kept; then those that are full are released, which makes no difference.
 const MAX_BUCKETS: usize = 10_000;
 
-/// A batch counts for no more than comes in this time, so that others do not wait longer for it to be made up for.
+/// A batch counts for at most what this time allows, so that others do not wait longer for it to be made up for.
 const MAX_CHARGE_S: f64 = 10.0;
 
-/// Lets through so many a second, and as many at once after a second of silence. Whoever finds something in it may
-/// take more than there is, and those who come next wait for it to be made up for: so a batch is never too large, and
-/// the rate holds all the same, but for batches so large that others would be kept out for long.
+/// A token bucket that allows a number of events per second, with a burst of one second's worth. A caller that finds
+/// any tokens may overdraw it, and the next ones wait until that is made up for: so no batch is too large, and the rate
+/// still holds, except for batches so large that others would be blocked for long.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     /// Which setting it is.
@@ -42,7 +42,7 @@ impl Bucket {
         *state = Level { level: (state.level + gained).min(self.per_s as f64), at: now };
     }
 
-    /// Takes `count`, or says how long to wait.
+    /// Takes `count` tokens, or returns how long to wait.
     pub fn take(&self, count: usize) -> Result<(), Duration> {
         let mut state = self.state.lock();
         self.fill(&mut state);
@@ -53,7 +53,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Puts back what was taken for nothing.
+    /// Returns tokens that were taken in vain.
     fn put_back(&self, count: usize) {
         let mut state = self.state.lock();
         state.level = (state.level + self.charge(count)).min(self.per_s as f64);
@@ -75,7 +75,7 @@ impl Bucket {
     }
 }
 
-/// The bucket of a connection, where there is one.
+/// The bucket of a connection, if there is one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConnectionRate(Option<Arc<Bucket>>);
 
@@ -85,7 +85,7 @@ impl ConnectionRate {
         self.0.is_some()
     }
 
-    /// So many events a second; 0 is no limit.
+    /// This many events per second; 0 means no limit.
     pub fn new(per_s: u64) -> Self {
         Self((per_s > 0).then(|| Arc::new(Bucket::new("connection_events_per_s", per_s))))
     }
@@ -104,7 +104,7 @@ impl TopicRates {
         self.per_s > 0
     }
 
-    /// So many events a second for each; 0 is no limit.
+    /// This many events per second for each; 0 means no limit.
     pub fn new(per_s: u64) -> Self {
         Self { per_s, buckets: Mutex::default() }
     }
@@ -121,7 +121,7 @@ impl TopicRates {
             buckets.retain(|_, bucket| !bucket.is_full());
         }
         if buckets.len() >= MAX_BUCKETS {
-            // So many busy topics: better that some get a second's worth for free than that this grows.
+            // With this many busy topics, it is better to give some a second's worth for free than to grow.
             buckets.clear();
         }
         let bucket = Arc::new(Bucket::new("topic_events_per_s", self.per_s));
@@ -129,7 +129,7 @@ impl TopicRates {
         Some(bucket)
     }
 
-    /// Lets `count` events for `topic` through, from a connection with that rate.
+    /// Admits `count` events for `topic` from a connection with that rate.
     pub fn admit(
         &self,
         connection: &ConnectionRate,
@@ -150,7 +150,7 @@ impl TopicRates {
 }
 
 impl TopicRates {
-    /// Takes back what was let through and did not happen.
+    /// Returns tokens for events that were admitted but not published.
     pub fn put_back(&self, connection: &ConnectionRate, topic: &TopicName, count: usize) {
         connection.0.iter().for_each(|bucket| bucket.put_back(count));
         self.of(topic).iter().for_each(|bucket| bucket.put_back(count));

@@ -1,8 +1,8 @@
-//! The text of `/metrics`, made once at a time, whoever asks.
+//! The text of `/metrics`, rendered once for all concurrent requests.
 //!
-//! It is some work for every group that there is. So one request makes it while others wait, and those who had asked
-//! before it was begun are all given the same text: it is as new as they could want. However many ask at once, two texts
-//! are made.
+//! Rendering it takes some work for every group. So one request renders it while the others wait, and all that had asked
+//! before rendering began get the same text, which is as fresh as they could want. However many ask at once, it is
+//! rendered twice at most.
 
 use crate::error::ApiError;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a request waits for the text that another one makes.
+/// How long a request waits for the text that another one renders.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Those who ask for the text, and the text that was made last, while somebody may want it.
@@ -50,7 +50,7 @@ impl Scrapes {
         let asking = Asking(&self.asking);
         let Ok(mut last) = timeout_at(Instant::now() + WAIT, self.last.lock()).await else {
             return Err(ApiError::unavailable(
-                "too many ask for the metrics at the same time; try again shortly",
+                "too many requests for the metrics at the same time; try again shortly",
             ));
         };
         let text = match last.take() {
@@ -87,7 +87,7 @@ mod tests {
         };
         let mut first = pin!(scrapes.text(make));
         assert!(first.as_mut().now_or_never().is_none());
-        // What is under way may have looked already at what they want to see.
+        // What is in flight may have looked already at what they want to see.
         let mut others = pin!(join_all((0..1_000).map(|_| scrapes.text(make))));
         assert!(others.as_mut().now_or_never().is_none());
         assert_eq!(made.load(Ordering::SeqCst), 1, "one at a time");

@@ -1,10 +1,10 @@
-//! The accept loop: one task a connection, and an end that waits for requests under way, but not for ever.
+//! The accept loop: one task per connection, and a shutdown that waits for requests in flight, but not forever.
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
 use crate::memory::{MAX_READ_BYTES, Memory, Received};
-use crate::patient::Patient;
 use crate::rate::ConnectionRate;
+use crate::stall_guard::StallGuard;
 use crate::tls::Tls;
 use crate::unread::{Reader, Unread};
 use axum::Router;
@@ -27,25 +27,25 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
-/// So many connections beyond the most are told that there is no room; more wait until they can be told.
+/// Maximum number of connections beyond the most that are told that there is no room; more wait until they can be told.
 const MAX_TURNED_AWAY: usize = 64;
-/// How long telling one may take.
+/// How long refusing one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 /// So much that was written may wait in the system until it is sent. That a client takes little by little shows only if
 /// it is little: the system tells that there is room for more when a good part of what waits has left.
 #[cfg(target_os = "linux")]
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
-/// How long requests under way may take once no new ones are wanted.
+/// How long requests in flight may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
-/// How long to wait after a connection could not be accepted, for want of file handles say.
+/// How long to wait after a connection could not be accepted, for example because there are no file handles left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client hears that does not know that the port speaks TLS.
+/// The answer to plain HTTP on a TLS port.
 const USE_TLS: &str =
     "this hub speaks TLS here: use https:// instead of http://, and wss:// instead of ws://";
 
-/// Until when to serve, and how.
-pub(crate) struct Until<'a, F> {
+/// How to serve, and until when.
+pub(crate) struct ServeOptions<'a, F> {
     pub shutdown: F,
     pub options: GatewayOptions,
     /// What connections share.
@@ -57,9 +57,9 @@ pub(crate) struct Until<'a, F> {
 pub(crate) async fn serve<F: Future<Output = ()>>(
     listener: TcpListener,
     router: Router,
-    until: Until<'_, F>,
+    until: ServeOptions<'_, F>,
 ) {
-    let Until { shutdown, options, memory, tls } = until;
+    let ServeOptions { shutdown, options, memory, tls } = until;
     let (stop, stopped) = watch::channel(false);
     let (mut connections, mut turned_away) = (JoinSet::new(), JoinSet::new());
     let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
@@ -72,16 +72,16 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
             accepted = listener.accept(), if turned_away.len() < MAX_TURNED_AWAY => match accepted {
                 Ok((stream, _)) => match room.clone().try_acquire_owned() {
                     Ok(place) => {
-                        let conversation = Conversation {
+                        let context = ConnectionContext {
                             router: router.clone(),
                             header_timeout: options.header_timeout,
                             send_timeout: options.send_timeout,
                             received: Received::new(&memory),
                             rate: ConnectionRate::new(options.connection_events_per_s),
-                            place: Place(Arc::new(place)),
+                            place: ConnectionPermit(Arc::new(place)),
                             stopped: stopped.clone(),
                         };
-                        connections.spawn(connection(stream, tls.map(Tls::acceptor), conversation));
+                        connections.spawn(connection(stream, tls.map(Tls::acceptor), context));
                     }
                     Err(_) => {
                         turned_away.spawn(turn_away(stream, no_room(options.max_connections)));
@@ -89,7 +89,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    // Too many open files, most likely: asking again at once would only burn a core.
+                    // Most likely too many open files: retrying at once would only burn a core.
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -109,7 +109,7 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
 
 fn no_room(most: usize) -> ApiError {
     ApiError::unavailable(format!(
-        "limits.connections is {most}, and so many are open: close some, or raise it"
+        "limits.connections is {most}, and that many are open: close some, or raise it"
     ))
 }
 
@@ -125,26 +125,28 @@ async fn turn_away(mut stream: TcpStream, why: ApiError) {
     let tell = async {
         let _ = stream.write_all(answer.as_bytes()).await;
         let _ = stream.shutdown().await;
-        // What was not read when a socket is closed takes the answer with it.
+        // Closing a socket with unread data would discard the answer.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     };
     let _ = tokio::time::timeout(TURN_AWAY_TIME, tell).await;
 }
 
 /// What a connection needs.
-struct Conversation {
+struct ConnectionContext {
     router: Router,
     header_timeout: Duration,
     send_timeout: Duration,
     received: Received,
     rate: ConnectionRate,
-    place: Place,
+    place: ConnectionPermit,
     stopped: watch::Receiver<bool>,
 }
 
 /// A connection's place among those that may be open. A WebSocket outlives the HTTP that it came by, and takes it along.
 #[derive(Clone)]
-pub(crate) struct Place(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>);
+pub(crate) struct ConnectionPermit(
+    #[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedSemaphorePermit>,
+);
 
 /// Whether a request begins where a TLS handshake should: with the name of a method, which no record of TLS begins with.
 async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
@@ -152,40 +154,42 @@ async fn speaks_plain_http(stream: &TcpStream) -> io::Result<bool> {
     Ok(stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase())
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, conversation: Conversation) {
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, context: ConnectionContext) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
-    let patient =
-        |stream| Patient::new(stream, conversation.send_timeout).sharing(conversation.received.clone());
+    let guarded = |stream| StallGuard::new(stream, context.send_timeout).sharing(context.received.clone());
     let Some(tls) = tls else {
-        let stream = patient(stream);
-        return converse(stream, conversation).await;
+        let stream = guarded(stream);
+        return serve_http(stream, context).await;
     };
-    let mut stopped = conversation.stopped.clone();
+    let mut stopped = context.stopped.clone();
     let accept = async {
         if speaks_plain_http(&stream).await? {
             turn_away(stream, ApiError::bad_request(USE_TLS)).await;
             return Ok(None);
         }
-        tls.accept(patient(stream)).await.map(Some)
+        tls.accept(guarded(stream)).await.map(Some)
     };
     let accepted = tokio::select! {
-        accepted = tokio::time::timeout(conversation.header_timeout, accept) => accepted,
+        accepted = tokio::time::timeout(context.header_timeout, accept) => accepted,
         // Nothing was asked for yet.
         _ = stopped.wait_for(|stopped| *stopped) => return,
     };
     match accepted {
-        Ok(Ok(Some(stream))) => converse(stream, conversation).await,
+        Ok(Ok(Some(stream))) => serve_http(stream, context).await,
         Ok(Ok(None)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection did not become an encrypted one"),
-        Err(_) => tracing::debug!("a connection took longer than limits.header_timeout_ms to be encrypted"),
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took longer than limits.header_timeout_ms"),
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, conversation: Conversation) {
-    let Conversation { router, header_timeout, rate, place, received, mut stopped, .. } = conversation;
+async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    context: ConnectionContext,
+) {
+    let ConnectionContext { router, header_timeout, rate, place, received, mut stopped, .. } = context;
     let (unread, closing) = (Unread::default(), stopped.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = unread.lend(request);
@@ -211,7 +215,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S,
         .with_upgrades();
     let mut serving = pin!(serving);
     let stop = async {
-        // That the sender is gone means the same.
+        // A dropped sender means the same.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let ended = tokio::select! {

@@ -1,4 +1,4 @@
-//! Encrypted connections: a certificate and its key from files, read again when they change.
+//! TLS: the certificate and its key, reloaded when their files change.
 
 use crate::auth::reload::Reloaded;
 use rustls::ServerConfig;
@@ -34,7 +34,8 @@ impl Tls {
 }
 
 fn config(files: &TlsFiles, cert: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
-    let bad_cert = |why: String| format!("{} is not a certificate in PEM form: {why}", files.cert.display());
+    let bad_cert =
+        |why: String| format!("{} is not a certificate in PEM format: {why}", files.cert.display());
     let chain: Vec<_> = CertificateDer::pem_slice_iter(cert)
         .collect::<Result<_, _>>()
         .map_err(|error| bad_cert(error.to_string()))?;
@@ -42,7 +43,7 @@ fn config(files: &TlsFiles, cert: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>
         return Err(bad_cert("it contains none".into()));
     }
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| format!("{} is not a key in PEM form: {error}", files.key.display()))?;
+        .map_err(|error| format!("{} is not a key in PEM format: {error}", files.key.display()))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?

@@ -1,8 +1,8 @@
-//! What is left of a request's body when its answer comes first, because something else is wrong already.
+//! What remains of a request's body if it is answered early, because of some other error.
 //!
-//! There is one rule, for every answer. It is sent at once. Where little is left, that is read and the connection goes on;
-//! otherwise the answer says that the connection ends with it. Then more is read for a while all the same, and nothing of
-//! it kept: a connection that is closed on unread bytes is reset, and a client that is still sending would never see why.
+//! There is one rule for every answer. It is sent at once. If little of the body remains, that is read and the connection
+//! stays usable; otherwise the answer says `Connection: close`. Then more is read for a while all the same, and discarded:
+//! closing a connection with unread bytes resets it, and a client that is still sending would never see the answer.
 
 use crate::memory::Received;
 use axum::body::{Body, HttpBody};
@@ -30,17 +30,17 @@ const CLOSING_DISCARD_TIME: Duration = Duration::from_secs(1);
 /// The body of a connection's request, once whoever deals with the request has let go of it before its end. A connection
 /// has one request at a time.
 #[derive(Clone, Default)]
-pub(crate) struct Unread(Arc<Mutex<Place>>);
+pub(crate) struct Unread(Arc<Mutex<RequestBody>>);
 
 #[derive(Default)]
-struct Place {
+struct RequestBody {
     /// Whether there is no answer yet. What is let go of later is nobody's concern.
     is_awaited: bool,
-    left: Option<Left>,
+    left: Option<UnreadBody>,
 }
 
 /// What is left.
-struct Left {
+struct UnreadBody {
     body: Incoming,
     /// Whether the client sends it without being asked for it, or has been asked.
     comes: bool,
@@ -49,11 +49,11 @@ struct Left {
 impl Unread {
     /// Lends the body of a request to whoever deals with it.
     pub fn lend(&self, request: Request<Incoming>) -> Request<Body> {
-        *self.0.lock() = Place { is_awaited: true, left: None };
+        *self.0.lock() = RequestBody { is_awaited: true, left: None };
         let comes = !request.headers().contains_key(header::EXPECT);
         request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
-            false => Body::new(Lent { left: Some(Left { body, comes }), owner: self.clone() }),
+            false => Body::new(LentBody { left: Some(UnreadBody { body, comes }), owner: self.clone() }),
         })
     }
 
@@ -84,7 +84,7 @@ pub(crate) struct Reader {
 impl Reader {
     async fn read_for_a_while(mut self, body: Incoming) {
         let closing = async {
-            // That the sender is gone means the same.
+            // A dropped sender means the same.
             let _ = self.stopped.wait_for(|stopped| *stopped).await;
             // The time itself is what is waited for.
             tokio::time::sleep(CLOSING_DISCARD_TIME).await;
@@ -111,13 +111,13 @@ async fn read(mut body: Incoming, received: &Received) {
 }
 
 /// A body that goes back to its connection unless it is read to its end.
-struct Lent {
+struct LentBody {
     /// `None` once it has come to its end.
-    left: Option<Left>,
+    left: Option<UnreadBody>,
     owner: Unread,
 }
 
-impl HttpBody for Lent {
+impl HttpBody for LentBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -143,7 +143,7 @@ impl HttpBody for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBody {
     fn drop(&mut self) {
         let Some(left) = self.left.take().filter(|left| !left.body.is_end_stream()) else { return };
         let mut place = self.owner.0.lock();

@@ -1,6 +1,6 @@
-//! The disk as the engine sees it: few operations, each with what it promises after a power cut.
+//! The disk as the engine sees it: a few operations, each with a contract about what survives a power cut.
 //!
-//! Two implementors: [`RealDisk`], and the simulated disk of the testkit, which loses whatever was not promised.
+//! It has two implementors: [`RealDisk`], and the simulated disk of the testkit, which loses whatever is not guaranteed.
 
 use parking_lot::RwLock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -14,9 +14,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A place for files.
+/// A file system.
 pub trait Disk: Send + Sync {
-    /// Makes an empty file, replacing one of that name. Its name survives a power cut after [`Disk::sync_dir`].
+    /// Creates an empty file, replacing one of that name. Its name survives a power cut after [`Disk::sync_dir`].
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file that exists for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
@@ -28,13 +28,14 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a folder, in order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Makes a folder and its parents where they do not exist, and holds it open: files in it are found there from
-    /// then on, whatever becomes of its name, and [`Disk::sync_dir`] needs no handle that might not be had.
+    /// Creates a folder and its parents if they do not exist, and holds it open: files in it are found through this
+    /// handle from then on, even if the folder is renamed, and [`Disk::sync_dir`] needs no new handle, which might not
+    /// be available.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes the names in a folder durable. After a failure, nobody knows which of them are.
+    /// Makes the names in a folder durable. After a failure, it is unknown which of them are.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Locks a folder against other processes for as long as the guard lives; `None` where someone else has it. The
-    /// lock is the folder's own: it goes where the folder goes, and stays whatever becomes of the files in it.
+    /// Locks a folder against other processes for as long as the guard lives; `None` if someone else holds the lock. It
+    /// is on the folder itself: it moves with the folder, and survives changes to the files in it.
     /// [`io::ErrorKind::Unsupported`] where nothing would keep others out.
     fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
     /// How many bytes are free.
@@ -63,7 +64,7 @@ pub trait DiskFile: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Reserves room up to `len`, which reads as zeros, so that writing there does not run out of space.
+    /// Reserves space up to `len`, which reads as zeros, so that writing there cannot run out of space.
     fn reserve(&self, from: u64, len: u64) -> io::Result<()>;
 }
 
@@ -72,7 +73,7 @@ pub fn read_exact(file: &dyn DiskFile, buffer: &mut [u8], at: u64) -> io::Result
     if file.read_at(buffer, at)? == buffer.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file, if it exists.
 pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     match disk.remove(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -105,7 +106,7 @@ fn place<'a>(held: &'a Held, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
     }
 }
 
-/// Only the hub's own user looks into its folders: events may be secret where topics need a token.
+/// Only the hub's own user may read its folders, because events may be secret.
 const PRIVATE: u32 = 0o700;
 /// The parents of a folder are as the user's mask has them.
 const OPEN: u32 = 0o777;
@@ -300,7 +301,7 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Whether an error says that there is no room.
+/// Whether an error means that the disk is full.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

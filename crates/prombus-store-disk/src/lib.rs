@@ -1,10 +1,10 @@
 //! The embedded storage engine: one append-only journal for everything, sidecar indexes, checkpoints.
 //!
-//! - One writer thread takes the commits that have queued up, writes them in one batch and flushes once.
-//! - One view is what all readers see; it moves when a batch is durable, for events, documents and cursors alike.
-//! - A full part of the journal is where its events stay; an index beside it finds them by offset, time, id and key.
-//! - After a crash, the newest checkpoint and the journal behind it give the state back. A torn tail is cut;
-//!   damage to what was flushed stops the open and says where.
+//! - A single writer thread takes the commits that have queued up, writes them in one batch and flushes once.
+//! - All readers see one view; it advances when a batch is durable, for events, documents and cursors alike.
+//! - A full part of the journal is where its events stay; an index next to it finds them by offset, time, id and key.
+//! - After a crash, the newest checkpoint and the journal after it restore the state. A torn tail is cut off; damage to
+//!   flushed data aborts the open with its location.
 
 pub mod disk;
 

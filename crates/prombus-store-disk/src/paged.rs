@@ -1,6 +1,6 @@
-//! Files of pages with a checksum each: every byte is covered, and every page is verified when it is first read.
+//! Files of checksummed pages: every byte is covered, and every page is verified when it is first read.
 //!
-//! Page 0 is the file's own header and is written last, so a file without it was never finished.
+//! Page 0 is the file's header and is written last, so a file without it was never completed.
 
 use crate::disk::{DiskFile, read_exact};
 use std::io;
@@ -108,7 +108,7 @@ impl PagedFile {
     pub fn open(file: Arc<dyn DiskFile>) -> io::Result<(Self, Vec<u8>)> {
         let len = file.len()?;
         if len == 0 || !len.is_multiple_of(PAGE as u64) {
-            return Err(damaged(format!("its length {len} is not a number of whole pages")));
+            return Err(damaged(format!("its length {len} is not a whole number of pages")));
         }
         let pages = len / PAGE as u64;
         let verified = (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();

@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Who asks for a list will ask again within this time, mostly.
+/// Callers that request a list usually do so again within this time.
 const ASKED_LATELY: Duration = Duration::from_secs(10);
 
-/// A step in the making of an index goes over about so many bytes of documents at most.
+/// A step of building an index processes about this many bytes of documents at most.
 const STEP_BYTES: usize = 1 << 20;
 
 /// The shared state of an open store.
 pub struct Shared {
     /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// What was asked for.
+    /// The options.
     pub options: DiskOptions,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     disk_full: AtomicBool,
     /// How long flushes took.
     pub flushes: Arc<Histogram>,
-    /// Those who wait for commits.
+    /// Those who are waiting for commits.
     pub wakes: Wakes,
     view: RwLock<Arc<View>>,
     parts: RwLock<Arc<Vec<Arc<Part>>>>,
@@ -38,7 +38,7 @@ pub struct Shared {
     next_table: AtomicU64,
     /// Whether the store closes, so that nothing long is begun or gone on with.
     pub closing: AtomicBool,
-    /// Whether rows of indexes are being made.
+    /// Whether index rows are being made.
     pub is_preparing: AtomicBool,
     opened: Instant,
     /// When a list was last asked for, in milliseconds after the store was opened; 0 for never.
@@ -106,12 +106,12 @@ impl Shared {
         self.wakes.wake(sequence, &touched);
     }
 
-    /// Whether events are refused for want of room.
+    /// Whether events are refused because the disk is full.
     pub fn is_disk_full(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed)
     }
 
-    /// Notes whether events are refused for want of room, which is told when it changes.
+    /// Records whether events are refused because the disk is full; changes are logged.
     pub fn set_disk_full(&self, full: bool) {
         if self.disk_full.swap(full, Ordering::Relaxed) == full {
             return;
@@ -140,7 +140,7 @@ impl Shared {
         *parts = Arc::new(parts.iter().cloned().chain([part]).collect());
     }
 
-    /// How much one step in the making of an index goes over.
+    /// How much one step under construction of an index scans.
     pub fn step_limits(&self) -> StepLimits {
         StepLimits { documents: self.options.index_step.max(1), bytes: STEP_BYTES }
     }
@@ -151,7 +151,7 @@ impl Shared {
         Target { disk: &*self.disk, dir: &self.options.dir, number }
     }
 
-    /// Why the store takes no commits, if it does not.
+    /// Why the store accepts no commits, if so.
     pub fn failed(&self) -> Option<String> {
         self.failed.get().cloned()
     }
@@ -161,10 +161,10 @@ impl Shared {
         self.failed().unwrap_or_else(|| "the store is closed".to_owned())
     }
 
-    /// Takes no more commits; the first reason counts.
+    /// Stops accepting commits; the first reason counts.
     pub fn fail(&self, reason: &str) {
         if self.failed.set(reason.to_owned()).is_ok() && reason != "the store is closed" {
-            tracing::error!(reason, "the store takes no more commits");
+            tracing::error!(reason, "the store accepts no more commits");
         }
     }
 }

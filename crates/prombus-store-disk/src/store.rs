@@ -1,9 +1,9 @@
-//! The store: opening, the ports, and closing.
+//! The store: opening it, the ports, and closing it.
 
 use crate::background::builder;
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::disk::{Disk, RealDisk};
-use crate::read::snapshot::Snapshot;
+use crate::read::read_view::ReadView;
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
 use crate::state::rows::Rows;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-/// So much may wait to be committed, in KiB; who comes after that waits to be let in.
+/// Maximum size of the queue of commits, in KiB; beyond that, callers wait.
 const QUEUE_KIB: u32 = 64 << 10;
 /// The smallest part that makes sense.
 const MIN_PART_BYTES: u64 = 1 << 10;
@@ -37,7 +37,7 @@ const MAX_RESERVE: u64 = 8 << 20;
 /// What a commit counts at least, in KiB, so that many small ones are bounded too.
 const LEAST_KIB: u32 = 1;
 
-/// What can be chosen about a store.
+/// Options of a store.
 #[derive(Clone)]
 pub struct DiskOptions {
     /// The data folder.
@@ -47,7 +47,7 @@ pub struct DiskOptions {
     /// Changed rows of documents and indexes are put into a table when they take more memory than this, in bytes.
     /// About three times as much is used while one is written.
     pub rows_in_memory: usize,
-    /// An index over more documents than this is made beside, so many at a time.
+    /// An index over more documents than this is built in the background, this many at a time.
     pub index_step: usize,
     /// An open that takes longer than this is followed by a checkpoint, so that the next one does not.
     pub slow_open: Duration,
@@ -55,12 +55,12 @@ pub struct DiskOptions {
     pub result_bytes: usize,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Starts the randomness of ids.
+    /// The seed for ids.
     pub seed: u64,
 }
 
 impl DiskOptions {
-    /// The usual choices for a folder.
+    /// The default options for a folder.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -81,12 +81,12 @@ impl DiskOptions {
         self.part_bytes.min(MAX_RESERVE)
     }
 
-    /// Room that events may not use, so that acks and deletes go on while the disk is full.
+    /// Space that events may not use, so that acks and deletes still work while the disk is full.
     pub(crate) fn headroom(&self) -> u64 {
         self.reserve_step() / 32 + self.headroom_for_deletes()
     }
 
-    /// The part of it that acks may not use either: however many come, what makes room can still be said.
+    /// The part of it that acks may not use either, so that deletes always fit.
     pub(crate) fn headroom_for_deletes(&self) -> u64 {
         self.reserve_step() / 32
     }
@@ -101,12 +101,12 @@ pub struct DiskStore {
 }
 
 impl DiskStore {
-    /// Opens a data folder, or makes it. Blocks while it reads.
+    /// Opens a data folder, or creates it. Blocks while it reads.
     pub fn open(options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         Self::open_on(Arc::new(RealDisk::new()), options)
     }
 
-    /// Opens a data folder on a disk of the caller's.
+    /// Opens a data folder on the given disk.
     pub fn open_on(disk: Arc<dyn Disk>, mut options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         options.part_bytes = options.part_bytes.clamp(MIN_PART_BYTES, MAX_PART_BYTES);
         options.result_bytes = options.result_bytes.min(MAX_RESULT_BYTES);
@@ -169,15 +169,15 @@ impl DiskStore {
         &self.shared.options.dir
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> ReadView {
         // The view first: parts are only ever added, so they cover it.
         let view = self.shared.view();
-        Snapshot { view, parts: self.shared.parts() }
+        ReadView { view, parts: self.shared.parts() }
     }
 
-    /// Goes over the rows of a collection, if there is one of that name: on a thread of its own where that reads tables or
-    /// may take long, so that other tasks go on meanwhile. What was begun there is done to its end, also where nobody
-    /// waits for it any more.
+    /// Scans the rows of a collection, if there is one of that name: on its own thread where that reads tables or may
+    /// take long, so that other tasks go on meanwhile. What was begun there is done to its end, also where nobody waits
+    /// for it any more.
     async fn go_over<T: Default + Send + 'static>(
         &self,
         collection: &str,
@@ -202,7 +202,7 @@ impl DiskStore {
         self.queue.lock().as_ref().is_some_and(|queue| queue.send(message).is_ok())
     }
 
-    /// Tells the writer, and through it the others, that nothing more comes.
+    /// Notifies the writer, and through it the others, that nothing more follows.
     fn send_stop(&self) {
         if let Some(queue) = self.queue.lock().take() {
             // A writer that is gone needs not be told.
@@ -211,7 +211,7 @@ impl DiskStore {
         self.shared.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all threads. The writer flushes what is there before it goes.
+    /// Stops all threads. The writer flushes everything before it ends.
     fn stop(&self) {
         self.send_stop();
         for thread in &self.threads {
@@ -223,7 +223,7 @@ impl DiskStore {
     }
 }
 
-/// Says that the store takes no more commits when the writer is gone, for whatever reason.
+/// Says that the store accepts no more commits when the writer is gone, for whatever reason.
 struct Guard(Arc<Shared>);
 
 impl Drop for Guard {
@@ -232,7 +232,7 @@ impl Drop for Guard {
     }
 }
 
-/// Says so when the housekeeper panics. Nothing is put away then, and a writer that waits for it must not wait for ever.
+/// Says so when the housekeeper panics. Nothing is put away then, and a writer that waits for it must not wait forever.
 struct Alarm {
     shared: Arc<Shared>,
     writer: mpsc::Sender<Message>,

@@ -6,7 +6,7 @@ use prombus_core::{
     CollectionConfig, CollectionState, CommitError, CommitLimits, ConfigChange, DocumentWrite, ReadError,
     ResultBytes,
 };
-use prombus_rows::{IndexStep, Place, RowRange, Rows, RowsIter, StepLimits};
+use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ impl Staged {
         &mut self,
         old: &Collections,
         written: Written<'_>,
-        (drafts, bytes): (&mut Drafts<Place>, &mut ResultBytes),
+        (drafts, bytes): (&mut Drafts<DocumentRow>, &mut ResultBytes),
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
         let state = match self.state(old, &write.collection) {
@@ -192,7 +192,7 @@ impl Staged {
     }
 
     /// Puts what all writes to a document have made of it into the rows.
-    pub fn put_document(&mut self, old: &Collections, write: &DocumentWrite, drafted: Drafted<Place>) {
+    pub fn put_document(&mut self, old: &Collections, write: &DocumentWrite, drafted: Drafted<DocumentRow>) {
         let Some(mut state) = self.state(old, &write.collection) else { return };
         if let Some(change) = prombus_rows::replace(&mut state, drafted.slot, drafted.document.as_ref()) {
             self.rows.extend(change.rows());

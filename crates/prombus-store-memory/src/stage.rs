@@ -10,7 +10,7 @@ use prombus_core::{
     DocumentWrite, Durability, Event, Offset, Partition, ResultBytes, TopicName, TopicNumber, TopicRef,
     TopicState,
 };
-use prombus_rows::Place;
+use prombus_rows::DocumentRow;
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
 }
 
 impl Staging for Stage<'_> {
-    type Place = Place;
+    type Place = DocumentRow;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         match self.changes.topics.get(name) {
@@ -234,14 +234,18 @@ impl Staging for Stage<'_> {
     fn draft(
         &mut self,
         written: Written<'_>,
-        drafts: &mut Drafts<Place>,
+        drafts: &mut Drafts<DocumentRow>,
         bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let old: &Collections = &self.state.collections;
         self.changes.collections.draft(old, written, (drafts, bytes))
     }
 
-    fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<Place>) -> Result<(), CommitError> {
+    fn put_document(
+        &mut self,
+        write: &DocumentWrite,
+        drafted: Drafted<DocumentRow>,
+    ) -> Result<(), CommitError> {
         self.changes.collections.put_document(&self.state.collections, write, drafted);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The command line: which commands there are.
+//! The command line: the list of commands.
 
 use crate::hub::HubArgs;
 use crate::{bench, commands, serve, snapshots};

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! How a command fails: the message, and the exit code.
 
 use crate::say;
 use prombus_client::ClientError;
@@ -23,7 +23,7 @@ pub enum Failure {
     #[error("{0}{hint}", hint = hint(.0))]
     Client(#[from] ClientError),
     /// Whoever read our output has enough.
-    #[error("nobody reads the output any more")]
+    #[error("the output was closed by its reader")]
     OutputClosed,
 }
 

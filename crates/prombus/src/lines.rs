@@ -1,4 +1,4 @@
-//! Lines of stdin, each within a limit, so that input without line ends cannot fill the memory.
+//! Lines of stdin, each within a limit, so that input without line breaks cannot exhaust memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -49,8 +49,8 @@ impl<R: Read> Lines<R> {
         Self { input: BufReader::with_capacity(READ_BYTES, input), line: Vec::new(), number: 0 }
     }
 
-    /// The next line without its end and the white space around it, so a blank one is empty; `None` at the
-    /// end of the input.
+    /// The next line without its end and the whitespace around it, so a blank one is empty; `None` at the end of the
+    /// input.
     pub fn next(&mut self) -> Result<Option<Line<'_>>, LineError> {
         self.line.clear();
         self.number += 1;

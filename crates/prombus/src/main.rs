@@ -1,7 +1,7 @@
 //! The prombus binary: the hub, and the commands that talk to one.
 //!
-//! stdout carries data and nothing else; everything that is said goes to stderr. The exit code is 0, 1 for
-//! something that failed, and 2 for something that was asked wrongly.
+//! stdout carries data and nothing else; all messages go to stderr. The exit code is 0 for success, 1 for failure, and 2
+//! for incorrect usage.
 
 mod bench;
 mod cli;

@@ -1,4 +1,4 @@
-//! Progress of long work, on a terminal only.
+//! Progress of long operations, on a terminal only.
 
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The stores that this build has, behind what the rest needs of them.
+//! Opens the store that the settings choose.
 
 use crate::failure::Failure;
 use crate::serve::StoreChoice;
@@ -8,7 +8,7 @@ use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_store_memory::MemoryStore;
 use std::sync::Arc;
 
-/// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on a thread of its own.
+/// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on its own thread.
 pub async fn open(choice: StoreChoice, result_bytes: usize, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
     match choice {
         StoreChoice::Memory => {

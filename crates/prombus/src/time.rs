@@ -1,5 +1,5 @@
-//! Moments as users name them, the same words in every command: `earliest`, `latest`, epoch milliseconds, RFC 3339, a
-//! date, or back from now.
+//! Times as users write them, the same in every command: `earliest`, `latest`, epoch milliseconds, RFC 3339, a date, or
+//! relative to now.
 
 use chrono::{DateTime, NaiveDate, NaiveTime};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,7 +1,7 @@
-//! Text on its way to a person: characters that would steer a terminal or deceive the eye are made visible.
+//! Text that is shown to a person: characters that could control a terminal or deceive the eye are escaped.
 //!
-//! Keys, payloads, names of fields and reasons come from strangers. Each hidden character becomes its JSON escape, so
-//! that a line of JSON stays the same JSON.
+//! Keys, payloads, field names and reasons are untrusted input. Each hidden character becomes its JSON escape, so that a
+//! line of JSON stays the same JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -9,15 +9,10 @@
 #[allow(dead_code, reason = "the other binary uses the rest")]
 #[path = "it/common/mod.rs"]
 mod common;
-#[allow(dead_code, unused_imports, reason = "the other binary uses the rest")]
-#[path = "it/contract_support/mod.rs"]
-mod contract_support;
-#[allow(dead_code, reason = "the other binary uses the rest")]
-#[path = "it/ws_support/mod.rs"]
-mod ws_support;
 
 use common::{Hub, PATIENCE};
-use contract_support::Api;
+use prombus_fixtures::http::Api;
+use prombus_fixtures::ws::{Heard, MOMENT, Socket};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -25,7 +20,6 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use ws_support::{Heard, MOMENT, Socket};
 
 /// Connections in all, and those that do not read.
 const CONNECTIONS: usize = 1_000;
@@ -142,7 +136,7 @@ impl Readers {
         for number in STALLED..CONNECTIONS {
             let (group, sender) = (group_of(number), sender.clone());
             let mut socket = Socket::open(api);
-            lines.push(socket.line().try_clone().unwrap());
+            lines.push(socket.stream().try_clone().unwrap());
             subscribe(&mut socket, group, &json!({"batch": true, "batchSize": 10, "maxInFlight": 20}));
             let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
             threads.push(builder.spawn(move || read(socket, group, &sender)).unwrap());
@@ -191,7 +185,7 @@ fn read(mut socket: Socket, group: usize, got: &Sender<Got>) {
                 let deliveries = frame["deliveries"].as_array().unwrap();
                 let leases: Vec<&Value> = deliveries.iter().map(|one| &one["ctx"]["lease"]).collect();
                 let (topic, name) = (&frame["topic"], &frame["group"]);
-                socket.send(&json!({"op": "ACK", "topic": topic, "group": name, "leases": leases}));
+                socket.send(json!({"op": "ACK", "topic": topic, "group": name, "leases": leases}));
                 for one in deliveries {
                     got.send((group, one["event"]["payload"]["n"].as_u64().unwrap())).unwrap();
                 }

@@ -1,4 +1,4 @@
-//! What all groups share: where data go, how much is measured, and which binary.
+//! What all groups of benchmarks share: where data goes, how much is measured, and which binary is used.
 
 use super::Args;
 use std::fs;

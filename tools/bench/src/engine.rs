@@ -1,4 +1,4 @@
-//! One writer on the engine itself: a commit, its flush, its answer, the next.
+//! A single writer on the engine itself: a commit, its flush, its answer, the next.
 
 use super::context::Context;
 use super::load::{self, Ids, Maker, Shape, Topic};

@@ -1,5 +1,5 @@
-//! Consumer groups: pull and ack in the library and over HTTP, many members on one group, and how soon a waiting
-//! consumer has an event.
+//! Consumer groups: pull and ack in the library and over HTTP, many members in one group, and the latency to a waiting
+//! consumer.
 
 use super::context::Context;
 use super::hub::Hub as HubProcess;
@@ -34,8 +34,8 @@ const LATENCY_WAIT: Duration = Duration::from_secs(20);
 /// The group of rows.
 pub struct Groups;
 
-/// One way to consume.
-struct Way {
+/// A scenario of consuming.
+struct Scenario {
     row: &'static str,
     keys: bool,
     members: usize,
@@ -43,22 +43,22 @@ struct Way {
     target: Target,
 }
 
-const WAYS: [Way; 3] = [
-    Way {
+const SCENARIOS: [Scenario; 3] = [
+    Scenario {
         row: "library, pull + ack of 1,000, no keys",
         keys: false,
         members: MEMBERS,
         page: 1_000,
         target: Target::AtLeast(1e6),
     },
-    Way {
+    Scenario {
         row: "library, pull + ack of 1,000, order by key, 10,000 keys",
         keys: true,
         members: MEMBERS,
         page: 1_000,
         target: Target::Open,
     },
-    Way {
+    Scenario {
         row: "library, 64 members, pull + ack of 100, order by key, 10,000 keys",
         keys: true,
         members: 64,
@@ -77,9 +77,9 @@ impl Rows for Groups {
     }
 
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
-        for way in &WAYS {
-            let row = Row::events(way.row).target(way.target);
-            ledger.record(row, consume(context, way)?);
+        for scenario in &SCENARIOS {
+            let row = Row::events(scenario.row).target(scenario.target);
+            ledger.record(row, consume(context, scenario)?);
         }
         over_http(context, ledger)?;
         memory(context, ledger)?;
@@ -118,13 +118,13 @@ async fn group_of(hub: &Hub, topic: &TopicName) -> Result<Arc<Group>, String> {
 }
 
 /// Events in a second that the members of one group pull and ack.
-fn consume(context: &Context, way: &Way) -> Result<f64, String> {
+fn consume(context: &Context, scenario: &Scenario) -> Result<f64, String> {
     let dir = context.fresh_dir("groups")?;
     let events = context.scaled(EVENTS);
     runtime()?.block_on(async {
         let store = load::open_store(&dir, context.part_bytes())?;
         let topic = Topic::create(&store, "bench").await?;
-        let maker = Maker::new(Shape { ids: Ids::Hub, keys: way.keys })?;
+        let maker = Maker::new(Shape { ids: Ids::Hub, keys: scenario.keys })?;
         for _ in 0..events / FILL_BATCH {
             load::send(&store, maker.commit(&topic, FILL_BATCH)).await?;
         }
@@ -132,8 +132,8 @@ fn consume(context: &Context, way: &Way) -> Result<f64, String> {
         let group = group_of(&hub, &topic.name).await?;
         let seen = Arc::new(AtomicU64::new(0));
         let start = Instant::now();
-        let members: Vec<_> = (0..way.members)
-            .map(|number| tokio::spawn(member(group.clone(), number, way.page, (seen.clone(), events))))
+        let members: Vec<_> = (0..scenario.members)
+            .map(|number| tokio::spawn(member(group.clone(), number, scenario.page, (seen.clone(), events))))
             .collect();
         let mut last_ack = start;
         for member in members {

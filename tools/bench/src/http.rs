@@ -1,4 +1,4 @@
-//! The hub over HTTP, as users meet it: the load generator shares the machine with it.
+//! The hub over HTTP, as users see it: the load generator shares the machine with it.
 
 use super::context::Context;
 use super::hub::Hub;

@@ -1,4 +1,4 @@
-//! A hub as a process of its own, and the load that `prombus bench` puts on it.
+//! A hub as a separate process, and the load that `prombus bench` puts on it.
 
 use super::context::Context;
 use prombus_fixtures::http::{Answer, Api, Call};

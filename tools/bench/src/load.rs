@@ -1,4 +1,4 @@
-//! Commits for the engine, made before the clock starts.
+//! Commits for the engine, built before the clock starts.
 
 use bytes::Bytes;
 use bytestring::ByteString;

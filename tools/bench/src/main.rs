@@ -1,8 +1,7 @@
-//! `cargo xtask bench`: how fast the engine and the hub are on this machine, beside what its disk can do.
+//! `cargo xtask bench`: how fast the engine and the hub are on this machine, compared with what its disk can do.
 //!
-//! Everything is measured in rounds, and a round measures each row once, so that whatever disturbs the machine
-//! disturbs all rows alike. A ratio is always between two figures that were measured right after each other.
-//! Every answer is checked; no figure is asserted.
+//! Everything is measured in rounds, and a round measures each row once, so that whatever disturbs the machine affects all
+//! rows alike. A ratio always compares two adjacent measurements. Every answer is checked; no figure is asserted.
 
 mod context;
 mod docs;

@@ -1,5 +1,5 @@
-//! A large data folder: how long the hub takes to open it, what an export of all of it costs in memory, and
-//! what the hub costs when nobody wants anything.
+//! A large data folder: how long the hub takes to open it, how much memory an export of all of it takes, and what an idle
+//! hub costs.
 
 use super::context::{self, Context};
 use super::hub::Hub;

@@ -1,5 +1,5 @@
-//! The raw loop: append a batch of bytes to a plain file, `fdatasync`, again. It is what everything durable is
-//! compared with, so it is measured anew right before each row that is.
+//! The raw loop: append a batch of bytes to a plain file, `fdatasync`, repeat. It is the baseline for everything durable,
+//! so it is measured again right before each row that is compared with it.
 
 use super::context::Context;
 use super::load::EVENT_BYTES;

@@ -1,4 +1,4 @@
-//! A peer in the same round: Redis streams, flushed before each answer, with the same load as the hub gets.
+//! A comparison in the same round: Redis streams, flushed before each answer, under the same load as the hub.
 
 use super::context::Context;
 use super::load::EVENT_BYTES;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How many events in all.
 const EVENTS: u64 = 500_000;
-/// How many connections, each with one pipeline under way.
+/// How many connections, each with one pipeline in flight.
 const CONNECTIONS: u64 = 16;
 /// Events in a pipeline.
 const BATCH: u64 = 100;
@@ -58,7 +58,7 @@ impl Group for Redis {
     }
 }
 
-/// Events in a second that one connection appends with so many under way; `None` where there is no server.
+/// Events in a second that one connection appends with so many in flight; `None` where there is no server.
 pub fn windowed(context: &Context, window: u64) -> Result<Option<f64>, String> {
     let Some(server) = Server::start(&context.fresh_dir("redis")?)? else { return Ok(None) };
     let events = context.scaled(EVENTS) / BATCH * BATCH;
@@ -96,7 +96,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one that flushes before it answers; `None` where there is none to start.
+    /// Starts one that flushes before it answers; `None` if there is none to start.
     fn start(dir: &Path) -> Result<Option<Self>, String> {
         let address = free_address().map_err(|error| format!("no port is free: {error}"))?;
         let port = address.rsplit(':').next().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 mod backlog;
 mod commits;
-mod line;
+mod connection;
 mod lists;
 mod shape;
 

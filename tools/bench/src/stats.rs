@@ -1,4 +1,4 @@
-//! Figures of several rounds: their middle, their spread, and how they are written.
+//! The figures of several rounds: median, spread, and formatting.
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of figures in any order; `None` where there are none.
+    /// Of figures in any order; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The table: which rows there are, what was measured for each, and how that is written.
+//! The table: its rows, their measurements, and how they are rendered.
 
 use super::Args;
 use super::stats::{Summary, Unit};

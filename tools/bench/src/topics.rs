@@ -10,7 +10,7 @@ use prombus_store_disk::DiskStore;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How many commits are under way at once.
+/// How many commits are in flight at once.
 const COMMITTERS: usize = 16;
 /// Events in a commit.
 const BATCH: u64 = 100;

@@ -1,5 +1,5 @@
-//! The WebSocket gateway, as users meet it: publishing, consuming, the way from one client to another, and a crowd of
-//! clients of which some do not read.
+//! The WebSocket gateway, as users see it: publishing, consuming, latency between two clients, and a crowd of clients of
+//! which some do not read.
 //!
 //! The client shares the machine with the hub, so it does as little as it can: see [`wire`].
 
@@ -20,7 +20,7 @@ use super::table::{Group, Ledger, Row, Target};
 
 /// How many events are published, and how many are consumed.
 const EVENTS: u64 = 1_000_000;
-/// Events that are under way where each is a frame, here and in the peer.
+/// Events that are in flight where each is a frame, here and in the peer.
 const WINDOW: u64 = 1_000;
 
 /// The group of rows.
@@ -67,9 +67,9 @@ fn consuming(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
     let events = context.scaled(EVENTS);
     let count = events.to_string();
     hub.load(&["--prefix", "plain", "--events", &count, "--batch", "1000", "--connections", "4"])?;
-    for way in &consume::WAYS {
-        let row = Row::events(way.row).target(way.target);
-        ledger.record(row, consume::rate(&hub, ("plain-0000", events), way)?);
+    for scenario in &consume::SCENARIOS {
+        let row = Row::events(scenario.row).target(scenario.target);
+        ledger.record(row, consume::rate(&hub, ("plain-0000", events), scenario)?);
     }
     hub.stop()
 }

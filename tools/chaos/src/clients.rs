@@ -1,7 +1,7 @@
-//! Chaos through the Rust client: handlers as its documentation shows them book orders while the hub is killed, and every
-//! order must be booked once, with a single attempt each, and no dead letter.
+//! Chaos through the Rust client: handlers as in its documentation book orders while the hub is killed, and every order
+//! must be booked once, with a single attempt each, and no dead letter.
 
-use super::hub::{Hub, Site};
+use super::hub::{Hub, HubSetup};
 use super::plan::{End, Plan};
 use prombus_client::{
     Client, Commit, CommitError, ConsumeOptions, Consumer, Delivery, HandlerError, Live, LiveOptions,
@@ -62,7 +62,7 @@ async fn book_by_question_mark(live: Live, delivery: Delivery) -> Result<(), Han
 
 /// All rounds so far.
 pub struct Clients {
-    site: Site,
+    site: HubSetup,
     hub: Hub,
     client: Client,
     live: Live,
@@ -73,7 +73,7 @@ pub struct Clients {
 
 impl Clients {
     /// Starts on an empty folder.
-    pub async fn begin(mut site: Site, part_bytes: u64) -> Result<Self, String> {
+    pub async fn begin(mut site: HubSetup, part_bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&site.folder).map_err(|error| error.to_string())?;
         let hub = site.start(part_bytes)?;
         // The client comes back to where the hub was.

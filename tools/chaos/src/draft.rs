@@ -1,4 +1,4 @@
-//! The events that are sent: every kind of field and number, each payload unlike every other.
+//! The events that are sent: every kind of field and number, each payload different from every other.
 
 use super::plan::Topic;
 use fastrand::Rng;
@@ -31,7 +31,7 @@ const FIELDS: [&str; 9] = [
 pub struct Draft {
     /// The payload as it must come out.
     pub payload: String,
-    /// The payload as it is sent, where that has white space more.
+    /// The payload as it is sent, where that has whitespace more.
     pub spaced: Option<String>,
     /// Its key.
     pub key: Option<String>,

@@ -1,10 +1,10 @@
-//! What is there of a round: every line of an export, held against what was sent.
+//! What is stored after a round: every line of an export, compared with what was sent.
 
 use super::draft::Draft;
 use super::ledger::{Ledger, PartitionFacts};
 use super::plan::Topic;
 use super::reader::Observed;
-use super::request::{Place, Sent};
+use super::request::{Position, Sent};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,7 +31,7 @@ pub fn mark(topic: &str, payload: &str) -> Mark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// Where.
-    pub place: Place,
+    pub place: Position,
     /// Its id.
     pub id: Uuid,
     /// Its time.
@@ -115,7 +115,7 @@ impl Evidence {
             serde_json::from_slice(text).map_err(|error| format!("not an event: {error}"))?;
         let mark = mark(&topic.name, line.payload.get());
         let draft = self.drafts.get(&mark).ok_or("nobody sent this event in this round")?.clone();
-        let place = Place { partition, offset: line.offset };
+        let place = Position { partition, offset: line.offset };
         let found = Found { place, id: line.id, ts: line.ts };
         if let Some(first) = self.found.insert(mark, found) {
             return Err(format!("the event is there twice, first at {:?}", first.place));

@@ -1,4 +1,4 @@
-//! The hub that is killed: where it is, how it is configured, and what its ends must look like.
+//! The hub that is killed: where it is, how it is configured, and how it must end.
 
 use super::plan::lasting_topics;
 use prombus_fixtures::{HubError, Log};
@@ -12,7 +12,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where a hub is and what it works on.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct HubSetup {
     /// The binary.
     pub binary: PathBuf,
     /// The folder that holds the data folder and the configuration.
@@ -21,7 +21,7 @@ pub struct Site {
     pub listen: String,
 }
 
-impl Site {
+impl HubSetup {
     /// The data folder.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")

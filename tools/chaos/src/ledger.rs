@@ -1,15 +1,15 @@
-//! What is known to be there after all rounds so far, kept small: a digest and a few facts a partition.
+//! What is known to be stored after all rounds so far, kept small: a digest and a few facts per partition.
 
 use super::draft::Draft;
 use super::plan::Topic;
 use super::reader::ReaderStart;
-use super::request::Place;
+use super::request::Position;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
-/// So many old events are kept to be repeated and looked up later.
+/// Maximum number of old events that are kept to be repeated and looked up later.
 const MAX_OLDS: usize = 400;
 
 /// A key of a topic.
@@ -23,7 +23,7 @@ pub struct Old {
     /// What was sent.
     pub draft: Arc<Draft>,
     /// Where it is.
-    pub place: Place,
+    pub place: Position,
 }
 
 /// What is known of a partition.

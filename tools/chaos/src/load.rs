@@ -1,4 +1,4 @@
-//! The load: connections that publish all at once, and remember what they were answered.
+//! The load: connections that publish concurrently, and record their answers.
 
 use super::api::Api;
 use super::draft::{Draft, Drafter};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// So many requests carry the same event with the same id, from whichever connections come next.
+/// Maximum number of requests carry the same event with the same id, from whichever connections that come next.
 const SHARED_BY: u64 = 4;
 /// One in so many of those exists in two versions, of which one must be refused.
 const CONFLICT_ONE_IN: u64 = 4;

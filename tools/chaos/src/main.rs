@@ -1,11 +1,11 @@
-//! `cargo xtask chaos`: a real hub is killed under load again and again, always on the same folder, and what
-//! it answered is held against what is there.
+//! `cargo xtask chaos`: kills a real hub under load again and again, always on the same folder, and compares its answers
+//! with what is stored.
 //!
 //! Each round does so four times: with publishes and reads, with consumer groups, with collections, and through the Rust
-//! client, each on a folder of its own.
+//! client, each on its own folder.
 //!
-//! Nothing of the hub's own code is used to judge it: requests and answers are recorded here, and events are
-//! read back over HTTP. Only the last part is about the client, and uses it.
+//! Nothing of the hub's own code is used to judge it: requests and answers are recorded here, and events are read back over
+//! HTTP. Only the last part is about the client, and uses it.
 
 mod api;
 mod check;
@@ -26,7 +26,7 @@ mod verdict;
 use clap::Parser;
 use clients::Clients;
 use groups::Groups;
-use hub::Site;
+use hub::HubSetup;
 use plan::{Plan, Setting};
 use round::Chaos;
 use state::State;
@@ -104,18 +104,18 @@ fn run(args: Args) -> Result<(), String> {
         .build()
         .map_err(|error| error.to_string())?;
     eprintln!("chaos: {} rounds, {} connections, seed {seed}", args.rounds, setting.connections);
-    let site = Site { binary, folder: folder.path().to_owned(), listen: "127.0.0.1:0".to_owned() };
+    let site = HubSetup { binary, folder: folder.path().to_owned(), listen: "127.0.0.1:0".to_owned() };
     runtime.block_on(rounds(&args, setting, site)).inspect_err(|_| {
         eprintln!("the data folder is kept in {}", folder.keep().display());
     })
 }
 
-async fn rounds(args: &Args, setting: Setting, site: Site) -> Result<(), String> {
+async fn rounds(args: &Args, setting: Setting, site: HubSetup) -> Result<(), String> {
     let start = Instant::now();
     let part_bytes = Plan::new(setting, 0).part_bytes;
-    let groups_site = Site { folder: site.folder.join("groups"), ..site.clone() };
-    let state_site = Site { folder: site.folder.join("state"), ..site.clone() };
-    let clients_site = Site { folder: site.folder.join("clients"), ..site.clone() };
+    let groups_site = HubSetup { folder: site.folder.join("groups"), ..site.clone() };
+    let state_site = HubSetup { folder: site.folder.join("state"), ..site.clone() };
+    let clients_site = HubSetup { folder: site.folder.join("clients"), ..site.clone() };
     let wanted = |part| args.only.is_none_or(|only| only == part);
     let mut log = if wanted(Part::Log) { Some(Chaos::begin(site, part_bytes)?) } else { None };
     let mut groups =

@@ -1,4 +1,4 @@
-//! What a round does. It follows from the seed alone, so that a round that failed can be done again.
+//! What a round does. It follows from the seed alone, so that a failed round can be repeated.
 
 use fastrand::Rng;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Plan {
         }
     }
 
-    /// The topic that comes into being in this round, by its first publish.
+    /// The topic that is created in this round, by its first publish.
     pub fn fresh_topic(&self) -> Topic {
         Topic { name: fresh_name(self.round), partitions: 1, durability: "sync" }
     }
@@ -109,7 +109,7 @@ impl Plan {
     }
 }
 
-/// The name of the topic that comes into being in a round.
+/// The name of the topic that is created in a round.
 pub fn fresh_name(round: u32) -> String {
     format!("fresh.r{round}")
 }

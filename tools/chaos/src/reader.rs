@@ -1,4 +1,4 @@
-//! A reader beside the load: it must see every partition without gaps, and nothing that is gone later.
+//! A reader during the load: it must see every partition without gaps, and nothing that disappears later.
 
 use super::api::Api;
 use super::plan::{End, Topic};
@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// An offset of a partition of a topic.
-pub type Spot = (String, u32, u64);
+pub type EventPosition = (String, u32, u64);
 
 /// What was read: the hash of the line at each offset.
-pub type Observed = HashMap<Spot, u64>;
+pub type Observed = HashMap<EventPosition, u64>;
 
 /// Where a reader goes on.
 pub struct ReaderStart {

@@ -1,4 +1,4 @@
-//! Requests, and what came of them.
+//! Requests and their outcomes.
 
 use super::draft::Draft;
 use super::plan::Topic;
@@ -31,23 +31,23 @@ pub struct Request {
     /// What.
     pub drafts: Vec<Arc<Draft>>,
     /// Where its event already is, if it repeats one of an earlier round.
-    pub known: Option<Place>,
+    pub known: Option<Position>,
 }
 
-/// A request and what came of it.
+/// A request and the outcome.
 #[derive(Debug)]
 pub struct Sent {
     /// Who sent it.
     pub connection: usize,
     /// The request.
     pub request: Request,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 /// Where an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The partition.
     pub partition: u32,
     /// The offset.
@@ -69,12 +69,12 @@ pub struct Published {
 
 impl Published {
     /// Where it is.
-    pub fn place(&self) -> Place {
-        Place { partition: self.partition, offset: self.offset }
+    pub fn place(&self) -> Position {
+        Position { partition: self.partition, offset: self.offset }
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     /// Taken, and where each event is.

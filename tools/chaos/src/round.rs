@@ -1,9 +1,9 @@
-//! One round: load, the end of the hub, and what is there afterwards.
+//! One round: load, the end of the hub, and what is stored afterwards.
 
 use super::api::Api;
 use super::check;
 use super::evidence::{Evidence, mark};
-use super::hub::{Hub, Site, folder_bytes};
+use super::hub::{Hub, HubSetup, folder_bytes};
 use super::ledger::{Ledger, Old};
 use super::load::{Connection, Load, send};
 use super::plan::{End, Plan, fresh_name, lasting_topics};
@@ -28,7 +28,7 @@ const REMEMBER: usize = 10;
 
 /// All rounds so far.
 pub struct Chaos {
-    site: Site,
+    site: HubSetup,
     hub: Hub,
     ledger: Ledger,
     counts: Counts,
@@ -44,7 +44,7 @@ struct Counts {
 
 impl Chaos {
     /// Starts on an empty folder.
-    pub fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
+    pub fn begin(site: HubSetup, part_bytes: u64) -> Result<Self, String> {
         let hub = site.start(part_bytes)?;
         Ok(Self { site, hub, ledger: Ledger::default(), counts: Counts::default() })
     }

@@ -1,4 +1,4 @@
-//! Where the repository is, and how programs are run in it: for the chores, and for what kills and measures the hub.
+//! Where the repository is, and how to run programs in it: for chores, chaos and benchmarks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

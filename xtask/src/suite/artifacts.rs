@@ -1,4 +1,4 @@
-//! What a build has made, by the messages that cargo writes with `--message-format json`.
+//! What a build has produced, according to cargo's `--message-format json`.
 
 use serde::Deserialize;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Commands that run beside each other, each with its output in one piece.
+//! Commands that run in parallel, each with its output in one piece.
 
 use std::fs::File;
 use std::panic::resume_unwind;

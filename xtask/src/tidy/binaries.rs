@@ -1,7 +1,7 @@
 //! The tests of a crate are one binary, and every file of it is compiled.
 //!
-//! Each binary is linked on its own, which takes longer than most tests; and a file that no `mod` names is a test that
-//! never runs.
+//! Each binary is linked separately, which takes longer than most tests; and a file that no `mod` names is a test that never
+//! runs.
 
 use super::Finding;
 

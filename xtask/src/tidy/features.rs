@@ -1,7 +1,7 @@
-//! The programs that measure and kill the hub are built on the same crates as the hub, with the same features.
+//! Chaos and benchmarks are built on the same crates as the hub, with the same features.
 //!
-//! Cargo chooses features by what it is asked to build. Where they differ by one for a crate at the bottom, all that is
-//! above it is compiled once for `cargo xtask bench` and once more for the hub.
+//! Cargo chooses features by what it is asked to build. If they differ for a crate at the bottom, everything above it is
+//! compiled once for `cargo xtask bench` and once more for the hub.
 
 use super::Finding;
 use std::collections::{BTreeMap, BTreeSet};

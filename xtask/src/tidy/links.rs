@@ -1,4 +1,4 @@
-//! Links between the documents lead somewhere.
+//! Links between documents must have a target.
 
 use super::Finding;
 

@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the rules of the house that no compiler knows.
+//! `cargo xtask tidy`: the house rules that no compiler knows.
 //!
-//! Each rule is a pure function from text to findings; this file finds the texts and prints the findings.
+//! Each rule is a pure function from text to findings; this file reads the texts and prints the findings.
 
 mod binaries;
 mod features;

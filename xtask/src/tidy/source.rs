@@ -1,4 +1,4 @@
-//! How Rust files look: length, head, and what they must not hold.
+//! What Rust files must look like: length, head, and what they must not contain.
 
 use super::Finding;
 

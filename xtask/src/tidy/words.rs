@@ -1,4 +1,4 @@
-//! Words that no file may have: places that only the writer's machine has.
+//! Words that no file may contain: paths that exist only on the author's machine.
 
 use super::Finding;
 

@@ -1,9 +1,9 @@
-//! What the users of a connection ask of it.
+//! The commands that the users of a connection send to its task.
 
 use super::event_text::EventText;
 use super::failure::Failure;
 use super::feed::Feed;
-use super::session::Patience;
+use super::session::RetryState;
 use super::settle::{Lease, Settle};
 use crate::Committed;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 /// What an event of a frame has beside its own text.
 const EXTRA_BYTES: usize = 16;
-/// So many failures are kept for a flush; further ones are counted.
+/// Maximum number of failures that are kept for a flush; further ones are counted.
 const MAX_TOLD: usize = 1_000;
 
 /// Where an event is.
@@ -34,11 +34,11 @@ pub(crate) struct Appended {
 /// Tells one caller that something is done.
 pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
 
-/// How much a publisher may have under way.
+/// The window of a publisher: how much may be in flight.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub room: Semaphore,
-    /// What failed, and nobody was told of by a flush.
+    /// Failures that no flush has reported yet.
     pub failed: Mutex<Failed>,
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct Failed {
     pub more: u64,
 }
 
-/// A place in a window, which is free again when this is dropped.
+/// A slot in a window, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(pub Arc<Window>);
+pub(crate) struct WindowSlot(pub Arc<Window>);
 
-impl Place {
+impl WindowSlot {
     fn fail(&self, event: &EventText, failure: &Failure) {
         let mut failed = self.0.failed.lock();
         if failed.first.len() < MAX_TOLD {
@@ -66,13 +66,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WindowSlot {
     fn drop(&mut self) {
         self.0.room.add_permits(1);
     }
 }
 
-/// An event on its way.
+/// An event in flight.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub event: EventText,
@@ -80,7 +80,7 @@ pub(crate) struct Entry {
     pub since: Option<Instant>,
     /// `None` once it is known what came of it.
     done: Option<oneshot::Sender<Result<Appended, Failure>>>,
-    place: Option<Place>,
+    place: Option<WindowSlot>,
 }
 
 impl Drop for Entry {
@@ -95,11 +95,11 @@ impl Drop for Entry {
 }
 
 impl Entry {
-    /// An event, who wants to know what comes of it, and the place that it takes in a window.
+    /// An event, who wants to know the outcome, and the place that it takes in a window.
     pub fn new(
         event: EventText,
         done: oneshot::Sender<Result<Appended, Failure>>,
-        place: Option<Place>,
+        place: Option<WindowSlot>,
     ) -> Self {
         Self { event, since: None, done: Some(done), place }
     }
@@ -109,8 +109,8 @@ impl Entry {
         self.event.len() + EXTRA_BYTES
     }
 
-    /// Tells what came of it, and gives back its place, which is free when that is dropped.
-    pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<Place> {
+    /// Reports the outcome, and returns its slot, which is free when that is dropped.
+    pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<WindowSlot> {
         if let (Some(place), Err(failure)) = (&self.place, &result) {
             place.fail(&self.event, failure);
         }
@@ -137,19 +137,19 @@ pub(crate) struct Producer {
     pub flushing: AtomicUsize,
 }
 
-/// A commit on its way.
+/// A commit in flight.
 #[derive(Debug)]
 pub(crate) struct Committing {
     /// What is sent, as JSON. It has an id, so that it can be sent again and happens once.
     pub body: String,
     /// The leases that it settles and this process holds.
     pub leases: Vec<Lease>,
-    pub patience: Patience,
+    pub patience: RetryState,
     pub done: oneshot::Sender<Result<Committed, Failure>>,
 }
 
 impl Committing {
-    /// Tells what came of it.
+    /// Tells the outcome.
     pub fn answer(self, result: Result<Committed, Failure>) {
         let is_refused = matches!(&result, Err(Failure::Hub(error)) if error.is_lease_expired());
         for lease in &self.leases {
@@ -164,7 +164,7 @@ impl Committing {
     }
 }
 
-/// What is asked of a connection.
+/// A command for a connection.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Publish one event.

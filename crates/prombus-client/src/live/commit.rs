@@ -2,7 +2,7 @@
 
 use super::Live;
 use super::command::{Command, Committing};
-use super::session::Patience;
+use super::session::RetryState;
 use crate::{ClientError, Commit, CommitError, Committed};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -10,8 +10,8 @@ use uuid::Uuid;
 impl Live {
     /// Lets acks, writes and publishes happen together, or not at all: see [`Commit`].
     ///
-    /// A commit without an id gets one, so that it can be sent again if the line breaks or the hub has too much to do,
-    /// and still happens once. Leases die with their line: a commit that acks, and had not happened by then, fails with
+    /// A commit without an id gets one, so that it can be resent if the connection breaks or the hub is busy, and still
+    /// happens once. Leases end with their connection: a commit with acks that had not happened by then fails with
     /// [`CommitError::LeaseExpired`], and its events come again. A handler may then return what it likes: that settles
     /// nothing.
     pub async fn commit(&self, commit: &Commit) -> Result<Committed, CommitError> {
@@ -19,7 +19,7 @@ impl Live {
         let (done, answered) = oneshot::channel();
         let leases = commit.held().cloned().collect();
         commit.held().for_each(|lease| lease.token.bind());
-        self.send(Command::Commit(Committing { body, leases, patience: Patience::default(), done }))
+        self.send(Command::Commit(Committing { body, leases, patience: RetryState::default(), done }))
             .await
             .map_err(ClientError::from)?;
         let answer = answered.await.unwrap_or_else(|_| Err(self.ended()));

@@ -1,9 +1,9 @@
-//! Consuming with a handler: what it returns decides what becomes of the event.
+//! Consuming with a handler, whose result decides whether the event is acked.
 
 use super::Live;
 use super::delivery::Delivery;
 use super::feed::FeedEnd;
-use super::handling::{Desk, work};
+use super::handling::{HandlerState, work};
 use super::keeping::{EXTEND_UP_TO, keep};
 use super::subscription::{SubscribeOptions, Subscription};
 use crate::ClientError;
@@ -14,17 +14,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How a handler consumes.
+/// Options of a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumeOptions {
-    /// What the subscription asks for.
+    /// Options of its subscription.
     pub subscribe: SubscribeOptions,
-    /// For so long the lease of an event is extended while it is in the handler (10 minutes), so that a slow handler does
-    /// not get it twice. Leases of events that wait for the handler are extended until it has taken none for so long.
-    /// After that the hub gives them to others.
+    /// How long the lease of an event is extended while it is being handled (10 minutes), so that a slow handler does
+    /// not get it twice. Leases of events queued for the handler are extended too, unless it has taken none for this
+    /// long; then the hub redelivers them to other members.
     pub extend_up_to: Duration,
-    /// How many events are handled at once (1). Whatever it is, events of one key follow each other, unless the group
-    /// has another `ordering`.
+    /// Number of events handled in parallel (1). Events of the same key are still handled one at a time, unless the
+    /// group's `ordering` says otherwise.
     pub concurrency: usize,
 }
 
@@ -35,14 +35,14 @@ impl Default for ConsumeOptions {
 }
 
 impl ConsumeOptions {
-    /// So many events are handled at once.
+    /// Sets the number of events handled in parallel.
     #[must_use]
     pub fn with_concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
     }
 
-    /// For so long the lease of an event in the handler is extended.
+    /// Sets how long the lease of an event is extended while it is being handled.
     #[must_use]
     pub fn with_extend_up_to(mut self, time: Duration) -> Self {
         self.extend_up_to = time;
@@ -50,7 +50,7 @@ impl ConsumeOptions {
     }
 }
 
-/// A handler that consumes. Dropping it ends it, without waiting for anything.
+/// A running handler. Dropping it stops it, without waiting for anything.
 #[must_use = "dropping it ends it"]
 #[derive(Debug)]
 pub struct Consumer {
@@ -63,14 +63,14 @@ impl Live {
     /// Consumes a topic with a handler: `Ok` acks the event, `Err` nacks it with the error's text as the reason, and so
     /// does a panic. An event that the handler has acked with a [commit](crate::Commit) is settled, whatever it returns.
     ///
-    /// An ack or nack that the hub cannot take for now, because its disk is full, for example, is sent again while the lease
-    /// holds, which is extended for as long as that of an event in the handler
-    /// ([`extend_up_to`](ConsumeOptions::extend_up_to)); that is logged.
+    /// An ack or nack that the hub refuses temporarily, because its disk is full for example, is retried while the
+    /// lease lasts, which is extended like that of an event being handled
+    /// ([`extend_up_to`](ConsumeOptions::extend_up_to)), and a warning is logged.
     ///
-    /// An event whose handler had finished when the line broke, and whose ack was not answered, is not handled again
-    /// when it comes again. Where a commit that acks the event was refused because a lease has expired, or failed and
-    /// the lease is gone, nothing of it has happened: whatever the handler returns then, the event is handled again,
-    /// and no attempt is counted.
+    /// An event whose handler had finished when the connection broke, and whose ack was unanswered, is not handled
+    /// again when it is redelivered. If a commit that acks the event was refused because a lease has expired, or failed
+    /// and the lease is gone, nothing of it has happened: whatever the handler returns then, the event is handled
+    /// again, and no attempt is counted.
     ///
     /// ```no_run
     /// # async fn example(live: prombus_client::Live) -> Result<(), prombus_client::ClientError> {
@@ -103,7 +103,7 @@ impl Live {
         let mut subscription = self.open(topic, group, options.subscribe).await?;
         let (stopping, stop) = watch::channel(false);
         let (handler, up_to) = (Arc::new(handler), options.extend_up_to);
-        let desk = Arc::new(Desk::new(subscription.feed.clone(), stop, up_to));
+        let desk = Arc::new(HandlerState::new(subscription.feed.clone(), stop, up_to));
         let mut workers = JoinSet::new();
         for _ in 0..options.concurrency.max(1) {
             workers.spawn(work(desk.clone(), handler.clone()));
@@ -115,8 +115,8 @@ impl Live {
 }
 
 impl Consumer {
-    /// Takes no more events, waits until those in the handler are done and their acks answered, and ends the
-    /// subscription. Acks that the hub refuses are not sent again by then: their events go to other members.
+    /// Takes no more events, waits until those being handled are done and their acks answered, and ends the
+    /// subscription. Acks that the hub refuses are no longer retried: their events go to other members.
     pub async fn stop(mut self) -> Result<(), ClientError> {
         self.stopping.send_replace(true);
         while self.workers.join_next().await.is_some() {}
@@ -131,13 +131,14 @@ impl Consumer {
         }
     }
 
-    /// Waits until the consumer ends by itself, because the hub refuses it or the connection has ended, and says why.
+    /// Waits until the consumer ends on its own, because the hub refuses it or the connection has ended, and returns
+    /// the reason.
     pub async fn ended(&mut self) -> Option<ClientError> {
         while self.workers.join_next().await.is_some() {}
         self.subscription.error()
     }
 
-    /// The partitions that this member has, in a group with the mode `partitioned`.
+    /// The partitions assigned to this member, in a group with the mode `partitioned`.
     pub fn assigned(&self) -> watch::Receiver<Vec<u32>> {
         self.subscription.assigned()
     }

@@ -1,4 +1,4 @@
-//! An event that was delivered, and what can be done about it.
+//! An event that was delivered, and how to settle it.
 
 use super::command::Command;
 use super::failure::Failure;
@@ -12,26 +12,26 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The most characters of a reason that are sent.
+/// Maximum number of characters of a reason.
 const MAX_REASON_CHARS: usize = 1_000;
-/// Why a delivery cannot be nacked or extended any more.
+/// Why a delivery can no longer be nacked or extended.
 const COMMITTED: &str = "a commit has settled this delivery already";
 
-/// An event that was delivered under a lease. Until the lease runs out, it is this consumer's; what is neither acked
-/// nor nacked by then is delivered again.
+/// An event that was delivered under a lease. If it is neither acked nor nacked before the lease expires, it is
+/// redelivered.
 #[derive(Debug)]
 pub struct Delivery {
     /// The event.
     pub event: Arc<EventRecord>,
-    /// Counts deliveries of this event, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// After how many the event is a dead letter.
+    /// Number of attempts before the event is dead-lettered.
     pub max_attempts: u32,
     pub(crate) lease: Lease,
 }
 
 impl Delivery {
-    /// The payload as a value.
+    /// Decodes the payload.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_str(self.event.payload.get()).map_err(ClientError::BadPayload)
     }
@@ -73,7 +73,7 @@ impl Delivery {
         Ok(settled)
     }
 
-    /// The same delivery once more, for those who see to it that it is settled once.
+    /// A second handle to the delivery, for callers that make sure that it is settled only once.
     pub(super) fn copy(&self) -> Self {
         let Self { event, attempt, max_attempts, lease } = self;
         Self { event: event.clone(), attempt: *attempt, max_attempts: *max_attempts, lease: lease.clone() }
@@ -129,7 +129,7 @@ pub(crate) mod tests {
         assert_eq!(delivery.payload::<Numbered>().unwrap().n, 7);
         let odd = delivery.payload::<u64>().unwrap_err();
         assert!(matches!(odd, ClientError::BadPayload(_)));
-        assert!(odd.to_string().contains("cannot be read as what was asked for"), "{odd}");
+        assert!(odd.to_string().contains("does not match the requested type"), "{odd}");
         assert_eq!(delivery.time_left(), Duration::ZERO);
     }
 

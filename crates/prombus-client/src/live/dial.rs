@@ -1,4 +1,4 @@
-//! Making one line to the hub.
+//! Opening one WebSocket to the hub.
 
 use crate::error::{self, HubError};
 use crate::{CONNECT_TIMEOUT, Client, ClientError, tls};
@@ -15,10 +15,10 @@ use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async
 /// The largest frame that is taken: far beyond what a hub sends unless its limits were raised a lot.
 const MAX_FRAME_BYTES: usize = 1 << 30;
 
-/// An open line.
+/// An open WebSocket.
 pub(crate) type Line = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Why there is no line.
+/// Why connecting failed.
 #[derive(Debug)]
 pub(crate) enum DialError {
     /// The hub answers, and refuses.
@@ -57,7 +57,7 @@ impl std::fmt::Display for DialError {
     }
 }
 
-/// Makes a line. The token is asked for anew each time.
+/// Opens a connection. The token is requested each time.
 pub(crate) async fn dial(client: &Client) -> Result<Line, DialError> {
     // A source is code of the user's, and its panic must not end the connection.
     let token = AssertUnwindSafe(client.token.now()).catch_unwind().await;
@@ -78,9 +78,8 @@ async fn open(client: &Client, token: Option<String>) -> Result<Line, DialError>
     let wrong = |error: &dyn std::fmt::Display| DialError::Wrong(error.to_string());
     let mut request = address.into_client_request().map_err(|error| wrong(&error))?;
     if let Some(token) = token {
-        let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
-            DialError::Wrong("the token cannot be sent: it has characters that no token can have".into())
-        })?;
+        let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| DialError::Wrong("the token cannot be sent: it has invalid characters".into()))?;
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
     }

@@ -1,5 +1,5 @@
-//! Events that are done, and for which nobody knows whether the hub has heard of it: when the line broke, their acks
-//! were not answered. If they come again, they are acked at once.
+//! Events that are done, but whose ack was unanswered when the connection broke, so the hub may not know. If they are
+//! redelivered, they are acked at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use tokio::time::Instant;
 
 /// The most that are remembered; the oldest are forgotten first, and handled again if they come.
 const MAX_REMEMBERED: usize = 100_000;
-/// How long they are remembered. They come again right after the line is back, if they do; later it is because someone
-/// has moved the group back, and wants them handled again.
+/// How long they are remembered. If they are redelivered, that happens right after reconnecting; later it is because
+/// someone has reset the group, and wants them handled again.
 const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 
 /// Ids of events that are done.
 #[derive(Debug, Default)]
 pub(crate) struct DoneEvents {
     until: HashMap<Arc<str>, Instant>,
-    /// The oldest first. One whose time is not that of the map was taken, or remembered anew, and stands for nothing.
+    /// The oldest first. One whose time is not that of the map was taken, or remembered again, and stands for nothing.
     order: VecDeque<(Instant, Arc<str>)>,
 }
 

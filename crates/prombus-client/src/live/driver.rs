@@ -1,7 +1,7 @@
 //! The task that owns the socket: a thin loop around [`Session`].
 //!
-//! What has come is taken, many at a time; what is to be sent is put together and leaves in one write. Reading goes on
-//! while a write waits, so that two sides that are both busy sending cannot block each other.
+//! Incoming frames are taken many at a time, and outgoing ones are sent in one write. Reading continues while a write is
+//! blocked, so that two sides that are both busy sending cannot block each other.
 
 use super::command::Command;
 use super::dial::{DialError, Line, dial};
@@ -26,17 +26,17 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
-/// So many frames are taken before anything is sent.
+/// Maximum number of frames that are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// How often the hub is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// A hub that is silent for so long is gone.
 const SILENT: Duration = Duration::from_secs(45);
-/// How long what is under way may take when the connection is closed.
+/// How long what is in flight may take when the connection is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
-/// How long a goodbye may take.
+/// How long closing may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
-/// What is told where the task ended without saying why.
+/// The reason given if the task ended without one.
 const BROKEN: &str = "its task ended unexpectedly";
 
 /// The task of a connection.
@@ -50,8 +50,8 @@ pub(crate) struct Driver {
     pub state: watch::Sender<LiveState>,
 }
 
-/// Why a line ended.
-enum LineEnd {
+/// Why a connection ended.
+enum Disconnect {
     /// Nobody needs it any more.
     Finished,
     Lost {
@@ -61,7 +61,7 @@ enum LineEnd {
     },
 }
 
-impl LineEnd {
+impl Disconnect {
     fn lost(why: impl ToString) -> Self {
         Self::Lost { why: why.to_string(), too_large: false }
     }
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Makes one line after the other; says why there is none any more, and gives the last one if it is still good.
+    /// Opens one connection after the other; returns why there are no more, and the last one if it is still usable.
     async fn drive(&mut self, mut line: Line, session: &mut Session) -> (Failure, Option<Line>) {
         let mut backoff = Backoff::new(&self.options);
         loop {
@@ -99,8 +99,8 @@ impl Driver {
             session.connected(since);
             self.set_state(LiveState::Connected);
             let (why, too_large) = match self.converse(&mut line, session).await {
-                LineEnd::Finished => return (Failure::Closed, Some(line)),
-                LineEnd::Lost { why, too_large } => (why, too_large),
+                Disconnect::Finished => return (Failure::Closed, Some(line)),
+                Disconnect::Lost { why, too_large } => (why, too_large),
             };
             // The hub gives what it had delivered over it to others once it is gone.
             drop(line);
@@ -125,8 +125,8 @@ impl Driver {
         });
     }
 
-    /// Moves commands and frames until the line ends.
-    async fn converse(&mut self, line: &mut Line, session: &mut Session) -> LineEnd {
+    /// Moves commands and frames until the connection ends.
+    async fn converse(&mut self, line: &mut Line, session: &mut Session) -> Disconnect {
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut dirty, mut taken) = (Instant::now(), false, Vec::new());
@@ -161,9 +161,9 @@ impl Driver {
                 }
                 _ = ping.tick() => {
                     if heard.elapsed() > SILENT || session.is_stuck(Instant::now()) {
-                        return LineEnd::lost("the hub gives no sign of life");
+                        return Disconnect::lost("the hub does not respond");
                     }
-                    // Where it cannot be sent, the line is broken, and reading from it says so.
+                    // If it cannot be sent, the connection is broken, which reading reports.
                     let _ = line.start_send_unpin(Message::Ping(Bytes::new()));
                     dirty = true;
                 }
@@ -181,12 +181,12 @@ impl Driver {
             }
             session.gather(now);
             if done && session.is_idle() || finish_by.is_some_and(|by| by <= now) {
-                return LineEnd::Finished;
+                return Disconnect::Finished;
             }
         }
     }
 
-    /// Makes a new line; says why there will be none.
+    /// Reconnects; returns why that is no longer possible.
     async fn reconnect(
         &mut self,
         mut why: String,
@@ -201,7 +201,7 @@ impl Driver {
             if let Some(limit) = self.options.give_up_after {
                 let left = limit.saturating_sub(since.elapsed());
                 if left.is_zero() {
-                    return Err(Failure::ended(format!("it was given up: {why}")));
+                    return Err(Failure::ended(format!("the client gave up: {why}")));
                 }
                 pause = pause.min(left);
             }
@@ -224,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// Takes commands while there is no line.
+    /// Takes commands while disconnected.
     async fn meanwhile<T>(
         &mut self,
         attempt: impl Future<Output = T>,
@@ -302,26 +302,26 @@ fn pump(
     line.poll_next_unpin(cx).map(Option::transpose)
 }
 
-/// Takes what came over the line; says whether that was its end.
-fn take(message: Result<Option<Message>, WsError>, session: &mut Session) -> Result<(), LineEnd> {
+/// Handles what has arrived; returns whether that was the end of the connection.
+fn take(message: Result<Option<Message>, WsError>, session: &mut Session) -> Result<(), Disconnect> {
     match message {
         Ok(Some(Message::Text(text))) => {
-            session.frame(&text, Instant::now()).map_err(|bad| LineEnd::lost(bad.0))
+            session.frame(&text, Instant::now()).map_err(|bad| Disconnect::lost(bad.0))
         }
         Ok(Some(Message::Close(Some(CloseFrame { code, reason })))) => {
             let why = format!("the hub closed it: {reason} ({code})");
-            Err(LineEnd::Lost { why, too_large: code == CloseCode::Size })
+            Err(Disconnect::Lost { why, too_large: code == CloseCode::Size })
         }
-        Ok(Some(Message::Close(None))) => Err(LineEnd::lost("the hub closed it")),
+        Ok(Some(Message::Close(None))) => Err(Disconnect::lost("the hub closed it")),
         // The library answers pings.
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(LineEnd::lost("the hub is gone")),
-        Err(error) => Err(LineEnd::lost(error)),
+        Ok(None) => Err(Disconnect::lost("the hub is gone")),
+        Err(error) => Err(Disconnect::lost(error)),
     }
 }
 
-/// What the hub said before the line broke, a reason among it, may still be unread.
-async fn last_words(end: LineEnd, line: &mut Line, session: &mut Session) -> LineEnd {
+/// What the hub sent before the connection broke, including a reason, may still be unread.
+async fn last_words(end: Disconnect, line: &mut Line, session: &mut Session) -> Disconnect {
     let listen = async {
         loop {
             match line.next().await {
@@ -336,8 +336,8 @@ async fn last_words(end: LineEnd, line: &mut Line, session: &mut Session) -> Lin
     };
     match &end {
         // A reason was given, or there is nothing more.
-        LineEnd::Lost { too_large: true, .. } | LineEnd::Finished => end,
-        LineEnd::Lost { .. } => timeout(GOODBYE_TIME, listen).await.ok().flatten().unwrap_or(end),
+        Disconnect::Lost { too_large: true, .. } | Disconnect::Finished => end,
+        Disconnect::Lost { .. } => timeout(GOODBYE_TIME, listen).await.ok().flatten().unwrap_or(end),
     }
 }
 

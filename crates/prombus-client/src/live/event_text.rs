@@ -1,4 +1,4 @@
-//! An event as the text that is sent, written once however often it is sent.
+//! An event as the text that is sent, serialised once however often it is sent.
 
 use crate::{Expect, NewEvent};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Why something that was asked for over a connection did not happen, in a form that many can be told.
+//! Why a command failed, in a form that can be cloned for many callers.
 
 use crate::{ClientError, HubError};
 use std::fmt;

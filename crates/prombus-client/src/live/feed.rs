@@ -1,9 +1,9 @@
-//! What a subscription has received and nobody has taken yet: a bounded buffer between the connection and its user.
+//! The deliveries of a subscription that its user has not taken yet: a bounded buffer between the connection and the user.
 
 use super::command::Command;
 use super::delivery::Delivery;
 use super::failure::Failure;
-use super::settle::{Hold, LeaseToken, Settle};
+use super::settle::{ExtendPolicy, LeaseToken, Settle};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-/// The least time between two warnings that deliveries ran out before they were taken.
+/// The minimum time between two warnings about leases that expired before their deliveries were taken.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// Why a feed gives nothing more.
+/// Why a feed has ended.
 #[derive(Debug, Clone)]
 pub(crate) enum FeedEnd {
     /// Its user has ended it, or the connection.
@@ -63,7 +63,7 @@ pub(crate) struct Feed {
     pub group: String,
     /// The options of `SUBSCRIBE` as JSON.
     pub opts: String,
-    /// At most so many deliveries wait.
+    /// Maximum number of deliveries that wait.
     pub max_in_flight: usize,
     /// For what is no publish. Weak, because the connection keeps the feed, and must end when all of its users are
     /// gone.
@@ -79,7 +79,7 @@ pub(crate) struct Feed {
     changed: Notify,
 }
 
-/// What a feed is made of.
+/// How to create a feed.
 pub(crate) struct NewFeed<'a> {
     pub number: u64,
     pub topic: &'a str,
@@ -161,7 +161,9 @@ impl Feed {
         if buffer.taken.is_none_or(|taken| now.saturating_duration_since(taken) > up_to) {
             return Vec::new();
         }
-        let due = |delivery: &mut Delivery| delivery.lease.extension(&delivery.event.id, Hold::WAITING, now);
+        let due = |delivery: &mut Delivery| {
+            delivery.lease.extension(&delivery.event.id, ExtendPolicy::WAITING, now)
+        };
         buffer.deliveries.iter_mut().filter_map(due).collect()
     }
 
@@ -198,7 +200,7 @@ impl Feed {
                 topic,
                 group,
                 count,
-                "leases ran out before their deliveries were taken: each is an attempt"
+                "leases expired before their deliveries were taken: each counts as an attempt"
             );
         }
         if next.is_none() && !has_ended { None } else { Some(next) }

@@ -1,26 +1,26 @@
-//! The options of a group, said one after the other on what a subscription or a handler asks for.
+//! Builder methods for the options of a group, on the options of subscriptions and handlers.
 
 use super::consume::ConsumeOptions;
 use super::subscription::SubscribeOptions;
 use std::time::Duration;
 
-/// Gives both kinds of options the same words.
+/// Gives both kinds of options the same methods.
 macro_rules! group_options {
     ($options:ty, $($subscribe:ident)?) => {
         impl $options {
-            /// A new group starts at the first event that is kept.
+            /// A new group starts at the earliest event.
             #[must_use]
             pub fn earliest() -> Self {
                 Self::default().starting("earliest")
             }
 
-            /// A new group starts with what is published from now on, as it does where nothing is said.
+            /// A new group starts with events published from now on (the default).
             #[must_use]
             pub fn latest() -> Self {
                 Self::default().starting("latest")
             }
 
-            /// A new group starts at the first event whose time, in epoch milliseconds, is this or later.
+            /// A new group starts at the first event whose time, in epoch milliseconds, is at or after this.
             #[must_use]
             pub fn since(ts: u64) -> Self {
                 let mut options = Self::default().starting("ts");
@@ -28,7 +28,7 @@ macro_rules! group_options {
                 options
             }
 
-            /// A new group starts behind the event with this id.
+            /// A new group starts after the event with this id.
             #[must_use]
             pub fn after(id: impl Into<String>) -> Self {
                 let mut options = Self::default().starting("afterId");
@@ -41,84 +41,85 @@ macro_rules! group_options {
                 self
             }
 
-            /// After so many attempts an event is a dead letter (5).
+            /// Number of attempts before an event is dead-lettered (5).
             #[must_use]
             pub fn with_max_attempts(mut self, attempts: u32) -> Self {
                 self$(.$subscribe)?.group.max_attempts = Some(attempts);
                 self
             }
 
-            /// A lease holds for so long (30 s).
+            /// How long a lease lasts (30 s).
             #[must_use]
             pub fn with_ack_timeout(mut self, time: Duration) -> Self {
                 self$(.$subscribe)?.group.ack_timeout_ms = Some(millis(time));
                 self
             }
 
-            /// The pause before the third attempt (100 ms); it doubles with each one after.
+            /// The delay before the third attempt (100 ms); it doubles with each further attempt.
             #[must_use]
             pub fn with_backoff(mut self, pause: Duration) -> Self {
                 self$(.$subscribe)?.group.backoff_ms = Some(millis(pause));
                 self
             }
 
-            /// What waits for what: events of a `key` for each other (the default), those of a `partition`, or `none`.
+            /// What waits while an event is in flight: later events of its `key` (the default), of its `partition`, or
+            /// `none`.
             #[must_use]
             pub fn with_ordering(mut self, ordering: impl Into<String>) -> Self {
                 self$(.$subscribe)?.group.ordering = Some(ordering.into());
                 self
             }
 
-            /// Only events for which this CEL expression holds.
+            /// Only events that match this CEL expression.
             #[must_use]
             pub fn with_filter(mut self, filter: impl Into<String>) -> Self {
                 self$(.$subscribe)?.group.filter = Some(filter.into());
                 self
             }
 
-            /// Each partition has one member of the group at a time.
+            /// Assigns each partition to one member of the group.
             #[must_use]
             pub fn partitioned(mut self) -> Self {
                 self$(.$subscribe)?.group.mode = Some("partitioned".into());
                 self
             }
 
-            /// A member of a partitioned group that is silent for so long is dropped (15 s).
+            /// How long a member of a partitioned group may be silent before it is removed (15 s).
             #[must_use]
             pub fn with_member_ttl(mut self, time: Duration) -> Self {
                 self$(.$subscribe)?.group.member_ttl_ms = Some(millis(time));
                 self
             }
 
-            /// Events are raised to the latest version of their schema.
+            /// Upgrades events to the latest version of their schema (stored, but not implemented yet).
             #[must_use]
             pub fn normalized(mut self) -> Self {
                 self$(.$subscribe)?.group.normalize = Some(true);
                 self
             }
 
-            /// The group runs at most so many offsets ahead of its oldest unsettled event in a partition (100,000).
+            /// How far the group may run ahead of its oldest unsettled event in a partition, in offsets (100,000).
             #[must_use]
             pub fn with_ack_window(mut self, offsets: u64) -> Self {
                 self$(.$subscribe)?.group.ack_window = Some(offsets);
                 self
             }
 
-            /// Names the consumer; the connection has a name of its own.
+            /// The name of the member; by default, the connection has its own.
             #[must_use]
             pub fn with_member(mut self, name: impl Into<String>) -> Self {
                 self$(.$subscribe)?.member = Some(name.into());
                 self
             }
 
-            /// At most so many deliveries come in one frame (100).
+            /// Maximum number of deliveries per frame (100).
             #[must_use]
             pub fn with_batch_size(mut self, deliveries: usize) -> Self {
                 self$(.$subscribe)?.batch_size = Some(deliveries);
                 self
             }
 
-            /// At most so many deliveries are held, and not settled yet (1,000).
+            /// Maximum number of unsettled deliveries (1,000).
             #[must_use]
             pub fn with_max_in_flight(mut self, deliveries: usize) -> Self {
                 self$(.$subscribe)?.max_in_flight = Some(deliveries);

@@ -1,9 +1,9 @@
-//! The workers of a handler: what it returns decides what becomes of its event, unless a commit was to.
+//! The workers of a handler, whose result decides what happens to its event, unless a commit was to settle it.
 //!
-//! Where the line broke, an event may come again while its handler still runs, or when it has finished and nobody could
-//! be told. Its handler is then not called twice, and what it returned counts for the newer delivery. The exception are
-//! handlers that commit: what they did hangs on a lease. Where such a commit has failed and the lease is gone, the result
-//! says nothing about the newer delivery, and the event is handled again.
+//! If the connection breaks, an event may be redelivered while its handler is still running, or after it has finished
+//! without being able to report. The handler is then not called twice: its result counts for the newer delivery. The
+//! exception is a handler that commits, because its effects depend on a lease. If such a commit failed and the lease is
+//! gone, the result says nothing about the newer delivery, and the event is handled again.
 
 use super::command::Command;
 use super::delivery::{Delivery, nack};
@@ -11,7 +11,7 @@ use super::done_events::DoneEvents;
 use super::feed::Feed;
 use super::later::later;
 use super::options::{Backoff, LiveOptions};
-use super::settle::{Hold, Kept, Lease, Settle, Settled, Verb};
+use super::settle::{ExtendPolicy, KeptLease, Lease, Settle, Settled, Verb};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,11 +24,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What the workers of a handler share.
-pub(super) struct Desk {
+/// The state that the workers of a handler share.
+pub(super) struct HandlerState {
     feed: Arc<Feed>,
     stop: watch::Receiver<bool>,
-    /// For so long leases of what was taken are extended.
+    /// How long leases of taken deliveries are extended.
     extend_up_to: Duration,
     handled: Mutex<Handled>,
 }
@@ -37,17 +37,17 @@ pub(super) struct Desk {
 struct Handled {
     /// Events in a handler, each with the last delivery of it that came.
     running: HashMap<String, Delivery>,
-    /// Events whose handler had finished when their lease was void.
+    /// Events whose handler had finished when their lease became void.
     done: DoneEvents,
 }
 
-/// What to do with an event that has come.
+/// What to do with an event that has been delivered.
 #[derive(Debug, PartialEq, Eq)]
 enum Begin {
     Handle,
     /// Another worker has it, and sees to it that this delivery is settled.
     Elsewhere,
-    /// It needs only to be acked.
+    /// It only needs to be acked.
     Done,
 }
 
@@ -106,7 +106,7 @@ impl Handled {
     }
 }
 
-impl Desk {
+impl HandlerState {
     pub fn new(feed: Arc<Feed>, stop: watch::Receiver<bool>, extend_up_to: Duration) -> Self {
         Self { feed, stop, extend_up_to, handled: Mutex::default() }
     }
@@ -115,14 +115,14 @@ impl Desk {
     fn settle(&self, event: String, verb: Verb, lease: Lease) -> Settle {
         let (token, made) = (lease.token.clone(), lease.made);
         let until = later(lease.since, self.extend_up_to);
-        Settle { verb, token, made, event, kept: Some(Kept { lease, until }), done: None }
+        Settle { verb, token, made, event, kept: Some(KeptLease { lease, until }), done: None }
     }
 
     /// The words that let events in a handler hold longer, where it is time for that and they are not in it for too long.
     pub fn extensions(&self, now: Instant) -> Vec<Settle> {
         let due = |(id, delivery): (&String, &mut Delivery)| {
             let is_wanted = now.saturating_duration_since(delivery.lease.since) <= self.extend_up_to;
-            is_wanted.then(|| delivery.lease.extension(id, Hold::HANDLED, now)).flatten()
+            is_wanted.then(|| delivery.lease.extension(id, ExtendPolicy::HANDLED, now)).flatten()
         };
         self.handled.lock().running.iter_mut().filter_map(due).collect()
     }
@@ -171,7 +171,7 @@ async fn holds(delivery: &Delivery) -> bool {
 }
 
 /// Handles one event after the other.
-pub(super) async fn work<H, F, E>(desk: Arc<Desk>, handler: Arc<H>)
+pub(super) async fn work<H, F, E>(desk: Arc<HandlerState>, handler: Arc<H>)
 where
     H: Fn(Delivery) -> F,
     F: Future<Output = Result<(), E>>,
@@ -195,7 +195,7 @@ where
 
 /// Calls the handler with an event, again where its commit came too late; says how to settle it then, if that is left
 /// to do.
-async fn run<H, F, E>(desk: &Desk, handler: &H, mut delivery: Delivery) -> Option<(Verb, Lease)>
+async fn run<H, F, E>(desk: &HandlerState, handler: &H, mut delivery: Delivery) -> Option<(Verb, Lease)>
 where
     H: Fn(Delivery) -> F,
     F: Future<Output = Result<(), E>>,
@@ -252,7 +252,7 @@ mod tests {
         delivery(feed, 7, Instant::now() + Duration::from_secs(60))
     }
 
-    /// The same event over the next line.
+    /// The same event over the next connection.
     fn again(feed: &Arc<Feed>) -> Delivery {
         feed.clear(2);
         let mut again = given(feed);
@@ -335,7 +335,7 @@ mod tests {
             });
             let feed = held_feed(&commands);
             let (stopping, stop) = watch::channel(false);
-            let desk = Desk::new(feed.clone(), stop, Duration::MAX);
+            let desk = HandlerState::new(feed.clone(), stop, Duration::MAX);
             let first = given(&feed);
             desk.handled.lock().begin(&first);
             let calls = AtomicUsize::new(0);

@@ -1,12 +1,12 @@
-//! What the users of a connection ask of it, as its task takes it: publishes wait where too many are under way, and
-//! nothing else waits behind them.
+//! The commands of a connection, as its task receives them: publishes wait if too many are in flight, and nothing else
+//! waits behind them.
 
 use super::command::Command;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// So many commands of a kind are taken at once.
+/// Maximum number of commands of a kind taken at once.
 const MAX_AT_ONCE: usize = 1_024;
 
 /// Both queues of commands.

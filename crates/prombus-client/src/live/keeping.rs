@@ -1,4 +1,4 @@
-//! Keeps leases from running out: those of deliveries that wait for their user, and of those that are in a handler.
+//! Extends leases automatically: those of deliveries that are buffered, and of those that are being handled.
 
 use super::command::Command;
 use super::feed::Feed;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long leases are extended where nothing is said: so long a handler may work on an event, and so long a user
-/// may take nothing of what waits.
+/// For how long leases are extended by default: so long a handler may work on an event, and so long a user may take
+/// nothing of what waits.
 pub(super) const EXTEND_UP_TO: Duration = Duration::from_secs(600);
 /// How often leases are looked at while one holds.
 const LOOKS_PER_LEASE: u32 = 8;

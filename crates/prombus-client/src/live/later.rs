@@ -1,4 +1,4 @@
-//! Moments that durations of users lead to, however long those are.
+//! Adds user-supplied durations to instants without overflow.
 
 use std::time::Duration;
 use tokio::time::Instant;

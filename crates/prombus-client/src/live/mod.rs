@@ -60,19 +60,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// So many commands wait for the connection's task; then their senders wait.
+/// Maximum number of commands that wait for the connection's task; beyond that, their senders wait.
 const MAX_COMMANDS: usize = 4_096;
 
-/// A connection to a hub over WebSocket. Cheap to clone; clones share the line, which one task owns.
+/// A connection to a hub over a WebSocket, which a single task owns. Cheap to clone; clones share it.
 ///
-/// When the line breaks, the task makes a new one, shows the token anew, subscribes again, and sends again what was not
-/// answered. It ends when it is closed, when the last clone (with its publishers and subscriptions) is dropped, or when
-/// the hub refuses for good.
+/// If the WebSocket breaks, the task reconnects with the current token, resubscribes, and resends whatever was
+/// unanswered. The connection ends when it is closed, when the last clone (with its publishers and subscriptions) is
+/// dropped, or when the hub refuses it permanently.
 #[derive(Debug, Clone)]
 pub struct Live {
     /// For publishes.
     commands: mpsc::Sender<Command>,
-    /// For all else, which must not wait behind them.
+    /// For everything else, which must not wait behind publishes.
     control: mpsc::Sender<Command>,
     shared: Arc<Shared>,
 }
@@ -86,7 +86,8 @@ struct Shared {
 }
 
 impl Client {
-    /// Opens a connection that stays. A hub that does not answer is an error here; later it is waited for.
+    /// Opens a long-lived connection. If the hub does not answer, that is an error here; later, the client keeps
+    /// reconnecting.
     pub async fn connect(&self) -> Result<Live, ClientError> {
         self.connect_with(LiveOptions::default()).await
     }
@@ -127,12 +128,12 @@ impl Client {
 }
 
 impl Live {
-    /// How the connection is doing.
+    /// The state of the connection.
     pub fn state(&self) -> LiveState {
         self.shared.state.borrow().clone()
     }
 
-    /// How the connection is doing, for those who wait for a change.
+    /// The state of the connection, and notification of changes.
     ///
     /// ```no_run
     /// # async fn example(live: prombus_client::Live) {
@@ -146,9 +147,9 @@ impl Live {
         self.shared.state.clone()
     }
 
-    /// Publishes one event. An event without an id gets one, so that it can be sent again if the line breaks, or the hub
-    /// has too much to do (`rate_limited`, `unavailable`), and still is there once; `duplicate` then says that it had
-    /// arrived the first time. That goes on for as long as [`LiveOptions::give_up_after`] says.
+    /// Publishes one event. An event without an id gets one, so that it can be resent if the connection breaks or the
+    /// hub is busy (`rate_limited`, `unavailable`) and is still stored once; `duplicate` then says that the first
+    /// attempt had arrived. Retries continue until [`LiveOptions::give_up_after`].
     pub async fn publish(&self, topic: &str, event: &NewEvent) -> Result<Published, ClientError> {
         let (done, answered) = oneshot::channel();
         let entry = Entry::new(EventText::new(event)?, done, None);
@@ -157,7 +158,7 @@ impl Live {
         Receipt::new(topic, answered).await
     }
 
-    /// Publishes several events, all or none. It is sent again as [`Live::publish`] is.
+    /// Publishes several events, all or none. They are resent like those of [`Live::publish`].
     pub async fn publish_batch(
         &self,
         topic: &str,
@@ -180,7 +181,8 @@ impl Live {
         Ok(published)
     }
 
-    /// Lets what was asked for be answered, gives back what subscriptions hold, says goodbye, and ends the connection for all of its clones.
+    /// Waits for outstanding answers, returns the events that subscriptions hold, and closes the connection for all of
+    /// its clones.
     pub async fn close(self) {
         self.shared.closing.send_replace(true);
         let mut state = self.shared.state.clone();
@@ -204,7 +206,7 @@ impl Live {
         self.control.send(command).await.map_err(|_| self.ended())
     }
 
-    /// Why the connection takes nothing any more.
+    /// Why the connection accepts no more commands.
     fn ended(&self) -> Failure {
         match self.state() {
             LiveState::Ended { reason } => Failure::ended(reason),

@@ -1,30 +1,30 @@
-//! How a connection behaves.
+//! Options of a connection.
 
 use super::later::FAR;
 use std::time::Duration;
 
-/// The first pause before a new try.
+/// The first pause before a reconnect.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause between tries.
+/// The longest pause between reconnects.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A line that held for so long was a good one.
+/// A connection that lasted this long resets the backoff.
 const GOOD_LINE: Duration = Duration::from_secs(5);
 
-/// How a connection behaves when the hub is away.
+/// How a connection behaves while the hub is unreachable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveOptions {
-    /// How long [`Client::connect`](crate::Client::connect) keeps trying where no hub answers. By default it tries
-    /// once, so that a wrong address shows at once.
+    /// How long [`Client::connect`](crate::Client::connect) keeps trying if no hub answers. By default it tries once,
+    /// so that a wrong address fails immediately.
     pub wait_for_hub: Duration,
-    /// How long a connection that broke is tried anew before it is given up; by default for ever. For so long publishes
-    /// and commits are also sent again that the hub refuses with `rate_limited` or `unavailable`.
+    /// How long a broken connection is retried before the client gives up; by default forever. It also limits how long
+    /// publishes and commits that the hub refuses with `rate_limited` or `unavailable` are retried.
     pub give_up_after: Option<Duration>,
-    /// The first pause before a new try (100 ms). It doubles with each one after, and varies by half, so that many
-    /// clients do not come back at the same moment. Once there is a connection, it is short again; only connections that
-    /// break within 5 s, one after the other, let it grow.
+    /// The first pause before a reconnect (100 ms). It doubles with each further one, with up to 50 % jitter, so that
+    /// many clients do not return at the same moment. Any connection resets it, unless several in a row last less than
+    /// 5 s.
     pub first_pause: Duration,
-    /// The longest pause between tries (10 s).
+    /// The longest pause between reconnects (10 s).
     pub longest_pause: Duration,
 }
 
@@ -39,13 +39,13 @@ impl Default for LiveOptions {
     }
 }
 
-/// The pauses between tries.
+/// The pauses between reconnects.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     tries: u32,
-    /// How many lines in a row did not hold for long.
+    /// The number of short-lived connections in a row.
     short_lines: u32,
 }
 
@@ -62,8 +62,8 @@ impl Backoff {
         doubled.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// There was a line, which held for so long. However long it took to make it, the next pause is the first one again;
-    /// but a hub that takes lines only to drop them is asked less and less often.
+    /// A connection has lasted this long. However long it took to establish, the next pause is the first one again,
+    /// unless a hub keeps accepting connections only to drop them.
     pub fn after_line(&mut self, held: Duration) {
         self.short_lines = if held >= GOOD_LINE { 0 } else { self.short_lines.saturating_add(1) };
         self.tries = self.short_lines.saturating_sub(1);

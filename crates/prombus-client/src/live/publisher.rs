@@ -1,6 +1,6 @@
-//! Publishing many events: the next is sent before the last one is answered, within a window.
+//! Publishing many events without waiting for each answer, within a window.
 
-use super::command::{Appended, Command, Entry, Failed, Place, Producer, Window};
+use super::command::{Appended, Command, Entry, Failed, Producer, Window, WindowSlot};
 use super::event_text::EventText;
 use super::failure::Failure;
 use super::{Live, Shared};
@@ -15,27 +15,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
-/// How many events may be under way where nothing is said.
+/// The default window.
 const DEFAULT_WINDOW: u32 = 1_000;
-/// How many events a frame has at most where nothing is said: half a window, so that one half gathers while the other
-/// is under way.
+/// The default maximum number of events per frame: half a window, so that one half accumulates while the other is in
+/// flight.
 const DEFAULT_BATCH: usize = 500;
 /// The largest window.
 const MAX_WINDOW: u32 = 1_000_000;
 
-/// How a publisher sends.
+/// Options of a publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublisherOptions {
-    /// At most so many events are under way (1,000); then [`Publisher::send`] waits.
+    /// Maximum number of events in flight (1,000); beyond that, [`Publisher::send`] waits.
     pub window: u32,
-    /// At most so many events go in one frame (500). A frame takes what has gathered; it does not wait to get full
-    /// unless `linger` says so. With 1, every event has a frame of its own; that is slow together with `ordered`.
+    /// Maximum number of events per frame (500). A frame takes whatever is queued; it does not wait to fill up unless
+    /// `linger` says so. With 1, every event has its own frame, which is slow together with `ordered`.
     pub batch: usize,
-    /// How long a frame waits to get full; by default not at all. A flush, and closing the connection, send at once.
+    /// How long a frame waits to fill up; by default not at all. A flush, and closing the connection, send at once.
     pub linger: Duration,
-    /// Whether events are taken in the order in which they were sent even if some are refused, for good or for now (the
-    /// default). A frame is then answered before the next one is sent. Without it, frames follow each other at once, and
-    /// what is sent again may come after later ones.
+    /// Whether events are stored in the order in which they were sent even if some are refused, permanently or
+    /// temporarily (the default). Each frame is then answered before the next one is sent. Without it, frames are
+    /// pipelined, and retried events may end up behind later ones.
     pub ordered: bool,
 }
 
@@ -47,9 +47,9 @@ impl Default for PublisherOptions {
 
 /// Publishes a stream of events to a topic. Clones share the window.
 ///
-/// Where the hub has too much to do (`rate_limited`, `unavailable`), events are sent again, with the same ids and in the
-/// same order, for as long as [`LiveOptions::give_up_after`](crate::LiveOptions::give_up_after) says; meanwhile the window
-/// gets full, and [`Publisher::send`] waits.
+/// While the hub is busy (`rate_limited`, `unavailable`), events are resent, with the same ids and in the same order,
+/// until [`LiveOptions::give_up_after`](crate::LiveOptions::give_up_after); meanwhile the window fills up, and
+/// [`Publisher::send`] waits.
 ///
 /// ```no_run
 /// # async fn example(live: prombus_client::Live) -> Result<(), prombus_client::ClientError> {
@@ -72,7 +72,7 @@ pub struct Publisher {
     _leave: Arc<Leave>,
 }
 
-/// Somebody waits for everything to be answered.
+/// Marks that someone waits for everything to be answered.
 struct Flushing<'a>(&'a Producer);
 
 impl<'a> Flushing<'a> {
@@ -88,7 +88,7 @@ impl Drop for Flushing<'_> {
     }
 }
 
-/// Tells the connection when the last clone is gone.
+/// Notifies the connection when the last clone is dropped.
 #[derive(Debug)]
 struct Leave(Arc<Shared>);
 
@@ -122,27 +122,27 @@ impl Live {
 }
 
 impl Publisher {
-    /// Sends an event, and waits only for room in the window. The receipt says what came of it; who does not look at
-    /// it hears of a failure from [`Publisher::flush`].
+    /// Sends an event, and waits only for room in the window. The receipt has the outcome; if it is dropped,
+    /// [`Publisher::flush`] still reports a failure.
     pub async fn send(&self, event: impl Borrow<NewEvent>) -> Result<Receipt, ClientError> {
         let event = EventText::new(event.borrow())?;
         // The window is never closed.
         let room = self.window.room.acquire().await.map_err(|_| self.live.ended())?;
         let permit = self.live.commands.reserve().await.map_err(|_| self.live.ended())?;
         room.forget();
-        let place = Some(Place(self.window.clone()));
+        let place = Some(WindowSlot(self.window.clone()));
         let (done, answered) = oneshot::channel();
         permit
             .send(Command::Stream { producer: self.producer.clone(), entry: Entry::new(event, done, place) });
         Ok(Receipt::new(self.producer.topic.clone(), answered))
     }
 
-    /// Waits until everything that was sent is answered. The error tells what failed since the last flush, each event
-    /// with its id. Frames do not wait to get full meanwhile.
+    /// Waits until everything that was sent is answered. The error lists what has failed since the last flush, each
+    /// event with its id. Frames do not wait to fill up in the meantime.
     pub async fn flush(&self) -> Result<(), FlushError> {
         let _flushing = Flushing::new(&self.producer);
         self.live.shared.left.notify_one();
-        // Whoever has the whole window, which is never closed, knows that nothing is under way.
+        // Whoever has the whole window, which is never closed, knows that nothing is in flight.
         drop(self.window.room.acquire_many(self.size).await);
         let Failed { first, more } = std::mem::take(&mut *self.window.failed.lock());
         if first.is_empty() {
@@ -153,7 +153,7 @@ impl Publisher {
     }
 }
 
-/// What comes of a publish: to be awaited, or dropped by those who do not need to know.
+/// The outcome of a publish: await it, or drop it if you do not need to know.
 #[derive(Debug)]
 pub struct Receipt {
     topic: Arc<str>,

@@ -1,4 +1,4 @@
-//! What becomes of a delivery.
+//! How a delivery is settled, and the lease that allows it.
 
 use super::failure::Failure;
 use super::later::later;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// The longest time by which a hub extends a lease.
 const LONGEST_EXTENSION: Duration = Duration::from_secs(24 * 3_600);
 
-/// What is to become of a delivery.
+/// How to settle a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verb {
     Ack,
@@ -19,18 +19,18 @@ pub(crate) enum Verb {
     Extend { ms: u64 },
 }
 
-/// What an ack, a nack or an extension came to.
+/// The outcome of an ack, nack or extend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// The hub has answered: it is so, for good.
+    /// The hub has confirmed it.
     Confirmed,
-    /// The lease went with its connection before the hub had answered. An event that was acked is remembered as done:
-    /// should it come again to this subscription, it is acked without being given out. One that was nacked, or that a
-    /// commit was to ack and could not, comes again.
+    /// The lease was lost with its connection before the hub had answered. An event that was acked is remembered as
+    /// done: if it is redelivered to this subscription, it is acked without being handed out. One that was nacked, or
+    /// that a failed commit was to ack, is redelivered.
     Unconfirmed,
 }
 
-/// What names a lease. Clones know of each other what commits have made of it.
+/// The token of a lease. Clones share what commits have done with it.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseToken(Arc<TokenState>);
 
@@ -93,7 +93,7 @@ impl LeaseToken {
     }
 }
 
-/// The right to settle a delivery. It is void when the line breaks over which it came, or the hub ends the subscription.
+/// The right to settle a delivery. It becomes void when its connection breaks, or the hub ends the subscription.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     pub token: LeaseToken,
@@ -109,14 +109,14 @@ pub(crate) struct Lease {
 
 /// When a lease is extended and for how long, in eighths of the time for which the hub gave it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Hold {
+pub(crate) struct ExtendPolicy {
     /// It is extended when no more than this is left.
     due: u32,
     /// This is what it has then.
     to: u32,
 }
 
-impl Hold {
+impl ExtendPolicy {
     /// For a delivery that nobody has taken yet. Leases are looked at every eighth of their time, so whoever takes it has
     /// the full time for it, as if it had just come.
     pub const WAITING: Self = Self { due: 9, to: 12 };
@@ -130,10 +130,10 @@ impl Hold {
 
 impl Lease {
     /// The word that lets it hold for longer, where it is time for that.
-    pub fn extension(&mut self, event: &str, hold: Hold, now: Instant) -> Option<Settle> {
+    pub fn extension(&mut self, event: &str, hold: ExtendPolicy, now: Instant) -> Option<Settle> {
         let left = self.deadline.saturating_duration_since(now);
-        let to = Hold::of(self.time, hold.to).min(LONGEST_EXTENSION);
-        let is_due = !left.is_zero() && left <= Hold::of(self.time, hold.due) && left < to;
+        let to = ExtendPolicy::of(self.time, hold.to).min(LONGEST_EXTENSION);
+        let is_due = !left.is_zero() && left <= ExtendPolicy::of(self.time, hold.due) && left < to;
         if !is_due || self.token.is_settled() {
             return None;
         }
@@ -150,15 +150,15 @@ impl Lease {
     }
 }
 
-/// A lease that is kept while the hub cannot take what is said of it.
+/// A lease that is kept while the hub temporarily refuses its ack or nack.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptLease {
     pub lease: Lease,
-    /// Until then it is extended.
+    /// How long it is extended.
     pub until: Instant,
 }
 
-/// A delivery that is to be settled.
+/// A request to settle a delivery.
 #[derive(Debug)]
 pub(crate) struct Settle {
     pub verb: Verb,
@@ -168,8 +168,8 @@ pub(crate) struct Settle {
     /// The id of its event.
     pub event: String,
     /// What lets it be said again where nobody waits for it and the hub cannot take it now.
-    pub kept: Option<Kept>,
-    /// Who wants to know what came of it.
+    pub kept: Option<KeptLease>,
+    /// Who is waiting for the outcome.
     pub done: Option<oneshot::Sender<Result<Settled, Failure>>>,
 }
 

@@ -1,20 +1,20 @@
-//! How a connection is doing.
+//! The state of a connection.
 
 use std::fmt;
 
-/// How a connection is doing.
+/// The state of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveState {
-    /// There is a line to the hub.
+    /// Connected to the hub.
     Connected,
-    /// There is none, and one is being made.
+    /// Disconnected, and trying to reconnect.
     Reconnecting {
-        /// Why there is none.
+        /// Why it is disconnected.
         reason: String,
-        /// How often it was tried in vain since there was one.
+        /// The number of failed attempts since then.
         tries: u32,
     },
-    /// There will be none any more: it was closed, or cannot heal.
+    /// The connection has ended: it was closed, or the client gave up.
     Ended {
         /// Why.
         reason: String,
@@ -22,12 +22,12 @@ pub enum LiveState {
 }
 
 impl LiveState {
-    /// Whether there is a line to the hub.
+    /// Whether it is connected.
     pub fn is_connected(&self) -> bool {
         *self == Self::Connected
     }
 
-    /// Whether there will be no line any more.
+    /// Whether it has ended.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::Ended { .. })
     }

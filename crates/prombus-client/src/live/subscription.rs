@@ -1,4 +1,4 @@
-//! Subscriptions: deliveries of a group, one after the other.
+//! Subscriptions: the deliveries of a group, one after the other.
 
 use super::command::Command;
 use super::delivery::Delivery;
@@ -14,26 +14,26 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-/// How many deliveries a subscription holds where nothing is said.
+/// The default number of deliveries that a subscription holds.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
-/// Why no pattern is subscribed to: its deliveries name topics that nobody here has asked for.
+/// Why patterns are refused: their deliveries name topics that this client does not expect.
 const ONE_TOPIC: &str = "this client subscribes to one topic at a time; follow patterns with Client::tail";
 
-/// What a subscription asks for.
+/// Options of a subscription.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubscribeOptions {
-    /// What the group is to be, if it does not exist yet. A group that exists keeps its options, and refuses others.
+    /// Options of the group, if it does not exist yet. An existing group keeps its options, and refuses different ones.
     pub group: GroupOptionsRequest,
-    /// Names the consumer; the connection has a name of its own.
+    /// The name of the member; by default, the connection has its own.
     pub member: Option<String>,
-    /// At most so many deliveries come in one frame (100).
+    /// Maximum number of deliveries per frame (100).
     pub batch_size: Option<usize>,
-    /// At most so many deliveries are held here, and not settled yet (1,000).
+    /// Maximum number of unsettled deliveries held here (1,000).
     pub max_in_flight: Option<usize>,
 }
 
 impl SubscribeOptions {
-    /// As the hub wants them.
+    /// As the hub expects them.
     fn to_json(&self) -> Result<String, serde_json::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -57,23 +57,23 @@ impl SubscribeOptions {
     }
 }
 
-/// Deliveries of a group. It goes on when the line breaks and comes back; dropping it ends it.
+/// Deliveries of a group. It survives reconnects; dropping it ends it.
 ///
-/// Leases of deliveries that wait here are extended, as long as [`Subscription::next`] is called at least every 10
-/// minutes. From when a delivery is given out, there is the group's `ack_timeout_ms` for the work on it;
-/// [`Delivery::extend`] is for what takes longer.
+/// Leases of buffered deliveries are extended, as long as [`Subscription::next`] is called at least every 10 minutes.
+/// Once it has returned a delivery, you have the group's `ack_timeout_ms` to process it; if you need longer, use
+/// [`Delivery::extend`].
 #[must_use = "dropping it ends it"]
 #[derive(Debug)]
 pub struct Subscription {
     pub(super) feed: Arc<Feed>,
     /// Keeps the connection up.
     live: Live,
-    /// Keeps leases from running out; it ends with the subscription.
+    /// Extends leases; it ends with the subscription.
     pub(super) keeper: JoinSet<()>,
     _leave: Leave,
 }
 
-/// Tells the connection that the user is gone.
+/// Notifies the connection that the user is gone.
 #[derive(Debug)]
 struct Leave(Arc<Feed>, Arc<Shared>);
 
@@ -85,8 +85,8 @@ impl Drop for Leave {
 }
 
 impl Live {
-    /// Consumes a topic as a member of a group, and makes the group where it does not exist. It is one topic: to follow
-    /// patterns, see [`Client::tail`](crate::Client::tail).
+    /// Consumes a topic as a member of a group, which is created if it does not exist. It takes a single topic: to
+    /// follow patterns, see [`Client::tail`](crate::Client::tail).
     pub async fn subscribe(
         &self,
         topic: &str,
@@ -98,7 +98,7 @@ impl Live {
         Ok(subscription)
     }
 
-    /// A subscription whose leases nobody extends yet.
+    /// A subscription whose leases are not extended yet.
     pub(super) async fn open(
         &self,
         topic: &str,
@@ -128,9 +128,8 @@ impl Live {
 }
 
 impl Subscription {
-    /// The next delivery. `None` when there will be none any more: see [`Subscription::error`]. Deliveries whose lease
-    /// ran out while they waited here, which takes a user who takes nothing for long, are passed over and logged; the hub
-    /// gives them out again.
+    /// The next delivery; `None` if there will be no more: see [`Subscription::error`]. Deliveries whose lease expired
+    /// in the buffer, because nothing was taken for too long, are skipped and logged; the hub redelivers them.
     pub async fn next(&mut self) -> Option<Delivery> {
         self.feed.next().await
     }
@@ -140,7 +139,7 @@ impl Subscription {
         self.feed.try_next().flatten()
     }
 
-    /// Why there will be no deliveries any more, where that was not wanted.
+    /// Why there will be no more deliveries, unless that was requested.
     pub fn error(&self) -> Option<ClientError> {
         match self.feed.ended()? {
             FeedEnd::Closed => None,
@@ -148,17 +147,17 @@ impl Subscription {
         }
     }
 
-    /// The partitions that this member has, in a group with the mode `partitioned`. Empty while there is no line.
+    /// The partitions assigned to this member, in a group with the mode `partitioned`. Empty while disconnected.
     pub fn assigned(&self) -> watch::Receiver<Vec<u32>> {
         self.feed.assigned.subscribe()
     }
 
-    /// Lets the hub deliver nothing more for now. What was delivered stays.
+    /// Pauses deliveries. What was delivered stays.
     pub async fn pause(&self) -> Result<(), ClientError> {
         self.set_pause(true).await
     }
 
-    /// Lets the hub deliver again.
+    /// Resumes deliveries.
     pub async fn resume(&self) -> Result<(), ClientError> {
         self.set_pause(false).await
     }
@@ -167,12 +166,12 @@ impl Subscription {
         Ok(self.ask(|done| Command::Pause { feed: self.feed.number, pause, done }).await?)
     }
 
-    /// Waits until everything that was settled is answered, or its line is gone.
+    /// Waits until everything that was settled is answered, or its connection is gone.
     pub(super) async fn drain(&self) -> Result<(), Failure> {
         self.ask(|done| Command::Drain { feed: self.feed.number, done }).await
     }
 
-    /// Ends the subscription. What was not settled is given to other members at once.
+    /// Ends the subscription. Unsettled events go to other members at once.
     pub async fn close(self) -> Result<(), ClientError> {
         Ok(self.ask(|done| Command::Unsubscribe { feed: self.feed.number, done }).await?)
     }

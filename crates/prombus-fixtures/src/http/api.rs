@@ -1,6 +1,6 @@
 //! A hub by its address, and the calls that most tests make.
 
-use super::{Answer, Call, Line};
+use super::{Answer, Call, Connection};
 use crate::PATIENCE;
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -63,7 +63,7 @@ impl Api {
 
     /// One call to a hub that may be gone before it has answered.
     pub fn try_call(&self, call: &Call) -> io::Result<Answer> {
-        Line::open(&self.address)?.call(&call.and_close())
+        Connection::open(&self.address)?.call(&call.and_close())
     }
 
     /// Gets something.

@@ -1,4 +1,4 @@
-//! A blocking HTTP client: requests spelled out, and answers as they came.
+//! A blocking HTTP client: requests spelled out, and answers unchanged.
 
 mod answer;
 mod api;
@@ -72,9 +72,9 @@ impl<'a> Call<'a> {
 
 /// A connection that is kept for many calls.
 #[derive(Debug)]
-pub struct Line(BufReader<TcpStream>);
+pub struct Connection(BufReader<TcpStream>);
 
-impl Line {
+impl Connection {
     /// Connects to `host:port`.
     pub fn open(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;

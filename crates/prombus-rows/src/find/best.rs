@@ -1,4 +1,4 @@
-//! The first so many of what is seen in any order.
+//! The first n of what is seen in any order.
 
 use prombus_core::collection::{BadFind, MAX_SORTED};
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 /// What an entry takes besides its bytes: itself, and what the allocator adds to its two pieces.
 const ENTRY_BYTES: usize = size_of::<(Vec<u8>, String)>() + 32;
 
-/// Keeps the least of what it is offered.
+/// Keeps the smallest of the entries offered.
 #[derive(Debug)]
 pub struct Best {
     keep: usize,
@@ -16,7 +16,7 @@ pub struct Best {
     kept: BinaryHeap<(Vec<u8>, String)>,
 }
 
-/// How much is kept at most.
+/// Limits on what is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub documents: usize,

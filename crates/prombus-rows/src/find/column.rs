@@ -1,4 +1,4 @@
-//! What rows are sorted by: the columns of documents and indexes, and how wanted values lie in them.
+//! What rows are sorted by: the columns of documents and indexes, and how values are stored in them.
 
 use super::spans::Span;
 use crate::encode;
@@ -24,7 +24,7 @@ impl Column {
     }
 }
 
-/// How the values of a column lie in a row.
+/// How the values of a column are stored in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// In the encoding of all values.
@@ -36,8 +36,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Where the values of a span lie: from the first bytes on, and before the second, or to the end where there are
-    /// none. `None` where the column cannot have such a value.
+    /// Where the values of a span lie: from the first bytes on, and before the second, or to the end if there are none.
+    /// `None` where the column cannot have such a value.
     pub fn bounds(self, span: &Span) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         match self {
             Self::Encoded => Some((span.start.clone(), Some(span.end.clone()))),

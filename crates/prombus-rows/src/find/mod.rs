@@ -1,8 +1,8 @@
-//! Queries over the rows of a collection, by an index where one fits.
+//! Queries over the rows of a collection, using an index if one fits.
 //!
-//! A [`Query`](query::Query) says which values of each column are wanted and what the order is. A plan says which rows
-//! to go over for that. A walk gives the rows, each is looked at as far as the plan has left something to look at, and
-//! what has no order yet is sorted.
+//! A [`Query`](query::Query) says which values of each column are wanted, and in which order. A plan says which rows to
+//! scan for that. A walk yields the rows, each is checked for whatever the plan has left to check, and results that are not
+//! in order yet are sorted.
 
 mod best;
 mod column;

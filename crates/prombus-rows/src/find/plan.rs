@@ -1,5 +1,4 @@
-//! Which rows to go over, and what is left to do with them. A plan changes how fast an answer is found, never the
-//! answer.
+//! Which rows to scan, and what is left to do with them. A plan affects how fast an answer is found, never the answer.
 
 use super::column::{Column, Form, Source};
 use super::query::Query;
@@ -10,33 +9,33 @@ use prombus_core::CollectionState;
 use prombus_core::collection::MAX_INDEX_VALUE_BYTES;
 use std::cmp::Reverse;
 
-/// So many ranges are gone over at most; where there were more, they are wider.
+/// Maximum number of ranges to scan; beyond that, they are widened.
 pub const MAX_RANGES: usize = 1_000;
 
 /// How to answer a query.
 #[derive(Debug)]
 pub struct Plan<'a> {
     pub source: Source<'a>,
-    /// What to go over.
+    /// What to scan.
     pub ranges: Vec<WalkRange>,
-    /// What is still to be looked at in each row, or its document: first what the row shows.
+    /// What is left to check in each row, or its document: first what the row contains.
     pub left: Vec<(&'a Column, &'a Spans)>,
-    /// Whether the rows come in the order asked for.
+    /// Whether the rows come in the requested order.
     pub order: Order,
 }
 
-/// What the order of the rows is worth.
+/// How the order of the rows relates to the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// They have to be sorted.
     None,
-    /// It is the one asked for.
+    /// It is the requested one.
     Forwards,
-    /// It is the one asked for from the end to the start.
+    /// It is the requested one, reversed.
     Backwards,
 }
 
-/// One range to go over.
+/// A range to scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkRange {
     pub rows: RowRange,

@@ -1,4 +1,4 @@
-//! A query as the planner needs it: for each column the values that are wanted, and the whole order.
+//! A query as the planner needs it: the wanted values of each column, and the complete sort order.
 
 use super::column::Column;
 use super::spans::Spans;

@@ -1,4 +1,4 @@
-//! Running a plan: a page of what it gives.
+//! Running a plan: one page of its results.
 
 use super::best::{Best, Limits};
 use super::plan::{Order, Plan, plan};
@@ -16,7 +16,7 @@ pub struct Asked<'a> {
     pub page: &'a Find,
 }
 
-/// The page that was asked for.
+/// The requested page.
 pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result<Found, ReadError> {
     let plan = plan(state, asked.query);
     let viewer = Viewer::new(rows, state, &plan, asked.query);
@@ -26,7 +26,7 @@ pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result
     }
 }
 
-/// The rows come in the order asked for, so the walk ends with the page.
+/// The rows come in the requested order, so the walk ends with the page.
 fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, ReadError> {
     let mut found = Found::default();
     let (mut to_pass, mut bytes) = (page.offset, 0);
@@ -49,7 +49,7 @@ fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, 
     Ok(found)
 }
 
-/// The rows come in another order, so all are looked at, and the first ones kept.
+/// The rows come in another order, so all are scanned, and the first ones kept.
 fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Found, ReadError> {
     let Find { offset, limit, max_bytes, sort_bytes, .. } = *asked.page;
     let end = offset.saturating_add(limit);
@@ -83,7 +83,7 @@ fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Foun
     Ok(found)
 }
 
-/// Whether a row has what the walk alone does not make sure of.
+/// Whether a row meets the conditions that the walk alone does not guarantee.
 fn is_wanted(seen: &Seen<'_>, plan: &Plan<'_>) -> Result<bool, ReadError> {
     let mut encoded = Vec::new();
     for (column, spans) in &plan.left {

@@ -1,5 +1,5 @@
-//! A row that a walk comes by, and what can be known of its document: from the row where it shows that, and else from
-//! the document, of which only the fields are read that the query needs.
+//! A row that a walk has reached, and what is known of its document: from the row if possible, otherwise from the document,
+//! of which only the fields that the query needs are read.
 
 use super::column::{Column, Source};
 use super::plan::{Order, Plan};
@@ -15,7 +15,7 @@ use std::cell::OnceCell;
 /// The field that is not part of the body.
 const REVISION: &str = "_v";
 
-/// What rows are looked at with.
+/// The context for looking at rows.
 pub struct Viewer<'a> {
     pub rows: &'a dyn Rows,
     pub state: &'a CollectionState,

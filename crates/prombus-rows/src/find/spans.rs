@@ -1,7 +1,7 @@
-//! Which values of a field a query wants: ranges of their encodings.
+//! Which values of a field a query wants, as ranges of encodings.
 //!
-//! Whatever a condition says comes down to such ranges, so that several conditions on a field are one, and a walk over
-//! an index and a look at a document go by the same.
+//! Every condition is reduced to such ranges, so several conditions on a field become one, and scanning an index and
+//! checking a document use the same.
 
 use crate::encode;
 use crate::rows::prefixed;

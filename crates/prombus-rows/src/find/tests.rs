@@ -592,7 +592,7 @@ fn damage_and_failures_are_told() {
         let error = find(&Failing, &state, &asked.find()).unwrap_err();
         assert_eq!(error, ReadError::Unavailable("gone".into()));
     }
-    // The rows of indexes stay, and the documents go.
+    // The index rows stay, and the documents go.
     rows.rows.retain(|key, _| key[0] == 2);
     for asked in [&queries[0], &queries[2]] {
         assert!(matches!(find(&rows, &state, &asked.find()), Err(ReadError::Corrupt(_))));

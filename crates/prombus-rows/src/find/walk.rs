@@ -1,4 +1,4 @@
-//! Going over the ranges of a plan: one after the other, or all at once where their rows are to come in one order.
+//! Scanning the ranges of a plan: one after the other, or merged if their rows have to come in one order.
 
 use super::plan::{Order, WalkRange};
 use crate::rows::{Rows, RowsIter};

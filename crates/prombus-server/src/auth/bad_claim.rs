@@ -1,17 +1,17 @@
-//! What is wrong with a claim: its name and what it should be, and never what the token says there.
+//! Describes an invalid claim: its name and what it should be, never what the token contains.
 
 use super::Refusal;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::DeserializeOwned;
 
-/// What a token is refused with that is well signed and cannot be read as `Claims` all the same.
+/// The refusal of a token that is correctly signed but cannot be parsed as `Claims`.
 pub(super) fn of_token<Claims: DeserializeOwned>(token: &str) -> Refusal {
     let text = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok()).unwrap_or_default();
     let mut text = serde_json::Deserializer::from_slice(&text);
     match serde_path_to_error::deserialize::<_, Claims>(&mut text) {
         Err(error) => of_path(&error.path().to_string()),
-        // What the hub reads is as it should be, so it is the head, or a claim that is said twice.
+        // The claims that the hub reads are valid, so it is the header, or a duplicate claim.
         Ok(_) => Refusal::from(
             "the token's head or its claims are not those of a JSON Web Token: each must be an object that says \
              nothing twice",
@@ -19,11 +19,11 @@ pub(super) fn of_token<Claims: DeserializeOwned>(token: &str) -> Refusal {
     }
 }
 
-/// What a token is refused with that has something odd at `path`.
+/// The refusal of a token with an invalid value at `path`.
 pub(super) fn of_path(path: &str) -> Refusal {
     let claim = path.split(['.', '[']).next().unwrap_or_default();
     let should = match claim {
-        "exp" | "nbf" => "must be a time as a number of seconds since 1970",
+        "exp" | "nbf" => "must be a number of seconds since 1970",
         "iss" => "must be one string",
         "aud" => "must be a string or an array of strings",
         "scopes" => "must be an array of strings, like [\"publish:orders.*\"]",
@@ -34,7 +34,7 @@ pub(super) fn of_path(path: &str) -> Refusal {
         }
         _ => {
             return Refusal::from(
-                "the token's claims cannot be read: they must be a JSON object that names no claim twice",
+                "the token's claims are invalid: they must be a JSON object without duplicate claims",
             );
         }
     };

@@ -1,4 +1,4 @@
-//! The door of the gateway: who asks is found out and checked before a request goes on.
+//! The middleware that authenticates and authorises a request before its handler runs.
 
 use super::refusals::Asked;
 use super::{Caller, Need};
@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Lets requests through whose callers may ask for what they ask.
+/// Lets a request through if its caller has the required rights.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let page = app.origins.page(request.headers());
     if let Some(mut answer) = page.preflight(request.method(), request.headers()) {
@@ -40,13 +40,13 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     answer
 }
 
-/// What the request asks of its caller. What no route knows is answered so only to those who have a token.
+/// The rights that the request requires. An unknown route is reported only to callers with a token.
 fn need(parts: &Parts) -> Need {
     let path = parts.extensions.get::<MatchedPath>();
     path.map_or(Need::Token, |path| need_of(path.as_str(), &parts.method))
 }
 
-/// Refuses requests for other hosts. Those who probe know little, and are told no more than that the hub is there.
+/// Refuses requests for other hosts. Probes are exempt: they learn nothing but that the hub exists.
 fn check_host(app: &Shared, need: Need, parts: &Parts) -> Result<(), ApiError> {
     match &app.hosts {
         Some(hosts) if need != Need::Nothing => {
@@ -56,7 +56,7 @@ fn check_host(app: &Shared, need: Need, parts: &Parts) -> Result<(), ApiError> {
     }
 }
 
-/// Finds out who asks, and whether they may. The caller is put with the request, unless it has not said so yet.
+/// Authenticates and authorises the caller, and attaches it to the request, unless it has not identified itself yet.
 async fn admit(app: &Shared, need: Need, parts: &mut Parts) -> Result<(), ApiError> {
     if !app.auth.is_on() {
         parts.extensions.insert(Caller::anyone());
@@ -76,7 +76,7 @@ async fn admit(app: &Shared, need: Need, parts: &mut Parts) -> Result<(), ApiErr
     need.check(&caller, &names, &parts.headers)
 }
 
-/// The token that a request carries.
+/// The token of a request.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let Some(first) = given.next() else { return Ok(None) };
@@ -85,6 +85,6 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && given.next().is_none() => {
             Ok(Some(token.trim()))
         }
-        _ => Err(ApiError::unauthorized("write one header Authorization: Bearer <token>")),
+        _ => Err(ApiError::unauthorized("send exactly one header Authorization: Bearer <token>")),
     }
 }

@@ -1,13 +1,13 @@
-//! Which host a request is for. Where anyone may ask, that is all that keeps web pages out: whoever owns a name can let it
-//! lead to this machine, and a browser then takes what is answered for the page's own.
+//! Which `Host` a request is for. Without authentication, this check is all that protects against DNS rebinding: anyone
+//! can point a domain at this machine, and a browser then lets a page of that domain read the answers.
 
 use axum::http::{HeaderMap, Uri, header};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// As much of a strange host is told.
+/// Maximum length of an unknown host in a message.
 const TOLD_CHARS: usize = 100;
 
-/// The hosts that requests may be for: addresses, `localhost`, and names that lead here and nowhere else.
+/// The hosts that requests may be for: IP addresses, `localhost`, and names that point only here.
 #[derive(Debug, Clone)]
 pub struct Hosts {
     names: Vec<String>,
@@ -26,13 +26,13 @@ impl Hosts {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
     }
 
-    /// Refuses a request that is for another host, or does not say for which, with a message that says so.
+    /// Refuses a request for another host, or without one.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), String> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err("a request must say in one Host header which host it is for".into());
+            return Err("a request must have exactly one Host header".into());
         };
-        // Of the two places that name a host, no other end must be able to choose the more convenient one.
+        // Both the request target and `Host` are checked, so that nobody can choose the more convenient one.
         let named = uri.authority().map(|authority| authority.as_str());
         match [Some(host.to_str().unwrap_or("?")), named].into_iter().flatten().find(|host| !self.knows(host))
         {
@@ -71,7 +71,7 @@ impl Hosts {
     }
 }
 
-/// A dot at its end only says that a name is whole.
+/// A trailing dot only marks a name as fully qualified.
 fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

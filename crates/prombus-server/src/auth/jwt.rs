@@ -1,12 +1,12 @@
-//! JSON Web Tokens: which key a token is checked with, and what makes it a bad one.
+//! JSON Web Tokens: which key verifies a token, and when it is invalid.
 //!
-//! The algorithm is the key's, never the token's: a token that names another one is refused, and with it every game
-//! that lives on a token choosing how it is checked.
+//! The key determines the algorithm, never the token: a token that names a different one is refused, which rules out all
+//! attacks that rely on the token choosing how it is verified.
 
 use super::bad_claim;
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
-use super::vouched::{KeyChanges, Vouched};
+use super::verified::{KeyChanges, VerifiedToken};
 use super::{Caller, Known, MAX_SUBJECT_CHARS, Refusal, Secret, TOKEN_EXPIRED, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,87 +21,88 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The largest token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// A secret of fewer bytes than its hash has can be guessed with enough patience.
+/// A secret shorter than its hash can be guessed with enough patience.
 const SAFE_SECRET_BYTES: usize = 32;
 /// How far clocks may differ.
 const TOLERANCE: Duration = Duration::from_secs(5);
-/// So many tokens that were found good are remembered, because checking a signature costs more than a request.
+/// Maximum number of tokens that were found good that are remembered, because checking a signature costs more than a
+/// request.
 const MAX_REMEMBERED: usize = 1_000;
 
-/// What is said of a policy whose patterns are none; not which one, because it is the token's.
+/// The refusal of a policy with an invalid pattern, which is not shown because it is part of the token.
 const BAD_PATTERN: &str = "the token's claim policy has a pattern with a wildcard in an odd place: * stands for one whole \
      segment between dots, ** for any number of them";
 
-/// How tokens are checked.
+/// How tokens are verified.
 #[derive(Debug, Clone)]
 pub struct JwtOptions {
-    /// What they are signed with.
+    /// The key that verifies them.
     pub key: JwtKey,
     /// `aud` must name one of these, if there are any.
     pub audience: Vec<String>,
     /// `iss` must be one of these, if there are any.
     pub issuer: Vec<String>,
-    /// Whether a token without `exp` is a bad one.
+    /// Whether a token without `exp` is invalid.
     pub require_exp: bool,
 }
 
-/// What tokens are signed with.
+/// The key that verifies tokens.
 #[derive(Debug, Clone)]
 pub enum JwtKey {
-    /// A secret that both sides know: HS256.
+    /// A shared secret: HS256.
     Secret(Secret),
-    /// A PEM file with a public key: RS256, ES256 or EdDSA, as the key is.
+    /// A PEM file with a public key: RS256, ES256 or EdDSA, depending on the key.
     PublicKeyFile(PathBuf),
     /// A file with a JSON Web Key Set.
     JwksFile(PathBuf),
 }
 
-/// A key, and the one algorithm that it is for.
+/// A key, and its only algorithm.
 struct Key {
     id: Option<String>,
     algorithm: Algorithm,
     key: DecodingKey,
 }
 
-/// Checks tokens.
+/// Verifies tokens.
 pub(crate) struct Jwt {
     keys: Reloaded<Vec<Key>>,
     validation: Validation,
     remembered: Mutex<Remembered>,
 }
 
-/// Good tokens and whose they are, for as long as the keys stay the same.
+/// Cached valid tokens and their callers, until the keys change.
 #[derive(Default)]
 struct Remembered {
     keys: Option<Arc<Vec<Key>>>,
     callers: HashMap<String, Caller>,
 }
 
-/// The head of a token, as far as it matters.
+/// The relevant part of a token's header.
 #[derive(Deserialize)]
 struct Head {
     alg: String,
     kid: Option<String>,
-    /// Extensions that a reader must understand; none is understood here.
+    /// Extensions that a reader must understand; none are supported.
     crit: Option<serde_json::Value>,
 }
 
-/// What a token says, as far as it matters.
+/// The relevant claims of a token.
 #[derive(Deserialize)]
 struct Claims {
     exp: Option<f64>,
-    /// One, and not a list of which one is right.
+    /// A single issuer, not a list.
     iss: Option<String>,
-    /// A text by the standard, and sometimes a number all the same.
+    /// A string by the standard, but sometimes a number.
     sub: Option<serde_json::Value>,
     scopes: Option<Scopes>,
-    /// What OAuth calls it. Where a token has both, it has the scopes of both.
+    /// OAuth's name for it. A token with both claims has the scopes of both.
     scope: Option<Scopes>,
     policy: Option<Policy>,
 }
 
-/// Scopes as an array, or as OAuth has them: in one string, separated by spaces. No scope has a space in it, so either
-/// form is taken under either name.
+/// Scopes as an array, or as in OAuth, as one space-separated string. No scope contains a space, so either form is
+/// accepted under either name.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scopes {
@@ -142,7 +143,7 @@ impl Jwt {
             JwtKey::Secret(secret) => {
                 if secret.expose().len() < SAFE_SECRET_BYTES {
                     tracing::warn!(
-                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed, and tokens with it; make one with `openssl rand -hex 32`"
+                        "auth.secret is short: with fewer than {SAFE_SECRET_BYTES} bytes it can be guessed, and tokens forged; generate one with `openssl rand -hex 32`"
                     );
                 }
                 let make = move |_: &[Vec<u8>]| Ok(vec![Key::shared(secret.expose().as_bytes())]);
@@ -160,17 +161,17 @@ impl Jwt {
         Ok(Self { keys, validation, remembered: Mutex::default() })
     }
 
-    /// Tells of changes of the keys.
+    /// Notifies of key changes.
     pub fn key_changes(&self) -> &KeyChanges {
         &self.keys.changes
     }
 
-    /// Whose the token is.
+    /// The caller that a token belongs to.
     pub fn caller(self: &Arc<Self>, token: &str) -> Result<Caller, Refusal> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Refusal::from("the token is too large"));
         }
-        // Before the keys: they may be newer than that, and are not taken for newer than they are.
+        // Read before the keys, which may then be newer than this version but never older.
         let version = *self.keys.changes.borrow();
         let keys = self.keys.get();
         if let Some(caller) = self.remembered(token, &keys) {
@@ -183,14 +184,14 @@ impl Jwt {
         let claims: Claims =
             decode(token, &key.key, &validation).map_err(|error| refusal(error.kind(), token))?.claims;
         let (name, subject) = (claims.name(), claims.subject());
-        let vouched = Some(Vouched::new(self, token, version));
+        let verified = Some(VerifiedToken::new(self, token, version));
         let (rules, until) = (claims.rules()?, claims.until()?);
-        let caller = Caller::new(Known { rules, until, vouched, name, subject });
+        let caller = Caller::new(Known { rules, until, verified, name, subject });
         self.remember(token, &caller, &keys);
         Ok(caller)
     }
 
-    /// As if the files had not been looked at for long.
+    /// As if the files had not been checked for a long time.
     #[cfg(test)]
     pub(super) fn look_now(&self) {
         self.keys.look_now();
@@ -204,7 +205,7 @@ impl Jwt {
         remembered.callers.get(token).cloned()
     }
 
-    /// Unless there are other keys by now: then nobody has checked it with those.
+    /// Unless the keys have changed in the meantime: then the token was not verified with the new ones.
     fn remember(&self, token: &str, caller: &Caller, keys: &Arc<Vec<Key>>) {
         let mut remembered = self.remembered.lock();
         if !remembered.keys.as_ref().is_some_and(|known| Arc::ptr_eq(known, keys)) {
@@ -225,23 +226,23 @@ fn head(token: &str) -> Result<Head, Refusal> {
     let text = URL_SAFE_NO_PAD.decode(first).map_err(|_| Refusal::from(MALFORMED))?;
     let head: Head = serde_json::from_slice(&text).map_err(|_| Refusal::from(MALFORMED))?;
     if head.crit.is_some() {
-        return Err("the token has extensions that are not known here (crit)".into());
+        return Err("the token has unsupported extensions (crit)".into());
     }
     Ok(head)
 }
 
-/// The key that a token is checked with: the one that it names, or the only one of its algorithm.
+/// The key that verifies a token: the one that it names, or the only one of its algorithm.
 fn choose<'a>(keys: &'a [Key], head: &Head) -> Result<&'a Key, Refusal> {
     let mut fitting = keys.iter().filter(|key| name_of(key.algorithm) == head.alg);
     let key = match &head.kid {
-        // A key file or a secret has no name, so any name will do.
+        // A key file or a secret has no name, so any name matches.
         Some(id) => {
             let named = fitting.clone().find(|key| key.id.as_ref() == Some(id));
             named.or_else(|| fitting.find(|key| key.id.is_none()))
         }
         None => match (fitting.next(), fitting.next()) {
             (Some(_), Some(_)) => {
-                return Err("the token does not say by kid which key it is signed with".into());
+                return Err("the token has no kid that says which key signed it".into());
             }
             (key, _) => key,
         },
@@ -259,30 +260,30 @@ fn name_of(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// Says what is wrong, and nothing of what the token holds.
+/// Says what is wrong, without revealing the token's contents.
 fn refusal(error: &jsonwebtoken::errors::ErrorKind, token: &str) -> Refusal {
     use jsonwebtoken::errors::ErrorKind as E;
     let why = match error {
         E::ExpiredSignature => TOKEN_EXPIRED,
         E::ImmatureSignature => "the token is not valid yet (nbf)",
-        E::InvalidAudience => "the token is for somebody else: its aud names none of auth.audience",
-        E::InvalidIssuer => "the token comes from somebody else: its iss is none of auth.issuer",
+        E::InvalidAudience => "the token is for another service: its aud is not in auth.audience",
+        E::InvalidIssuer => "the token is from another issuer: its iss is not in auth.issuer",
         E::MissingRequiredClaim(claim) => match claim.as_str() {
-            "exp" => "the token has no exp, which auth.require_exp asks for",
-            // One that is neither is as good as none.
-            "aud" => "the token says no aud, which must be a string or an array of strings",
-            _ => "the token says no iss",
+            "exp" => "the token has no exp, which auth.require_exp requires",
+            // Anything else counts as missing.
+            "aud" => "the token has no aud, which must be a string or an array of strings",
+            _ => "the token has no iss",
         },
-        E::InvalidSignature => "the token's signature is wrong",
+        E::InvalidSignature => "the token's signature is invalid",
         E::InvalidClaimFormat(claim) => return bad_claim::of_path(claim),
         E::Json(_) => return bad_claim::of_token::<Claims>(token),
-        _ => "the token is not a good JSON Web Token",
+        _ => "the token is not a valid JSON Web Token",
     };
     why.into()
 }
 
 impl Claims {
-    /// What tells subjects apart, each being one of its issuer.
+    /// What distinguishes subjects, which are scoped to their issuer.
     fn name(&self) -> Option<String> {
         let subject = self.sub.as_ref()?.to_string();
         Some(caller_name("sub", [self.iss.as_deref().unwrap_or_default(), &subject]))
@@ -298,7 +299,7 @@ impl Claims {
     fn rules(&self) -> Result<Rules, Refusal> {
         let mut rules = Rules::default();
         for scope in self.scopes.iter().chain(&self.scope).flat_map(Scopes::each) {
-            // Tokens carry scopes for others too. A scope can only allow, so leaving one out is safe.
+            // Tokens carry scopes for other services too. A scope can only allow, so ignoring one is safe.
             let _ = rules.add_scope(scope);
         }
         if let Some(policy) = &self.policy {
@@ -310,7 +311,7 @@ impl Claims {
     fn until(&self) -> Result<Option<SystemTime>, Refusal> {
         let Some(exp) = self.exp else { return Ok(None) };
         let since = Duration::try_from_secs_f64(exp).map_err(|_| bad_claim::of_path("exp"))?;
-        // A time beyond what clocks can tell never comes.
+        // A time beyond the range of clocks never comes.
         Ok(UNIX_EPOCH.checked_add(since).and_then(|time| time.checked_add(TOLERANCE)))
     }
 }
@@ -327,13 +328,13 @@ impl Key {
             .or_else(|_| DecodingKey::from_ec_pem(text).map(|ec| key(Algorithm::ES256, ec)))
             .or_else(|_| DecodingKey::from_ed_pem(text).map(|ed| key(Algorithm::EdDSA, ed)))
             .map_err(|_| {
-                format!("{} holds no public key in PEM form of RSA, P-256 or Ed25519", file.display())
+                format!("{} contains no RSA, P-256 or Ed25519 public key in PEM format", file.display())
             })
     }
 
     fn from_set(file: &Path, text: &[u8]) -> Result<Vec<Self>, String> {
         let set: JwkSet = serde_json::from_slice(text)
-            // What is wrong with it is not shown: it may hold secrets.
+            // The error is not shown, because the file may contain secrets.
             .map_err(|_| format!("{} is not a JSON Web Key Set", file.display()))?;
         let keys: Vec<Self> = set.keys.iter().filter_map(Self::from_jwk).collect();
         if keys.is_empty() {
@@ -342,7 +343,7 @@ impl Key {
         Ok(keys)
     }
 
-    /// A key of a set, if it is for signatures and for one of the algorithms that are taken.
+    /// A key of a set, if it is for signatures and for a supported algorithm.
     fn from_jwk(jwk: &Jwk) -> Option<Self> {
         let algorithm = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => Algorithm::RS256,
@@ -350,7 +351,7 @@ impl Key {
             AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
                 Algorithm::EdDSA
             }
-            // An empty secret is no secret.
+            // An empty secret is not a secret.
             AlgorithmParameters::OctetKey(shared) if !shared.value.is_empty() => Algorithm::HS256,
             _ => return None,
         };

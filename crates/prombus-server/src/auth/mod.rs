@@ -1,4 +1,4 @@
-//! Who asks, and what they may do. Every route, frame and stream goes through [`Caller::check`].
+//! Who is calling, and what they may do. Every route, frame and stream goes through [`Caller::check`].
 
 mod bad_claim;
 mod guard;
@@ -11,7 +11,7 @@ pub(crate) mod reload;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod vouched;
+mod verified;
 
 pub(crate) use guard::guard;
 pub use host::Hosts;
@@ -21,7 +21,7 @@ pub(crate) use origin::Origins;
 pub(crate) use refusals::Reason;
 pub(crate) use rules::Ask;
 pub use rules::{Action, BadRules, Policy, Rules};
-pub(crate) use vouched::{KeyChanges, next_change};
+pub(crate) use verified::{KeyChanges, next_change};
 
 use crate::error::ApiError;
 use aws_lc_rs::digest;
@@ -34,38 +34,39 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use subtle::ConstantTimeEq;
-use vouched::Vouched;
+use verified::VerifiedToken;
 
-/// What is said of a token that was good once.
+/// The message for an expired token.
 pub(crate) const TOKEN_EXPIRED: &str = "the token has expired";
-/// What is said of a token that is taken no longer, because the keys have changed.
-pub(crate) const TOKEN_WITHDRAWN: &str = "the token is not valid with the keys that there are now: its key was withdrawn, or cannot be told from others";
+/// The message for a token that is no longer accepted because the keys have changed.
+pub(crate) const TOKEN_WITHDRAWN: &str =
+    "the token is not valid with the current keys: its key was withdrawn, or is ambiguous";
 
-/// The most characters of a subject that are logged.
+/// Maximum number of characters of a subject in the log.
 const MAX_SUBJECT_CHARS: usize = 200;
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Clone, Default)]
 pub enum AuthOptions {
-    /// Not at all: everyone may do everything.
+    /// Not at all: anyone may do anything.
     #[default]
     None,
-    /// By tokens that are written down.
+    /// By static tokens.
     Tokens(Vec<StaticToken>),
-    /// By tokens that somebody signs.
+    /// By signed tokens.
     Jwt(JwtOptions),
 }
 
-/// A token that is written down, and what its holder may do.
+/// A static token, and what it allows.
 #[derive(Debug, Clone)]
 pub struct StaticToken {
     /// The token.
     pub token: Secret,
-    /// What it is good for.
+    /// What it allows.
     pub rules: Rules,
 }
 
-/// Something that must not be shown.
+/// A value that must not be shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -94,10 +95,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Knows callers by their tokens.
+/// Authenticates callers by their tokens.
 pub(crate) struct Auth {
     kind: Kind,
-    /// What was refused because of who asked.
+    /// The log of refused callers.
     pub log: RefusalLog,
 }
 
@@ -107,7 +108,7 @@ enum Kind {
     Jwt(Arc<Jwt>),
 }
 
-/// Why a token is not taken. It says nothing of what the token holds.
+/// Why a token is refused. It reveals nothing of the token's contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal(Cow<'static, str>);
 
@@ -118,17 +119,17 @@ impl From<&'static str> for Refusal {
 }
 
 impl Auth {
-    /// Reads the keys, where they are in files.
+    /// Reads the keys, if they are in files.
     pub fn open(options: AuthOptions) -> Result<Self, String> {
         let kind = match options {
             AuthOptions::None => Kind::None,
             AuthOptions::Tokens(tokens) => {
                 let caller = |(index, known): (usize, StaticToken)| {
                     let name = caller_name("token", [known.token.expose()]);
-                    // Where it stands in the configuration tells nothing of what it is.
+                    // Its position in the configuration reveals nothing about it.
                     let subject = Some(format!("auth.tokens[{index}]"));
                     let known_as =
-                        Known { rules: known.rules, until: None, vouched: None, name: Some(name), subject };
+                        Known { rules: known.rules, until: None, verified: None, name: Some(name), subject };
                     (known.token, Caller::new(known_as))
                 };
                 Kind::Tokens(tokens.into_iter().enumerate().map(caller).collect())
@@ -138,27 +139,27 @@ impl Auth {
         Ok(Self { kind, log: RefusalLog::default() })
     }
 
-    /// Whether callers must say who they are.
+    /// Whether callers must authenticate.
     pub fn is_on(&self) -> bool {
         !matches!(self.kind, Kind::None)
     }
 
-    /// Tells when callers may have become others than they were.
+    /// Notifies when the rights of callers may have changed.
     pub fn key_changes(&self) -> KeyChanges {
         match &self.kind {
             Kind::Jwt(jwt) => jwt.key_changes().clone(),
-            // Tokens that are written down are read once.
-            Kind::None | Kind::Tokens(_) => vouched::never(),
+            // Static tokens are read once.
+            Kind::None | Kind::Tokens(_) => verified::never(),
         }
     }
 
-    /// Whose the token is; `None` says that there was none.
+    /// The caller that a token belongs to; `None` if there is no token.
     pub fn caller(&self, token: Option<&str>) -> Result<Caller, ApiError> {
         let found = match (&self.kind, token) {
             (Kind::None, _) => return Ok(Caller::anyone()),
             (_, None) => {
                 return Err(ApiError::unauthorized(
-                    "this hub wants a token: send it as Authorization: Bearer, or in an AUTH frame first",
+                    "this hub requires a token: send it as Authorization: Bearer, or in an AUTH frame first",
                 ));
             }
             (Kind::Tokens(known), Some(token)) => find(known, token),
@@ -168,7 +169,7 @@ impl Auth {
     }
 }
 
-/// Looks at every token that there is, and at all of each, so that the time it takes tells nothing.
+/// Compares all tokens in full, so that timing reveals nothing.
 fn find(known: &[(Secret, Caller)], token: &str) -> Result<Caller, Refusal> {
     if token.len() > MAX_TOKEN_BYTES {
         return Err(Refusal::from("the token is too large"));
@@ -182,24 +183,24 @@ fn find(known: &[(Secret, Caller)], token: &str) -> Result<Caller, Refusal> {
     found.ok_or_else(|| Refusal::from("the token is not known"))
 }
 
-/// Somebody who asks for something.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller(Option<Arc<Known>>);
 
-/// What is known of a caller, where that matters.
+/// What is known about a caller.
 #[derive(Debug)]
 struct Known {
     rules: Rules,
     until: Option<SystemTime>,
-    /// What has to hold besides, where keys may change.
-    vouched: Option<Vouched>,
+    /// What else must hold, if keys may change.
+    verified: Option<VerifiedToken>,
     /// See [`Caller::name`].
     name: Option<String>,
     /// See [`Caller::subject`].
     subject: Option<String>,
 }
 
-/// A name for whoever these parts tell of: the same after a restart, and nothing of the parts can be read from it.
+/// A name derived from these parts: stable across restarts, and not reversible.
 fn caller_name<'a>(kind: &str, parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = digest::Context::new(&digest::SHA256);
     for part in parts {
@@ -210,7 +211,7 @@ fn caller_name<'a>(kind: &str, parts: impl IntoIterator<Item = &'a str>) -> Stri
 }
 
 impl Caller {
-    /// Anyone, who may do everything.
+    /// Anyone, with all rights.
     pub fn anyone() -> Self {
         Self(None)
     }
@@ -219,13 +220,12 @@ impl Caller {
         Self(Some(Arc::new(known)))
     }
 
-    /// What tells callers apart: the subject of a token, or the token itself where it is written down. `None` is
-    /// anyone who did not say.
+    /// What distinguishes callers: the subject of a token, or the static token itself. `None` for anonymous callers.
     pub fn name(&self) -> Option<&str> {
         self.0.as_ref()?.name.as_deref()
     }
 
-    /// Who that is for those who read the log: the subject of a token, or where the token is written down.
+    /// The caller as shown in the log: the subject of a token, or the position of a static one.
     pub fn subject(&self) -> Option<&str> {
         self.0.as_ref()?.subject.as_deref()
     }
@@ -234,12 +234,12 @@ impl Caller {
         self.0.as_ref().is_none_or(|known| known.rules.allow(ask))
     }
 
-    /// Whether a rule keeps the caller from it, whatever others allow.
+    /// Whether a rule denies it to the caller.
     pub fn is_denied(&self, ask: Ask<'_>) -> bool {
         self.0.as_ref().is_some_and(|known| known.rules.deny(ask))
     }
 
-    /// Whether the caller may do that anywhere.
+    /// Whether the caller may do that on any topic.
     pub fn may_somewhere(&self, action: Action) -> bool {
         self.0.as_ref().is_none_or(|known| known.rules.allow_somewhere(action))
     }
@@ -252,7 +252,7 @@ impl Caller {
         let Ask { action, topic, group } = ask;
         let group = group.map(|group| format!(" as group {group}")).unwrap_or_default();
         let action = action.as_str();
-        // What holds for a topic holds for its dead letters too.
+        // The rights on a topic also cover its dead letters.
         let scopes = match topic.strip_prefix("dlq.") {
             Some(of) => format!("{action}:{of}, or {action}:{topic} for its dead letters alone"),
             None => format!("{action}:{topic}"),
@@ -262,7 +262,7 @@ impl Caller {
         )))
     }
 
-    /// Refuses an action that the caller may do nowhere.
+    /// Refuses an action that the caller may not do on any topic.
     pub fn check_somewhere(&self, action: Action) -> Result<(), ApiError> {
         if self.may_somewhere(action) {
             return Ok(());
@@ -273,7 +273,7 @@ impl Caller {
         )))
     }
 
-    /// Whether the caller may know of a topic and how it is set up.
+    /// Whether the caller may see a topic and its settings.
     pub fn may_see(&self, topic: &TopicName) -> bool {
         let ask = |action| Ask { action, topic: topic.as_str(), group: None };
         self.may(ask(Action::Read)) || self.may(ask(Action::Admin))
@@ -284,21 +284,21 @@ impl Caller {
         self.0.as_ref().is_none_or(|known| known.rules.allow_some_group(topic.as_str()))
     }
 
-    /// Whether the time of the caller's token is over.
+    /// Whether the caller's token has expired.
     fn is_expired(&self) -> bool {
         self.time_left() == Some(Duration::ZERO)
     }
 
-    /// Why the caller's token would be refused by now, if so. Whatever stays open asks this.
+    /// Why the caller's token would be refused by now, if so. Long-lived requests check this.
     pub fn ended(&self) -> Option<&'static str> {
-        let vouched = self.0.as_ref()?.vouched.as_ref();
+        let verified = self.0.as_ref()?.verified.as_ref();
         match self.is_expired() {
             true => Some(TOKEN_EXPIRED),
-            false => vouched.is_some_and(|vouched| !vouched.holds()).then_some(TOKEN_WITHDRAWN),
+            false => verified.is_some_and(|verified| !verified.holds()).then_some(TOKEN_WITHDRAWN),
         }
     }
 
-    /// For how long the caller is good; `None` where there is no end.
+    /// How long the caller's token is valid; `None` if it does not expire.
     pub fn time_left(&self) -> Option<Duration> {
         let until = self.0.as_ref()?.until?;
         Some(until.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO))
@@ -306,10 +306,10 @@ impl Caller {
 
     /// Waits until the caller's token would be refused, and says why.
     pub async fn end(&self) -> &'static str {
-        /// The clock may be set meanwhile, so it is looked at now and then.
+        /// The clock may be changed in the meantime, so it is checked now and then.
         const LOOK_EVERY: Duration = Duration::from_secs(30);
         let Some(known) = &self.0 else { return std::future::pending().await };
-        let mut keys = known.vouched.as_ref().map_or_else(vouched::never, Vouched::key_changes);
+        let mut keys = known.verified.as_ref().map_or_else(verified::never, VerifiedToken::key_changes);
         loop {
             if let Some(why) = self.ended() {
                 return why;
@@ -317,7 +317,7 @@ impl Caller {
             let over = async {
                 match self.time_left() {
                     None => std::future::pending().await,
-                    // The clock is what is waited for.
+                    // This waits for the clock.
                     Some(left) => tokio::time::sleep(left.min(LOOK_EVERY)).await,
                 }
             };

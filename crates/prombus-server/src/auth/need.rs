@@ -1,4 +1,4 @@
-//! What a caller must be allowed for a request to be taken.
+//! Which rights a route requires of its callers.
 
 use super::{Action, Ask, Caller};
 use crate::error::ApiError;
@@ -6,20 +6,20 @@ use crate::media::{self, AnswerType};
 use crate::path::PathNames;
 use axum::http::HeaderMap;
 
-/// What a route asks of its callers.
+/// The rights that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing: anyone may ask.
+    /// None: anyone may call it.
     Nothing,
-    /// A good token; the route leaves out what its holder may not see.
+    /// A valid token; the route omits what its caller may not see.
     Token,
-    /// A good token, now or in the first frame of the connection.
+    /// A valid token, now or in the first frame of the connection.
     TokenOrLater,
     /// The action on the topic that the path names.
     OnTopic(Action),
     /// To consume as the group that the path names.
     OnGroup,
-    /// To consume the topic that the path names as some group; the route leaves out the others.
+    /// To consume the topic in the path with some group; the route omits the others.
     OnSomeGroup,
     /// To read the topic that the path names, or to subscribe to it where its events are followed.
     ReadOrFollow,
@@ -29,15 +29,15 @@ pub(crate) enum Need {
     OnCollection(Action),
     /// To see the topic that the path names.
     SeeTopic,
-    /// The action on anything at all; the route leaves out what its holder may not see.
+    /// The action on anything; the route omits what its caller may not see.
     Somewhere(Action),
 }
 
 impl Need {
-    /// Refuses callers that may not.
+    /// Refuses callers without the rights.
     pub fn check(self, caller: &Caller, names: &PathNames, headers: &HeaderMap) -> Result<(), ApiError> {
         let on_topic = |action, group| {
-            // A name that no topic can have is refused before anything is said of rights.
+            // An invalid topic name is refused before rights are checked.
             let topic = names.topic()?;
             caller.check(Ask { action, topic: topic.as_str(), group })
         };

@@ -1,35 +1,35 @@
-//! Web pages that call the hub: pages of its own host may, and those of origins that the configuration names.
+//! Web pages that call the hub: pages from its own host may, and those whose origin the configuration lists.
 //!
-//! A browser sends anyone's page to any address, loopback included, and tells only in `Origin` whose page it is. What
-//! changes something is refused to pages of other origins; what only reads is answered, and the browser keeps the
-//! answer from a page that is not told it may have it.
+//! A browser sends any page's requests to any address, loopback included, and only `Origin` says whose page it is.
+//! Requests that change something are refused to pages of other origins. Reads are answered, and the browser withholds
+//! the answer from a page that CORS does not allow to see it.
 
 use super::Hosts;
 use crate::error::ApiError;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// For how long a browser need not ask again, in seconds.
+/// How long a browser may cache the answer to a preflight request, in seconds.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
 
-/// Which pages of other hosts may call.
+/// Which pages from other hosts may call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
     named: Vec<String>,
-    /// Where anyone may call, token or not, the hosts that are the hub's own. A page of any other is a stranger's, whatever
-    /// host it says to call.
+    /// Without authentication, the hosts that count as the hub's own. A page from any other host is foreign, whatever
+    /// host it calls.
     own: Option<Hosts>,
 }
 
-/// What is known of the page that calls.
+/// The page that makes a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// It is no page, or one of the hub's own host.
+    /// Not a page, or one from the hub's own host.
     Own,
-    /// One that may call, and is to be told so.
+    /// A page that may call, and needs CORS headers.
     Allowed(HeaderValue),
-    /// One that may not.
+    /// A page that may not call.
     Foreign,
 }
 
@@ -38,7 +38,7 @@ impl Origins {
         Self { named, own }
     }
 
-    /// Has a cache keep answers to different pages apart, where they differ.
+    /// Makes caches keep answers to different pages apart, if they differ.
     pub fn vary(&self, answer: &mut Response) {
         if !self.named.is_empty() {
             answer.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));
@@ -64,17 +64,17 @@ impl Origins {
 }
 
 impl Page {
-    /// Refuses what a page of another origin must not do.
+    /// Refuses what a page from another origin must not do.
     pub fn check(&self, method: &Method, upgrade: bool) -> Result<(), ApiError> {
         if *self == Self::Foreign && (upgrade || !method.is_safe()) {
             return Err(ApiError::forbidden(
-                "pages of this origin may not call the hub: name it in server.allow_origins",
+                "pages from this origin may not call the hub: add it to server.allow_origins",
             ));
         }
         Ok(())
     }
 
-    /// The answer to a browser that asks what it may do, if this is such a question.
+    /// The answer to a preflight request, if this is one.
     pub fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
         if method != Method::OPTIONS || !headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
             return None;
@@ -93,7 +93,7 @@ impl Page {
         Some(self.tell(answer))
     }
 
-    /// Tells the browser that the page may have the answer.
+    /// Adds the headers that allow the page to see the answer.
     pub fn tell(&self, mut answer: Response) -> Response {
         if let Self::Allowed(origin) = self {
             let headers = answer.headers_mut();

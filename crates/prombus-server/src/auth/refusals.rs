@@ -1,5 +1,5 @@
-//! A log of requests that were refused because of who asked, so that whoever runs the hub sees mistyped tokens, missing
-//! rights and those who try tokens. However many come, they do not fill the log.
+//! A log of requests that were refused with `401` or `403`, so that operators see mistyped tokens, missing rights and
+//! attempts to guess tokens. It is rate-limited: a flood of refusals cannot fill the log.
 
 use crate::error::ApiError;
 use axum::http::{Method, StatusCode};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many refusals in a row are logged one by one.
+/// Maximum number of refusals in a row that are logged one by one.
 const BURST: u32 = 10;
-/// Beyond that, those that come within such a time are counted in one line. As long as there is none, another one may be
-/// logged by itself after each such time.
+/// Beyond that, refusals within this time are counted in one line. While there are none, another one may be logged
+/// individually after each such time.
 const EVERY: Duration = Duration::from_secs(1);
-/// What stands for a request that fits no route, or a frame with an operation that there is none of.
+/// The route shown for a request that matches none, or a frame with an unknown operation.
 const UNKNOWN: &str = "unknown";
-/// What stands for whoever did not say who they are.
+/// The subject shown for anonymous callers.
 const NOBODY: &str = "unknown";
 /// The operations of frames.
 const OPS: [&str; 10] =
@@ -35,7 +35,7 @@ pub(crate) struct RefusalLog(Arc<Mutex<Lines>>);
 pub(crate) struct Refused<'a> {
     pub method: &'a str,
     pub route: &'a str,
-    /// Who asked, where that is known.
+    /// The caller, if known.
     pub subject: Option<&'a str>,
     pub status: u16,
     pub reason: &'a str,
@@ -63,7 +63,7 @@ struct Lines {
     since: Instant,
     /// How many refusals were not logged.
     held: u64,
-    /// Whether somebody is about to tell how many.
+    /// Whether a summary is pending.
     is_told: bool,
 }
 
@@ -77,7 +77,7 @@ impl Default for Lines {
 #[derive(Debug, PartialEq, Eq)]
 enum Take {
     Log,
-    /// It is counted, and the count is to be told after a while.
+    /// It is counted, and a summary is to be logged after a while.
     Tell,
     /// It is counted.
     Count,
@@ -102,7 +102,7 @@ impl Lines {
         Take::Tell
     }
 
-    /// How many were not logged, once that is told.
+    /// The number of unlogged refusals, which is reset by this.
     fn told(&mut self, now: Instant) -> u64 {
         (self.is_told, self.since) = (false, now);
         std::mem::take(&mut self.held)
@@ -121,7 +121,7 @@ impl RefusalLog {
                 let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
                 let lines = self.0.clone();
                 runtime.spawn(async move {
-                    // What comes meanwhile shares the line.
+                    // Refusals in the meantime share the line.
                     tokio::time::sleep(EVERY).await;
                     let count = lines.lock().told(Instant::now());
                     tracing::warn!(count, "more requests were refused");
@@ -130,7 +130,7 @@ impl RefusalLog {
         }
     }
 
-    /// Looks at an answer, and logs it where it is a refusal.
+    /// Logs an answer if it is a refusal.
     pub fn answer(&self, asked: Asked<'_>, answer: &Response) {
         let status = answer.status();
         if ![StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status) {
@@ -142,7 +142,7 @@ impl RefusalLog {
         self.note(&Refused { method, route: route.unwrap_or(UNKNOWN), subject, status, reason });
     }
 
-    /// Looks at the error that a frame has led to, and logs it where it is a refusal.
+    /// Logs the error of a frame if it is a refusal.
     pub fn frame(&self, op: &str, subject: Option<&str>, error: &ApiError) {
         let Some((status, reason)) = error.refusal() else { return };
         let method = OPS.into_iter().find(|known| *known == op).unwrap_or(UNKNOWN);
@@ -150,11 +150,11 @@ impl RefusalLog {
     }
 }
 
-/// What was asked, and by whom.
+/// A request, and its caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub method: &'a Method,
-    /// The route's pattern: the query may hold secrets, and the reason names what matters of the path.
+    /// The pattern of the route: the query may contain secrets, and the reason names what matters of the path.
     pub route: Option<&'a str>,
     pub subject: Option<&'a str>,
 }

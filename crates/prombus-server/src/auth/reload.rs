@@ -1,7 +1,7 @@
-//! What is made from files, and made again when they change.
+//! Values that are built from files, and rebuilt when the files change.
 //!
-//! A thread of their own looks at the files, and nobody waits for it but whoever opens them: a file system that does not
-//! answer, or a file that became something else, holds up no request, no connection and no end.
+//! A dedicated thread checks the files, and nothing waits for it after the first read: a file system that does not
+//! respond blocks no request, no connection and no shutdown.
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
@@ -13,9 +13,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a look may take before something is said; at the start it is not waited for any longer.
+/// How long a check may take before a warning is logged; at startup, it is not waited for any longer.
 const LOOK_TIME: Duration = Duration::from_secs(5);
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -23,30 +23,30 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Reads the contents of files, in their order.
 type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, String> + Send>;
 
-/// A value that is made from files.
+/// A value that is built from files.
 pub(crate) struct Reloaded<T> {
     current: Arc<Mutex<Current<T>>>,
-    /// How often the value has changed. Its sender is gone where it cannot.
+    /// The number of times the value has changed. Its sender is gone if it cannot change.
     pub changes: watch::Receiver<u64>,
     names: String,
-    /// Has the files looked at now, and says when that is done. The watcher ends when this is dropped.
+    /// Requests an immediate check of the files, and confirms it. The watcher ends when this is dropped.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be dropped"))]
     watcher: mpsc::Sender<mpsc::Sender<()>>,
 }
 
 struct Current<T> {
     value: Arc<T>,
-    /// Since when the files are being looked at, if they are.
+    /// When the current check of the files began, if there is one.
     looking: Option<Instant>,
-    /// Whether it was said that this takes too long.
+    /// Whether a warning about its duration was logged.
     told: bool,
 }
 
-/// What tells that a file is another one than before.
+/// What shows that a file has changed.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl<T: Send + Sync + 'static> Reloaded<T> {
-    /// Reads the files for the first time. Later on, files that make no sense leave things as they are.
+    /// Reads the files for the first time. Later, invalid files leave the value unchanged.
     pub fn open(
         files: Vec<PathBuf>,
         make: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
@@ -60,7 +60,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let run = move || {
             let current = match watch.open() {
                 Ok(current) => current,
-                // Nobody may be waiting any more; then there is nobody to tell.
+                // The receiver may be gone.
                 Err(error) => return drop(made.send(Err(error))),
             };
             let _ = made.send(Ok(current.clone()));
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         match opened.recv_timeout(LOOK_TIME) {
             Ok(made) => made.map(|current| Self { current, changes, names, watcher }),
             Err(_) => {
-                Err(format!("{names} could not be read within {LOOK_TIME:?}: does the file system answer?"))
+                Err(format!("{names} could not be read within {LOOK_TIME:?}: does the file system respond?"))
             }
         }
     }
@@ -84,31 +84,31 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let mut current = self.current.lock();
         let hangs = current.looking.is_some_and(|since| since.elapsed() > LOOK_TIME);
         if hangs && !std::mem::replace(&mut current.told, true) {
-            tracing::error!(files = %self.names, "cannot be looked at: the file system does not answer; what was read before holds");
+            tracing::error!(files = %self.names, "cannot be checked: the file system does not respond; the previous contents stay in use");
         }
         current.value.clone()
     }
 }
 
-/// Looks at the files.
+/// Checks the files.
 struct Watch<T> {
     names: String,
     files: Vec<PathBuf>,
     make: Make<T>,
     seen: Vec<Stamp>,
-    /// What was wrong the last time: it is said once.
+    /// The last error, which is logged once.
     trouble: Option<String>,
 }
 
 impl<T> Watch<T> {
     fn open(&mut self) -> Result<Arc<Mutex<Current<T>>>, String> {
-        // Stamped before they are read: a change in between is seen next time.
+        // Stamped before they are read, so that a change in between is noticed next time.
         self.seen = stamps(&self.files);
         let value = Arc::new((self.make)(&read(&self.files)?)?);
         Ok(Arc::new(Mutex::new(Current { value, looking: None, told: false })))
     }
 
-    /// Looks until nobody wants the value any more.
+    /// Checks until nobody needs the value any more.
     fn run(
         mut self,
         current: &Mutex<Current<T>>,
@@ -127,23 +127,23 @@ impl<T> Watch<T> {
             (current.looking, current.told) = (None, false);
             if let Some(value) = made {
                 current.value = Arc::new(value);
-                // Whoever sees the new version gets the new value.
+                // A reader that sees the new version gets the new value.
                 changed.send_modify(|version| *version += 1);
             }
             if let Some(asked) = asked {
-                // Whoever asked may be gone.
+                // The requester may be gone.
                 let _ = asked.send(());
             }
         }
     }
 
-    /// The value, where the files have changed and make sense.
+    /// The value, if the files have changed and are valid.
     fn look(&mut self) -> Option<T> {
         let now = stamps(&self.files);
         if now == self.seen {
             return None;
         }
-        // A file that cannot be read for a moment is tried again; one that makes no sense is not.
+        // A file that temporarily cannot be read is retried; an invalid one is not.
         let made = read(&self.files).and_then(|texts| {
             self.seen = now;
             (self.make)(&texts)
@@ -152,12 +152,12 @@ impl<T> Watch<T> {
         match made {
             Ok(value) => {
                 self.trouble = None;
-                tracing::info!(%files, "read again, because it has changed");
+                tracing::info!(%files, "reloaded, because it has changed");
                 Some(value)
             }
             Err(error) => {
                 if self.trouble.as_ref() != Some(&error) {
-                    tracing::error!(%files, %error, "has changed and cannot be used; what was read before holds");
+                    tracing::error!(%files, %error, "has changed and cannot be used; the previous contents stay in use");
                     self.trouble = Some(error);
                 }
                 None
@@ -180,9 +180,9 @@ fn read(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
     files.iter().map(one).collect()
 }
 
-/// Reads a file, and nothing else that a name may stand for: pipes and devices may never come to an end.
+/// Reads a regular file, and nothing else: pipes and devices may never end.
 fn read_one(file: &Path) -> io::Result<Vec<u8>> {
-    // Opening a pipe that nobody writes to would wait too.
+    // Opening a pipe without a writer would block too.
     let opened = rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     let opened = File::from(opened);
     if !opened.metadata()?.is_file() {

@@ -1,20 +1,20 @@
-//! What a caller may do: rules over actions, topics and groups. A rule that matches and denies wins, and what no rule
+//! What a caller may do: rules over actions, topics and groups. A deny overrides any allow, and anything that no rule
 //! allows is denied.
 
 use crate::pattern::{BadPattern, Pattern};
 use serde::{Deserialize, Serialize};
 
-/// What somebody wants to do.
+/// An action that requires a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Add events to a topic.
+    /// Publish to a topic.
     Publish,
     /// Consume a topic, in a group or as a stream.
     Subscribe,
-    /// Read what a topic holds.
+    /// Read a topic.
     Read,
-    /// Change how things are set up, and see how they are doing.
+    /// Configure and monitor.
     Admin,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Ask<'a> {
     pub group: Option<&'a str>,
 }
 
-/// Everything that one caller may do.
+/// All rights of a caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
@@ -50,24 +50,24 @@ struct Rule {
     /// `None`: any.
     action: Option<Action>,
     topics: Vec<Pattern>,
-    /// `None`: any, and what has nothing to do with groups.
+    /// `None`: any, and anything not related to groups.
     groups: Option<Vec<Pattern>>,
 }
 
-/// Why rules make no sense.
+/// Why rules are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRules {
-    /// A scope is not what it should be.
+    /// A scope is malformed.
     #[error(
         "{0:?} is not a scope: write it as publish:orders.*, with publish, subscribe, read, admin or * before the colon"
     )]
     Scope(String),
-    /// A pattern has a wildcard in an odd place.
+    /// A pattern has a misplaced wildcard.
     #[error("{0}")]
     Pattern(String),
 }
 
-/// The claim `policy`. What it does not know is refused: a misspelt `groups` must not widen a rule.
+/// The claim `policy`. Unknown fields are refused: a misspelt `groups` must not widen a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -155,7 +155,7 @@ impl Rules {
         allowed
     }
 
-    /// Whether a rule denies it, and not just none allows it.
+    /// Whether a rule explicitly denies it.
     pub(crate) fn deny(&self, ask: Ask<'_>) -> bool {
         self.0.iter().any(|rule| rule.deny && rule.matches(ask))
     }
@@ -166,7 +166,7 @@ impl Rules {
         matching().any(|rule| !rule.deny) && !matching().any(|rule| rule.deny && rule.groups.is_none())
     }
 
-    /// Whether there is anything on which `action` might be allowed.
+    /// Whether `action` might be allowed on anything.
     pub(crate) fn allow_somewhere(&self, action: Action) -> bool {
         self.0.iter().any(|rule| !rule.deny && rule.action.is_none_or(|of| of == action))
     }
@@ -188,7 +188,8 @@ impl Rule {
     }
 }
 
-/// The names that a topic goes by: what holds for a topic holds for its dead letters too, which carry its events.
+/// The names that a topic is checked under: the rights on a topic also cover its dead letters, which contain its
+/// events.
 fn names(topic: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(topic), |name| name.strip_prefix("dlq."))
 }

@@ -1,4 +1,4 @@
-//! Tokens that are good, and every way in which they are not.
+//! Valid tokens, and all the ways in which a token can be invalid.
 
 use super::*;
 use base64::Engine;
@@ -165,7 +165,7 @@ fn times_are_kept_with_a_little_tolerance() {
         assert_eq!(auth.caller(Some(&signed(&claims))).is_ok(), fine, "{claims}");
     }
     let strict = auth_with(JwtOptions { require_exp: true, ..options(JwtKey::Secret(Secret::new(SECRET))) });
-    assert_eq!(why(&strict, &signed(&json!({}))), "the token has no exp, which auth.require_exp asks for");
+    assert_eq!(why(&strict, &signed(&json!({}))), "the token has no exp, which auth.require_exp requires");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_token_cannot_choose_how_it_is_checked() {
     let (head, rest) = signed(&good()).split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     let other = part(&json!({"exp": now() + 60, "scopes": ["*:**"]}));
     let signature = rest.split_once('.').unwrap().1;
-    assert_eq!(why(&auth, &format!("{head}.{other}.{signature}")), "the token's signature is wrong");
+    assert_eq!(why(&auth, &format!("{head}.{other}.{signature}")), "the token's signature is invalid");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn public_keys_of_each_kind_work_and_are_not_secrets() {
         "x.pem",
         "nonsense",
     )))));
-    assert!(text.err().unwrap().contains("x.pem holds no public key"));
+    assert!(text.err().unwrap().contains("x.pem contains no RSA"));
     let wrong =
         Auth::open(AuthOptions::Jwt(options(JwtKey::PublicKeyFile(file(folder.path(), "p.pem", &p384)))));
     if let Ok(auth) = wrong {

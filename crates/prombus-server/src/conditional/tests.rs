@@ -1,4 +1,4 @@
-//! Every condition by itself, and their order.
+//! Each condition on its own, and their precedence.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,22 +1,21 @@
-//! What stands for as long as a connection does, and not only until it has left: what subscriptions and streams know of
-//! their topics.
+//! Memory that a connection holds for as long as it is open: what subscriptions and streams know about their topics.
 //!
-//! Nobody makes room by waiting for it, so it may take only a part of the room that requests and answers need, and who
-//! finds it taken is refused at once.
+//! Waiting does not free it, so it may take only a part of the shared memory, and a request that finds it exhausted is
+//! refused at once.
 
-use super::{Memory, Room, SMALL_BYTES};
+use super::{Memory, Reservation, SMALL_BYTES};
 use crate::error::ApiError;
 use std::sync::atomic::Ordering;
 
-/// Of all room, one part in so many may be taken by what stands.
+/// The fraction of the memory that standing reservations may take.
 const SHARE: usize = 2;
 
-/// What one connection holds for as long as it is open.
+/// The memory that one connection holds for as long as it is open.
 #[derive(Debug)]
-pub(crate) struct Standing(Room);
+pub(crate) struct Standing(Reservation);
 
 impl Standing {
-    /// So much is always there for each connection, and not worth counting.
+    /// This much is free for each connection, and not worth counting.
     pub const FREE_BYTES: usize = SMALL_BYTES;
 
     /// Nothing yet.
@@ -24,8 +23,7 @@ impl Standing {
         Self(memory.charge(0))
     }
 
-    /// Holds so many bytes from now on. Where they are more than before and there is no room for them, all stays as it
-    /// was.
+    /// Sets the reserved size. If it would grow and there is no room, nothing changes.
     pub fn resize(&mut self, bytes: usize) -> Result<(), ApiError> {
         let (shared, before) = (&self.0.memory.0, self.0.bytes);
         let bytes = bytes.saturating_sub(Self::FREE_BYTES);

@@ -1,4 +1,4 @@
-//! Collections: list, show, make, change and delete.
+//! Collections: list, show, create, change and delete.
 
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
@@ -47,7 +47,7 @@ fn shown(state: &CollectionState) -> CollectionAnswer {
     }
 }
 
-/// The answer on a collection that does not exist.
+/// The answer for a collection that does not exist.
 pub(crate) fn missing(name: &str) -> ApiError {
     ApiError::not_found(format!("collection {name} does not exist"))
 }
@@ -87,7 +87,7 @@ pub(crate) async fn put(
     let settings = settings(parse_optional(&body)?)?;
     let name = names.collection()?;
     if let Some(topic) = &settings.changefeed {
-        // It carries what the collection holds to another place, in the caller's name.
+        // A changefeed copies the contents of the collection elsewhere, on behalf of the caller.
         caller.check(Ask { action: Action::Read, topic: name, group: None })?;
         caller.check(Ask { action: Action::Publish, topic: topic.as_str(), group: None })?;
     }

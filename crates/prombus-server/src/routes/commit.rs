@@ -1,4 +1,4 @@
-//! `POST /v1/commit`: acks, writes and publishes as a whole.
+//! `POST /v1/commit`: acks, writes and publishes in one transaction.
 
 use crate::answers;
 use crate::auth::Caller;
@@ -18,7 +18,7 @@ pub(crate) async fn commit(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    // Only in tests are there requests without a connection.
+    // Requests without a connection exist only in tests.
     let rate: ConnectionRate = request.extensions().get().cloned().unwrap_or_default();
     let body = json_body(&app, request).await?;
     let asked = Asked::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;

@@ -1,4 +1,4 @@
-//! Dead letters: read, and sent back.
+//! Dead letters: list and replay.
 
 use super::events;
 use crate::answers::json_of;
@@ -32,17 +32,17 @@ pub(crate) async fn list(
     let mut params = Params::parse(query.as_deref())?;
     let failed_by = failed_by(params.one("group")?, params.one("projection")?)?;
     let filter = params.one("filter")?;
-    // On its own first, so that a mistake is told with its own place.
+    // Compiled separately first, so that an error has its own position.
     Filter::compile_in_turn(filter.as_deref()).await?;
     let filter = both(failed_by.as_ref(), filter);
     events::letters_page((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
 }
 
-/// Whose letters are asked for, where that is said.
+/// Whose letters to list, if given.
 fn failed_by(group: Option<String>, projection: Option<String>) -> Result<Option<FailedBy>, ApiError> {
     match (group, projection) {
         (Some(_), Some(_)) => Err(ApiError::bad_request(
-            "group and projection do not go together: a letter is of one or the other",
+            "group and projection cannot be combined: a letter is of one or the other",
         )),
         (Some(group), None) => Ok(Some(FailedBy::Group(GroupName::parse(&group)?.to_string()))),
         (None, projection) => Ok(projection.map(FailedBy::Projection)),
@@ -75,7 +75,7 @@ pub(crate) async fn replay(
     let body = json_body(&app, request).await?;
     let request: ReplayRequest = parse_optional(&body)?;
     if request.filter.is_some() {
-        // How many letters match tells what they hold.
+        // The number of matches reveals contents.
         caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None })?;
     }
     let replayed = app.hub()?.replay(&topic, parse(request).await?).await?;

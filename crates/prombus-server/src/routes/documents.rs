@@ -1,4 +1,4 @@
-//! Documents of a collection by conditions: the query string as a [`Find`], and pages of what it finds.
+//! Lists of documents: the query string as a [`Find`], and pages of the result.
 
 use super::collections;
 use super::snapshots::{NO_STORE, min_offset, until_seen};
@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::JSON;
-use crate::memory::Room;
+use crate::memory::Reservation;
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::pieces::{self, CHUNK_BYTES, MAX_CHUNK_BYTES, Pieces};
@@ -17,19 +17,19 @@ use axum::response::Response;
 use prombus_core::collection::{Condition, Operand, SortKey, Test};
 use prombus_core::{Document, FieldPath, Find, Found};
 
-/// How many documents a page has where nothing is said.
+/// How many documents a page has by default.
 const DEFAULT_LIMIT: u64 = 100;
-/// How many it may have.
+/// Maximum number of documents of a page.
 const MAX_LIMIT: u64 = 1_000;
-/// No more documents are added to a page once they take so many bytes: a page of large ones ends before its limit.
+/// A page ends once its documents take this many bytes, even below its limit.
 const MAX_PAGE_BYTES: usize = 4 << 20;
-/// What is sorted without an index may take so many bytes.
+/// Maximum memory for sorting without an index.
 const MAX_SORT_BYTES: usize = 256 << 20;
-/// The most conditions of a query.
+/// Maximum number of conditions of a query.
 const MAX_CONDITIONS: usize = 100;
-/// The most values of one `in`.
+/// Maximum number of values of one `in`.
 const MAX_VALUES: usize = 1_000;
-/// The most fields to sort by.
+/// Maximum number of fields to sort by.
 const MAX_SORT_FIELDS: usize = 16;
 
 /// `GET /v1/collections/{collection}/list`.
@@ -67,11 +67,11 @@ struct Page {
     documents: std::vec::IntoIter<Document>,
     tail: String,
     /// What the documents take that are still to be written.
-    room: Room,
+    room: Reservation,
 }
 
 impl Page {
-    fn new((offset, limit): (usize, usize), mut room: Room, found: Found) -> Self {
+    fn new((offset, limit): (usize, usize), mut room: Reservation, found: Found) -> Self {
         let count = found.documents.len();
         room.resize(found.documents.iter().map(|document| document.body.len()).sum());
         let next = found.more.then(|| offset.saturating_add(count).to_string());
@@ -102,7 +102,7 @@ impl Pieces for Page {
     }
 }
 
-/// What the parameters ask for. Those that are no setting of the page are conditions.
+/// The query given by the parameters. Those that are not paging parameters are conditions.
 fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
     let offset = params.number("offset")?.unwrap_or(0);
     let offset = usize::try_from(offset).map_err(|_| ApiError::bad_request("offset is too large"))?;
@@ -113,7 +113,7 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
     let sort = params.one("sort")?.map_or(Ok(Vec::new()), |text| sort_of(&text))?;
     let given = params.rest();
     if given.len() > MAX_CONDITIONS {
-        return Err(ApiError::bad_request(format!("a query may have {MAX_CONDITIONS} conditions")));
+        return Err(ApiError::bad_request(format!("a query may have at most {MAX_CONDITIONS} conditions")));
     }
     let conditions = given.iter().map(|(name, value)| condition_of(name, value)).collect::<Result<_, _>>()?;
     Ok(Find {
@@ -131,8 +131,9 @@ fn find_of(collection: &str, mut params: Params) -> Result<Find, ApiError> {
 fn condition_of(name: &str, value: &str) -> Result<Condition, ApiError> {
     let operation = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
     if operation.is_none() && name.contains(['[', ']']) {
-        let message =
-            format!("{name:?} has brackets and no operation at its end; for a field of that name, add [eq]");
+        let message = format!(
+            "{name:?} has brackets but does not end with an operator; for a field of that name, add [eq]"
+        );
         return Err(ApiError::bad_request(message));
     }
     let (field, operation) = operation.unwrap_or((name, "eq"));
@@ -147,13 +148,13 @@ fn condition_of(name: &str, value: &str) -> Result<Condition, ApiError> {
         "in" => {
             let values = split(value, Backslashes::Unescape);
             if values.len() > MAX_VALUES {
-                return Err(ApiError::bad_request(format!("in may have {MAX_VALUES} values")));
+                return Err(ApiError::bad_request(format!("in may have at most {MAX_VALUES} values")));
             }
             Test::In(values.iter().map(|value| Operand::text(value)).collect())
         }
         other => {
             return Err(ApiError::bad_request(format!(
-                "{name}: there is no operation {other:?}; there are eq, ne, gt, gte, lt, lte and in"
+                "{name}: unknown operator {other:?}; use eq, ne, gt, gte, lt, lte or in"
             )));
         }
     };
@@ -164,7 +165,7 @@ fn sort_of(text: &str) -> Result<Vec<SortKey>, ApiError> {
     // What else is escaped in a field is for the path to read.
     let fields = split(text, Backslashes::Keep);
     if fields.len() > MAX_SORT_FIELDS {
-        return Err(ApiError::bad_request(format!("sort may have {MAX_SORT_FIELDS} fields")));
+        return Err(ApiError::bad_request(format!("sort may have at most {MAX_SORT_FIELDS} fields")));
     }
     let key = |field: &String| {
         let (field, descending) =

@@ -25,18 +25,18 @@ use prombus_wire::spelling::is_other_spelling;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// How many events a page has where nothing is said.
+/// How many events a page has by default.
 const DEFAULT_PAGE: usize = 1_000;
-/// The most events that a page may have.
+/// Maximum number of events per page.
 const MAX_PAGE: usize = 10_000;
 
-/// What a reader asks for.
+/// A read request.
 struct ReadCall {
     start: Start,
     limit: Option<usize>,
 }
 
-/// A new query, or one that goes on.
+/// A new query, or the continuation of one.
 enum Start {
     Query(Query),
     Cursor(String),
@@ -86,14 +86,14 @@ async fn follow(
     };
     let (hub, resume) = (app.hub()?, last_event_id(headers).map(Resume::decode).transpose()?);
     let is_place = matches!(query.from, From::AfterId(_) | From::Offset(_));
-    // A browser does not ask again for what it was told is not there.
+    // A browser does not retry after a `404`.
     if hub.makes_topics() && resume.is_none() && !is_place && hub.topic(&topic).await?.is_none() {
         return Ok(Source::Awaited(Box::new(Awaited::new(hub.clone(), topic, query))));
     }
     Ok(Source::Topic(Box::new(hub.follow(&topic, query, resume).await?)))
 }
 
-/// After which event a stream goes on.
+/// The event after which a stream resumes.
 fn last_event_id(headers: &HeaderMap) -> Option<&str> {
     let last = headers.get("last-event-id").map(|last| last.to_str().unwrap_or("?"));
     last.filter(|last| !last.is_empty())
@@ -113,13 +113,13 @@ pub(crate) async fn follow_many(
     live::stream(Source::Topics(Box::new(follower)), app, caller)
 }
 
-/// What to follow. A topic that is named must be allowed; of those that a pattern stands for, others are left out.
+/// What to follow. A named topic must be allowed; of those that match a pattern, others are omitted.
 async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery, ApiError> {
     let texts = params.one("topics")?.unwrap_or_default();
     let topics: Vec<Topics> =
         texts.split(',').map(|text| Topics::parse(text.trim())).collect::<Result<_, _>>()?;
     if topics.len() > MAX_PATTERNS {
-        return Err(ApiError::bad_request(format!("topics takes {MAX_PATTERNS} names and patterns")));
+        return Err(ApiError::bad_request(format!("topics takes at most {MAX_PATTERNS} names and patterns")));
     }
     let ask = |topic| Ask { action: Action::Subscribe, topic, group: None };
     for named in &topics {
@@ -130,7 +130,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     }
     let from = parse_from(&mut params)?;
     if matches!(from, From::AfterId(_) | From::Offset(_)) {
-        let message = "several topics are followed from earliest, latest or ts; offsets and ids are places in one topic";
+        let message = "several topics can be followed from earliest, latest or ts; offsets and ids are positions in one topic";
         return Err(ApiError::bad_request(message));
     }
     let key = params.one("key")?;
@@ -161,7 +161,7 @@ pub(crate) async fn letters_page(
     let start = match (cursor, filter) {
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request(
-                "with cursor, which carries the whole query, only limit may go",
+                "only limit may be combined with cursor, which contains the whole query",
             ));
         }
         (Some(cursor), None) => Start::Cursor(cursor),
@@ -284,7 +284,7 @@ impl ReadCall {
             limit => limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         };
         if let Some(cursor) = params.one("cursor")? {
-            params.done("with cursor, which carries the whole query, only limit")?;
+            params.done("limit (cursor contains the rest of the query)")?;
             return Ok(Self { start: Start::Cursor(cursor), limit });
         }
         let query = Query {
@@ -299,7 +299,7 @@ impl ReadCall {
     }
 }
 
-/// The kind of a start: one of them is named after a field, which has two spellings.
+/// The kind of start, one of which is named after a field with two spellings.
 pub(super) fn kind_of(from: &str) -> &str {
     if is_other_spelling(from, "afterId") { "afterId" } else { from }
 }

@@ -1,4 +1,4 @@
-//! The whole range as lines, at constant memory.
+//! The whole range of a query as NDJSON, in constant memory.
 
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -11,7 +11,7 @@ use prombus_engine::{Cost, QueryError, QueryPage, Reader};
 /// How many events are read at once.
 const PAGE_EVENTS: usize = 1_024;
 
-/// A reader in small pages whose filter's failures are counted.
+/// A reader in small pages that counts failures of its filter.
 pub(crate) struct CountedReader {
     reader: Reader,
     app: App,

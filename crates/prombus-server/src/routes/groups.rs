@@ -1,4 +1,4 @@
-//! Consumer groups: made, shown, changed and deleted; pulled from, acked, moved.
+//! Consumer groups: create, show, change, reset and delete them; pull, ack and skip.
 
 use super::events::kind_of;
 use crate::answers::{self, json_of};
@@ -11,7 +11,7 @@ use crate::media::JSON;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
-use crate::pulls::{self, Patience};
+use crate::pulls::{self, RoomWait};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
@@ -31,13 +31,13 @@ use prombus_wire::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many events a pull gets where nothing is said.
+/// How many events a pull gets by default.
 const DEFAULT_BATCH: usize = 100;
-/// How many leases a member may hold where nothing is said.
+/// How many leases a member may hold by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
-/// As much of a nack's reason is kept.
+/// Maximum length of a nack's reason.
 const MAX_REASON_BYTES: usize = 4 << 10;
-/// What the result for one lease takes, about.
+/// Approximate size of the result for one lease.
 const RESULT_BYTES: usize = 64;
 /// What to do about a lease that could not be settled because the disk is full, while others could.
 const NO_ROOM: &str =
@@ -49,7 +49,7 @@ impl PathNames {
     }
 }
 
-/// The group that a path names, which must exist.
+/// The group in the path, which must exist.
 async fn existing(app: &App, names: &PathNames) -> Result<Arc<Group>, ApiError> {
     Ok(app.hub()?.groups().find(&names.topic()?, &names.group()?).await?)
 }
@@ -75,7 +75,7 @@ pub(crate) async fn pull(
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
     let present = group.enter_call(&pull)?;
     let pulled = tokio::select! {
-        pulled = pulls::pull(&app.memory, &present, (&pull, Patience::Call)) => pulled?,
+        pulled = pulls::pull(&app.memory, &present, (&pull, RoomWait::Call)) => pulled?,
         why = caller.end() => return Err(ApiError::unauthorized(why)),
     };
     // The answer is counted by itself from here on.
@@ -182,7 +182,7 @@ pub(crate) fn short_reason(reason: &str) -> String {
     reason[..end.unwrap_or(0)].to_owned()
 }
 
-/// How a group is doing; `None` for one that goes away meanwhile, and the log says why.
+/// The status of a group; `None` if it was deleted in the meantime, with the reason in the log.
 pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
     let left_out = |error: &GroupError| {
         tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
@@ -206,7 +206,7 @@ pub(crate) async fn list(
         let (topic, group) = (topic.as_str(), Some(group.name().as_str()));
         caller.may(Ask { action: Action::Subscribe, topic, group })
     });
-    // Each has all its partitions: together that may be far more than is worth holding.
+    // Each has all its partitions, which together may be too large to buffer.
     let shown = futures::stream::iter(groups).filter_map(async |group| {
         let status = status_of(&group).await?;
         // It has text keys only, so writing it cannot fail.
@@ -268,7 +268,7 @@ pub(crate) async fn set_cursor(
     cursor_of(&group).await
 }
 
-/// What a reset would do, as it is answered.
+/// The answer to a dry run of a reset.
 fn previewed(group: &Group, preview: &Preview) -> CursorAnswer {
     let position = |partition: &PreviewPartition| CursorPosition {
         partition: partition.partition.0,
@@ -299,13 +299,13 @@ pub(crate) async fn skip(
     Ok(json_of(StatusCode::OK, &Skipped { skipped }))
 }
 
-/// Where to start, as a body says it.
+/// The start position in a body.
 struct Start {
     from: Option<String>,
     ts: Option<u64>,
     after_id: Option<String>,
     offset: Option<u64>,
-    /// Whether an offset may be named.
+    /// Whether an offset is allowed.
     with_offset: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The latest event of a key, or of many.
+//! The latest event of one key, or of many.
 
 use crate::answers;
 use crate::auth::Caller;
-use crate::body::Intake;
+use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media;
@@ -18,7 +18,7 @@ use prombus_engine::Hub;
 use prombus_wire::{KeysRequest, parse_object};
 use std::collections::HashSet;
 
-/// The most keys in one request.
+/// Maximum number of keys in one request.
 const MAX_KEYS: usize = 1_000;
 
 /// `GET /v1/topics/{topic}/keys/{key}`.
@@ -44,14 +44,14 @@ pub(crate) async fn latest_of_many(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
-    let body = Intake::new(body, &parts, &app).whole().await?;
+    let body = BodyReader::new(body, &parts, &app).whole().await?;
     Params::parse(parts.uri.query())?.done("none")?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     media::require_json(&parts.headers)?;
     let KeysRequest { keys } = parse_object(&body)?;
     if keys.len() > MAX_KEYS {
         return Err(ApiError::bad_request(format!(
-            "{} keys are too many; ask for {MAX_KEYS} at a time",
+            "{} keys are too many; request at most {MAX_KEYS} at a time",
             keys.len()
         )));
     }
@@ -66,7 +66,7 @@ pub(crate) async fn latest_of_many(
     pieces::answer(latest, media::JSON, (&app, caller)).await
 }
 
-/// The events of many keys, which together may be far larger than what is worth holding.
+/// The events of many keys, which together may be too large to buffer.
 struct Latest {
     hub: Hub,
     topic: TopicRef,

@@ -1,4 +1,4 @@
-//! Cuts a stream of bytes into lines, keeping no more than one line that is not whole yet.
+//! Splits a stream of bytes into lines, buffering no more than one incomplete line.
 
 use crate::error::ApiError;
 use crate::gathered::Gathered;
@@ -10,15 +10,15 @@ pub(crate) struct Line {
     /// Which line it is, from 1; blank ones count too.
     pub number: u64,
     pub text: Bytes,
-    /// What it holds, the white space around it and blank lines before it included.
+    /// What it holds, the whitespace around it and blank lines before it included.
     pub held: usize,
 }
 
 /// What has come and was not handed out yet.
 pub(crate) struct Lines {
-    /// What came before of the line that is not whole yet.
+    /// The beginning of the incomplete line.
     begun: Gathered,
-    /// What came last.
+    /// What arrived last.
     part: Bytes,
     /// How much has come since a line was handed out, which the next one holds.
     passed: usize,
@@ -39,12 +39,12 @@ impl Lines {
         self.part = Bytes::copy_from_slice(part);
     }
 
-    /// How many lines were handed out or passed over.
+    /// How many lines were returned or skipped.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line that is whole and not blank.
+    /// The next complete line that is not blank.
     pub fn next(&mut self) -> Result<Option<Line>, ApiError> {
         while let Some(at) = memchr::memchr(b'\n', &self.part) {
             let mut text = self.part.split_to(at + 1);

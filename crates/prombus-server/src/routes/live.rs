@@ -1,4 +1,4 @@
-//! Following topics as a stream of server-sent events: catch up, then live.
+//! Following topics as server-sent events: catch up, then live.
 
 mod source;
 
@@ -19,7 +19,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// After so long without an event, a comment keeps the line open.
+/// After this long without an event, a comment keeps the connection open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How many pieces may wait for the socket.
 const PIECES_AHEAD: usize = 1;
@@ -27,7 +27,7 @@ const PIECES_AHEAD: usize = 1;
 const MAX_PIECE_BYTES: usize = 4 << 20;
 /// What an event takes beside its payload, about.
 const EVENT_BYTES: usize = 448;
-/// How soon a browser should come back, in milliseconds; also the first bytes, so that the client sees the answer.
+/// How soon a browser should reconnect, in milliseconds; also the first bytes, so that the client sees the answer.
 const HELLO: &str = "retry: 1000\n";
 
 /// Opens a source that looks at many topics, in turn with others.
@@ -54,13 +54,13 @@ pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Result<Respons
     let head = [
         (header::CONTENT_TYPE, EVENT_STREAM),
         (header::CACHE_CONTROL, "no-store"),
-        // What stands between may hold answers back to fill its buffers.
+        // Proxies may buffer answers.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     Ok((head, body).into_response())
 }
 
-/// What a stream follows, and the room that it has for that.
+/// What a stream follows, and its reservation.
 struct Followed {
     source: Source,
     standing: Standing,
@@ -109,15 +109,15 @@ async fn follow(mut followed: Followed, (app, caller): (&App, &Caller), sender: 
             sent = sender.send(piece) => if sent.is_err() {
                 return;
             },
-            // A client that reads nothing is not waited for then.
+            // A client that does not read is not waited for here.
             _ = caller.end() => return,
             () = app.closing() => return,
         }
     }
 }
 
-/// Waits for `piece`, with a call of `on_silence` every [`KEEP_ALIVE`]. The wait itself is never begun anew, so that a stream
-/// with a costly filter keeps its place among those that wait for their turn.
+/// Waits for `piece`, with a call of `on_silence` every [`KEEP_ALIVE`]. The wait itself is never restarted, so that a
+/// stream with a slow filter keeps its place in the queue.
 async fn patiently<T>(piece: impl Future<Output = T>, on_silence: &mut impl FnMut()) -> T {
     let mut piece = pin!(piece);
     loop {
@@ -128,7 +128,7 @@ async fn patiently<T>(piece: impl Future<Output = T>, on_silence: &mut impl FnMu
     }
 }
 
-/// The next events, as they are sent. Nothing is lost if it is given up.
+/// The next events, as they are sent. Nothing is lost if it is abandoned.
 async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, ApiError> {
     loop {
         let cost = Filter::cost_of(followed.source.filter());
@@ -138,7 +138,7 @@ async fn next_piece(followed: &mut Followed, memory: &Memory) -> Result<Bytes, A
             Some(events) if !events.is_empty() => {
                 return Ok(reserved.room.hold(written(&events, &followed.source)));
             }
-            // Others want to be served too, whatever a filter costs.
+            // Yields to others, whatever the filter costs.
             Some(_) => tokio::task::yield_now().await,
             None => {
                 drop(reserved);
@@ -162,9 +162,9 @@ fn written(events: &[Event], source: &Source) -> Vec<u8> {
     out
 }
 
-/// Tells the client why the stream ends.
+/// Sends the client the reason why the stream ends.
 async fn end(sender: &mpsc::Sender<Bytes>, error: &ApiError) {
-    // A client that is gone need not know.
+    // The client may be gone.
     let _ = sender.send(format!("event: error\ndata: {}\n\n", error.to_json()).into()).await;
 }
 

@@ -1,4 +1,4 @@
-//! The handlers, one file a subject. Each takes a request apart, asks the hub, and puts the answer together.
+//! The handlers, one file per subject. Each parses a request, calls the hub, and builds the answer.
 
 pub(crate) mod collections;
 pub(crate) mod commit;

@@ -1,13 +1,13 @@
 //! Publishing a stream of lines, commit by commit.
 //!
-//! What counted is in: when a line is bad, the lines before it are committed first, so that a producer
-//! that mends the line can go on with it.
+//! `count` is what is stored: if a line is invalid, the lines before it are committed first, so that a producer can fix
+//! the line and continue from it.
 
 use super::lines::{Line, Lines};
 use super::publish::{Publisher, parse_event};
 use crate::answers::json_of;
 use crate::auth::Caller;
-use crate::body::Intake;
+use crate::body::BodyReader;
 use crate::error::ApiError;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -15,15 +15,15 @@ use prombus_core::{Append, Commit, TopicNumber};
 use prombus_wire::Imported;
 use std::sync::Arc;
 
-/// The most lines in one commit.
+/// Maximum number of lines per commit.
 const MAX_COMMIT_LINES: usize = 1_000;
-/// The most bytes in one commit.
+/// Maximum number of bytes per commit.
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
 pub(crate) async fn import(
     publisher: &Publisher,
-    mut intake: Intake,
+    mut intake: BodyReader,
     caller: &Caller,
 ) -> Result<Response, ApiError> {
     let mut import = Import::new(publisher)?;
@@ -36,7 +36,7 @@ pub(crate) async fn import(
     }
 }
 
-/// An import under way.
+/// A running import.
 struct Import<'a> {
     publisher: &'a Publisher,
     max_commit_bytes: usize,
@@ -44,11 +44,11 @@ struct Import<'a> {
     events: Vec<Append>,
     lines: Vec<u64>,
     bytes: usize,
-    /// What their lines hold, white space and blank lines included.
+    /// What their lines hold, whitespace and blank lines included.
     held: usize,
-    /// How many events are in.
+    /// How many events are stored.
     count: u64,
-    /// How many of them were in before.
+    /// How many of them are duplicates.
     duplicates: u64,
     /// The incarnation of the topic that they are in.
     topic: Option<TopicNumber>,
@@ -75,7 +75,7 @@ impl<'a> Import<'a> {
         Imported { count: self.count, duplicates: self.duplicates }
     }
 
-    async fn run(&mut self, intake: &mut Intake, caller: &Caller) -> Result<(), ApiError> {
+    async fn run(&mut self, intake: &mut BodyReader, caller: &Caller) -> Result<(), ApiError> {
         let mut lines = Lines::new(self.publisher.app.options.max_body_bytes);
         loop {
             let part = tokio::select! {
@@ -87,7 +87,7 @@ impl<'a> Import<'a> {
             let part = match part {
                 Ok(Some(part)) => match caller.ended() {
                     None => part,
-                    // A stream may go on for longer than its caller's token.
+                    // A stream may last longer than its caller's token.
                     Some(why) => {
                         let error = ApiError::unauthorized(why);
                         return Err(error.after_lines(self.count, lines.number() + 1));
@@ -157,7 +157,7 @@ impl<'a> Import<'a> {
         match self.publisher.app.hub()?.topic(topic).await? {
             Some(state) if state.number == pinned => Ok(()),
             _ => Err(ApiError::not_found(format!(
-                "topic {topic} was deleted meanwhile, with the lines before this one"
+                "topic {topic} was deleted in the meantime, with the lines before this one"
             ))),
         }
     }
@@ -171,7 +171,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Commits what there is. Where an event is refused, the events before it are committed without it.
+    /// Commits the pending events. If one is refused, the events before it are committed without it.
     async fn commit(&mut self) -> Result<(), ApiError> {
         let events = std::mem::take(&mut self.events);
         let lines = std::mem::take(&mut self.lines);

@@ -1,4 +1,4 @@
-//! How the hub is doing, and requests that lead nowhere.
+//! The state of the hub, and requests that match no route.
 
 use super::{groups, projections};
 use crate::answers::json_of;
@@ -27,11 +27,11 @@ pub(crate) async fn healthz() -> Response {
     json_of(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-/// Whether publishes are taken.
+/// Whether publishes are accepted.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     match app.hub()?.status().failed {
         None => Ok(json_of(StatusCode::OK, &json!({"status": "ready"}))),
-        Some(why) => Err(ApiError::unavailable(format!("the store takes no commits: {why}"))),
+        Some(why) => Err(ApiError::unavailable(format!("the store accepts no commits: {why}"))),
     }
 }
 
@@ -137,7 +137,7 @@ async fn samples(hub: &Hub) -> Vec<GroupSample> {
     samples
 }
 
-/// Everything that is counted.
+/// The metrics.
 pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let text = app.scrapes.text(|| metrics_text(&app)).await?;
     // Those who read nothing hold their text; from here on it is counted by itself.
@@ -157,12 +157,12 @@ async fn metrics_text(app: &App) -> String {
     text
 }
 
-/// The answer on paths that do not exist.
+/// The answer for unknown paths.
 pub(crate) async fn no_such_path(uri: Uri) -> ApiError {
     ApiError::not_found(format!("there is nothing at {}", uri.path()))
 }
 
 /// The answer on paths that do not know the method; which ones they know is added by the router.
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
-    ApiError::method_not_allowed(format!("{} does not take {method}; see the Allow header", uri.path()))
+    ApiError::method_not_allowed(format!("{} does not support {method}; see the Allow header", uri.path()))
 }

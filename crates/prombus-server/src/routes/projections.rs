@@ -1,4 +1,4 @@
-//! Projections: list, show, make, change, delete and rebuild.
+//! Projections: list, show, create, change, delete and rebuild.
 
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
@@ -66,20 +66,20 @@ fn admin(name: &str) -> Ask<'_> {
     Ask { action: Action::Admin, topic: name, group: None }
 }
 
-/// The projections that a caller may see: those whose topics are his to set up.
+/// The projections that a caller may see: those whose topics it may administer.
 pub(crate) async fn visible_to(caller: &Caller, hub: &Hub) -> Result<Vec<ProjectionAnswer>, ApiError> {
     let all = hub.projections().list().await?;
     let visible = all.iter().filter(|status| caller.may(admin(status.definition.topic.as_str())));
     Ok(visible.map(shown).collect())
 }
 
-/// Whoever removes a projection must be allowed to set up all that it touches.
+/// Deleting a projection requires `admin` on everything it uses.
 fn check_removal(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
     caller.check(admin(status.definition.topic.as_str()))?;
     status.collections.iter().try_for_each(|name| caller.check(admin(name)))
 }
 
-/// Whoever changes or rebuilds a projection has it move its events once more.
+/// Changing or rebuilding a projection moves its events again, and requires the same rights.
 fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
     check_names(caller, &status.definition, status.collections.iter().map(String::as_str))
 }
@@ -145,14 +145,14 @@ fn parse(name: &str, body: &[u8]) -> Result<Definition, ApiError> {
     fields.read()
 }
 
-/// What a definition reads, writes and publishes must be the caller's to set up.
+/// A definition requires `admin` on everything that it reads, writes and publishes to.
 fn check_definition(caller: &Caller, definition: &Definition) -> Result<(), ApiError> {
     let written = definition.write.iter().map(|write| &write.collection);
     check_names(caller, definition, definition.collection.iter().chain(written).map(String::as_str))
 }
 
-/// A projection carries what its topic holds to where others may read it, and does so in the caller's name: the caller
-/// must be allowed to read it there, and to write it here.
+/// A projection copies the contents of its topic to where others may read them, on behalf of the caller, who must
+/// therefore be allowed to read the source and to write the destination.
 fn check_names<'a>(
     caller: &Caller,
     definition: &Definition,
@@ -174,7 +174,7 @@ fn feeds(definition: &Definition) -> impl Iterator<Item = (&str, &TopicName)> {
         .chain(written.filter_map(|write| Some((write.collection.as_str(), write.changefeed.as_ref()?))))
 }
 
-/// A changefeed that a projection gets later also tells what its collection holds already.
+/// A changefeed added later also reveals the existing contents of its collection.
 fn check_new_feeds(caller: &Caller, before: &Definition, definition: &Definition) -> Result<(), ApiError> {
     let mut new = feeds(definition).filter(|feed| !feeds(before).any(|known| known == *feed));
     new.try_for_each(|(collection, _)| {

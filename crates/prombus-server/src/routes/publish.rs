@@ -3,7 +3,7 @@
 use super::ndjson;
 use crate::answers;
 use crate::auth::Caller;
-use crate::body::Intake;
+use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::incoming;
@@ -32,7 +32,7 @@ pub(crate) async fn raw(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     // The body comes first, whatever else may be wrong: then its connection goes on, however large it is.
-    let body = Intake::new(body, &parts, &app).whole().await?;
+    let body = BodyReader::new(body, &parts, &app).whole().await?;
     let topic = names?.topic()?;
     media::check_coding(&parts.headers)?;
     let append = incoming::from_parts(topic.clone(), &parts, body)?;
@@ -54,7 +54,7 @@ pub(crate) async fn events(
     let (parts, body) = request.into_parts();
     Params::parse(parts.uri.query())?.done("none")?;
     let (topic, body_type) = (names?.topic()?, media::body_type(&parts.headers)?);
-    let intake = Intake::new(body, &parts, &app);
+    let intake = BodyReader::new(body, &parts, &app);
     let publisher = &Publisher { app, rate: rate_of(&parts.extensions), topic };
     match body_type {
         BodyType::Lines => ndjson::import(publisher, intake, &caller).await,

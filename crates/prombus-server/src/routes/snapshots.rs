@@ -1,4 +1,4 @@
-//! One document, with all that a cache wants to know of it.
+//! A single document, with the headers that caches need.
 
 use super::collections;
 use crate::conditional::{self, Current, EntityTag, Modified, Verdict};
@@ -18,7 +18,7 @@ use prombus_wire::ErrorCode;
 use std::time::{Duration, SystemTime};
 
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// What a document takes beside its body, about.
+/// Approximate size of a document without its body.
 const DOCUMENT_BYTES: usize = 128;
 /// So many headers an answer has at most.
 const HEADERS: usize = 8;
@@ -34,7 +34,7 @@ pub(crate) fn cache_control(max_age: Duration, private: bool) -> HeaderValue {
 pub(crate) async fn snap(State(app): State<App>, names: PathNames, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     answer(&app, &names, &parts).await.unwrap_or_else(|error| {
-        // Without a word, a cache may keep some errors for longer than they hold.
+        // Without this header, caches may keep some errors for too long.
         let mut response = error.into_response();
         response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
         response
@@ -83,7 +83,7 @@ async fn answer(app: &Shared, names: &PathNames, parts: &Parts) -> Result<Respon
     }
 }
 
-/// What a cache is told of a document, whether it gets it or has it.
+/// The cache headers of a document, for `200` and `304`.
 fn validators(app: &Shared, current: &Current) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(HEADERS);
     headers.insert(header::CACHE_CONTROL, app.cache_control.clone());

@@ -1,5 +1,5 @@
-//! Acks, nacks and extensions of a connection on their way to a group. Frames of one subscription that follow each other go
-//! as one call, since most clients ack one event a frame; each frame is answered by what came of its own leases.
+//! Acks, nacks and extends on their way from a connection to a group. Consecutive frames of one subscription become one
+//! call, because most clients ack one event per frame; each frame is still answered with the outcome of its own leases.
 
 use super::session::{Effect, Key, Said, Session};
 use crate::error::ApiError;
@@ -12,7 +12,7 @@ const MAX_TOGETHER: usize = 1_000;
 /// What is said of deliveries of one subscription.
 pub(super) struct Settling {
     key: Key,
-    /// Absent where there is none yet.
+    /// Absent if there is none yet.
     group: Option<Arc<Group>>,
     frames: Vec<Said>,
     call: SettleCall,
@@ -33,7 +33,7 @@ impl Settling {
         self.call.settles.append(&mut call.settles);
     }
 
-    /// Says it to the group: that is so from here on, whatever comes next. What comes of it is waited for beside.
+    /// Says it to the group: that is so from here on, whatever comes next. The outcome is waited for beside.
     pub fn go(self) -> impl Future<Output = Settled> + Send + 'static {
         let Self { group, frames, call, .. } = self;
         let count = call.settles.len();
@@ -49,7 +49,7 @@ impl Settling {
     }
 }
 
-/// What came of it.
+/// The outcome.
 pub(super) struct Settled {
     pub frames: Vec<Said>,
     /// Absent where there was none yet.
@@ -58,7 +58,7 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    /// Tells the session what came of each frame.
+    /// Tells the session the outcome of each frame.
     pub fn report(self, session: &mut Session, out: &mut Vec<Effect>) {
         let Self { frames, group, results } = self;
         let mut rest = results.as_deref();

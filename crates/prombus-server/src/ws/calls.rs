@@ -1,13 +1,13 @@
-//! The calls of a connection that are under way: publishes, subscriptions, acks, and a pull for each subscription.
+//! The calls of a connection that are in flight: publishes, subscriptions, acks, and a pull for each subscription.
 
 use super::acks::{Settled, Settling};
 use super::frames::Corr;
-use super::line::{Line, Publish, Published};
-use super::session::{Effect, Key, Said, Session, Wanted};
+use super::publish_queue::{Publish, PublishQueue, Published};
+use super::session::{Effect, Key, Said, Session, SubscribeTargets};
 use crate::commit::{Committed, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::pulls::{self, Patience, PullError, Pulled};
+use crate::pulls::{self, PullError, Pulled, RoomWait};
 use crate::rate::ConnectionRate;
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
@@ -23,20 +23,20 @@ use std::time::Duration;
 
 /// How long to wait before a group that failed is asked for again.
 const FAILURE_PAUSE: Duration = Duration::from_millis(200);
-/// So many subscriptions are ended before others have their turn.
+/// Maximum number of subscriptions that are ended before others have their turn.
 pub(super) const MAX_LEFT_AT_ONCE: usize = 32;
 
-/// What came of a call.
+/// The outcome of a call.
 pub(super) enum Done {
     Published(Vec<Published>),
     Subscribed {
         corr: Corr,
-        wanted: Wanted,
+        wanted: SubscribeTargets,
         result: Result<Vec<Arc<Group>>, ApiError>,
     },
     /// Which topics there are, for a subscription to patterns.
     Listed {
-        asked: Box<(Corr, Wanted, GroupCall)>,
+        asked: Box<(Corr, SubscribeTargets, GroupCall)>,
         result: Result<TopicNumbers, ApiError>,
     },
     /// Topics were made.
@@ -53,7 +53,7 @@ pub(super) enum Done {
         pulled: Pulled,
         max_attempts: u32,
     },
-    /// The group must be asked for anew.
+    /// The group must be asked for again.
     Again {
         key: Key,
         pull: Pull,
@@ -85,7 +85,7 @@ struct Live {
 }
 
 impl Live {
-    /// Goes on with the group as it was read anew, if it was.
+    /// Goes on with the group as it was read again, if it was.
     fn take_up(&mut self, group: Arc<Group>) {
         if !Arc::ptr_eq(&self.group, &group) {
             self.watch.take().iter().for_each(AbortHandle::abort);
@@ -100,14 +100,14 @@ impl Drop for Live {
     }
 }
 
-/// The calls that are under way.
+/// The calls that are in flight.
 pub(super) struct Calls {
     app: App,
     rate: ConnectionRate,
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Publishes and commits.
-    line: Line,
+    line: PublishQueue,
     /// What is said of deliveries and has not gone yet.
     settling: Option<Settling>,
     live: HashMap<Key, Live>,
@@ -125,7 +125,7 @@ pub(super) struct Calls {
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        let line = Line::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
+        let line = PublishQueue::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
         Self {
             app,
             rate,
@@ -171,7 +171,7 @@ impl Calls {
         }
     }
 
-    /// The next call that is done; `None` where none is under way.
+    /// The next call that is done; `None` where none is in flight.
     pub async fn next(&mut self) -> Option<Done> {
         let done = tokio::select! {
             biased;
@@ -268,7 +268,7 @@ impl Calls {
         }
     }
 
-    fn subscribe(&mut self, corr: Corr, wanted: Wanted, call: GroupCall) {
+    fn subscribe(&mut self, corr: Corr, wanted: SubscribeTargets, call: GroupCall) {
         let call = Arc::new(call);
         for key in &wanted.keys {
             self.groups.insert(key.clone(), call.clone());
@@ -287,7 +287,7 @@ impl Calls {
         self.running.push(make.boxed());
     }
 
-    fn list(&mut self, asked: (Corr, Wanted, GroupCall)) {
+    fn list(&mut self, asked: (Corr, SubscribeTargets, GroupCall)) {
         let hub = self.hub.clone();
         let list = async move {
             let result = hub.topic_numbers().await.map_err(ApiError::from);
@@ -357,13 +357,13 @@ impl Calls {
         let watched_key = key.clone();
         let memory = self.app.memory.clone();
         let work = async move {
-            match pulls::pull(&memory, &present, (&pull, Patience::Subscription)).await {
+            match pulls::pull(&memory, &present, (&pull, RoomWait::Subscription)).await {
                 Ok(pulled) => Done::Delivered { key, pulled, max_attempts: group.options().max_attempts },
                 Err(PullError::Group(
                     error @ (GroupError::NotFound { .. } | GroupError::Query(_) | GroupError::BadFilter(_)),
                 )) => Done::Lost { key, error: error.into() },
                 Err(_) => {
-                    // The group is read anew; if that is in vain, too, there is no hurry.
+                    // The group is read again; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
                     // Boxed, because it is large and rare, and a pull waits for each of thousands of topics.
                     match Box::pin(hub.groups().again(&key.topic, &key.group, &call)).await {
@@ -420,7 +420,7 @@ impl Calls {
     }
 }
 
-/// Tells the session what came of a call.
+/// Tells the session the outcome of a call.
 pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Effect>) {
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}

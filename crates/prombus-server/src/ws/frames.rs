@@ -1,4 +1,4 @@
-//! Frames that the hub sends, written by hand because there are many of them.
+//! Frames that the hub sends, serialised by hand because there are very many of them.
 
 use super::session::Key;
 use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter, PublishedWriter};

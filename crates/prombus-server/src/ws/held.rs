@@ -1,4 +1,4 @@
-//! The deliveries that a subscription of a connection holds: an ack may name them by event or by lease.
+//! The deliveries that a subscription currently holds: an ack may name them by event id or by lease.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

@@ -1,37 +1,37 @@
-//! `GET /ws`: one task a connection, a thin loop around [`session::Session`].
+//! `GET /ws`: one task per connection, a thin loop around [`session::Session`].
 //!
-//! What has come is taken, what was made of it is done, and everything that is to be sent goes out in one write. While
-//! the socket takes nothing, nothing more is fetched for it: a slow client costs what it holds, and nobody else.
+//! It takes the frames that have arrived, executes their effects, and sends everything that is ready in one write. While
+//! the socket is blocked, nothing more is fetched for it: a slow client costs what it holds, and affects nobody else.
 
 mod acks;
 mod calls;
+mod connection;
 mod frames;
 mod held;
-mod line;
+mod publish_queue;
 mod session;
-mod talk;
 
 use crate::auth::{Caller, TOKEN_EXPIRED, TOKEN_WITHDRAWN, next_change};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::memory::Received;
 use crate::rate::ConnectionRate;
-use crate::serve::Place;
+use crate::serve::ConnectionPermit;
 use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use calls::Calls;
+use connection::{Buffers, ConnectionLoop};
 use futures::stream::SplitStream;
 use futures::{FutureExt, SinkExt, StreamExt};
 use prombus_engine::groups::GivenBack;
-use session::{Allowance, Guest, Session};
+use session::{Allowance, Peer, Session};
 use std::pin::pin;
 use std::time::Duration;
-use talk::{Buffers, Talk};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
-/// So many frames and results are taken before anything is sent.
+/// Maximum number of frames and results that are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
 /// So much is read at once at most, and set aside for it as long as the connection is open.
 const READ_BYTES: usize = 32 << 10;
@@ -72,8 +72,8 @@ impl End {
     const NOT_TEXT: Self = Self { code: close_code::INVALID, reason: "the frame is not valid UTF-8" };
     const BROKEN: Self = Self { code: close_code::PROTOCOL, reason: "the connection broke" };
     const NO_TOKEN: Self =
-        Self { code: close_code::POLICY, reason: "no AUTH with a good token came in time" };
-    const SILENT: Self = Self { code: close_code::POLICY, reason: "no sign of life" };
+        Self { code: close_code::POLICY, reason: "no AUTH with a valid token arrived in time" };
+    const SILENT: Self = Self { code: close_code::POLICY, reason: "the client does not respond" };
 
     /// The client's token would be refused by now.
     const fn of_token(why: &'static str) -> Self {
@@ -94,7 +94,7 @@ pub(crate) async fn upgrade(
     State(app): State<App>,
     caller: Option<Extension<Caller>>,
     rate: Option<Extension<ConnectionRate>>,
-    place: Option<Extension<Place>>,
+    place: Option<Extension<ConnectionPermit>>,
     received: Option<Extension<Received>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
@@ -141,19 +141,19 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     let _open = Open::new(&app);
     let name = format!("ws-{:016x}", fastrand::u64(..));
     let Client { caller, rate, received } = client;
-    let guest = Guest { caller, auth: app.auth.clone() };
+    let peer = Peer { caller, auth: app.auth.clone() };
     let allowance = Allowance { publish_bytes: hub.limits().commit_bytes, memory: app.memory.clone() };
-    let mut session = Session::new(name, guest, allowance);
+    let mut session = Session::new(name, peer, allowance);
     let mut calls = Calls::new(app.clone(), rate, hub);
     let (mut sink, mut stream) = socket.split();
     let buffers = Buffers::new(&app.memory, received);
-    let mut talk = Talk::new(&mut session, &mut calls, &mut sink, buffers);
-    let end = converse(&app, &mut talk, &mut stream).await;
-    if timeout(FINISH_TIME, talk.finish()).await.is_err() {
-        tracing::warn!("a connection ends before all of its answers have left: they took too long");
+    let mut connection = ConnectionLoop::new(&mut session, &mut calls, &mut sink, buffers);
+    let end = run(&app, &mut connection, &mut stream).await;
+    if timeout(FINISH_TIME, connection.finish()).await.is_err() {
+        tracing::warn!("a connection ends before all of its answers were sent: they took too long");
     }
     // What it holds is wanted elsewhere.
-    drop(talk);
+    drop(connection);
     calls.give_back(session.end(), end.given_back()).await;
     let close =
         Message::Close(Some(CloseFrame { code: end.code, reason: Utf8Bytes::from_static(end.reason) }));
@@ -175,61 +175,61 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
 fn welcome_until(session: &Session, auth_until: Instant) -> Instant {
     match session.caller() {
         None => auth_until,
-        // The clock may be set meanwhile, so it is looked at now and then.
+        // The clock may be changed in the meantime, so it is checked now and then.
         Some(caller) => Instant::now() + caller.time_left().unwrap_or(LOOK_EVERY).min(LOOK_EVERY),
     }
 }
 
-async fn converse(app: &App, talk: &mut Talk<'_>, stream: &mut SplitStream<WebSocket>) -> End {
+async fn run(app: &App, connection: &mut ConnectionLoop<'_>, stream: &mut SplitStream<WebSocket>) -> End {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_seen = Instant::now();
     let (auth_until, mut keys) = (Instant::now() + AUTH_TIME, app.auth.key_changes());
-    let mut welcome = pin!(sleep_until(welcome_until(talk.session, auth_until)));
+    let mut welcome = pin!(sleep_until(welcome_until(connection.session, auth_until)));
     loop {
         // Calls that are always done at once would otherwise keep the runtime's budget used up, and with it everything
         // from being seen that goes by it: other frames, and that the hub is closing.
         tokio::task::consume_budget().await;
         let (mut ask, mut end) = (false, None);
         tokio::select! {
-            () = std::future::ready(()), if talk.has_more_to_do() => {}
-            done = talk.calls.next(), if !talk.calls.is_empty() => talk.report(done),
-            message = stream.next(), if talk.takes_more() => {
+            () = std::future::ready(()), if connection.has_more_to_do() => {}
+            done = connection.calls.next(), if !connection.calls.is_empty() => connection.report(done),
+            message = stream.next(), if connection.takes_more() => {
                 last_seen = Instant::now();
-                end = talk.take(message);
+                end = connection.take(message);
             }
             _ = ping.tick() => match last_seen.elapsed() {
-                silent if silent > SILENT && talk.takes_more() => return End::SILENT,
+                silent if silent > SILENT && connection.takes_more() => return End::SILENT,
                 _ => ask = true,
             },
-            () = &mut welcome => match talk.session.caller() {
+            () = &mut welcome => match connection.session.caller() {
                 None => return End::NO_TOKEN,
                 Some(caller) => match caller.ended() {
                     Some(why) => return End::of_token(why),
-                    None => welcome.as_mut().reset(welcome_until(talk.session, auth_until)),
+                    None => welcome.as_mut().reset(welcome_until(connection.session, auth_until)),
                 },
             },
-            () = next_change(&mut keys) => if let Some(why) = talk.session.caller().and_then(Caller::ended) {
+            () = next_change(&mut keys) => if let Some(why) = connection.session.caller().and_then(Caller::ended) {
                 return End::of_token(why);
             },
             () = app.closing() => return End::CLOSING,
         }
         for _ in 0..MAX_AT_ONCE {
-            if end.is_some() || !talk.takes_more() {
+            if end.is_some() || !connection.takes_more() {
                 break;
             }
             let Some(message) = stream.next().now_or_never() else { break };
             last_seen = Instant::now();
-            end = talk.take(message);
+            end = connection.take(message);
         }
-        if let Err(broken) = talk.go_on(ask, end.is_some()).await {
+        if let Err(broken) = connection.go_on(ask, end.is_some()).await {
             return end.unwrap_or(broken);
         }
         if let Some(end) = end {
             return end;
         }
-        if talk.session.has_new_caller() {
-            welcome.as_mut().reset(welcome_until(talk.session, auth_until));
+        if connection.session.has_new_caller() {
+            welcome.as_mut().reset(welcome_until(connection.session, auth_until));
         }
     }
 }

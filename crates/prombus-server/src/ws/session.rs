@@ -1,5 +1,5 @@
-//! The rules of a WebSocket connection as a state machine: frames and results in, effects out. It never waits and
-//! knows no socket, so that every rule can be tested by itself.
+//! The rules of a WebSocket connection as a state machine: frames and results in, effects out. It never waits and knows
+//! no socket, so every rule can be tested on its own.
 
 mod patterns;
 mod settling;
@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use subscriptions::{Subscription, Subscriptions};
 
-/// How many deliveries come at once where nothing is said.
+/// How many deliveries come at once by default.
 const DEFAULT_BATCH: usize = 100;
-/// How many leases a subscription holds where nothing is said.
+/// How many leases a subscription holds by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
 /// How a frame that publishes mostly starts.
 const PUBLISH: &[u8] = b"{\"op\":\"PUBLISH\",";
@@ -41,7 +41,7 @@ const PUBLISH_BYTES: usize = PUBLISH.len();
 const PULL_WAIT: Duration = Duration::from_secs(30);
 
 /// What those are told whose requests were not begun.
-const ENDING: &str = "the connection ends, and this was not done; send it again on another connection";
+const ENDING: &str = "the connection is closing, and this had no effect; send it again on another connection";
 
 /// A group of a topic, as a connection names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -58,10 +58,10 @@ pub(crate) enum Effect {
     /// Publish events, and say so with [`Session::published`].
     Publish { corr: Corr, topic: TopicName, events: Vec<Append>, array: bool },
     /// Find or make groups, and say so with [`Session::subscribed`].
-    Subscribe { corr: Corr, wanted: Wanted, call: GroupCall },
+    Subscribe { corr: Corr, wanted: SubscribeTargets, call: GroupCall },
     /// Find out which topics there are, and say so with [`Session::listed`]; from then on, tell of new ones with
     /// [`Session::appeared`].
-    List { corr: Corr, wanted: Wanted, call: GroupCall },
+    List { corr: Corr, wanted: SubscribeTargets, call: GroupCall },
     /// Deliver events of a group, and say so with [`Session::delivered`].
     Pull(Key, Pull),
     /// Deliver no more.
@@ -101,7 +101,7 @@ impl Effect {
 
 /// What one frame subscribes to.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SubscribeTargets {
     pub keys: Vec<Key>,
     pub patterns: Vec<PatternKey>,
 }
@@ -114,14 +114,14 @@ enum Flow {
 }
 
 /// Who is at the other end, and how one who has not said so yet is known.
-pub(crate) struct Guest {
+pub(crate) struct Peer {
     pub caller: Option<Caller>,
     pub auth: Arc<Auth>,
 }
 
 /// What a connection may take.
 pub(crate) struct Allowance {
-    /// So many bytes may be published at once.
+    /// Maximum number of bytes that may be published at once.
     pub publish_bytes: usize,
     /// What subscriptions take is counted here.
     pub memory: Memory,
@@ -129,8 +129,8 @@ pub(crate) struct Allowance {
 
 /// A connection.
 pub(crate) struct Session {
-    guest: Guest,
-    /// Whether the client has said anew who it is.
+    peer: Peer,
+    /// Whether the client has said again who it is.
     new_caller: bool,
     /// Names the members of those who name none.
     name: String,
@@ -141,15 +141,15 @@ pub(crate) struct Session {
 
 impl Session {
     /// A connection that is called `name`.
-    pub fn new(name: String, guest: Guest, allowance: Allowance) -> Self {
+    pub fn new(name: String, peer: Peer, allowance: Allowance) -> Self {
         let Allowance { publish_bytes: max_bytes, memory } = allowance;
         let (subscriptions, patterns) = (Subscriptions::new(&memory), HashMap::new());
-        Self { guest, new_caller: false, name, max_bytes, subscriptions, patterns }
+        Self { peer, new_caller: false, name, max_bytes, subscriptions, patterns }
     }
 
     /// Who is at the other end, once that is known.
     pub fn caller(&self) -> Option<&Caller> {
-        self.guest.caller.as_ref()
+        self.peer.caller.as_ref()
     }
 
     /// Whether the client has said who it is since this was asked last.
@@ -158,14 +158,14 @@ impl Session {
     }
 
     fn check(&self, action: Action, key: (&TopicName, Option<&GroupName>)) -> Result<(), ApiError> {
-        let caller = self.guest.caller.as_ref().ok_or_else(nobody)?;
+        let caller = self.peer.caller.as_ref().ok_or_else(nobody)?;
         caller.check(Ask { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
     }
 
     /// Takes a frame.
     pub fn frame(&mut self, text: &Bytes, out: &mut Vec<Effect>) {
         // Most frames publish: those are read only once. What is wrong with one is found out below.
-        if self.guest.caller.is_some()
+        if self.peer.caller.is_some()
             && text.get(..PUBLISH_BYTES).is_some_and(|start| start == PUBLISH)
             && let Ok(frame) = parse_object::<PublishFrame<'_>>(text)
         {
@@ -177,13 +177,13 @@ impl Session {
         }
         let head: FrameHead<'_> = match parse_object(text) {
             Ok(head) => head,
-            Err(_) if self.guest.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
+            Err(_) if self.peer.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
             Err(error) => return refuse(None, &error.into(), out),
         };
         let corr = head.corr.map(|corr| corr.get().to_owned());
         let taken = match &*head.op {
             "AUTH" => self.authenticate(text, &corr, out),
-            _ if self.guest.caller.is_none() => Err(nobody()),
+            _ if self.peer.caller.is_none() => Err(nobody()),
             "PUBLISH" => parse_object(text)
                 .map_err(ApiError::from)
                 .and_then(|frame| self.publish(frame, text, &corr, out)),
@@ -204,8 +204,8 @@ impl Session {
 
     /// Refuses a frame, which is logged where it is because of who has sent it.
     fn refuse_frame(&self, op: &str, corr: Corr, error: &ApiError, out: &mut Vec<Effect>) {
-        let subject = self.guest.caller.as_ref().and_then(Caller::subject);
-        self.guest.auth.log.frame(op, subject, error);
+        let subject = self.peer.caller.as_ref().and_then(Caller::subject);
+        self.peer.auth.log.frame(op, subject, error);
         refuse(corr, error, out);
     }
 
@@ -213,7 +213,7 @@ impl Session {
     /// connection has subscribed to.
     fn authenticate(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: AuthFrame<'_> = parse_object(text)?;
-        self.guest.caller = Some(self.guest.auth.caller(Some(&frame.token))?);
+        self.peer.caller = Some(self.peer.auth.caller(Some(&frame.token))?);
         self.new_caller = true;
         accept(corr, out);
         let keys: Vec<Key> = self.subscriptions.iter().map(|(key, _)| key.clone()).collect();
@@ -243,13 +243,13 @@ impl Session {
                 let events = text.slice_ref(events.get().as_bytes());
                 (parse_array(&topic, &events, self.max_bytes)?, true)
             }
-            _ => return Err(ApiError::bad_request("PUBLISH has either a payload, with opts, or events")),
+            _ => return Err(ApiError::bad_request("PUBLISH takes either a payload, with opts, or events")),
         };
         out.push(Effect::Publish { corr: corr.clone(), topic, events, array });
         Ok(())
     }
 
-    /// What came of a publish.
+    /// The outcome of a publish.
     pub fn published(
         &self,
         corr: Corr,
@@ -272,7 +272,7 @@ impl Session {
         let names = match (frame.topic, frame.topics) {
             (Some(topic), None) => vec![topic],
             (None, Some(topics)) if !topics.is_empty() => topics,
-            _ => return Err(ApiError::bad_request("SUBSCRIBE has either a topic, or topics")),
+            _ => return Err(ApiError::bad_request("SUBSCRIBE takes either topic or topics")),
         };
         let group = GroupName::parse(&frame.group)?;
         let wanted = self.wanted(&names, &group)?;
@@ -298,8 +298,8 @@ impl Session {
     }
 
     /// What the names of a frame stand for, where all of it may be subscribed to.
-    fn wanted(&self, names: &[Text<'_>], group: &GroupName) -> Result<Wanted, ApiError> {
-        let (mut wanted, mut seen) = (Wanted::default(), HashSet::new());
+    fn wanted(&self, names: &[Text<'_>], group: &GroupName) -> Result<SubscribeTargets, ApiError> {
+        let (mut wanted, mut seen) = (SubscribeTargets::default(), HashSet::new());
         for name in names {
             let is_new = match Topics::parse(name)? {
                 Topics::Named(topic) => {
@@ -318,7 +318,7 @@ impl Session {
                 }
             };
             if !is_new || !seen.insert(&**name) {
-                let message = format!("this connection has subscribed to {} as {group} already", &**name);
+                let message = format!("this connection is already subscribed to {} as {group}", &**name);
                 return Err(ApiError::with_code(ErrorCode::AlreadySubscribed, message));
             }
         }
@@ -335,11 +335,11 @@ impl Session {
         }
     }
 
-    /// What came of a subscription.
+    /// The outcome of a subscription.
     pub fn subscribed(
         &mut self,
         corr: Corr,
-        wanted: Wanted,
+        wanted: SubscribeTargets,
         result: Result<(), ApiError>,
         out: &mut Vec<Effect>,
     ) {
@@ -354,7 +354,7 @@ impl Session {
                     out.push(Effect::Pull(key, subscription.pull.clone()));
                 }
             } else {
-                // It was given up meanwhile.
+                // It was abandoned meanwhile.
                 out.push(Effect::Leave(key, Vec::new()));
             }
         }
@@ -365,7 +365,7 @@ impl Session {
         match self.subscriptions.get_mut(&key) {
             Some(subscription) => Ok((key, subscription)),
             None => {
-                let message = format!("this connection has not subscribed to {topic} as {group}");
+                let message = format!("this connection is not subscribed to {topic} as {group}");
                 Err(ApiError::with_code(ErrorCode::NotSubscribed, message))
             }
         }
@@ -400,14 +400,14 @@ impl Session {
 
     fn commit(&self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: CommitFrame<'_> = parse_object(text)?;
-        let caller = self.guest.caller.clone().ok_or_else(nobody)?;
+        let caller = self.peer.caller.clone().ok_or_else(nobody)?;
         let asked = Asked::parse(frame.into_request(), text, self.max_bytes)?;
         asked.check(&caller)?;
         out.push(Effect::Commit { corr: corr.clone(), caller, asked: Box::new(asked) });
         Ok(())
     }
 
-    /// What came of a commit. What it has settled is no longer held; where it failed, everything is held as before.
+    /// The outcome of a commit. What it has settled is no longer held; where it failed, everything is held as before.
     pub fn committed(&mut self, corr: Corr, result: Result<Committed, ApiError>, out: &mut Vec<Effect>) {
         let Committed { answer, settled } = match result {
             Ok(committed) => committed,
@@ -432,7 +432,7 @@ impl Session {
         out: &mut Vec<Effect>,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(&key) else {
-            // It was given up while they were on their way.
+            // It was abandoned while they were on their way.
             let leases = deliveries.iter().map(|delivery| delivery.lease).collect();
             return out.push(Effect::Leave(key, leases));
         };

@@ -6,6 +6,8 @@ use crate::common::{
 };
 use prombus_core::SystemClock;
 use prombus_engine::{Hub, HubOptions, Store};
+use prombus_fixtures::http::Api;
+use prombus_fixtures::ws::Socket;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
@@ -13,7 +15,6 @@ use prombus_wire::Committed;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tungstenite::{Message, WebSocket};
 
 const COMMIT: &str = "/v1/commit";
 
@@ -189,27 +190,8 @@ async fn rights_come_before_everything() {
     hub.post(COMMIT, "{}").await.is_error(401, "unauthorized");
 }
 
-/// One end of a WebSocket, which waits for each answer.
-struct Line(WebSocket<std::net::TcpStream>);
-
-impl Line {
-    fn open(address: std::net::SocketAddr) -> Self {
-        let stream = std::net::TcpStream::connect(address).unwrap();
-        Self(tungstenite::client(format!("ws://{address}/ws"), stream).unwrap().0)
-    }
-
-    fn next(&mut self) -> Value {
-        loop {
-            if let Message::Text(text) = self.0.read().unwrap() {
-                return serde_json::from_str(&text).unwrap();
-            }
-        }
-    }
-
-    fn ask(&mut self, frame: Value) -> Value {
-        self.0.send(Message::text(frame.to_string())).unwrap();
-        self.next()
-    }
+fn connect(address: std::net::SocketAddr) -> Socket {
+    Socket::open(&Api { address: address.to_string() })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,24 +199,20 @@ async fn frames_are_refused_alike() {
     let hub = start().await;
     let address = hub.address;
     let talk = tokio::task::spawn_blocking(move || {
-        let mut line = Line::open(address);
-        let refused = line.ask(json!({"op": "COMMIT", "corr": 1}));
-        assert_eq!(
-            (&refused["op"], &refused["code"], &refused["corr"]),
-            (&json!("ERR"), &json!("bad_request"), &json!(1))
-        );
-        let refused = line.ask(json!({"op": "COMMIT", "ack": ["nonsense"]}));
+        let mut socket = connect(address);
+        socket.fails(json!({"op": "COMMIT"}), "bad_request");
+        let refused = socket.ask(json!({"op": "COMMIT", "ack": ["nonsense"]}));
         assert_eq!((&refused["code"], &refused["lease"]), (&json!("lease_expired"), &json!("nonsense")));
-        let refused = line.ask(json!({"op": "COMMIT", "ack": ["00000000000000011"]}));
+        let refused = socket.ask(json!({"op": "COMMIT", "ack": ["00000000000000011"]}));
         assert_eq!(refused["code"], "lease_expired");
         let named = |n: u64| {
             let write = json!({"collection": "c", "key": "k", "set": {"n": n}});
-            json!({"op": "COMMIT", "corr": n, "commit_id": "once", "writes": [write]})
+            json!({"op": "COMMIT", "commit_id": "once", "writes": [write]})
         };
-        assert_eq!(line.ask(named(1))["versions"], json!({"c": {"k": 1}}));
-        let refused = line.ask(named(2));
+        assert_eq!(socket.ask(named(1))["versions"], json!({"c": {"k": 1}}));
+        let refused = socket.ask(named(2));
         assert_eq!((&refused["code"], &refused["commit_id"]), (&json!("id_conflict"), &json!("once")));
-        assert_eq!(line.ask(named(1))["versions"], json!({"c": {"k": 1}}));
+        assert_eq!(socket.ask(named(1))["versions"], json!({"c": {"k": 1}}));
     });
     talk.await.unwrap();
 }
@@ -245,22 +223,22 @@ async fn a_frame_settles_what_its_connection_holds() {
     hub.fill("t", 2).await;
     let address = hub.address;
     let talk = tokio::task::spawn_blocking(move || {
-        let mut line = Line::open(address);
-        let subscribe = json!({"op": "SUBSCRIBE", "topic": "t", "group": "g", "corr": 1,
+        let mut socket = connect(address);
+        let subscribe = json!({"op": "SUBSCRIBE", "topic": "t", "group": "g",
             "opts": {"from": "earliest", "ordering": "partition", "maxInFlight": 1}});
-        assert_eq!(line.ask(subscribe)["op"], "OK");
+        assert_eq!(socket.ask(subscribe)["op"], "OK");
         let inc = json!([{"collection": "c", "key": "k", "inc": {"n": 1}}]);
-        let first = line.next();
-        let commit = json!({"op": "COMMIT", "corr": 2, "ack": [first["ctx"]["lease"]], "writes": inc});
-        line.0.send(Message::text(commit.to_string())).unwrap();
+        let first = socket.next_frame();
+        let commit = json!({"op": "COMMIT", "corr": "2", "ack": [first["ctx"]["lease"]], "writes": inc});
+        socket.send(commit);
         // The next event comes once the first is settled, before or after that is told.
-        let (one, other) = (line.next(), line.next());
+        let (one, other) = (socket.next_frame(), socket.next_frame());
         let (done, second) = if one["op"] == "OK" { (one, other) } else { (other, one) };
-        assert_eq!(done, json!({"op": "OK", "corr": 2, "events": [], "versions": {"c": {"k": 1}}}));
+        assert_eq!(done, json!({"op": "OK", "corr": "2", "events": [], "versions": {"c": {"k": 1}}}));
         assert_eq!(second["event"]["offset"], 1);
-        let ack = json!({"op": "ACK", "topic": "t", "group": "g", "corr": 3, "id": first["event"]["id"]});
-        assert_eq!(line.ask(ack)["code"], "unknown_id", "it is no longer held");
-        let done = line.ask(json!({"op": "COMMIT", "corr": 4, "ack": [second["ctx"]["lease"]]}));
+        let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": first["event"]["id"]});
+        assert_eq!(socket.ask(ack)["code"], "unknown_id", "it is no longer held");
+        let done = socket.ask(json!({"op": "COMMIT", "ack": [second["ctx"]["lease"]]}));
         assert_eq!(done["op"], "OK");
     });
     talk.await.unwrap();
@@ -284,17 +262,17 @@ async fn start_on(disk: &SimDisk) -> Served {
 
 const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
-/// A request that changes something, by one of the ways that there are; `LEASE` stands for a lease of the group.
+/// A request that changes something, over HTTP or as a frame; `LEASE` stands for a lease of the group.
 #[derive(Clone, Copy)]
-enum Way {
+enum Change {
     Http { path: &'static str, content_type: &'static str, body: &'static str },
     Frame(&'static str),
 }
 
-const WAYS: [Way; 8] = [
+const CHANGES: [Change; 8] = [
     http("/v1/topics/t/events", r#"{"payload":1,"id":"ID"}"#),
     http("/v1/topics/t/events", r#"[{"payload":1,"id":"ID"}]"#),
-    Way::Http {
+    Change::Http {
         path: "/v1/topics/t/events",
         content_type: "application/x-ndjson",
         body: r#"{"payload":1,"id":"ID"}"#,
@@ -302,21 +280,21 @@ const WAYS: [Way; 8] = [
     http("/publish/t?id=ID", "1"),
     http(COMMIT, r#"{"ack":["LEASE"],"publish":[{"topic":"t","payload":1,"id":"ID"}]}"#),
     http("/v1/topics/t/groups/g/ack", r#"{"ack":["LEASE"]}"#),
-    Way::Frame(r#"{"op":"PUBLISH","corr":"1","topic":"t","events":[{"payload":1,"id":"ID"}]}"#),
-    Way::Frame(r#"{"op":"COMMIT","corr":"1","publish":[{"topic":"t","payload":1,"id":"ID"}]}"#),
+    Change::Frame(r#"{"op":"PUBLISH","corr":"1","topic":"t","events":[{"payload":1,"id":"ID"}]}"#),
+    Change::Frame(r#"{"op":"COMMIT","corr":"1","publish":[{"topic":"t","payload":1,"id":"ID"}]}"#),
 ];
 
-const fn http(path: &'static str, body: &'static str) -> Way {
-    Way::Http { path, content_type: "application/json", body }
+const fn http(path: &'static str, body: &'static str) -> Change {
+    Change::Http { path, content_type: "application/json", body }
 }
 
-impl Way {
+impl Change {
     fn publishes(self) -> bool {
         let (Self::Http { path: text, .. } | Self::Frame(text)) = self;
         !text.ends_with("/ack")
     }
 
-    /// What the hub says to it, whatever the way.
+    /// The answer of the hub.
     async fn ask(self, hub: &Served, lease: &str) -> Value {
         let fill = |text: &str| text.replace("ID", ID).replace("LEASE", lease);
         match self {
@@ -325,8 +303,8 @@ impl Way {
                 send(request.body(fill(body))).await.json()
             }
             Self::Frame(frame) => {
-                let (address, frame) = (hub.address, serde_json::from_str(&fill(frame)).unwrap());
-                tokio::task::spawn_blocking(move || Line::open(address).ask(frame)).await.unwrap()
+                let (address, frame): (_, Value) = (hub.address, serde_json::from_str(&fill(frame)).unwrap());
+                tokio::task::spawn_blocking(move || connect(address).ask(frame)).await.unwrap()
             }
         }
     }
@@ -339,13 +317,13 @@ async fn count(hub: &Served) -> Value {
 /// What was written when its flush failed may be there after a restart, so nobody is told that it is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_that_fails_leaves_an_outcome_unknown() {
-    for way in WAYS {
+    for change in CHANGES {
         let disk = SimDisk::new();
         let hub = start_on(&disk).await;
         hub.post("/v1/topics/t/events", r#"{"payload":0}"#).await.is(201);
         let lease = lease(&hub).await;
         disk.fail_syncs(true);
-        let unknown = way.ask(&hub, &lease).await;
+        let unknown = change.ask(&hub, &lease).await;
         let code = |answer: &Value| answer.get("error").or(answer.get("code")).cloned();
         assert_eq!(
             (code(&unknown), &unknown["outcome"]),
@@ -360,7 +338,7 @@ async fn a_flush_that_fails_leaves_an_outcome_unknown() {
         disk.crash(Crash::Kill);
         disk.restart(1);
         let hub = start_on(&disk).await;
-        if way.publishes() {
+        if change.publishes() {
             assert_eq!(count(&hub).await, 2, "it was written, {unknown}");
             hub.post("/v1/topics/t/events", &format!(r#"{{"payload":1,"id":"{ID}"}}"#)).await.is(200);
             assert_eq!(count(&hub).await, 2, "and repeating it is safe");

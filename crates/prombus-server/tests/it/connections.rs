@@ -183,7 +183,7 @@ async fn a_request_under_way_is_finished() {
         "POST /publish/t HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n",
     )
     .await;
-    // That the hub asks for the body shows that the request is under way.
+    // That the hub asks for the body shows that the request is in flight.
     answer(&mut stream, "\r\n\r\n").await;
     let ending = hub.begin_stop();
     while TcpStream::connect(hub.address).await.is_ok() {

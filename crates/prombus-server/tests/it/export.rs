@@ -99,7 +99,7 @@ async fn replace(hub: &common::Served) {
     fill_largely(hub).await;
 }
 
-/// What comes of an answer whose topic is replaced once it has begun, and whether it broke off.
+/// The outcome of an answer whose topic is replaced once it has begun, and whether it broke off.
 async fn cut_short(hub: &common::Served, request: RequestBuilder) -> (Vec<u8>, bool) {
     let response = request.send().await.unwrap();
     assert_eq!(response.status(), 200);

@@ -1,8 +1,8 @@
-//! The thread that makes indexes of documents that are there already, so that no commit waits for it.
+//! The thread that builds indexes over existing documents, so that no commit waits for it.
 //!
-//! It goes step by step. A step is prepared here, from what readers see, and handed to the writer like a commit; only
-//! where documents of the collection changed meanwhile does the writer prepare it again, with what it reads in memory
-//! by then. The journal says how far an index is, so after a restart it goes on from there.
+//! It works in steps. A step is prepared here, from what readers see, and handed to the writer like a commit; only if
+//! documents of the collection have changed meanwhile does the writer prepare it again, from what it has in memory. The
+//! journal records how far an index has got, so a build resumes after a restart.
 
 use crate::shared::Shared;
 use crate::state::view::View;
@@ -16,10 +16,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long to wait before a step that was refused (for want of room, say) is tried again.
+/// How long to wait before a refused step (because the disk is full, for example) is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// A step in the making of an index.
+/// A step of building an index.
 pub struct Build {
     /// The collection as it was when the step was prepared.
     pub state: Arc<CollectionState>,
@@ -29,7 +29,7 @@ pub struct Build {
     pub step: IndexStep,
 }
 
-/// Works until nobody can wake it any more.
+/// Runs until all of its wakers are gone.
 pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
     // The collection that could not be gone on with, so that others have their turn.
     let mut stuck: Option<Arc<str>> = None;
@@ -49,7 +49,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
         };
         stuck = Some(name);
         if shared.failed().is_none() {
-            tracing::warn!(error, "an index cannot be made yet");
+            tracing::warn!(error, "an index cannot be built yet");
         }
         if let Err(RecvTimeoutError::Disconnected) = wake.recv_timeout(RETRY_AFTER) {
             return;
@@ -57,7 +57,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
     }
 }
 
-/// Whether changed rows take as much memory as they may before those in it are set apart for a table, after which the
+/// Whether changed rows take as much memory as they may before those in it are frozen for a table, after which the
 /// writer wakes the builder. What they may take beyond that while a table is written is for commits, which else had to
 /// wait until it is.
 fn is_full(shared: &Shared, view: &View) -> bool {
@@ -72,7 +72,7 @@ fn next(view: &View, stuck: Option<&str>) -> Option<(Arc<CollectionState>, usize
     behind.or_else(|| view.collections.values().find_map(building))
 }
 
-/// Prepares a step, has it written, and waits for that.
+/// Prepares a step, hands it to the writer, and waits for the result.
 fn take_step(
     shared: &Shared,
     writer: &Sender<Message>,
@@ -99,8 +99,8 @@ fn take_step(
     Ok(())
 }
 
-/// Says that an index could not be made, and why.
+/// Logs that an index could not be built, and why.
 pub fn warn_of(state: &CollectionState, index: usize, failure: &IndexFailure) {
     let fields = state.indexes.get(index).map(|index| &index.index.fields);
-    tracing::warn!(collection = %state.name, ?fields, %failure, "an index is given up");
+    tracing::warn!(collection = %state.name, ?fields, %failure, "an index cannot be built");
 }

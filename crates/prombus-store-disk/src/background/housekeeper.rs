@@ -1,7 +1,7 @@
-//! The thread that puts things away off the writer's way: indexes of full parts, tables of changed rows, checkpoints.
+//! The thread that writes what the writer should not wait for: indexes of full parts, tables of changed rows, checkpoints.
 //!
-//! It alone decides which tables there are. The order is always the same: a table is durable before a checkpoint
-//! names it, and the checkpoint is durable before anything that it replaces goes.
+//! It alone decides which tables exist. The order is always the same: a table is durable before a checkpoint refers to it,
+//! and the checkpoint is durable before anything that it replaces is deleted.
 
 use crate::background::merger::{self, MergeJob, Merged};
 use crate::disk::is_full;
@@ -9,7 +9,7 @@ use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
 use crate::state::checkpoint::{self, Checkpoint};
-use crate::state::kept::Kept;
+use crate::state::checkpoints::Checkpoints;
 use crate::state::rows::{self, Overlay, Rows, Table, Tables};
 use crate::state::view::View;
 use crate::write::writer::{Handover, Message};
@@ -22,18 +22,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// So many full parts may wait with their index in memory before the writer has to.
+/// Maximum number of full parts whose index is still in memory; beyond that, the writer waits.
 pub const MAX_WAITING: usize = 2;
-/// How long to wait before what failed (for want of room, say) is tried again.
+/// How long to wait before a failed chore (because the disk is full, for example) is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Something to do.
+/// A task for the housekeeper.
 pub enum Chore {
     /// Write the index of a full part.
     Seal {
         /// The part.
         part: Arc<Part>,
-        /// What must be known to write its index.
+        /// What is needed to write its index.
         facts: PartFacts,
     },
     /// Write a checkpoint of a state that is flushed, and before it the table of what is frozen.
@@ -45,17 +45,17 @@ pub enum Chore {
         /// The table, once it is written; what comes after it may have to be tried again.
         table: Option<Option<Arc<Table>>>,
     },
-    /// Put a merged table in the place of those that it was made of.
+    /// Replace tables with the one they were merged into.
     Merged(Merged),
     /// Drop rows that are in a table now.
     LetGo([Overlay; 2]),
-    /// Make rows of indexes before somebody asks for them.
+    /// Derive index rows ahead of time.
     Prepare(Rows),
     /// The writer is gone.
     Stop,
 }
 
-/// Where the writer sends chores. When it goes, however that happens, the housekeeper hears of it.
+/// Where the writer sends chores. When the writer is gone, however that happens, the housekeeper notices.
 pub struct Chores(pub SyncSender<Chore>);
 
 impl Drop for Chores {
@@ -71,7 +71,7 @@ pub struct Housekeeper {
     writer: Sender<Message>,
     /// The tables of the last checkpoint.
     tables: Arc<Tables>,
-    kept: Kept,
+    kept: Checkpoints,
     /// The last checkpoint of this run, without what it froze.
     last: Option<(View, u64)>,
     merger: Merger,
@@ -99,10 +99,10 @@ impl Drop for Merger {
 pub struct Start {
     /// What it shares with all.
     pub shared: Arc<Shared>,
-    /// Who is told about new tables.
+    /// Who gets new tables.
     pub writer: Sender<Message>,
     /// The checkpoints that are there.
-    pub kept: Kept,
+    pub kept: Checkpoints,
     /// Where its own chores are sent to.
     pub chores: SyncSender<Chore>,
 }
@@ -123,7 +123,7 @@ impl Housekeeper {
         Ok(Self { shared, writer, tables, kept, last: None, merger, is_merging: false })
     }
 
-    /// Works until the writer is gone and everything is put away, or cannot be.
+    /// Runs until the writer is gone and everything is written, or cannot be.
     pub fn run(mut self, first: Vec<Chore>, chores: Receiver<Chore>) {
         let mut waiting: VecDeque<Chore> = first.into();
         let mut open = true;
@@ -136,11 +136,11 @@ impl Housekeeper {
                 Ok(()) => drop(waiting.pop_front()),
                 // Nothing is lost: the next start does it again.
                 Err(error) if !open => {
-                    tracing::warn!(%error, "something was left to be put away at the next start");
+                    tracing::warn!(%error, "some state was not written; the next start does it again");
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "something cannot be put away yet");
+                    tracing::warn!(%error, "some state cannot be written yet");
                     self.tell_why(&error);
                     match chores.recv_timeout(RETRY_AFTER) {
                         Ok(chore) => open &= note(chore, &mut waiting),
@@ -159,7 +159,7 @@ impl Housekeeper {
         let why = if is_full(error) {
             CommitError::NoRoom
         } else {
-            CommitError::Unavailable(format!("changed rows cannot be put into a table: {error}"))
+            CommitError::Unavailable(format!("changed rows cannot be written to a table: {error}"))
         };
         // A writer that is gone needs not be told.
         let _ = self.writer.send(Message::Stuck(why));
@@ -195,7 +195,7 @@ impl Housekeeper {
         }
     }
 
-    /// Puts a merged table in its place, in a checkpoint of the same state as the last one.
+    /// Installs a merged table, with a checkpoint of the same state as the last one.
     fn take_merged(&mut self, merged: &Merged) -> io::Result<()> {
         match (&merged.result, self.last.clone()) {
             (Ok(table), Some((view, epoch))) => {
@@ -211,14 +211,14 @@ impl Housekeeper {
             }
             (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
             (Err(error), _) => {
-                tracing::error!(%error, "tables cannot be merged; they are as they were until the next start");
+                tracing::error!(%error, "tables cannot be merged; they stay as they are until the next start");
             }
             (Ok(_), None) => {}
         }
         Ok(())
     }
 
-    /// Writes a checkpoint, and lets go of what it replaces.
+    /// Writes a checkpoint, and deletes what it replaces.
     fn checkpoint(&mut self, view: View, epoch: u64, tables: Arc<Tables>) -> io::Result<()> {
         let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
         let numbers: Vec<u64> = tables.numbers().collect();
@@ -228,7 +228,7 @@ impl Housekeeper {
         self.kept.add(view.end, numbers);
         (self.last, self.tables) = (Some((view, epoch)), tables);
         if let Err(error) = self.kept.let_go(disk, dir) {
-            tracing::warn!(%error, "files that nobody needs cannot be removed yet");
+            tracing::warn!(%error, "unneeded files cannot be removed yet");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The thread that merges tables, so that a long merge keeps nobody waiting.
+//! The thread that merges tables, so that a long merge keeps nothing else waiting.
 
 use crate::background::housekeeper::Chore;
 use crate::shared::Shared;
@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
-/// Says whether a row with this key is still of use to anyone.
+/// Whether a row with this key is still needed.
 pub type Keep = dyn Fn(&[u8]) -> bool + Send;
 
 /// Tables to merge.
@@ -20,7 +20,7 @@ pub struct MergeJob {
     pub keep: Box<Keep>,
 }
 
-/// What became of them.
+/// The result of a merge.
 pub struct Merged {
     /// The tables that were merged.
     pub tables: Vec<Arc<Table>>,
@@ -28,7 +28,7 @@ pub struct Merged {
     pub result: io::Result<Option<Arc<Table>>>,
 }
 
-/// Works until nobody can ask any more.
+/// Runs until all of its clients are gone.
 pub fn run(shared: &Shared, jobs: &Receiver<MergeJob>, done: &SyncSender<Chore>) {
     while let Ok(MergeJob { tables, from_oldest, keep }) = jobs.recv() {
         let merge = Merge { tables: &tables, from_oldest, keep: &*keep, stop: &shared.closing };

@@ -1,4 +1,4 @@
-//! What happens beside the writer, on threads of its own.
+//! Background work, on its own threads.
 
 pub(crate) mod builder;
 pub(crate) mod housekeeper;

@@ -1,9 +1,9 @@
-//! The index of a part that is still in memory: where each event lies, by offset, id and key.
+//! The in-memory index of the part that is being written: where each event is, by offset, id and key.
 //!
-//! Events go in one by one while their commit is being checked, so each sees the ones before it; a commit that
-//! fails takes its events out again in reverse, and so does a batch that cannot be written.
+//! Events are added one by one while their commit is checked, so each sees the ones before it; a commit that fails removes
+//! its events again in reverse order, and so does a batch that cannot be written.
 
-use crate::index::lookup::{By, id_hash};
+use crate::index::lookup::{LookupKey, id_hash};
 use crate::journal::position::PartitionRef;
 use crate::journal::record::EventHead;
 use hashbrown::HashMap;
@@ -24,7 +24,7 @@ struct Chains {
 /// Where the chain of some hashes starts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
-    /// One more than the index of the last link; 0 where there is none.
+    /// One more than the index of the last link; 0 if there is none.
     last: u32,
     /// One bit for each hash in the chain, and perhaps for some that were taken out.
     marks: u32,
@@ -102,20 +102,20 @@ pub struct Run {
     pub partition: PartitionRef,
     /// The offset of the first.
     pub first: u64,
-    /// Where each lies.
+    /// The position of each.
     pub ats: Vec<u32>,
     /// The greatest `ts` up to and with each.
     pub max_ts: Vec<u64>,
 }
 
-/// What is put into the index for one event.
+/// An entry of the index.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// What the engine decided about it.
     pub head: EventHead,
     /// The hash of topic and key.
     pub key_hash: Option<u64>,
-    /// Where it lies in the part.
+    /// Its position in the part.
     pub at: u32,
 }
 
@@ -127,7 +127,7 @@ struct Made {
     at: u32,
 }
 
-/// What has to be known to take an event out again.
+/// What is needed to remove an event again.
 struct Pending {
     run: usize,
     has_key: bool,
@@ -148,12 +148,12 @@ pub struct ActiveIndex {
     by_partition: HashMap<PartitionRef, usize>,
     /// The run that was used last; events come in bursts.
     last_run: usize,
-    /// What the batch that is being made has put in.
+    /// What the current batch has added.
     pending: Vec<Pending>,
 }
 
 impl ActiveIndex {
-    /// Puts an event in.
+    /// Adds an event.
     pub fn push(&mut self, entry: Entry) {
         let Entry { head, key_hash, at } = entry;
         let run_index = self.run_for(&head);
@@ -194,23 +194,22 @@ impl ActiveIndex {
     }
 
     /// The last place below `below` that `by` points at.
-    pub fn newest(&self, by: By, below: u32) -> Option<u32> {
+    pub fn newest(&self, by: LookupKey, below: u32) -> Option<u32> {
         match by {
-            By::Key(hash) => self.keys.latest_first(hash).find(|at| *at < below),
-            By::Id(id, hash) => {
+            LookupKey::Key(hash) => self.keys.latest_first(hash).find(|at| *at < below),
+            LookupKey::Id(id, hash) => {
                 let own = self.ids.latest_first(hash).find(|at| *at < below);
                 own.max(self.made(Uuid::from_u128(id)).filter(|at| *at < below))
             }
         }
     }
 
-    /// Touches what will be looked at for these: one after another in a short loop, memory is waited for once for
-    /// many, and not once for each.
-    pub fn warm_up(&self, many: impl Iterator<Item = By>) {
+    /// Prefetches what will be read for these: in a short loop, the memory latency is paid once for many of them.
+    pub fn warm_up(&self, many: impl Iterator<Item = LookupKey>) {
         for by in many {
             let (chains, hash) = match by {
-                By::Id(_, hash) => (&self.ids, hash),
-                By::Key(hash) => (&self.keys, hash),
+                LookupKey::Id(_, hash) => (&self.ids, hash),
+                LookupKey::Key(hash) => (&self.keys, hash),
             };
             std::hint::black_box(chains.latest_first(hash).next());
         }
@@ -248,17 +247,17 @@ impl ActiveIndex {
         entries
     }
 
-    /// How many events the batch that is being made has put in.
+    /// How many events the current batch has added.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Keeps what the batch has put in.
+    /// Keeps what the current batch has added.
     pub fn keep(&mut self) {
         self.pending.clear();
     }
 
-    /// Takes out what the batch has put in beyond its first `count`.
+    /// Removes what the current batch has added beyond its first `count`.
     pub fn undo_to(&mut self, count: usize) {
         while self.pending.len() > count
             && let Some(Pending { run, has_key, made }) = self.pending.pop()
@@ -293,8 +292,8 @@ mod tests {
         Entry { head, key_hash, at }
     }
 
-    fn by_id(at: u32) -> By {
-        By::id(1, Uuid::from_u128(u128::from(at)))
+    fn by_id(at: u32) -> LookupKey {
+        LookupKey::id(1, Uuid::from_u128(u128::from(at)))
     }
 
     #[test]
@@ -312,7 +311,7 @@ mod tests {
         );
         index.undo_to(0);
         assert_eq!(index.of_key(7, 0..99, 9), [10, 20]);
-        assert_eq!(index.newest(By::Key(7), 20), Some(10));
+        assert_eq!(index.newest(LookupKey::Key(7), 20), Some(10));
         assert_eq!([10, 20, 30, 40].map(|at| index.newest(by_id(at), 99)), [Some(10), Some(20), None, None]);
         assert!(index.run(PartitionRef { topic: 1, partition: 5 }).is_none());
         index.push(entry(5, 3, 50, None));

@@ -1,11 +1,11 @@
-//! A blocked Bloom filter: one cache line a question, so that asking every sealed part stays cheap.
+//! A blocked Bloom filter: one cache line per query, so that checking every sealed part stays cheap.
 
-/// Bits an entry. With seven probes in a block, about two in a thousand questions are answered "perhaps" in vain.
+/// Bits per entry. With seven probes in a block, about two in a thousand lookups are false positives.
 const BITS_PER_ENTRY: usize = 16;
 const WORDS_PER_BLOCK: usize = 8;
 const PROBES: u32 = 7;
 
-/// A set of hashes that says "no" or "perhaps".
+/// A set of hashes that answers "no" or "maybe".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bloom {
     words: Vec<u64>,

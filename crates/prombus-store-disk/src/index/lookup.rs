@@ -1,18 +1,18 @@
-//! What events are looked up by: hashes, seeded by topic, of their ids and keys.
+//! What events are looked up by: hashes of their ids and keys, seeded by topic.
 
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What an event is looked up by. A hash only points at events: whoever asks compares the event itself.
+/// What an event is looked up by. A hash only locates events: the caller compares the event itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum LookupKey {
     /// Its id as a number, with the hash of that.
     Id(u128, u64),
     /// The hash of its key.
     Key(u64),
 }
 
-impl By {
+impl LookupKey {
     /// By an id of a topic.
     pub fn id(topic: u32, id: Uuid) -> Self {
         Self::Id(id.as_u128(), id_hash(topic, id))

@@ -1,12 +1,12 @@
-//! The index of a sealed part, in a file beside it.
+//! The index of a sealed part, in a file next to it.
 //!
-//! What every question needs first (which partitions, where the buckets start, the filters) is in memory; the
-//! rest is read a page at a time. A hash only points at an event: whoever asks compares the event itself.
+//! What every lookup needs first (the partitions, where buckets start, the filters) is in memory; the rest is read a page
+//! at a time. A hash only locates an event: the caller compares the event itself.
 
 use crate::disk::{Disk, DiskFile, folder_of};
 use crate::index::active::ActiveIndex;
 use crate::index::bloom::Bloom;
-use crate::index::lookup::By;
+use crate::index::lookup::LookupKey;
 use crate::journal::position::PartitionRef;
 use crate::paged::{PagedFile, PagedWriter, damaged};
 use hashbrown::HashMap;
@@ -18,16 +18,16 @@ const MAGIC: [u8; 8] = *b"PROMBUSX";
 const VERSION: u32 = 1;
 /// One in so many greatest times of a run is kept.
 pub const TS_EVERY: usize = 64;
-/// About so many entries lie in a bucket.
+/// The approximate number of entries per bucket.
 const BUCKET: usize = 64;
-/// A bucket of at most so many entries is read whole.
+/// A bucket of at most this many entries is read as a whole.
 const SMALL: u32 = 256;
-/// A hash and a place.
+/// A hash and a position.
 const ENTRY: usize = 12;
-/// What is told of a run.
+/// The description of a run.
 const RUN: usize = 48;
 
-/// Where a piece of the file lies, in content bytes.
+/// The position of a section of the file, in content bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Section {
     at: u64,
@@ -62,7 +62,7 @@ pub struct Sidecar {
     keys: HashIndex,
     /// The end of the part's last batch.
     pub part_end: u32,
-    /// When the last of its events was taken.
+    /// The recorded time of its last event.
     pub last_recorded_ts: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct PartFacts {
     pub part: u32,
     /// The end of its last batch.
     pub end: u32,
-    /// When the last of its events was taken.
+    /// The recorded time of its last event.
     pub last_recorded_ts: u64,
 }
 
@@ -207,10 +207,10 @@ impl Sidecar {
     }
 
     /// The last place below `below` that `by` points at.
-    pub fn newest(&self, by: By, below: u32) -> io::Result<Option<u32>> {
+    pub fn newest(&self, by: LookupKey, below: u32) -> io::Result<Option<u32>> {
         match by {
-            By::Id(_, hash) => self.ids.newest(&self.file, hash, below),
-            By::Key(hash) => self.keys.newest(&self.file, hash, below),
+            LookupKey::Id(_, hash) => self.ids.newest(&self.file, hash, below),
+            LookupKey::Key(hash) => self.keys.newest(&self.file, hash, below),
         }
     }
 
@@ -220,19 +220,19 @@ impl Sidecar {
     }
 
     /// Whether `by` may point at an event; `false` is certain.
-    pub fn may_have(&self, by: By) -> bool {
+    pub fn may_have(&self, by: LookupKey) -> bool {
         match by {
-            By::Id(_, hash) => self.ids.filter.may_contain(hash),
-            By::Key(hash) => self.keys.filter.may_contain(hash),
+            LookupKey::Id(_, hash) => self.ids.filter.may_contain(hash),
+            LookupKey::Key(hash) => self.keys.filter.may_contain(hash),
         }
     }
 
-    /// All entries, by id and by key, for whoever checks them against the part.
+    /// All entries, by id and by key, for checking them against the part.
     pub fn all_entries(&self) -> io::Result<[Vec<(u64, u32)>; 2]> {
         Ok([self.ids.all(&self.file)?, self.keys.all(&self.file)?])
     }
 
-    /// The file, for whoever verifies its pages.
+    /// The file, for verifying its pages.
     pub fn file(&self) -> &PagedFile {
         &self.file
     }
@@ -269,7 +269,7 @@ impl HashIndex {
         Ok(Self { starts, filter: Bloom::from_words(words), entries: sections[0] })
     }
 
-    /// The bucket that entries of this hash lie in; empty where there are none for certain.
+    /// The bucket that entries of this hash lie in; empty if there are none for certain.
     fn bucket(&self, hash: u64) -> (u32, u32) {
         if self.entries.len == 0 || !self.filter.may_contain(hash) {
             return (0, 0);
@@ -327,7 +327,7 @@ impl HashIndex {
     }
 }
 
-/// Entries as they lie in the file, sorted.
+/// Entries as stored in the file, sorted.
 struct Entries(Vec<u8>);
 
 impl Entries {
@@ -392,18 +392,18 @@ mod tests {
             let (_dir, sidecar) = sealed(events);
             assert_eq!((sidecar.part_end, sidecar.last_recorded_ts), (77, 88));
             for i in 0..events {
-                let by = By::id(1, id(i));
+                let by = LookupKey::id(1, id(i));
                 assert_eq!(sidecar.newest(by, u32::MAX).unwrap(), Some(i * 100));
                 assert_eq!(sidecar.newest(by, i * 100).unwrap(), None);
             }
-            assert_eq!(sidecar.newest(By::id(1, id(events)), u32::MAX).unwrap(), None);
+            assert_eq!(sidecar.newest(LookupKey::id(1, id(events)), u32::MAX).unwrap(), None);
             let of_key: Vec<u32> = (0..events).filter(|i| i % 10 == 4).map(|i| i * 100).collect();
             let hash = xxh3_64(&4u32.to_le_bytes());
             assert_eq!(sidecar.of_key(hash, 0, usize::MAX).unwrap(), of_key);
-            assert_eq!(sidecar.newest(By::Key(hash), u32::MAX).unwrap(), of_key.last().copied());
+            assert_eq!(sidecar.newest(LookupKey::Key(hash), u32::MAX).unwrap(), of_key.last().copied());
             if of_key.len() > 9 {
                 assert_eq!(sidecar.of_key(hash, of_key[3], 5).unwrap(), of_key[3..8]);
-                assert_eq!(sidecar.newest(By::Key(hash), of_key[7]).unwrap(), Some(of_key[6]));
+                assert_eq!(sidecar.newest(LookupKey::Key(hash), of_key[7]).unwrap(), Some(of_key[6]));
             }
             let run = sidecar.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
             assert_eq!((run.first, run.count), (5, u64::from(events.div_ceil(3))));

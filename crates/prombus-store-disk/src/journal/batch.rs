@@ -1,8 +1,8 @@
-//! Batches: what is written to the journal in one piece, and flushed in one.
+//! Batches: the unit that is written to the journal, flushed and checksummed.
 //!
-//! A batch carries its own position and the epoch of the run that wrote it under its checksum, so that a stale
-//! one is never taken for a new one; and how far the journal was flushed when it was written, so that damage
-//! to flushed data can be told from the torn tail that an ordinary power cut leaves.
+//! Under its checksum, a batch carries its own position and the epoch of the run that wrote it, so that a stale one is
+//! never mistaken for a new one. It also records how far the journal was flushed when it was written, which distinguishes
+//! damage to flushed data from the torn tail that an ordinary power cut leaves.
 
 use crate::journal::position::Pos;
 use crate::journal::record::{self, TooLong};
@@ -11,8 +11,8 @@ use crate::journal::record::{self, TooLong};
 pub const BATCH_HEAD: usize = 56;
 /// Batches start and end at multiples of this.
 pub const ALIGN: usize = 8;
-/// No batch is written that is longer. A part ends at 1 GiB or with the one batch that it has, so every place in it
-/// fits 32 bits. Early builds have written longer ones, which are read all the same.
+/// Maximum length of a batch that is written. A part ends at 1 GiB or with its only batch, so every position in it fits
+/// into 32 bits. Early builds have written longer ones, which can still be read.
 pub const MAX_BATCH: usize = 1 << 30;
 const MAGIC: [u8; 4] = *b"PBAT";
 
@@ -42,7 +42,7 @@ impl BatchHead {
     }
 }
 
-/// Makes room for the head of a batch.
+/// Reserves space for the header of a batch.
 pub fn start(out: &mut Vec<u8>) {
     out.clear();
     out.resize(BATCH_HEAD, 0);
@@ -79,7 +79,7 @@ fn checksum(batch: &[u8], items: u32) -> Option<u32> {
     (rest.len() < ALIGN && rest.iter().all(|byte| *byte == 0)).then(|| crc.finalize())
 }
 
-/// The batch at the start of `bytes`, which lies at `pos`: its head and items, if it is whole and belongs there.
+/// The batch at the start of `bytes`, which is at `pos`: its header and items, if it is complete and belongs there.
 pub fn parse(bytes: &[u8], pos: Pos) -> Option<(BatchHead, &[u8])> {
     let head = head(bytes)?;
     head.end()?;

@@ -1,4 +1,4 @@
-//! How changes of the state lie in the journal and in checkpoints.
+//! The encoding of state changes in the journal and in checkpoints.
 
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{TooLong, text_len, write_item};
@@ -27,7 +27,7 @@ const REVISED_DOCUMENT: u8 = 13;
 const TABLES: u8 = 14;
 const INDEX: u8 = 15;
 
-/// Appends a change as an item. After an error, what is behind the last item means nothing.
+/// Appends a change as an item. After an error, the bytes after the last item are meaningless.
 pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
     match change {
         Change::Topic(state) => write_item(out, TOPIC, |out| {
@@ -108,7 +108,7 @@ pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
     }
 }
 
-/// The change of an item of `kind`; `None` where that makes no sense.
+/// The change in an item of `kind`; `None` if it is invalid.
 pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
     let mut rest = Reader(content);
     let change = match kind {

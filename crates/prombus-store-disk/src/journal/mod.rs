@@ -1,4 +1,4 @@
-//! The journal: how batches of commits lie in its parts, and where one ends.
+//! The journal: the layout of batches in its parts, and where a part ends.
 
 pub(crate) mod batch;
 pub(crate) mod change;

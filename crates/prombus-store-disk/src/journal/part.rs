@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::index::active::ActiveIndex;
-use crate::index::lookup::By;
+use crate::index::lookup::LookupKey;
 use crate::index::sidecar::{Sidecar, TS_EVERY};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// How much is read for an event whose length is not known yet.
 const GUESS: usize = 1024;
 
-/// What stands at the start of a part.
+/// The header of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartHead {
     /// Its number.
@@ -75,32 +75,32 @@ pub fn index_part(name: &str) -> Option<u32> {
     (name == format!("{part:010}.index")).then_some(part)
 }
 
-/// Why a part was not made.
+/// Why a part was not created.
 #[derive(Debug)]
-pub enum NotMade {
-    /// It is not there, and will not be.
+pub enum CreateError {
+    /// It does not exist, and will not.
     Surely(io::Error),
-    /// It may be there, now or after a power cut. The part before it must not grow any more, because a part says where
-    /// the one before it ended.
+    /// It may exist, now or after a power cut. The previous part must not grow any more, because a part records where
+    /// the previous one ended.
     Perhaps(io::Error),
 }
 
-/// Makes the file of a part under another name first, so that a part that is there has a whole head.
+/// Creates the file of a part under another name first, so that an existing part always has a complete header.
 pub fn create(
     disk: &dyn Disk,
     dir: &Path,
     head: PartHead,
     reserve: u64,
-) -> Result<Arc<dyn DiskFile>, NotMade> {
+) -> Result<Arc<dyn DiskFile>, CreateError> {
     let path = part_path(dir, head.part);
     let tmp = path.with_extension("tmp");
-    let file = disk.create(&tmp).map_err(NotMade::Surely)?;
+    let file = disk.create(&tmp).map_err(CreateError::Surely)?;
     let filled =
         file.reserve(0, reserve).and_then(|()| file.write_at(&head.encode(), 0)).and_then(|()| file.sync());
     if let Err(error) = filled {
         // Gives back what was reserved. What cannot be removed now is removed at the next open.
         let _ = disk.remove(&tmp);
-        return Err(NotMade::Surely(error));
+        return Err(CreateError::Surely(error));
     }
     if let Err(error) = disk.rename(&tmp, &path) {
         // Not every file system that says so has left both names alone.
@@ -108,11 +108,11 @@ pub fn create(
             .and_then(|()| remove_if_there(disk, &tmp))
             .and_then(|()| disk.sync_dir(folder_of(&path)));
         return Err(match taken_back {
-            Ok(()) => NotMade::Surely(error),
-            Err(_) => NotMade::Perhaps(error),
+            Ok(()) => CreateError::Surely(error),
+            Err(_) => CreateError::Perhaps(error),
         });
     }
-    disk.sync_dir(folder_of(&path)).map_err(NotMade::Perhaps)?;
+    disk.sync_dir(folder_of(&path)).map_err(CreateError::Perhaps)?;
     Ok(file)
 }
 
@@ -161,7 +161,7 @@ impl Part {
         }
     }
 
-    /// What the part and its index take on disk.
+    /// The disk space used by the part and its index.
     pub fn disk_bytes(&self) -> u64 {
         let index = match &*self.index() {
             Index::Active(_) => 0,
@@ -171,7 +171,7 @@ impl Part {
     }
 
     /// The last place below `below` that `by` points at.
-    pub fn newest(&self, by: By, below: u32) -> io::Result<Option<u32>> {
+    pub fn newest(&self, by: LookupKey, below: u32) -> io::Result<Option<u32>> {
         match &*self.index() {
             Index::Active(index) => Ok(index.read().newest(by, below)),
             Index::Sealed(sidecar) => sidecar.newest(by, below),
@@ -195,7 +195,7 @@ impl Part {
         }
     }
 
-    /// Where the events of a partition lie, from offset `from`, at most `limit` of them.
+    /// The positions of the events of a partition, from offset `from`, at most `limit` of them.
     pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<u32>> {
         match &*self.index() {
             Index::Active(index) => {

@@ -1,4 +1,4 @@
-//! Places in the journal.
+//! Positions in the journal.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Pos {
 }
 
 impl Pos {
-    /// The place so many bytes behind it; `None` where a part cannot be so long.
+    /// The position this many bytes after it; `None` if a part cannot be that long.
     pub fn plus(self, bytes: usize) -> Option<Self> {
         let at = self.at.checked_add(u32::try_from(bytes).ok()?)?;
         Some(Self { at, ..self })
@@ -23,7 +23,7 @@ impl Pos {
         u64::from(self.part) << 32 | u64::from(self.at)
     }
 
-    /// What [`Pos::pack`] made one number of.
+    /// The inverse of [`Pos::pack`].
     pub fn unpack(packed: u64) -> Self {
         Self { part: (packed >> 32) as u32, at: packed as u32 }
     }

@@ -1,8 +1,8 @@
-//! How an event lies in the journal, and how it is read back.
+//! The layout of an event in the journal.
 //!
-//! An item starts with its length, a checksum of what follows, and its kind. An event's head has a fixed
-//! layout, so that its identity can be checked without reading the rest, and its texts lie behind it as the
-//! producer sent them, so that reading one is slicing.
+//! An item starts with its length, a checksum of what follows, and its kind. An event's header has a fixed layout, so its
+//! identity can be checked without reading the rest, and its texts follow as the producer sent them, so that reading one is
+//! a slice.
 
 use crate::journal::position::PartitionRef;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ pub const ITEM_HEAD: usize = 9;
 pub const EVENT: u8 = 1;
 /// The fixed part of an event.
 pub const EVENT_HEAD: usize = 64;
-/// No item is longer: none is written, and a longer length is damage, and not worth the memory.
+/// Maximum length of an item: a longer one is never written, so it is damage, and not worth the memory.
 pub const MAX_ITEM: usize = 64 << 20;
 
 const HAS_KEY: u8 = 1;
@@ -40,17 +40,17 @@ pub struct EventHead {
     pub hub_id: bool,
     /// Event time.
     pub ts: u64,
-    /// When it was taken.
+    /// Its recorded time.
     pub recorded_ts: u64,
 }
 
-/// Something is longer than the journal can say.
+/// An item exceeds the maximum length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("something of {bytes} bytes is longer than the {limit} that the journal takes in one piece")]
+#[error("an item of {bytes} bytes exceeds the {limit} that the journal accepts")]
 pub struct TooLong {
     /// Its length.
     pub bytes: usize,
-    /// What is possible.
+    /// The maximum.
     pub limit: usize,
 }
 

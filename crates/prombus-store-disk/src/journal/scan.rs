@@ -1,5 +1,6 @@
-//! Reading a part from front to back: its batches, where they end, and whether what follows is a torn tail
-//! or damage.
+//! Reading a part from front to back: its batches, where they end, and whether what follows is a torn tail or damage.
+//!
+//! This is the only function that decides between the two, for opening a folder and for `prombus check`.
 
 use crate::disk::{DiskFile, read_exact};
 use crate::journal::batch::{self, ALIGN, BatchHead};
@@ -27,18 +28,18 @@ pub struct Batch<'a> {
     pub items: &'a [u8],
 }
 
-/// What lies behind the last good batch.
+/// What follows the last valid batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
     /// Nothing but zeros.
     Clean,
-    /// What was never flushed as a whole, or what a write left that failed; it can be cut off.
+    /// Something that was never completely flushed, or the remains of a failed write; it can be cut off.
     Torn,
-    /// Something else than was flushed before, according to a witness.
+    /// Damage: flushed data is missing, according to a witness.
     Damaged(Witness),
 }
 
-/// What says that a part was flushed further than it can be read, or ended elsewhere.
+/// Evidence that a part was flushed further than it can be read, or ended elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Witness {
     /// A batch that is still readable, at this place.
@@ -88,12 +89,12 @@ impl PartBytes {
         PartHead::parse(&self.bytes).filter(|head| head.part == self.part)
     }
 
-    /// The good batches, up to the first that is not.
+    /// The valid batches, up to the first invalid one.
     pub fn batches(&self) -> impl Iterator<Item = Batch<'_>> {
         self.batches_from(PART_HEAD as u32)
     }
 
-    /// The good batches from `at`, up to the first that is not.
+    /// The valid batches from `at`, up to the first invalid one.
     pub fn batches_from(&self, at: u32) -> impl Iterator<Item = Batch<'_>> {
         let mut at = at as usize;
         let mut epoch = 0;

@@ -1,4 +1,4 @@
-//! Reading events whose places are known: neighbours in one read, loners one by one.
+//! Reading events whose positions are known: adjacent ones in one read, others one by one.
 
 use crate::disk::DiskFile;
 use crate::journal::part::Part;
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use prombus_core::{Event, TopicName};
 use std::io;
 
-/// Places that are not further apart than this are read together.
+/// Positions no further apart than this are read together.
 const MAX_GAP: u32 = 8 << 10;
-/// At most so much is read at once.
+/// Maximum size of one read.
 const MAX_READ: u32 = 512 << 10;
 /// Room for the last event of a read, whose length is not known.
 const TAIL: u32 = 1 << 10;
@@ -23,11 +23,11 @@ pub struct Fetch<'a> {
     pub partition: PartitionRef,
     /// The topic's name.
     pub topic: &'a TopicName,
-    /// Where they lie.
+    /// Their positions.
     pub places: &'a [u32],
     /// The offset of the first.
     pub first: u64,
-    /// Stop after about so many bytes of payload, but not before the first event.
+    /// Stops after about this many bytes of payload, but not before the first event.
     pub max_bytes: usize,
 }
 

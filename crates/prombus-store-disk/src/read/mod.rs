@@ -1,4 +1,4 @@
 //! Reading events as of one view.
 
 pub(crate) mod fetch;
-pub(crate) mod snapshot;
+pub(crate) mod read_view;

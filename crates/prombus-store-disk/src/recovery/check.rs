@@ -1,5 +1,5 @@
-//! Verifying a data folder: every checksum of every file, every index against the journal, every checkpoint with its
-//! tables against what the journal gives. Reads only.
+//! `prombus check`: every checksum of every file, every index against the journal, and every checkpoint with its tables
+//! against a replay of the journal. It only reads.
 
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
 use crate::index::active::ActiveIndex;
@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Something that is not as it should be.
+/// A problem in a data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
@@ -46,18 +46,18 @@ pub struct Report {
     pub bytes: u64,
     /// How many events the journal holds.
     pub events: u64,
-    /// What is wrong; nothing where all is well.
+    /// The problems; empty if there are none.
     pub problems: Vec<Problem>,
-    /// Whether some of that is wrong with the journal, of which everything else is made.
+    /// Whether the journal is affected, from which everything else is derived.
     pub journal_is_damaged: bool,
 }
 
-/// How far the check is.
+/// The progress of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     /// Bytes that were read.
     pub done_bytes: u64,
-    /// Bytes that there are.
+    /// Total number of bytes.
     pub total_bytes: u64,
 }
 
@@ -66,7 +66,7 @@ pub fn check(dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report, O
     check_on(&RealDisk::new(), dir, progress)
 }
 
-/// Checks a data folder on a disk of the caller's.
+/// Checks a data folder on the given disk.
 pub fn check_on(
     disk: &dyn Disk,
     dir: &Path,
@@ -96,7 +96,7 @@ struct Check<'a> {
     names: Vec<PathBuf>,
     /// Whether nothing is wrong with the journal so far.
     is_whole: bool,
-    /// What is wrong with files that can be made anew, as long as it is.
+    /// What is wrong with files that can be made again, as long as it is.
     remakeable: Vec<Problem>,
     report: Report,
 }
@@ -145,24 +145,24 @@ impl<'a> Check<'a> {
         self.problem(file, at, what);
     }
 
-    /// Something is wrong with a file that can be made anew; what to do about it is known at the end.
+    /// Something is wrong with a file that can be made again; what to do about it is known at the end.
     fn remakeable(&mut self, file: &Path, at: u64, what: impl Into<String>) {
         self.remakeable.push(Problem { file: file.to_owned(), at, what: what.into() });
     }
 
-    /// Says what to do about files that can be made anew. Where something is wrong with the journal, they may be all
+    /// Says what to do about files that can be made again. Where something is wrong with the journal, they may be all
     /// that is left of what it held, and without them the folder might not open at all.
     fn advise(&mut self) {
         for problem in std::mem::take(&mut self.remakeable) {
             let is_index = problem.file.extension().is_some_and(|ext| ext == "index");
             let advice = match (self.is_whole, is_index) {
                 (true, true) => {
-                    "the journal is whole: move this file away, and the hub rebuilds it at its next start"
+                    "the journal is intact: move this file away, and the hub rebuilds it at its next start"
                 }
                 (true, false) => {
-                    "the journal is whole: move the folder `state` away, and the hub rebuilds it at its next start"
+                    "the journal is intact: move the folder `state` away, and the hub rebuilds it at its next start"
                 }
-                (false, _) => "leave it where it is, because the journal is not whole: restore a backup",
+                (false, _) => "leave it where it is, because the journal is damaged: restore a backup",
             };
             let what = format!("{}; {advice}", problem.what);
             self.report.problems.push(Problem { what, ..problem });

@@ -1,4 +1,4 @@
-//! Whether two states are the same, row by row, however their rows are kept.
+//! Whether two states are equal, row by row, however their rows are stored.
 
 use crate::state::checkpoint::Checkpoint;
 use crate::state::view::{View, index_prefixes};
@@ -35,7 +35,7 @@ pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
         if (CollectionState { number, ..other.clone() }) != **state {
             return Ok(false);
         }
-        // Rows of indexes that are gone may be there or not.
+        // Index rows that are gone may be there or not.
         let prefixes = |state: &CollectionState| {
             let indexes = index_prefixes(state).into_iter();
             indexes.chain([prombus_rows::document_prefix(state.number)])

@@ -1,14 +1,14 @@
-//! Opening a data folder: the newest checkpoint, then everything that the journal has after it.
+//! Opening a data folder: the newest checkpoint, then everything in the journal after it.
 
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
-use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead, index_path, part_of, part_path};
+use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead, index_path, part_of, part_path};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint;
-use crate::state::kept::Kept;
+use crate::state::checkpoints::Checkpoints;
 use crate::state::rows::{self, Overlay, Table, Tables, Target};
 use crate::state::view::View;
 use std::any::Any;
@@ -23,13 +23,13 @@ const FORMAT_TEXT: &str = "prombus data folder, format ";
 /// when they are opened.
 const FORMAT: u32 = 3;
 
-/// What to do about a file that can be made anew, which is good advice only where the journal is whole.
+/// What to do about a file that can be made again, which is good advice only where the journal is whole.
 const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says which files can be moved away and will be rebuilt; otherwise restore the folder from a backup";
 
 /// Why a data folder cannot be opened.
 #[derive(thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// It is in use by another process.
     #[error(
         "{} is in use by another hub, or is being checked; stop that first, or choose another folder",
         .0.display()
@@ -37,7 +37,7 @@ pub enum OpenError {
     Locked(PathBuf),
     /// Nothing would keep another process out.
     #[error(
-        "{} cannot be locked, so that nothing keeps a second hub out: {error}; choose a folder on a local disk",
+        "{} cannot be locked, so nothing would keep a second hub out: {error}; choose a folder on a local disk",
         .dir.display()
     )]
     NoLocks {
@@ -55,7 +55,7 @@ pub enum OpenError {
         found: u32,
     },
     /// It is not a data folder.
-    #[error("{} is not a data folder of prombus: {why}", .dir.display())]
+    #[error("{} is not a prombus data folder: {why}", .dir.display())]
     NotOurs {
         /// The folder.
         dir: PathBuf,
@@ -75,7 +75,7 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// A file that can be made anew from the journal is not what was written.
+    /// A file that can be made again from the journal is not what was written.
     #[error(
         "{} is damaged: {what}. {REMAKE}",
         .file.display()
@@ -97,7 +97,7 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// The disk does not answer.
+    /// An I/O error.
     #[error("{}: {error}", .file.display())]
     Io {
         /// The file or folder.
@@ -131,7 +131,7 @@ pub struct Recovered {
     /// Parts that are full and whose index is not on disk yet.
     pub unsealed: Vec<(Arc<Part>, PartFacts)>,
     /// The checkpoints that are there.
-    pub kept: Kept,
+    pub kept: Checkpoints,
     /// The number of the next table.
     pub next_table: u64,
     /// Keeps other processes out.
@@ -143,11 +143,11 @@ pub struct Recovered {
 pub struct Opening {
     /// The room that a new part asks for.
     pub reserve: u64,
-    /// Changed rows are put into tables when they take more memory than this.
+    /// Changed rows are written to a table once they take more memory than this.
     pub rows_in_memory: usize,
 }
 
-/// Opens a folder, or makes it.
+/// Opens a folder, or creates it.
 pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, OpenError> {
     let folders = [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)];
     for folder in &folders {
@@ -225,7 +225,12 @@ fn open_tables(disk: &dyn Disk, dir: &Path, numbers: &[u64]) -> Result<Tables, O
 
 /// Removes tables that no checkpoint names: the machine went down before one did, or before they were removed. Where
 /// not all checkpoints are known, none is removed. Gives a number that no table has.
-fn remove_unnamed(disk: &dyn Disk, dir: &Path, kept: &Kept, all_known: bool) -> Result<u64, OpenError> {
+fn remove_unnamed(
+    disk: &dyn Disk,
+    dir: &Path,
+    kept: &Checkpoints,
+    all_known: bool,
+) -> Result<u64, OpenError> {
     let folder = checkpoint::folder(dir);
     let mut next = 1;
     for name in disk.list(&folder).map_err(at_file(&folder))? {
@@ -239,7 +244,7 @@ fn remove_unnamed(disk: &dyn Disk, dir: &Path, kept: &Kept, all_known: bool) -> 
     Ok(next)
 }
 
-/// A half-written `.tmp` goes first, whatever else there is.
+/// Removes half-written `.tmp` files.
 fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
         for name in disk.list(&folder).map_err(at_file(&folder))? {
@@ -252,7 +257,7 @@ fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Says of a folder that it has the present format.
+/// Marks a folder with the current format.
 fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let tmp = dir.join("FORMAT.tmp");
     let file = disk.create(&tmp)?;
@@ -290,7 +295,7 @@ struct Recovery<'a> {
     rows_in_memory: usize,
     replay: Replay,
     epoch: u64,
-    kept: Kept,
+    kept: Checkpoints,
     next_table: u64,
     parts: Vec<Arc<Part>>,
     unsealed: Vec<(Arc<Part>, PartFacts)>,
@@ -308,7 +313,7 @@ impl<'a> Recovery<'a> {
                 what: error.to_string(),
             })
         };
-        let mut kept = Kept::default();
+        let mut kept = Checkpoints::default();
         let mut all_known = true;
         for pos in places {
             // One that nobody can read is no reason not to open, but nobody knows what it names.
@@ -483,7 +488,7 @@ impl<'a> Recovery<'a> {
                 let head = PartHead { part: 1, epoch, prev_end: Pos::default() };
                 let path = part_path(self.dir, 1);
                 let create = |reserve| match part::create(self.disk, self.dir, head, reserve) {
-                    Err(NotMade::Surely(error) | NotMade::Perhaps(error)) => Err(error),
+                    Err(CreateError::Surely(error) | CreateError::Perhaps(error)) => Err(error),
                     Ok(file) => Ok(file),
                 };
                 // Without room, the hub still opens: it says so when something is published.

@@ -1,4 +1,4 @@
-//! Applying the journal again: what each batch did to the state, and where its events lie.
+//! Replaying the journal: what each batch changed, and where its events are.
 
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
@@ -19,7 +19,7 @@ pub struct Replay {
 
 /// Why a batch cannot be applied.
 pub enum BadBatch {
-    /// The item at this place makes no sense.
+    /// The item at this position is invalid.
     Item(u32),
     /// The rows that it changes cannot be read.
     Rows(CommitError),

@@ -1,7 +1,7 @@
-//! Checkpoints: the state as of one place in the journal, so that what is before it need not be applied again.
+//! A checkpoint: the state as of one position in the journal, so that what precedes it need not be replayed.
 //!
-//! A checkpoint names the tables that hold its rows, and is written only when they are durable. One of an early build
-//! is as of the start of a part, and holds the documents itself.
+//! A checkpoint refers to the tables that hold its rows, and is written only once they are durable. Checkpoints of early
+//! builds are as of the start of a part, and contain the documents themselves.
 
 use crate::disk::Disk;
 use crate::journal::change;

@@ -1,7 +1,7 @@
 //! What readers see: topics, the ends of partitions, documents and cursors, as of one commit.
 //!
-//! The collections are persistent, so a view costs next to nothing to keep: the writer works on its own, a
-//! failed commit goes back to the one before, and readers get a new one in one step once it is durable.
+//! The maps are persistent, so keeping a view costs next to nothing: the writer works on its own version, a failed commit
+//! is rolled back to the previous one, and readers get a new version atomically once it is durable.
 
 use crate::journal::position::{PartitionRef, Pos};
 use crate::state::rows::Rows;
@@ -191,7 +191,7 @@ impl View {
         Ok(())
     }
 
-    /// A collection; one that does not exist comes into being.
+    /// A collection; one that does not exist is created.
     pub fn collection(&mut self, name: &Arc<str>, owner: &Owner) -> Arc<CollectionState> {
         if let Some(state) = self.collections.get(name) {
             return state.clone();
@@ -219,7 +219,7 @@ impl View {
         Ok(())
     }
 
-    /// Takes a step in the making of an index of a collection.
+    /// Takes a step of building an index of a collection.
     pub fn advance(&mut self, state: &CollectionState, index: usize, step: &IndexStep) {
         // Also where there are none: what changed before the step and after it must not become one change.
         self.rows.change_indexes(&step.rows);
@@ -252,7 +252,7 @@ impl View {
         }
     }
 
-    /// Everything but the rows as changes that make it anew, for a checkpoint.
+    /// Everything but the rows as changes that make it again, for a checkpoint.
     pub fn changes(&self, epoch: u64) -> impl Iterator<Item = Change> + '_ {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
         let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));

@@ -1,8 +1,7 @@
-//! What the writer does between batches: it sets changed rows apart for a table, takes over tables, waits because
-//! memory is full, and lets recorded time move on.
+//! What the writer does between batches: it freezes changed rows for a table, takes over finished tables, waits if memory
+//! is full, and advances recorded time.
 //!
-//! Rows are set apart only when everything that was written is flushed: a table must never hold what the journal
-//! might lose.
+//! Rows are frozen only once everything written is flushed: a table must never contain what the journal might lose.
 
 use crate::background::housekeeper::Chore;
 use crate::write::writer::{Handover, Message, Work, Writer};
@@ -13,7 +12,7 @@ use std::sync::atomic::Ordering;
 const MOST_LIMITS: usize = 2;
 
 impl Writer {
-    /// Takes note of a message. What it means for the state waits for the end of the batch.
+    /// Records a message. Its effect on the state waits for the end of the batch.
     pub(crate) fn note(&mut self, message: Message) {
         match message {
             Message::Commit(job) => self.arrived.push_back(job),
@@ -32,7 +31,7 @@ impl Writer {
         !self.horizons.is_empty() || (self.handover.is_some() && self.shared.failed().is_none())
     }
 
-    /// Between two batches: takes over tables, sets rows apart where that is due, and lets recorded time move on.
+    /// Between two batches: takes over tables, freezes rows if that is due, and advances recorded time.
     pub(crate) fn between_batches(&mut self) {
         if self.shared.failed().is_some() {
             // Whoever waits learns that it is in vain.
@@ -75,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Has rows of indexes made, off the way, so that who asks for a list does not have to.
+    /// Has index rows made, off the way, so that who asks for a list does not have to.
     pub(crate) fn prepare(&self) {
         let rows = &self.stage.view.rows;
         if rows.is_prepared() || self.shared.is_preparing.swap(true, Ordering::Relaxed) {
@@ -125,7 +124,7 @@ impl Writer {
         self.is_checkpointing && self.is_too_much()
     }
 
-    /// Waits as long as there are too many changed rows in memory, and someone works on it.
+    /// Waits while there are too many changed rows in memory and a table is being written.
     pub(crate) fn wait_for_memory(&mut self) {
         while self.is_over_full() && self.stuck.is_none() && !self.is_stopping {
             if self.shared.failed().is_some() || (self.dirty_since.is_some() && !self.flush()) {

@@ -1,4 +1,4 @@
-//! The one way to write: commits are staged, written in batches, flushed and shown.
+//! The only way to write: commits are staged, written in batches, flushed and made visible.
 
 pub(crate) mod freeze;
 pub(crate) mod stage;

@@ -1,9 +1,9 @@
-//! A batch in the making: commits are checked one by one against the state with all before them, and what they
-//! change is encoded and applied at once. A commit that fails is taken back as if it had never been.
+//! A batch under construction: each commit is checked against the state including all commits before it, and its changes
+//! are encoded and applied at once. A commit that fails is rolled back without a trace.
 
 use crate::background::builder::{self, Build};
 use crate::index::active::{ActiveIndex, Entry};
-use crate::index::lookup::{By, key_hash};
+use crate::index::lookup::{LookupKey, key_hash};
 use crate::journal::batch::{self, BATCH_HEAD, MAX_BATCH};
 use crate::journal::change;
 use crate::journal::part::{Index, Part};
@@ -20,7 +20,7 @@ use prombus_core::{
     CursorKey, DocumentWrite, Durability, IdMaker, NewEvent, Offset, Partition, Placer, ReadError, Receipt,
     ResultBytes, Sequence, TopicName, TopicNumber, TopicRef, TopicState, Touched,
 };
-use prombus_rows::{IndexStep, Place, Rows};
+use prombus_rows::{DocumentRow, IndexStep, Rows};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
@@ -51,7 +51,7 @@ pub struct Stage {
     pub touched: Touched,
 }
 
-/// A state to go back to.
+/// A state to roll back to.
 #[derive(Clone)]
 pub struct Mark {
     view: View,
@@ -142,7 +142,7 @@ impl Stage {
         Mark { view: self.view.clone(), len: self.buffer.len(), items: self.items, pending }
     }
 
-    /// Takes back everything since `mark`.
+    /// Rolls back everything since `mark`.
     pub fn go_back(&mut self, mark: Mark) {
         self.part.with_active(|index| index.undo_to(mark.pending));
         self.view = mark.view;
@@ -150,12 +150,12 @@ impl Stage {
         self.items = mark.items;
     }
 
-    /// Takes back the whole batch.
+    /// Rolls back the whole batch.
     pub fn go_back_to_start(&mut self) {
         self.go_back(self.start.clone());
     }
 
-    /// Checks a commit and puts it into the batch. After an error, the caller goes back.
+    /// Checks a commit and adds it to the batch. After an error, the caller rolls back.
     pub fn commit(&mut self, commit: &Commit) -> Result<Receipt, CommitError> {
         self.now_ms = self.shared.clock.now_ms();
         // Recorded time never runs backwards, whatever the clock does.
@@ -207,8 +207,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts a step in the making of an index into the batch. Where the index is not as it was when the step was
-    /// prepared, nothing happens; where only documents changed meanwhile, the step is prepared again.
+    /// Puts a step of building an index into the batch. Where the index is not as it was when the step was prepared,
+    /// nothing happens; where only documents changed meanwhile, the step is prepared again.
     pub fn build(&mut self, build: &Build) -> Result<Receipt, CommitError> {
         let Build { state: seen, index, step } = build;
         let now = self.view.collections.get(&seen.name).filter(|now| now.number == seen.number).cloned();
@@ -242,7 +242,7 @@ impl Stage {
     /// Which events have an id that an earlier part may hold, with that part, for each the newest part first.
     /// Part by part, so that each filter is in the cache for all of the events.
     fn suspects(&self, appends: &[Append], active: &ActiveIndex) -> VecDeque<(usize, usize)> {
-        let mut hashes: Vec<(usize, By)> = Vec::new();
+        let mut hashes: Vec<(usize, LookupKey)> = Vec::new();
         let (mut topic, mut window): (Option<&TopicState>, u64) = (None, 0);
         for (n, append) in appends.iter().enumerate() {
             let Some(id) = append.event.id else { continue };
@@ -252,7 +252,7 @@ impl Stage {
             }
             let Some(topic) = topic else { continue };
             window = window.max(topic.config.dedupe_window_ms);
-            hashes.push((n, By::id(topic.number.0, id)));
+            hashes.push((n, LookupKey::id(topic.number.0, id)));
         }
         if hashes.is_empty() {
             return VecDeque::new();
@@ -269,7 +269,7 @@ impl Stage {
                 }
                 Index::Active(index) => {
                     let index = index.read();
-                    let may_have = |by: By| index.newest(by, u32::MAX).is_some();
+                    let may_have = |by: LookupKey| index.newest(by, u32::MAX).is_some();
                     suspects.extend(hashes.iter().filter(|(_, by)| may_have(*by)).map(|(n, _)| (*n, at)));
                 }
             }
@@ -341,7 +341,7 @@ impl Stage {
         let is_same = |item: &[u8]| {
             record::event_head(item).is_some_and(|head| head.id == id && head.partition.topic == number)
         };
-        let by = By::id(number, id);
+        let by = LookupKey::id(number, id);
         let mut found = self.find_active(by, active, is_same)?;
         while let Some((_, part)) = suspects.pop_front_if(|(suspect, _)| *suspect == n) {
             if found.is_none() {
@@ -362,7 +362,7 @@ impl Stage {
                     && head.offset >= self.view.span(head.partition).first
             })
         };
-        let by = By::key(topic, key.as_bytes());
+        let by = LookupKey::key(topic, key.as_bytes());
         let mut found = self.find_active(by, active, is_kept)?;
         let mut earlier = self.parts.iter().rev().skip(1);
         while found.is_none()
@@ -376,7 +376,7 @@ impl Stage {
     /// The last event in the batch, or before it in its part, that `by` points at and that `is_it`.
     fn find_active(
         &self,
-        by: By,
+        by: LookupKey,
         active: &ActiveIndex,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Bytes>, CommitError> {
@@ -396,7 +396,7 @@ impl Stage {
     fn find_in(
         &self,
         part: &Part,
-        by: By,
+        by: LookupKey,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Bytes>, CommitError> {
         let mut below = u32::MAX;
@@ -419,7 +419,7 @@ impl Stage {
 }
 
 impl Staging for Stage {
-    type Place = Place;
+    type Place = DocumentRow;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         self.view.topics.get(name).map(|topic| &**topic)
@@ -542,7 +542,7 @@ impl Staging for Stage {
     fn draft(
         &mut self,
         written: Written<'_>,
-        drafts: &mut Drafts<Place>,
+        drafts: &mut Drafts<DocumentRow>,
         bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
@@ -559,7 +559,11 @@ impl Staging for Stage {
         drafts.write(Base { before, state: &state, bytes }, written)
     }
 
-    fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<Place>) -> Result<(), CommitError> {
+    fn put_document(
+        &mut self,
+        write: &DocumentWrite,
+        drafted: Drafted<DocumentRow>,
+    ) -> Result<(), CommitError> {
         let Drafted { slot, document, .. } = drafted;
         let mut state = self.view.collection(&write.collection, &write.owner);
         if let Some(change) = prombus_rows::replace(Arc::make_mut(&mut state), slot, document.as_ref()) {

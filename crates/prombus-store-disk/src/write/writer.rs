@@ -1,14 +1,15 @@
-//! The one thread that writes the journal.
+//! The only thread that writes the journal.
 //!
-//! It takes the commits that have queued up, checks each against the state with all before it, writes what is
-//! left in one batch, flushes once, shows the new view and answers all. Nothing is answered or seen before.
+//! It takes the commits that have queued up, checks each against the state including all before it, writes the accepted
+//! ones in one batch, flushes once, publishes the new view and answers all of them. Nothing is answered or visible before
+//! that.
 
 use crate::background::builder::Build;
 use crate::background::housekeeper::{Chore, Chores};
 use crate::disk::is_full;
 use crate::index::sidecar::PartFacts;
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
-use crate::journal::part::{self, NotMade, PART_HEAD, Part, PartHead};
+use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead};
 use crate::journal::position::Pos;
 use crate::journal::record::TooLong;
 use crate::shared::Shared;
@@ -28,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const BATCH_BYTES: usize = 4 << 20;
 /// No batch holds more commits than this.
 const BATCH_COMMITS: usize = 4096;
-/// How long written data may stay unflushed where the topic allows it.
+/// How long written data may stay unflushed, if the topic allows it.
 const FLUSH_WITHIN: Duration = Duration::from_millis(50);
-/// After so long without work, an empty batch says that what is there was flushed.
+/// After being idle for this long, an empty batch records that everything was flushed.
 const COVER_AFTER: Duration = Duration::from_secs(1);
 
 /// Something to write, and who waits for it.
@@ -47,7 +48,7 @@ pub struct Job {
 pub enum Work {
     /// A commit.
     Commit(Arc<Commit>),
-    /// A step in the making of an index.
+    /// A step of building an index.
     Build(Build),
 }
 
@@ -70,21 +71,21 @@ impl Work {
     }
 }
 
-/// What the writer is told.
+/// A message to the writer.
 pub enum Message {
     /// Something to commit.
     Commit(Job),
-    /// Recorded time is to move on.
+    /// Advance recorded time.
     Horizon(Horizon),
     /// New tables.
     Tables(Handover),
     /// Tables cannot be written for the time being.
     Stuck(CommitError),
-    /// Nothing comes after this.
+    /// The last message.
     Stop,
 }
 
-/// A time that recorded time is to be past, and who waits for that.
+/// A time that recorded time has to pass, and who is waiting for it.
 pub struct Horizon {
     /// The time.
     pub past: u64,
@@ -92,7 +93,7 @@ pub struct Horizon {
     pub answer: oneshot::Sender<u64>,
 }
 
-/// Tables to put in the place of those that are there.
+/// Tables to put instead of the current ones.
 pub struct Handover {
     /// The tables.
     pub tables: Arc<Tables>,
@@ -188,7 +189,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Works until it is told to stop, and everything that was sent before is done.
+    /// Runs until it is told to stop and everything sent before that is done.
     pub fn run(mut self) {
         while let Some(first) = self.wait() {
             self.work(first);
@@ -248,7 +249,7 @@ impl Writer {
         None
     }
 
-    /// Before it ends: everything flushed, and a batch that says so.
+    /// Before it ends: flushes everything, and writes a batch that records it.
     fn rest(&mut self) {
         if self.shared.failed().is_none() && (self.dirty_since.is_none() || self.flush()) && !self.covered {
             self.cover();
@@ -297,7 +298,7 @@ impl Writer {
         }
     }
 
-    /// Checks one commit and puts it into the batch.
+    /// Checks one commit and adds it to the batch.
     fn take(&mut self, work: &Work) -> Taken {
         if let Some(failure) = self.shared.failed() {
             return Taken::Done(Err(CommitError::Unavailable(failure)));
@@ -339,7 +340,7 @@ impl Writer {
             Ok(has_room) => has_room,
             Err(error) => {
                 self.stage.go_back(mark);
-                let failure = format!("room for the journal cannot be reserved: {error}");
+                let failure = format!("space for the journal cannot be reserved: {error}");
                 return Taken::Done(Err(CommitError::Unavailable(failure)));
             }
         };
@@ -427,8 +428,8 @@ impl Writer {
         }
     }
 
-    /// Writes the batch behind the last one. Where there is no room, nothing of it is left; after any other failure,
-    /// nobody knows what is there, so nothing more is taken.
+    /// Appends the batch. If there is no room, nothing of it is left; after any other failure, it is unknown what was
+    /// written, so the engine is poisoned.
     fn write(&mut self) -> Result<(), CommitError> {
         let pos = self.stage.view.end;
         let head = BatchHead {
@@ -475,7 +476,7 @@ impl Writer {
         self.make_room(reserved).map(|_| ())
     }
 
-    /// Flushes the journal. If that fails, nobody knows what is on disk, so nothing more is taken.
+    /// Flushes the journal. If that fails, it is unknown what is on disk, so the engine is poisoned.
     pub(crate) fn flush(&mut self) -> bool {
         let start = Instant::now();
         match self.part.file.sync() {
@@ -504,21 +505,21 @@ impl Writer {
         self.begin();
     }
 
-    /// Goes on in a new part; where that cannot be made, refuses what does not fit.
+    /// Continues in a new part; if that cannot be created, refuses what does not fit.
     fn roll_or_refuse(&mut self) {
         if self.dirty_since.is_some() && !self.flush() {
             return;
         }
         let error = match self.roll() {
             Ok(()) => return,
-            Err(NotMade::Surely(error)) if is_full(&error) => {
+            Err(CreateError::Surely(error)) if is_full(&error) => {
                 self.shared.set_disk_full(true);
                 CommitError::NoRoom
             }
-            Err(NotMade::Surely(error)) => {
-                CommitError::Unavailable(format!("a new part of the journal cannot be made: {error}"))
+            Err(CreateError::Surely(error)) => {
+                CommitError::Unavailable(format!("a new part of the journal cannot be created: {error}"))
             }
-            Err(NotMade::Perhaps(error)) => {
+            Err(CreateError::Perhaps(error)) => {
                 let failure = format!(
                     "it is unknown whether the new part of the journal exists ({error}); restart the hub"
                 );
@@ -532,7 +533,7 @@ impl Writer {
         }
     }
 
-    fn roll(&mut self) -> Result<(), NotMade> {
+    fn roll(&mut self) -> Result<(), CreateError> {
         let prev_end = self.stage.view.end;
         let head = PartHead { part: prev_end.part + 1, epoch: self.epoch, prev_end };
         let reserved = self.shared.options.reserve_step();
@@ -559,13 +560,13 @@ impl Writer {
     }
 }
 
-/// What became of a commit.
+/// The outcome of staging a commit.
 enum Taken {
     /// It is in the batch, or was refused.
     Done(Result<Receipt, CommitError>),
-    /// It belongs into the next part.
+    /// It has to go into the next part.
     PartFull,
 }
 
-/// A place where a thread can be waited for.
+/// A handle for joining a thread.
 pub type Handle = Mutex<Option<std::thread::JoinHandle<()>>>;

@@ -200,7 +200,7 @@ fn note(n: u64) -> Commit {
 struct End {
     /// Whether it ends after the first commit that is refused, or goes on to the end of the workload.
     early: bool,
-    /// A clean stop where there is none.
+    /// A clean stop if there is none.
     crash: Option<Crash>,
 }
 

@@ -185,7 +185,7 @@ async fn a_write_that_finds_no_room_leaves_nothing_behind() {
     assert_eq!(commits_there(&store, "sync").await, done);
 }
 
-/// The parts of the journal, and nothing beside it: the rest is made anew when the folder is opened.
+/// The parts of the journal, and nothing beside it: the rest is made again when the folder is opened.
 async fn bare_journal(commits: u64) -> (SimDisk, Vec<(std::path::PathBuf, usize)>) {
     let disk = filled(commits).await;
     let (parts, rest): (Vec<_>, Vec<_>) =
@@ -596,7 +596,7 @@ async fn a_check_advises_only_what_helps() {
         let bit = len / 2 * 8;
         disk.flip(&file, bit);
         let told = check(&disk).join("\n");
-        assert!(told.contains("the journal is whole: move"), "{told}");
+        assert!(told.contains("the journal is intact: move"), "{told}");
         if let Err(error) = open(&disk) {
             assert!(error.to_string().contains("Run `prombus check`"), "{error}");
         }
@@ -606,7 +606,7 @@ async fn a_check_advises_only_what_helps() {
         disk.flip(&part, 100 * 8);
         disk.flip(&file, bit);
     }
-    // A part that is shorter than it was has lost something that nothing can make anew.
+    // A part that is shorter than it was has lost something that nothing can make again.
     let (index, _) = of_kind("index")[0].clone();
     let whole = disk.open(&part).unwrap();
     let mut bytes = vec![0; whole.len().unwrap() as usize];

@@ -5,7 +5,7 @@ use super::{Shared, topic_name};
 use memchr::memmem::Finder;
 use std::time::Instant;
 
-/// How long a pull waits: short, because those who wait for what others have already are measured too.
+/// How long a pull waits: not long, because members that wait for events held by others are measured too.
 const WAIT_MS: u64 = 10;
 const LEASE: &[u8] = b"\"lease\":\"";
 
@@ -29,7 +29,7 @@ pub async fn member(shared: &Shared<'_>, number: u32) -> Result<(), HttpError> {
         connection.call(&pull, |piece| keep(&mut answer, piece)).await?;
         let leases = write_acks(&lease, &answer, &mut ack);
         if leases == 0 {
-            // All that is left is with other members.
+            // The remaining events are held by other members.
             continue;
         }
         let bytes = answer.len();

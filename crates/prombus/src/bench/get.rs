@@ -1,4 +1,4 @@
-//! Documents by key, one after the other and at random; with what the client has of each, where that is asked for.
+//! Documents by random keys, one at a time; conditional on their ETag if requested.
 
 use super::http::{Connection, HttpError, More};
 use super::{Shared, Target, on_each_connection};
@@ -13,7 +13,7 @@ const PAGE: usize = 1_000;
 const MAX_DOCUMENTS: usize = 200_000;
 /// How many connections learn the tags of documents at once.
 const TAG_CONNECTIONS: u32 = 16;
-/// The answer that brings a document, and the one that says that it is as before.
+/// The status of an answer with a document, and of one for an unchanged document.
 const FOUND: u16 = 200;
 const NOT_MODIFIED: u16 = 304;
 
@@ -35,7 +35,7 @@ struct Item {
     key: String,
 }
 
-/// Learns which documents a collection has, and their tags where requests are to be conditional.
+/// Lists the documents of a collection, with their tags if requests are to be conditional.
 pub async fn prepare(target: &Target, collection: &str, conditional: bool) -> Result<Requests, HttpError> {
     let keys = keys(target, collection).await?;
     if keys.is_empty() {

@@ -1,4 +1,4 @@
-//! A connection that speaks just enough HTTP/1.1 for load: one request after the other, kept alive.
+//! A minimal HTTP/1.1 connection for generating load: one request at a time, kept alive.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -26,11 +26,9 @@ pub enum HttpError {
     Refused { status: u16, body: String },
     #[error("topic {0} has no events; publish some first: prombus bench --mode publish")]
     Empty(String),
-    #[error(
-        "collection {0} has no documents; publish events that its projection takes, or commit some first"
-    )]
+    #[error("collection {0} has no documents; publish events for its projection, or commit some first")]
     NoDocuments(String),
-    #[error("the hub answered {status} where it should answer {expected}")]
+    #[error("the hub answered {status} instead of {expected}")]
     Unexpected { status: u16, expected: u16 },
 }
 
@@ -50,7 +48,7 @@ impl Connection {
     }
 }
 
-/// How the end of a body is known.
+/// How a body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framing {
     Length(usize),
@@ -69,9 +67,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Self { stream, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0 }
     }
 
-    /// Sends `request`, and hands the body of its answer to `take` in pieces. Anything but success is an error, and
-    /// so is a redirection, but for the answer that there is nothing new.
-    /// When `take` wants no more, the rest is left unread and the connection is of no further use.
+    /// Sends `request`, and hands the body of its answer to `take` in pieces. Anything but success is an error, and so
+    /// is a redirection, but for the answer that there is nothing new. If `take` wants no more, the rest is left unread
+    /// and the connection cannot be used any more.
     pub async fn call(&mut self, request: &[u8], take: impl FnMut(&[u8]) -> More) -> Result<u16, HttpError> {
         self.call_with_head(request, |_| (), take).await
     }
@@ -86,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.stream.write_all(request).await?;
         let (status, framing) = self.read_head(line).await?;
         if status == NOT_MODIFIED {
-            // It has no body, whatever its head says of the length of one.
+            // It has no body, whatever its headers say about the length.
             return Ok(status);
         }
         if (200..300).contains(&status) {
@@ -184,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(self.buffer[start..start + length].trim_ascii_end())
     }
 
-    /// Reads more, behind what was not looked at.
+    /// Reads more, after what has not been parsed yet.
     async fn fill(&mut self) -> Result<(), HttpError> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

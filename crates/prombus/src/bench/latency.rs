@@ -1,4 +1,4 @@
-//! Latencies in buckets that are finer than 2 %, so that memory does not grow with the number of requests.
+//! Latencies in buckets finer than 2 %, so that memory does not grow with the number of requests.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Latencies {
         self.longest.get()
     }
 
-    /// The latency that `share` of all stay within, in microseconds; 0 where there are none.
+    /// The latency that `share` of all stay within, in microseconds; 0 if there are none.
     pub fn quantile_us(&self, share: f64) -> u64 {
         let wanted = ((self.total.get() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;

@@ -1,7 +1,7 @@
 //! `prombus bench`: puts load on a running hub and measures it.
 //!
-//! It usually shares the machine with the hub, so it must cost as little as it can: one thread, requests that
-//! are templates of which only a few bytes change, and answers of which only the status is looked at.
+//! It usually shares the machine with the hub, so it must cost as little as possible: one thread, requests that are
+//! templates of which only a few bytes change, and answers of which only the status is parsed.
 
 mod consume;
 mod get;
@@ -114,7 +114,7 @@ pub fn run(hub: &HubArgs, args: &BenchArgs) -> Result<(), Failure> {
     report.write(args.json)
 }
 
-/// Makes the topics first, so that making them is not measured.
+/// Creates the topics first, so that this is not measured.
 async fn prepare_topics(client: &Client, args: &BenchArgs) -> Result<(), Failure> {
     for topic in 0..args.topics {
         client.put_topic(&topic_name(&args.prefix, topic), &serde_json::json!({})).await?;
@@ -171,7 +171,7 @@ impl Shared<'_> {
 }
 
 async fn measure(target: &Target, args: &BenchArgs) -> Result<Report, Failure> {
-    let broken = |error: HttpError| Failure::Failed(format!("the load broke off: {error}"));
+    let broken = |error: HttpError| Failure::Failed(format!("the load was interrupted: {error}"));
     let documents = match &args.collection {
         Some(name) if args.mode == Mode::Get => {
             Some(get::prepare(target, name, args.conditional).await.map_err(broken)?)

@@ -1,4 +1,4 @@
-//! The read loads of one connection: pages, and whole exports. What comes to its end is started again.
+//! The read loads of one connection: pages, and whole exports. One that is finished starts over.
 
 use super::http::{HttpError, More};
 use super::{Shared, topic_name};
@@ -74,14 +74,14 @@ impl Shared<'_> {
     }
 }
 
-/// What has to be known of a page.
+/// What is needed of a page.
 #[derive(Debug, PartialEq, Eq)]
 struct Page<'a> {
     count: u64,
     next: Option<&'a str>,
 }
 
-/// Finds the count at the start of a page and the cursor at its end, and looks at nothing in between.
+/// Finds the count at the start of a page and the cursor at its end, and parses nothing in between.
 fn parse_page(body: &[u8]) -> Result<Page<'_>, HttpError> {
     let malformed = HttpError::Malformed("it is not a page of events");
     let find = || {

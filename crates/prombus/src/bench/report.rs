@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! The results of a run.
 
 use super::latency::Latencies;
 use super::{BenchArgs, Mode};
@@ -16,7 +16,7 @@ pub struct Measured {
     pub latencies: Rc<Latencies>,
 }
 
-/// The figures, with what they are figures of.
+/// The figures, and what was measured.
 #[derive(Debug, Serialize)]
 pub struct Report {
     mode: Mode,
@@ -81,7 +81,7 @@ impl Report {
     }
 }
 
-/// Three digits after the point say more than enough.
+/// Three decimals are more than enough.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

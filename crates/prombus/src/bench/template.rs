@@ -1,4 +1,4 @@
-//! A request with many events, of which only ids, keys, numbers and the topic are written anew each time.
+//! A request with many events, of which only ids, keys, numbers and the topic are rewritten each time.
 
 use std::ops::Range;
 use uuid::Uuid;
@@ -35,7 +35,7 @@ pub struct Destination<'a> {
     pub head: &'a str,
 }
 
-/// One event, and where the things are in it that change.
+/// One event, and the positions of its variable parts.
 struct EventText {
     text: String,
     id: Option<usize>,

@@ -13,7 +13,7 @@ Examples:
   prombus check --data ./data
   prombus check --data /backup/data > problems.ndjson";
 
-/// What to do about a damaged journal. Of other files, each problem says it.
+/// What to do about a damaged journal. For other files, each problem has its own advice.
 const DAMAGED: &str = ". The journal is damaged: leave everything in place and restore a backup";
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `prombus collections`: lists and shows collections, and sets up and deletes those that commits write.
+//! `prombus collections`: lists and shows collections, and configures and deletes those that commits write.
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
@@ -55,7 +55,7 @@ Examples:
   prombus collections set orders --changefeed orders.changed
   prombus collections set orders --no-indexes --no-changefeed";
 
-/// What is to be another way.
+/// The settings to change.
 #[derive(Debug, Default, Args)]
 struct Change {
     /// Index on these comma-separated fields; may be repeated; the given indexes replace the existing ones
@@ -88,7 +88,7 @@ fn parse_fields(text: &str) -> Result<Fields, String> {
 }
 
 impl Change {
-    /// What the collection is to have, from what it has.
+    /// The new settings of the collection, given the current ones.
     fn apply(self, mut settings: CollectionSettings) -> CollectionSettings {
         let given = |fields: Vec<Fields>, unique| {
             fields.into_iter().map(move |Fields(fields)| CollectionIndex { fields, unique })
@@ -132,7 +132,7 @@ async fn set(client: &Client, collection: &str, change: Change) -> Result<(), Fa
     write(&[client.put_collection(collection, &settings).await?])
 }
 
-/// An index in a cell: its fields, and what there is to know beside that it is used.
+/// An index in a table cell: its fields, and its state unless it is ready.
 fn shown(answer: &IndexAnswer) -> String {
     let IndexAnswer { index, state } = answer;
     let unique = if index.unique { " unique" } else { "" };

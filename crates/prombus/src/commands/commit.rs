@@ -1,4 +1,4 @@
-//! `prombus commit`: acks, writes and publishes that happen together, from a file.
+//! `prombus commit`: sends acks, writes and publishes from a file as one transaction.
 
 use super::input;
 use crate::failure::Failure;
@@ -13,8 +13,9 @@ Examples:
   prombus commit move.json
   echo '{\"writes\":[{\"collection\":\"orders\",\"key\":\"o-17\",\"set\":{\"state\":\"paid\"},\"if_version\":0}]}' | prombus commit -
 
-The file: {\"commit_id\"?, \"ack\": [lease], \"writes\": [{\"collection\", \"key\", \"set\"|\"merge\"|\"inc\"|\"delete\", \"if_version\"?}],
-\"publish\": [{\"topic\", \"payload\", ...}]}; all of it is committed, or none.";
+The file, of which either everything is committed or nothing:
+  {\"commit_id\"?, \"ack\": [lease], \"publish\": [{\"topic\", \"payload\", ...}],
+   \"writes\": [{\"collection\", \"key\", \"set\"|\"merge\"|\"inc\"|\"delete\", \"if_version\"?}]}";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

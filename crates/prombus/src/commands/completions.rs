@@ -1,4 +1,4 @@
-//! `prombus completions`: the script by which a shell completes commands and options.
+//! `prombus completions`: prints a completion script for a shell.
 
 use crate::cli::Cli;
 use crate::failure::Failure;

@@ -1,5 +1,4 @@
-//! Definitions of projections as people write them down: `[[projection]]` tables as in the configuration file, or one
-//! JSON object.
+//! Definitions of projections as people write them: `[[projection]]` tables as in the configuration file, or one JSON object.
 
 use crate::config::ConfigFile;
 use serde_json::{Map, Value};
@@ -14,7 +13,7 @@ pub fn parse(text: &str, name: Option<String>) -> Result<Vec<(String, Value)>, S
     }
     let file = ConfigFile::parse(text).map_err(|problem| problem.to_string())?;
     if file.projection.is_empty() {
-        return Err("there is no [[projection]] in it".into());
+        return Err("it contains no [[projection]]".into());
     }
     let json = |definition| serde_json::to_value(definition).map_err(|error| error.to_string());
     file.projection
@@ -29,13 +28,13 @@ fn of_json(text: &str, name: Option<String>) -> Result<(String, Value), String> 
     let own = match definition.remove("name") {
         None => None,
         Some(Value::String(own)) => Some(own),
-        Some(_) => return Err("its name is not a text".into()),
+        Some(_) => return Err("its name is not a string".into()),
     };
     let name = match (own, name) {
         (Some(own), Some(name)) if own != name => {
-            return Err(format!("it is called {own:?}, and --name says {name:?}"));
+            return Err(format!("its name is {own:?}, but --name says {name:?}"));
         }
-        (own, name) => own.or(name).ok_or("it has no name: add \"name\", or say --name")?,
+        (own, name) => own.or(name).ok_or("it has no name: add \"name\", or use --name")?,
     };
     Ok((name, Value::Object(definition)))
 }
@@ -69,7 +68,7 @@ mod tests {
             ("{", None, "not a JSON object"),
             (r#"{"topic":"t"}"#, None, "--name"),
             (r#"{"name":"a"}"#, Some("b"), "\"a\""),
-            (r#"{"name":7}"#, None, "not a text"),
+            (r#"{"name":7}"#, None, "not a string"),
             ("[[projection]]\nname = \"a\"\ntopik = \"t\"", None, "topic"),
             ("[[projection]]\nname = \"a\"\ntopic = \"t\"", Some("a"), "--name is for"),
         ] {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-/// How many dead letters are asked for at once.
+/// Number of dead letters per page.
 const PAGE: usize = 1_000;
 
 const EXAMPLES: &str = "\
@@ -34,36 +34,36 @@ enum DlqCommand {
         after_help = "Example:\n  prombus dlq list process.state --group audit --filter 'event.payload.attempts > 3'"
     )]
     List {
-        /// Topic whose dead letters are listed
+        /// Topic whose dead letters to list
         topic: String,
         #[command(flatten)]
         selection: Selection,
     },
-    /// Show a dead letter with the event that it is about, and whether it was replayed
+    /// Show a dead letter with its original event, and whether it was replayed
     #[command(after_help = "Example:\n  prombus dlq show process.state 0198c0de-0000-7000-8000-000000000001")]
     Show {
         /// Topic that the event was published to
         topic: String,
-        /// Id of the dead letter, or of the event that it is about
+        /// Id of the dead letter or of its original event
         id: Uuid,
     },
-    /// Give dead letters again to the group or projection that failed them, or publish them again
+    /// Redeliver dead letters to the group or projection that failed on them, or republish them
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay {
-        /// Topic whose dead letters are replayed
+        /// Topic whose dead letters to replay
         topic: String,
         #[command(flatten)]
         selection: Selection,
-        /// Whom they go to: the group or projection that failed each, or everyone [default: group]
+        /// Destination: the group or projection that failed on the event, or the topic, for everyone [default: group]
         #[arg(long, value_name = "group|topic", value_parser = ["group", "topic"], hide_possible_values = true)]
         to: Option<String>,
-        /// Only the dead letter with this id, or about the event with it; may be given several times
+        /// Only the dead letter with this id, or whose original event has it; may be repeated
         #[arg(long = "id", value_name = "UUID")]
         ids: Vec<Uuid>,
-        /// Only tell what would be done
+        /// Change nothing; only report what would be replayed
         #[arg(long)]
         dry_run: bool,
-        /// Also what was replayed before, and what came back too often
+        /// Include letters that were already replayed, and events that have come back too often
         #[arg(long)]
         force: bool,
     },
@@ -74,19 +74,19 @@ Examples:
   prombus dlq replay process.state --group audit --dry-run
   prombus dlq replay process.state --to topic --id 0198c0de-0000-7000-8000-000000000001";
 
-/// Which dead letters it is about.
+/// Which dead letters to select.
 #[derive(Debug, Args)]
 struct Selection {
-    /// Only what this group failed
+    /// Only events on which this group failed
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Only what this projection failed
+    /// Only events on which this projection failed
     #[arg(long, value_name = "PROJECTION", conflicts_with = "group")]
     projection: Option<String>,
-    /// Only dead letters for which this CEL expression over `event` holds
+    /// Only dead letters that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
-    /// At most so many; all where absent
+    /// Maximum number of dead letters [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -115,23 +115,23 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
     })
 }
 
-/// Dead letters of a topic that are looked for.
+/// Which dead letters of a topic to find.
 struct Wanted<'a> {
     client: &'a Client,
     topic: &'a str,
     query: DeadLetterQuery,
-    /// At most so many.
+    /// The maximum number.
     most: usize,
 }
 
-/// How many were found, and whether there may be more.
+/// The number found, and whether there may be more.
 struct Found {
     letters: usize,
     more: bool,
 }
 
 impl Wanted<'_> {
-    /// Writes page after page, so that memory does not go by how many there are.
+    /// Writes page after page, so that memory does not grow with their number.
     async fn write(self, write: fn(&DeadLettersPage) -> Result<(), Failure>) -> Result<Found, Failure> {
         let Self { client, topic, query, most } = self;
         let mut letters = 0;
@@ -165,7 +165,7 @@ async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), 
     Ok(())
 }
 
-/// What a dead letter says; what a hub of another version does not say is absent.
+/// The contents of a dead letter; fields that a hub of another version does not send are absent.
 #[derive(Deserialize)]
 struct Letter {
     #[serde(default)]
@@ -185,7 +185,7 @@ impl Letter {
         serde_json::from_str(event.payload.get()).ok()
     }
 
-    /// Why it was given up on, without the quotes of a JSON text.
+    /// Why it was dead-lettered, without JSON quotes.
     fn reason(&self) -> String {
         let raw = self.err.as_ref().map_or("", |err| err.get());
         serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
@@ -232,7 +232,8 @@ fn write_letters(page: &DeadLettersPage) -> Result<(), Failure> {
     output::write_records(&COLUMNS, &page.events.iter().map(record).collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Shows the letter with this id, or those about the event with it: several groups and projections may have failed it.
+/// Shows the letter with this id, or those whose original event has it: several groups and projections may have failed
+/// on it.
 async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
     let filter = Some(format!("event.id == \"{id}\" || event.payload.original.id == \"{id}\""));
     let query = DeadLetterQuery { filter, ..DeadLetterQuery::default() };
@@ -245,14 +246,14 @@ async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whole, also for a person: who asks for one wants to see all of it.
+/// In full, even on a terminal: whoever asks for one letter wants to see all of it.
 fn write_whole(page: &DeadLettersPage) -> Result<(), Failure> {
     let line = |event| Ok(Record::of(&Listed::of(page, event), Vec::new())?.json + "\n");
     let lines = page.events.iter().map(line).collect::<Result<String, Failure>>()?;
     output::write_all(lines.as_bytes())
 }
 
-/// Replays letters. Where whoever was named is not there, or has none, that is most likely a slip of the keyboard.
+/// Replays letters. If the given group, projection or id does not exist or has no letters, that is most likely a typo.
 async fn replay(client: &Client, topic: &str, request: &ReplayRequest) -> Result<(), Failure> {
     let answer = client.replay(topic, request).await?;
     write_replay(&answer, request.dry_run.is_some())?;

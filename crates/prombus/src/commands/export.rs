@@ -1,6 +1,6 @@
-//! `prombus export`: writes a topic to stdout as NDJSON, at constant memory.
+//! `prombus export`: writes a topic to stdout as NDJSON, in constant memory.
 
-use super::start::{self, Start, Values, Word};
+use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output;
@@ -28,7 +28,7 @@ pub struct ExportArgs {
     partition: Option<u32>,
     /// Where to start; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: earliest]
     #[arg(long, value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
-    from: Option<Word>,
+    from: Option<PositionArg>,
     /// Only events up to and including this time; latest means the end of the topic [default: latest]
     #[arg(long, value_name = "TIME|latest", value_parser = parse_end, allow_hyphen_values = true)]
     to: Option<Moment>,
@@ -46,7 +46,7 @@ pub struct ExportArgs {
     filter: Option<String>,
 }
 
-/// A moment, as clap reads one. Where something else is written, `earliest` is not worth suggesting for an end.
+/// Parses a time for clap. `earliest` is not suggested, because it makes no sense as an end.
 fn parse_end(text: &str) -> Result<Moment, String> {
     time::parse_moment(text).map_err(|_| format!("{text:?} is not a valid time: use latest, {}", time::WORDS))
 }
@@ -82,7 +82,7 @@ async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), F
     let progress = progress::counter("events");
     let mut events = 0;
     let mut out = output::buffered();
-    // Writing blocks this thread and no other: the connection has one of its own.
+    // Writing blocks this thread only: the connection has its own.
     while let Some(piece) = pieces.try_next().await.map_err(|error| incomplete(events, &error))? {
         out.write_all(&piece).map_err(Failure::of_output)?;
         events += memchr::memchr_iter(b'\n', &piece).count() as u64;
@@ -96,7 +96,7 @@ async fn export(client: &Client, topic: &str, query: &ReadQuery) -> Result<(), F
 
 fn incomplete(events: u64, error: &prombus_client::ClientError) -> Failure {
     Failure::Failed(format!(
-        "the export is not complete, it ends after {}: {error}",
+        "the export is incomplete, it ends after {}: {error}",
         output::counted(events, "event")
     ))
 }

@@ -1,4 +1,4 @@
-//! `prombus get`: one document of a collection.
+//! `prombus get`: prints one document of a collection.
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};

@@ -1,6 +1,6 @@
-//! `prombus groups`: lists, shows, changes, moves and deletes consumer groups, and settles what is stuck in one.
+//! `prombus groups`: lists, shows, alters, resets and deletes consumer groups, and skips stuck events.
 
-use super::start::{self, Start, Values, Word};
+use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
@@ -12,7 +12,7 @@ use prombus_client::{
     GroupPartition, SkipRequest, Skipped,
 };
 
-/// How many topics are asked for their groups at once.
+/// How many topics to query for their groups at a time.
 const TOPICS_AT_ONCE: usize = 8;
 
 const EXAMPLES: &str = "\
@@ -34,16 +34,16 @@ enum GroupsCommand {
     /// List the groups of a topic, or of all topics
     #[command(after_help = "Example:\n  prombus groups list process.state")]
     List {
-        /// Topic whose groups are listed; all topics where absent
+        /// Topic whose groups to list [default: all topics]
         topic: Option<String>,
     },
-    /// Show one group: its options, its members, and where it is in each partition
+    /// Show one group: its options, members, and position in each partition
     #[command(after_help = "Example:\n  prombus groups show process.state audit")]
     Show {
         #[command(flatten)]
         which: Which,
     },
-    /// Change options of a group, for what it delivers from then on; the others stay as they are
+    /// Change the options you name, for all later deliveries; the others stay as they are
     #[command(after_help = ALTER_EXAMPLES)]
     Alter {
         #[command(flatten)]
@@ -51,18 +51,18 @@ enum GroupsCommand {
         #[command(flatten)]
         change: Change,
     },
-    /// Move a group to another place; its open leases are void
+    /// Move a group to another position; its open leases become void
     #[command(after_help = RESET_EXAMPLES)]
     Reset {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
-        place: Place,
-        /// Change nothing; only tell how many events the group would get
+        place: ResetTarget,
+        /// Change nothing; only report how many events would be delivered
         #[arg(long)]
         dry_run: bool,
     },
-    /// Settle one event that is stuck, so that the group goes on without it
+    /// Settle a stuck event, so that the group continues without it
     #[command(after_help = "Example:\n  prombus groups skip process.state audit --partition 0 --offset 1042")]
     Skip {
         #[command(flatten)]
@@ -74,7 +74,7 @@ enum GroupsCommand {
         #[arg(long, value_name = "O")]
         offset: u64,
     },
-    /// Delete a group; the events stay
+    /// Delete a group; its topic keeps the events
     #[command(after_help = "Example:\n  prombus groups delete process.state audit")]
     Delete {
         #[command(flatten)]
@@ -105,32 +105,32 @@ struct Which {
     group: String,
 }
 
-/// What is to be another way.
+/// The options to change.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct Change {
-    /// How long a lease holds
+    /// How long a lease lasts
     #[arg(long, value_name = "MS")]
     ack_timeout_ms: Option<u64>,
-    /// After how many attempts an event is a dead letter
+    /// Number of attempts before an event is dead-lettered
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// Pause before the third attempt; it doubles with each one after
+    /// Delay before the third attempt; it doubles with each further attempt
     #[arg(long, value_name = "MS")]
     backoff_ms: Option<u64>,
-    /// Only events for which this CEL expression over `event` holds
+    /// Only events that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
-    /// All events
+    /// Remove the filter
     #[arg(long, conflicts_with = "filter")]
     no_filter: bool,
-    /// Whether events are raised to the latest version of their schema
+    /// Whether to upgrade events to the latest version of their schema (stored, but not acted on yet)
     #[arg(long, value_name = "true|false", hide_possible_values = true)]
     normalize: Option<bool>,
-    /// How many offsets the group may be ahead of its oldest unsettled event
+    /// How far the group may run ahead of its oldest unsettled event, in offsets
     #[arg(long, value_name = "N")]
     ack_window: Option<u64>,
-    /// How long a member of a partitioned group may be silent
+    /// How long a member of a partitioned group may be silent before it is removed
     #[arg(long, value_name = "MS")]
     member_ttl_ms: Option<u64>,
 }
@@ -151,21 +151,21 @@ impl Change {
 
 /// Where a group is to go.
 #[derive(Debug, Args)]
-struct Place {
+struct ResetTarget {
     /// Where the group goes; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, visible_alias = "from", value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
-    to: Word,
+    to: PositionArg,
     #[command(flatten)]
     values: Values,
     /// Offset to go to, with --to offset
     #[arg(long, value_name = "O")]
     offset: Option<u64>,
-    /// Only this partition; all where absent
+    /// Only this partition [default: all]
     #[arg(long, value_name = "P")]
     partition: Option<u32>,
 }
 
-impl Place {
+impl ResetTarget {
     fn request(self, dry_run: bool) -> Result<CursorRequest, Failure> {
         let place = self.values.choose(("--to", Some(self.to)), self.offset)?;
         let (mut ts, mut after_id, mut offset) = (None, None, None);
@@ -219,7 +219,7 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
 async fn of_all_topics(client: &Client) -> Result<Vec<GroupAnswer>, Failure> {
     let topics = futures::stream::iter(client.topics().await?);
     let groups = topics.map(async |topic| match client.groups(&topic.topic).await {
-        // It was deleted since we asked for the topics.
+        // It was deleted after the topics were listed.
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         outcome => outcome,
     });
@@ -249,7 +249,7 @@ async fn skip(client: &Client, which: &Which, request: &SkipRequest) -> Result<(
     let event = format!("offset {offset} of partition {partition} of {topic}");
     match skipped.skipped {
         true => say!("group {group} continues without {event}"),
-        false => say!("group {group} had settled {event} already"),
+        false => say!("group {group} had already settled {event}"),
     }
     output::write_records(&["skipped"], &[Record::of(&skipped, vec![skipped.skipped.to_string()])?])
 }

@@ -1,4 +1,4 @@
-//! `prombus health`: whether a hub is ready, for those who run it and have no other tool at hand.
+//! `prombus health`: whether a hub is ready, for operators who have no other tool at hand.
 
 use super::retry::Retry;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! Input that is one whole: a file, or stdin where it is called `-`.
+//! Input that is read as a whole: a file, or stdin if its name is `-`.
 
 use crate::failure::Failure;
 use std::fs::File;

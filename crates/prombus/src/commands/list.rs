@@ -1,4 +1,4 @@
-//! `prombus list`: the documents of a collection that meet conditions.
+//! `prombus list`: prints the documents of a collection that meet conditions.
 
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
@@ -9,11 +9,11 @@ use prombus_client::List;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// How many documents are asked for at once, where so many are wanted.
+/// Maximum number of documents per page.
 const PAGE: u64 = 1_000;
-/// How many documents are listed where nothing is said.
+/// How many documents are listed by default.
 const DEFAULT_LIMIT: u64 = 100;
-/// The most columns of a table; what a document has beyond them is only in its JSON.
+/// Maximum number of columns of a table; other fields are only in the JSON.
 const MAX_COLUMNS: usize = 12;
 /// The most characters of a cell.
 const MAX_CELL_CHARS: usize = 40;
@@ -26,7 +26,8 @@ Examples:
   prombus list processes 'host[in]=web1,web2' name=stt --limit 10
   prombus list processes --all > processes.ndjson
 
-Conditions: field=value, and field[op]=value with eq, ne, gt, gte, lt, lte and in; dots reach into nested fields.";
+Conditions: field=value, or field[op]=value with eq, ne, gt, gte, lt, lte or in; dots reach into
+nested fields.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -50,8 +51,8 @@ pub struct ListArgs {
     all: bool,
 }
 
-/// A condition as the hub wants it. One without an operation gets one, so that fields called `limit` or `sort` are
-/// fields here.
+/// A condition in the form of the API. One without an operator gets one, so that `limit` and `sort` are ordinary fields
+/// here.
 fn parse_condition(text: &str) -> Result<(String, String), String> {
     let (field, value) = text
         .split_once('=')
@@ -76,12 +77,12 @@ pub fn run(hub: &HubArgs, args: ListArgs) -> Result<(), Failure> {
     })
 }
 
-/// Writes page after page, so that memory does not go by how many documents there are.
+/// Writes page after page, so that memory does not grow with the number of documents.
 async fn write_pages(mut list: List<'_>, wanted: u64, collection: &str) -> Result<(), Failure> {
     let mut listed = 0;
     let next = loop {
         let page = list.clone().limit((wanted - listed).min(PAGE)).page().await?;
-        // A table without a row still says which columns there are; one after others does not.
+        // An empty table still has its header; later pages do not repeat it.
         if listed == 0 || !page.items.is_empty() {
             write(&page.items)?;
         }

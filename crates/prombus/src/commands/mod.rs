@@ -1,4 +1,4 @@
-//! The commands that talk to a hub, look at a data folder, or help a shell.
+//! The commands that talk to a hub, check a data folder, or help a shell.
 
 pub mod check;
 pub mod collections;

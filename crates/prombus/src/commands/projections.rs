@@ -12,7 +12,7 @@ use prombus_client::{Client, ProjectionAnswer, ProjectionPartition, ProjectionSt
 use serde_json::Value;
 use std::time::Duration;
 
-/// How often a rebuild that is waited for is looked at.
+/// How often the progress of a rebuild is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
@@ -119,18 +119,18 @@ async fn put(client: &Client, file: &str, name: Option<String>) -> Result<(), Fa
     write(&put)
 }
 
-/// Waits for the end of a rebuild, and shows how far it is.
+/// Waits for the end of a rebuild, and shows its progress.
 async fn until_rebuilt(client: &Client, mut now: ProjectionAnswer) -> Result<ProjectionAnswer, Failure> {
     let (name, wanted) = (now.name.clone(), now.definition.clone());
     let bar = progress::bar(now.rebuild.map_or(0, |rebuild| rebuild.lag), "events");
     let mut failed = 0;
     while let Some(rebuild) = now.rebuild {
         failed = rebuild.failed;
-        // Events that come meanwhile are to be done as well.
+        // Events that arrive in the meantime have to be processed as well.
         let total = bar.length().unwrap_or(0).max(rebuild.lag);
         bar.set_length(total);
         bar.set_position(total - rebuild.lag);
-        // The hub does not say when it is done, so it is asked now and then.
+        // The hub sends no notification, so it is polled.
         tokio::time::sleep(LOOK_EVERY).await;
         now = found(client, &name).await?;
     }

@@ -1,11 +1,11 @@
-//! Calling a hub that may be away for a while.
+//! Retrying calls to a hub that may be down for a while.
 
 use crate::failure::Failure;
 use crate::say;
 use prombus_client::ClientError;
 use std::time::Duration;
 
-/// How long to wait before the first repetition.
+/// How long to wait before the first retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time between two repetitions.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -22,25 +22,25 @@ impl Pauses {
         Self { next: FIRST_PAUSE }
     }
 
-    /// Whether there was none yet, or none since it went well.
+    /// Whether there was no pause since the last success.
     pub fn is_fresh(&self) -> bool {
         self.next == FIRST_PAUSE
     }
 
-    /// It went well.
+    /// Resets the pause after a success.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
 
     /// Waits; the next time twice as long.
     pub async fn pause(&mut self) {
-        // Many consumers lose their hub at the same moment, and must not come back in step.
+        // Many consumers lose their hub at the same moment, and must not all return at once.
         tokio::time::sleep(self.next.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         self.next = LONGEST_PAUSE.min(self.next * 2);
     }
 }
 
-/// Repeats calls until the hub answers them. It says once that the hub is away, and once that it is back.
+/// Retries calls until the hub answers. It reports once that the hub is down, and once that it is back.
 #[derive(Debug)]
 pub struct Retry {
     pauses: Pauses,
@@ -52,7 +52,7 @@ impl Retry {
         Self { pauses: Pauses::new() }
     }
 
-    /// What the hub answers in the end, or an error that waiting does not mend.
+    /// The eventual answer of the hub, or an error that waiting does not fix.
     pub async fn until_answered<T>(
         &mut self,
         call: impl AsyncFn() -> Result<T, ClientError>,
@@ -60,7 +60,7 @@ impl Retry {
         self.while_passing(call, ClientError::is_temporary).await
     }
 
-    /// The same, where `passes` says which errors waiting mends.
+    /// The same, where `passes` says which errors are temporary.
     pub async fn while_passing<T>(
         &mut self,
         call: impl AsyncFn() -> Result<T, ClientError>,
@@ -86,7 +86,7 @@ impl Retry {
 
     fn answered(&mut self, went_well: bool) {
         if went_well && !self.pauses.is_fresh() {
-            say!("the hub answers again");
+            say!("the hub is back");
         }
         self.pauses.reset();
     }

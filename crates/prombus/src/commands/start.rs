@@ -1,4 +1,4 @@
-//! A place in a topic, as it is said on the command line: the same words for every `--from` and `--to`.
+//! A position in a topic, written the same way for every `--from` and `--to`.
 
 use crate::failure::Failure;
 use crate::time::{self, Moment};
@@ -6,7 +6,7 @@ use clap::Args;
 use prombus_client::ClientError;
 use uuid::Uuid;
 
-/// The words, as help texts show them.
+/// The forms, as shown in help texts.
 pub const WORDS: &str = "earliest|latest|TIME|offset:N|after:ID";
 
 /// A place in a topic.
@@ -24,11 +24,11 @@ pub enum Start {
     Offset(u64),
 }
 
-/// What `--from` or `--to` says: a place, or the name of the option that has the rest of it.
+/// The value of `--from` or `--to`: a position, or the name of the option with the rest of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Word {
-    /// A place.
-    Place(Start),
+pub enum PositionArg {
+    /// A position.
+    At(Start),
     /// That of `--ts`.
     Ts,
     /// That of `--after-id`.
@@ -37,14 +37,14 @@ pub enum Word {
     Offset,
 }
 
-impl Word {
+impl PositionArg {
     fn name(&self) -> &'static str {
         match self {
-            Self::Place(Start::Earliest) => "earliest",
-            Self::Place(Start::Latest) => "latest",
-            Self::Place(Start::Ts(_)) => "TIME",
-            Self::Place(Start::AfterId(_)) => "after:ID",
-            Self::Place(Start::Offset(_)) => "offset:N",
+            Self::At(Start::Earliest) => "earliest",
+            Self::At(Start::Latest) => "latest",
+            Self::At(Start::Ts(_)) => "TIME",
+            Self::At(Start::AfterId(_)) => "after:ID",
+            Self::At(Start::Offset(_)) => "offset:N",
             Self::Ts => "ts",
             Self::AfterId => "after-id",
             Self::Offset => "offset",
@@ -52,12 +52,12 @@ impl Word {
     }
 }
 
-/// A word, as clap reads one. What is back from now starts with a hyphen, so its option needs `allow_hyphen_values`.
-pub fn parse(text: &str) -> Result<Word, String> {
+/// Parses a position for clap. Relative times start with a hyphen, so the option needs `allow_hyphen_values`.
+pub fn parse(text: &str) -> Result<PositionArg, String> {
     match text {
-        "ts" => return Ok(Word::Ts),
-        "after-id" | "afterId" | "after_id" => return Ok(Word::AfterId),
-        "offset" => return Ok(Word::Offset),
+        "ts" => return Ok(PositionArg::Ts),
+        "after-id" | "afterId" | "after_id" => return Ok(PositionArg::AfterId),
+        "offset" => return Ok(PositionArg::Offset),
         _ => {}
     }
     let place = if let Some(offset) = text.strip_prefix("offset:") {
@@ -80,10 +80,10 @@ pub fn parse(text: &str) -> Result<Word, String> {
             }
         }
     };
-    Ok(Word::Place(place))
+    Ok(PositionArg::At(place))
 }
 
-/// A hub that needs a partition beside the place asks for it in the words of its API. Here it is an option.
+/// If a partition is required, the hub's message names the parameter of its API. Here it is an option.
 pub fn refused(error: ClientError, topic: &str) -> Failure {
     match error.hub().and_then(|error| error.number("partitions")) {
         Some(partitions) => Failure::Failed(format!(
@@ -94,7 +94,7 @@ pub fn refused(error: ClientError, topic: &str) -> Failure {
     }
 }
 
-/// The older way to name a place: the kind of it in one option, the value in another.
+/// The older form of a position: its kind in one option, its value in another.
 #[derive(Debug, Default, Args)]
 pub struct Values {
     /// Event time to start at: epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now
@@ -106,25 +106,25 @@ pub struct Values {
 }
 
 impl Values {
-    /// The place that `flag` and these values name. `offset` is that of an option of its own, where there is one.
+    /// The position given by `flag` and these values. `offset` is the value of a separate option, if there is one.
     pub fn choose(
         self,
-        (flag, word): (&str, Option<Word>),
+        (flag, word): (&str, Option<PositionArg>),
         offset: Option<u64>,
     ) -> Result<Option<Start>, Failure> {
         let mut given = Vec::new();
-        given.extend(self.ts.map(|ts| (Word::Ts, Start::Ts(ts))));
-        given.extend(self.after_id.map(|id| (Word::AfterId, Start::AfterId(id))));
-        given.extend(offset.map(|offset| (Word::Offset, Start::Offset(offset))));
+        given.extend(self.ts.map(|ts| (PositionArg::Ts, Start::Ts(ts))));
+        given.extend(self.after_id.map(|id| (PositionArg::AfterId, Start::AfterId(id))));
+        given.extend(offset.map(|offset| (PositionArg::Offset, Start::Offset(offset))));
         if let [(first, _), (second, _), ..] = &given[..] {
             let (first, second) = (first.name(), second.name());
             return Err(Failure::Usage(format!(
-                "--{first} and --{second} name two places; give one of them"
+                "--{first} and --{second} name two positions; give only one of them"
             )));
         }
         match (word, given.pop()) {
             (None, given) => Ok(given.map(|(_, place)| place)),
-            (Some(Word::Place(place)), None) => Ok(Some(place)),
+            (Some(PositionArg::At(place)), None) => Ok(Some(place)),
             (Some(word), Some((kind, place))) if word == kind => Ok(Some(place)),
             (Some(word), None) => {
                 Err(Failure::Usage(format!("{flag} {word} needs --{word}", word = word.name())))
@@ -159,9 +159,9 @@ mod tests {
             ("offset:1042", Start::Offset(1_042)),
             (&after, Start::AfterId(ID.into())),
         ] {
-            assert_eq!(parse(text), Ok(Word::Place(place)), "{text}");
+            assert_eq!(parse(text), Ok(PositionArg::At(place)), "{text}");
         }
-        assert!(matches!(parse("-15m"), Ok(Word::Place(Start::Ts(_)))));
+        assert!(matches!(parse("-15m"), Ok(PositionArg::At(Start::Ts(_)))));
         for bad in ["", "early", "offset:", "offset:-1", "after:", "after:x", "-15", "tomorrow"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

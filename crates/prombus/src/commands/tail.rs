@@ -1,5 +1,5 @@
-//! `prombus tail`: follows topics, and writes each event to stdout as one line. It belongs to no group and settles
-//! nothing; where the hub goes away, it goes on after the last event that it has written.
+//! `prombus tail`: follows topics, and writes each event to stdout as one line. It has no group and acks nothing; after a
+//! disconnect, it resumes after the last event that it has written.
 
 use super::retry::{LONGEST_PAUSE, Pauses, Retry};
 use super::waiting;
@@ -15,7 +15,7 @@ use clap::Args;
 use prombus_client::{Client, ClientError, EventRecord, ReadFrom, Tail, TailEvent, TailQuery};
 use std::time::{Duration, Instant};
 
-/// A hub says that it is there every 15 s; one that is silent for so long is gone.
+/// A hub sends a keep-alive every 15 s; if it is silent for this long, it is considered gone.
 const SILENT: Duration = Duration::from_secs(45);
 
 const EXAMPLES: &str = "\
@@ -25,8 +25,9 @@ Examples:
   prombus tail 'orders.**,payments' --key web1 | ./alarm
   prombus tail 'dlq.**' --from earliest
 
-* stands for one segment of a name, ** for any number; put patterns in quotes. Topics that are made later are followed
-from their first event. The hub's own topics (dlq., system.) are followed only where the prefix is written out.";
+* matches one segment of a name, ** any number; quote patterns. Topics created later are followed
+from their first event. The hub's own topics (dlq., system.) match only patterns that spell out
+their prefix.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -37,7 +38,7 @@ pub struct TailArgs {
     /// Where to start: earliest, latest, epoch ms, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, value_name = "TIME", default_value = "latest", value_parser = time::parse_moment, allow_hyphen_values = true)]
     from: Moment,
-    /// Only events for which this CEL expression over `event` holds
+    /// Only events that match this CEL expression over `event`
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
     /// Only events of this key
@@ -56,15 +57,15 @@ pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
     hub::block_on(async {
         let (mut signals, mut pauses) = (Signals::take()?, Pauses::new());
         tokio::select! {
-            // Only a failure ends it by itself.
+            // It ends on its own only after a failure.
             failure = follow(&client, &query, &mut pauses) => Err(failure),
             _ = signals.next() => Ok(()),
         }
     })
 }
 
-/// Writes what comes, through any number of connections, until something is wrong that waiting does not mend. There are
-/// `pauses` between connections that bring nothing.
+/// Writes events, across any number of connections, until there is an error that waiting does not fix. It backs off
+/// between connections that bring nothing.
 async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Failure {
     let mut retry = Retry::new();
     let mut after: Option<String> = None;
@@ -81,16 +82,16 @@ async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Fail
         let opened = Instant::now();
         match write(tail, &mut after).await {
             Err(failure) => return failure,
-            // One that has lasted is as good as a pause.
+            // A connection that has lasted counts as a pause.
             Ok(brought) if brought || opened.elapsed() >= LONGEST_PAUSE => pauses.reset(),
-            // Something between us and the hub may end every stream, or the hub has too much to do.
+            // A proxy may end every stream, or the hub is busy.
             Ok(_) => pauses.pause().await,
         }
     }
 }
 
-/// Writes what one connection brings, notes how far that is, and says whether there was anything. A connection that ends
-/// or breaks is no failure.
+/// Writes the events of one connection, records the position, and returns whether there were any. A connection that
+/// ends or breaks is not a failure.
 async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<bool, Failure> {
     let mut brought = false;
     loop {
@@ -107,7 +108,7 @@ async fn write(mut tail: Tail, after: &mut Option<String>) -> Result<bool, Failu
         if !events.is_empty() {
             brought = true;
             let lines = lines(&events)?;
-            // A reader may be slow, and a signal must be heard all the same.
+            // A reader may be slow, but signals must still be handled.
             let written = tokio::task::spawn_blocking(move || output::write_all(&lines)).await;
             written.map_err(|error| Failure::Failed(format!("cannot write to stdout: {error}")))??;
         }

@@ -84,10 +84,10 @@ fn missing(topic: &str) -> Failure {
     Failure::Failed(format!("topic {topic} does not exist (not_found)"))
 }
 
-/// The hub makes or changes a topic by the same call; here a typing mistake must not do the other one.
+/// The hub uses the same call to create and to change a topic; here a typo must not do one instead of the other.
 async fn create(client: &Client, topic: &str, settings: Settings) -> Result<(), Failure> {
     if client.topic(topic).await?.is_some() {
-        let message = format!("topic {topic} exists already; change it with: prombus topics alter {topic}");
+        let message = format!("topic {topic} already exists; change it with: prombus topics alter {topic}");
         return Err(Failure::Failed(message));
     }
     write(&[client.put_topic(topic, &settings.0).await?])

@@ -1,10 +1,10 @@
-//! What a command waits for, where that is not there yet: a mistyped name would otherwise be waited for in silence.
+//! Reports what a command is waiting for if that does not exist yet: a mistyped name would otherwise go unnoticed.
 
 use crate::say;
 use prombus_client::Client;
 
-/// Says which of these names and patterns, separated by commas, stand for no topic yet. Where the hub does not tell, and
-/// for callers who may follow a topic but not look at it, nothing is said.
+/// Reports which of these comma-separated names and patterns match no topic yet. Nothing is reported if the caller may
+/// not see the topics.
 pub async fn announce(client: &Client, topics: &str) {
     let wanted = topics.split(',').filter(|wanted| !wanted.is_empty());
     let (patterns, names): (Vec<_>, Vec<_>) = wanted.partition(|wanted| wanted.contains('*'));

@@ -1,26 +1,26 @@
-//! The section `[auth]`: how callers are known.
+//! The section `[auth]`: how callers are authenticated.
 
 use prombus_server::{AuthOptions, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
     /// `none`, `token` or `jwt`.
     pub mode: Option<Mode>,
-    /// What tokens are signed with.
+    /// The key that verifies tokens.
     pub secret: Option<Secret>,
     /// The environment variable that holds it.
     pub secret_env: Option<String>,
-    /// Or the public key, in PEM form.
+    /// Or the public key, in PEM format.
     pub public_key_file: Option<PathBuf>,
     /// Or a set of keys.
     pub jwks_file: Option<PathBuf>,
-    /// Whom tokens must be for.
+    /// The required audience of tokens.
     pub audience: Option<OneOrMany>,
-    /// Whom they must come from.
+    /// The required issuer of tokens.
     pub issuer: Option<OneOrMany>,
     /// Whether they must expire.
     pub require_exp: Option<bool>,
@@ -28,19 +28,19 @@ pub struct Auth {
     pub tokens: Option<Vec<Token>>,
 }
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Not at all.
     None,
-    /// By tokens that are written down.
+    /// By static tokens.
     Token,
-    /// By tokens that somebody signs.
+    /// By signed tokens.
     Jwt,
 }
 
-/// A name, or several of which one will do.
+/// A name, or several of which any one suffices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
 pub enum OneOrMany {
@@ -58,17 +58,17 @@ pub struct Token {
     pub token: Option<Secret>,
     /// The environment variable that holds it.
     pub token_env: Option<String>,
-    /// What its holder may do.
+    /// What it allows.
     pub scopes: Option<Vec<String>>,
     /// The same as rules.
     pub policy: Option<Policy>,
 }
 
-/// Looks a variable of the environment up.
+/// Looks up an environment variable.
 type Variable = fn(&str) -> Option<String>;
 
 impl Auth {
-    /// What the section comes to.
+    /// The settings of the section.
     pub fn options(&self, variable: Variable) -> Result<AuthOptions, String> {
         let jwt_only = [
             ("secret", self.secret.is_some()),
@@ -107,7 +107,7 @@ impl Auth {
             let at_entry = |why: String| format!("auth.tokens, entry {}: {why}", index + 1);
             let token = token.resolve(variable).map_err(at_entry)?;
             if known.iter().any(|other| other.token == token.token) {
-                return Err(at_entry("the token is there already, in an earlier entry".into()));
+                return Err(at_entry("the token is already in an earlier entry".into()));
             }
             known.push(token);
         }
@@ -131,9 +131,9 @@ impl Auth {
         let list = |name: &str, given: &Option<OneOrMany>| match given {
             None => Ok(Vec::new()),
             Some(OneOrMany::One(one)) => Ok(vec![one.clone()]),
-            Some(OneOrMany::Many(many)) if many.is_empty() => Err(format!(
-                "auth.{name} is empty: leave it out if it does not matter whom tokens are for or come from"
-            )),
+            Some(OneOrMany::Many(many)) if many.is_empty() => {
+                Err(format!("auth.{name} is empty: omit it to accept any"))
+            }
             Some(OneOrMany::Many(many)) => Ok(many.clone()),
         };
         let (audience, issuer) = (list("audience", &self.audience)?, list("issuer", &self.issuer)?);
@@ -154,20 +154,20 @@ impl Token {
             rules.add_policy(policy.clone()).map_err(|error| error.to_string())?;
         }
         if rules == Rules::default() {
-            return Err("it needs scopes or a policy, or nobody may do anything with it".into());
+            return Err("it needs scopes or a policy, or it would allow nothing".into());
         }
         Ok(StaticToken { token, rules })
     }
 }
 
-/// A secret that is written down, or that a variable of the environment holds.
+/// A secret, given directly or by an environment variable.
 fn secret(
     written: Option<&Secret>,
     name: Option<&str>,
     variable: Variable,
 ) -> Result<Option<Secret>, String> {
     let secret = match (written, name) {
-        (Some(_), Some(_)) => return Err("it is given twice, by itself and by a variable".into()),
+        (Some(_), Some(_)) => return Err("it is given twice, directly and by a variable".into()),
         (Some(written), None) => Some(written.clone()),
         (None, Some(name)) => match variable(name) {
             // Files that are read into variables end with a line break.
@@ -250,7 +250,7 @@ mod tests {
             ("mode = \"jwt\"\nsecret = 123456789", "invalid type: integer, expected"),
             (
                 "mode = \"token\"\ntokens = [{ token = \"x\", scopes = [\"*:**\"] }, { token = \"x\", scopes = [\"*:**\"] }]",
-                "entry 2: the token is there already",
+                "entry 2: the token is already in an earlier entry",
             ),
             ("mode = \"token\"\ntokens = [{ token = \"x\" }]", "entry 1: it needs scopes"),
             ("mode = \"token\"\ntokens = [{ scopes = [\"*:**\"] }]", "entry 1: it needs token"),

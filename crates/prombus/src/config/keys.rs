@@ -1,4 +1,4 @@
-//! Which keys there are. The list is made from the types themselves, so it cannot fall behind them.
+//! Which keys are valid. The list is derived from the types, so the two cannot diverge.
 
 use super::auth::Token;
 use super::state::{self, Collection};
@@ -10,16 +10,16 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Keys that the contract knows and this build does not.
+/// Keys that are planned and not supported by this build.
 const LATER: &[(&str, &str)] = &[
     ("schemas", "there are no schemas in this build yet"),
     ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
 ];
 
-/// Sections whose tables have names of their users' choice.
+/// Sections whose tables have user-defined names.
 const NAMED: [&str; 2] = ["topics", "collections"];
 
-/// Refuses keys that are not known, with the nearest one that is.
+/// Refuses unknown keys, and suggests the closest known one.
 pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
     let sections = names(&ConfigFile::default());
     for (section, value) in file {
@@ -34,10 +34,10 @@ pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
                 "topics" => check_topics(text, table)?,
                 "collections" => check_collections(text, table)?,
                 "auth" => {
-                    check_table(text, Place { path: name, names: &section_keys(name) }, table)?;
+                    check_table(text, Section { path: name, names: &section_keys(name) }, table)?;
                     check_tokens(text, table)?;
                 }
-                _ => check_table(text, Place { path: name, names: &section_keys(name) }, table)?,
+                _ => check_table(text, Section { path: name, names: &section_keys(name) }, table)?,
             }
         }
     }
@@ -49,7 +49,7 @@ fn check_tokens(text: &str, auth: &DeTable<'_>) -> Result<(), Problem> {
     let Some(DeValue::Array(tokens)) = auth.get("tokens").map(|value| value.get_ref()) else { return Ok(()) };
     for token in tokens {
         if let DeValue::Table(table) = token.get_ref() {
-            check_table(text, Place { path: "auth.tokens", names: &known }, table)?;
+            check_table(text, Section { path: "auth.tokens", names: &known }, table)?;
         }
     }
     Ok(())
@@ -62,7 +62,7 @@ fn check_collections(text: &str, collections: &DeTable<'_>) -> Result<(), Proble
         let DeValue::Table(table) = value.get_ref() else { continue };
         nested(text, ("collections", name), table, &known)?;
         let path = format!("collections.{name:?}");
-        check_table(text, Place { path: &path, names: &known }, table)?;
+        check_table(text, Section { path: &path, names: &known }, table)?;
         check_indexes(text, &path, table)?;
     }
     Ok(())
@@ -73,12 +73,12 @@ fn check_projection(text: &str, projection: &DeValue<'_>) -> Result<(), Problem>
     const WRITE: &str = "projection.write";
     let DeValue::Table(table) = projection else { return Ok(()) };
     let known = state::definition_keys();
-    check_table(text, Place { path: PATH, names: &known.projection }, table)?;
+    check_table(text, Section { path: PATH, names: &known.projection }, table)?;
     check_indexes(text, PATH, table)?;
     let Some(DeValue::Array(writes)) = table.get("write").map(|value| value.get_ref()) else { return Ok(()) };
     for write in writes {
         if let DeValue::Table(table) = write.get_ref() {
-            check_table(text, Place { path: WRITE, names: &known.write }, table)?;
+            check_table(text, Section { path: WRITE, names: &known.write }, table)?;
             check_indexes(text, WRITE, table)?;
         }
     }
@@ -93,7 +93,7 @@ fn check_indexes(text: &str, path: &str, table: &DeTable<'_>) -> Result<(), Prob
     let (path, known) = (format!("{path}.indexes"), names(&Index { fields: Vec::new(), unique: false }));
     for index in indexes {
         if let DeValue::Table(table) = index.get_ref() {
-            check_table(text, Place { path: &path, names: &known }, table)?;
+            check_table(text, Section { path: &path, names: &known }, table)?;
         }
     }
     Ok(())
@@ -104,17 +104,17 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
     for (topic, value) in topics {
         let name = topic.get_ref().as_ref();
         let DeValue::Table(table) = value.get_ref() else {
-            // Whatever is not a table can only be the switch.
+            // Anything but a table can only be the switch.
             Known { path: "topics", names: &["auto_create".to_owned()], text }
                 .check(name, topic.span().start)?;
             continue;
         };
         let path = format!("topics.{name:?}");
         nested(text, ("topics", name), table, &settings)?;
-        check_table(text, Place { path: &path, names: &settings }, table)?;
+        check_table(text, Section { path: &path, names: &settings }, table)?;
         if let Some(DeValue::Table(table)) = table.get("snapshot").map(|value| value.get_ref()) {
             let path = format!("{path}.snapshot");
-            check_table(text, Place { path: &path, names: &snapshot }, table)?;
+            check_table(text, Section { path: &path, names: &snapshot }, table)?;
         }
     }
     Ok(())
@@ -123,14 +123,14 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
 /// The key whose value is at `at`, in full.
 pub fn path_at(file: &DeTable<'_>, at: usize) -> Option<String> {
     let path = path_below("", file, at)?;
-    // Which projection it is, and which key of it, the message says itself.
+    // The message itself names the projection and its key.
     (path != "projection").then_some(path)
 }
 
 fn path_below(path: &str, table: &DeTable<'_>, at: usize) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let (name, is_table) = (key.get_ref().as_ref(), matches!(value.get_ref(), DeValue::Table(_)));
-        // Names that users choose are in quotes, as they have to be if they have dots.
+        // User-defined names are quoted, as they have to be if they contain dots.
         let name = match is_table && NAMED.contains(&path) {
             true => format!("{name:?}"),
             false => name.to_owned(),
@@ -170,12 +170,12 @@ fn nested(
 }
 
 /// A table of the file, and the keys that it may have.
-struct Place<'a> {
+struct Section<'a> {
     path: &'a str,
     names: &'a [String],
 }
 
-fn check_table(text: &str, place: Place<'_>, table: &DeTable<'_>) -> Result<(), Problem> {
+fn check_table(text: &str, place: Section<'_>, table: &DeTable<'_>) -> Result<(), Problem> {
     let known = Known { path: place.path, names: place.names, text };
     table.iter().try_for_each(|(key, _)| known.check(key.get_ref(), key.span().start))
 }
@@ -199,8 +199,7 @@ impl Known<'_> {
         Err(Problem::at(self.text, at, what))
     }
 
-    /// The known key that `name` was most likely meant to be: one of the same table, unless one elsewhere
-    /// is clearly nearer.
+    /// The known key that `name` most likely means: one of the same table, unless one elsewhere is clearly closer.
     fn nearest(&self, name: &str) -> String {
         let here = self.names.iter().map(|known| (distance(name, known) * 2, join(self.path, known)));
         let elsewhere = everywhere().into_iter().map(|(path, known)| {
@@ -220,7 +219,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Every key by its path and its name, wherever it may stand.
+/// All keys, by path and name.
 fn everywhere() -> Vec<(String, String)> {
     let sections = names(&ConfigFile::default()).into_iter();
     let sections = sections.map(|section| (section_keys(&section), section));

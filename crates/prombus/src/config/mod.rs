@@ -1,7 +1,7 @@
-//! The configuration file: what can be written in it, and what it says.
+//! The configuration file.
 //!
-//! A key that is not known is an error that names the nearest one; a key of something that this build does not
-//! have yet is an error too, because a setting that is silently ignored is worse than none.
+//! An unknown key is an error that suggests the closest known one; a key for something that this build does not support yet
+//! is an error too, because a setting that is silently ignored is worse than none.
 
 mod auth;
 mod keys;
@@ -24,7 +24,7 @@ pub enum ConfigError {
         /// Why.
         error: std::io::Error,
     },
-    /// What it says is wrong.
+    /// Its contents are invalid.
     #[error("{}: {problem}", path.display())]
     Bad {
         /// The file.
@@ -34,11 +34,11 @@ pub enum ConfigError {
     },
 }
 
-/// What is wrong at one place of the file.
+/// A problem in the file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct Problem {
-    /// The line, from 1, where it is one line that is wrong.
+    /// The line, from 1, if the problem is in one line.
     pub line: Option<usize>,
     /// What is wrong and what to do.
     pub what: String,
@@ -75,7 +75,7 @@ impl ConfigFile {
     }
 }
 
-/// A message without what was found where something else was wanted: it may be a secret.
+/// The message without the invalid value, which may be a secret.
 fn without_value(message: &str) -> String {
     const FOUND: &str = "invalid type: ";
     match (message.find(FOUND), message.rfind(", expected ")) {
@@ -88,7 +88,7 @@ fn without_value(message: &str) -> String {
     }
 }
 
-/// A message that says what is expected in words of a file, and not of the program that reads it.
+/// The message with expected types in terms of the file, not of Rust.
 fn in_words(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
     let words = match expected {

@@ -13,66 +13,66 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a part of the journal may be set to.
+/// The allowed sizes of a part of the journal.
 const PART_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
-/// The largest commit that can be allowed: the whole of it is in memory several times.
+/// The upper limit for `commit_bytes`: a commit is in memory several times.
 const MAX_COMMIT_BYTES: usize = 32 << 20;
 /// Of what connections may hold, groups may hold one part in so many of events that they have read ahead.
 const READ_AHEAD_SHARE: usize = 4;
 /// Less than this does not hold a few answers.
 const MIN_BUFFER_BYTES: usize = 64 << 20;
 
-/// A whole file. Everything may be left out.
+/// A configuration file. Everything is optional.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigFile {
-    /// How the hub is reached.
+    /// How the hub can be reached.
     pub server: Server,
-    /// What the hub says of itself.
+    /// The log.
     pub log: Log,
-    /// Where events are kept.
+    /// Where events are stored.
     pub store: Store,
-    /// How callers are known.
+    /// How callers are authenticated.
     pub auth: Auth,
-    /// How large things may be, and how fast they may come.
+    /// Limits on sizes and rates.
     pub limits: LimitValues,
-    /// How topics come into being, and the settings of some.
+    /// Whether topics are created automatically, and the settings of some.
     pub topics: Topics,
-    /// Collections that commits write, which are made when the hub starts.
+    /// Collections that commits write, which are created at startup.
     pub collections: BTreeMap<String, Collection>,
     /// How documents are served.
     pub snapshots: Snapshots,
-    /// Projections, which are made when the hub starts.
+    /// Projections, which are created at startup.
     pub projection: Vec<Projection>,
 }
 
-/// How the hub is reached.
+/// How the hub can be reached.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
     /// Where to listen.
     pub listen: Option<String>,
-    /// The certificate for encrypted connections, in PEM form.
+    /// The TLS certificate, in PEM format.
     pub tls_cert: Option<PathBuf>,
     /// Its key.
     pub tls_key: Option<PathBuf>,
-    /// Which web pages of other hosts may call.
+    /// Origins whose web pages may call.
     pub allow_origins: Option<Vec<String>>,
     /// The names by which the hub is reached.
     pub hosts: Option<Vec<String>>,
 }
 
-/// What the hub says of itself, on stderr.
+/// The log, on stderr.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// How its lines look: `text` or `json`.
+    /// Its format: `text` or `json`.
     pub format: Option<String>,
-    /// How much is said, such as `info` or `warn`.
+    /// Its level, such as `info` or `warn`.
     pub level: Option<String>,
 }
 
-/// Where events are kept: in a folder or in memory.
+/// Where events are stored: in a folder or in memory.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
@@ -80,11 +80,11 @@ pub struct Store {
     pub data: Option<PathBuf>,
     /// Whether to keep them in memory only.
     pub memory: Option<bool>,
-    /// How large a part of the journal gets.
+    /// The size of a part of the journal.
     pub part_bytes: Option<u64>,
 }
 
-/// How large things may be, and how fast they may come.
+/// Limits on sizes and rates.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitValues {
@@ -94,7 +94,7 @@ pub struct LimitValues {
     pub commit_bytes: Option<usize>,
     /// The most that a commit may make.
     pub result_bytes: Option<usize>,
-    /// How far ahead of the hub's clock a `ts` may lie.
+    /// How far ahead of the hub's clock a `ts` may be.
     pub future_ts_ms: Option<u64>,
     /// The most topics.
     pub topics: Option<usize>,
@@ -106,24 +106,24 @@ pub struct LimitValues {
     pub body_bytes: Option<usize>,
     /// The most connections.
     pub connections: Option<usize>,
-    /// What all connections together may hold of requests and answers.
+    /// Maximum memory for requests and answers of all connections.
     pub buffer_bytes: Option<usize>,
-    /// So many events a second over one connection; 0 is no limit.
+    /// Maximum number of events per second over one connection; 0 means no limit.
     pub connection_events_per_s: Option<u64>,
-    /// So many events a second to one topic; 0 is no limit.
+    /// Maximum number of events per second to one topic; 0 means no limit.
     pub topic_events_per_s: Option<u64>,
-    /// How long the head of a request may take, and how long a connection may be idle.
+    /// How long the headers of a request may take, and how long a connection may be idle.
     pub header_timeout_ms: Option<u64>,
-    /// How long a body may stand still.
+    /// How long a body may stall.
     pub body_timeout_ms: Option<u64>,
     /// How long a client may take no byte of what it is sent.
     pub send_timeout_ms: Option<u64>,
 }
 
-/// How topics come into being, and the settings of some.
+/// Whether topics are created automatically, and the settings of some.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Topics {
-    /// Whether a topic comes into being with its first publish.
+    /// Whether a topic is created with its first publish.
     pub auto_create: Option<bool>,
     /// The settings of topics, which are made when the hub starts.
     #[serde(flatten)]
@@ -134,7 +134,7 @@ impl ConfigFile {
     /// Refuses what is well formed and makes no sense all the same.
     pub(super) fn validate(&self) -> Result<(), String> {
         if self.store.data.is_some() && self.store.memory == Some(true) {
-            return Err("store.data and store.memory do not go together: leave one of them out".into());
+            return Err("store.data and store.memory cannot be combined: remove one of them".into());
         }
         if self.store.part_bytes.is_some_and(|bytes| !PART_BYTES.contains(&bytes)) {
             let (least, most) = (PART_BYTES.start(), PART_BYTES.end());
@@ -149,11 +149,11 @@ impl ConfigFile {
         let limits = self.limits.limits();
         self.limits.validate()?;
         if self.server.tls_cert.is_some() != self.server.tls_key.is_some() {
-            return Err("server.tls_cert and server.tls_key go together".into());
+            return Err("server.tls_cert and server.tls_key must be set together".into());
         }
         if let Some(host) = self.server.hosts.iter().flatten().find(|host| !Hosts::is_name(host)) {
             return Err(format!(
-                "server.hosts: {host:?} is not the name of a host; write it without scheme and port, like hub.example"
+                "server.hosts: {host:?} is not a host name; write it without scheme and port, like hub.example"
             ));
         }
         for origin in self.server.allow_origins.iter().flatten() {
@@ -165,7 +165,7 @@ impl ConfigFile {
         validate_result_bytes(self.limits.result_bytes(), limits.commit_bytes)?;
         if limits.event_bytes > limits.commit_bytes {
             return Err(format!(
-                "limits.event_bytes = {} does not fit into limits.commit_bytes = {}: raise the second",
+                "limits.event_bytes = {} does not fit into limits.commit_bytes = {}: raise the latter",
                 limits.event_bytes, limits.commit_bytes
             ));
         }

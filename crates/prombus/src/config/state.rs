@@ -1,4 +1,4 @@
-//! What the file says about collections and projections.
+//! The collections and projections in the file.
 
 use super::keys::names;
 use prombus_core::collection::check_name;
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Projection {
         let mut table = toml::Table::deserialize(deserializer)?;
         let name = match table.remove("name") {
             Some(toml::Value::String(name)) if !name.is_empty() => name,
-            Some(_) => return Err(D::Error::custom("the name of a projection must be a text")),
+            Some(_) => return Err(D::Error::custom("the name of a projection must be a string")),
             None => return Err(D::Error::custom("a projection needs a name")),
         };
         // Not flattened, which would pass over keys that are not known.
@@ -245,8 +245,8 @@ mod tests {
     fn what_makes_no_sense_is_told_with_the_name_of_the_projection() {
         for (text, hint) in [
             ("[[projection]]\ntopic = \"t\"", "needs a name"),
-            ("[[projection]]\nname = 7\ntopic = \"t\"", "must be a text"),
-            ("[[projection]]\nname = \"\"\ntopic = \"t\"", "must be a text"),
+            ("[[projection]]\nname = 7\ntopic = \"t\"", "must be a string"),
+            ("[[projection]]\nname = \"\"\ntopic = \"t\"", "must be a string"),
             ("[[projection]]\nname = \"p\"", "projection \"p\": missing field `topic`"),
             ("[[projection]]\nname = \"p\"\ntopic = \"T!\"", "projection \"p\""),
             (

@@ -1,4 +1,4 @@
-//! What files say, and how mistakes in them are answered.
+//! Valid files, and the errors for invalid ones.
 
 use super::*;
 use prombus_core::{Durability, TopicName, TopicPatch};

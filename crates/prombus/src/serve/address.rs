@@ -1,18 +1,18 @@
-//! Where is listened, and where that is refused.
+//! The address to listen on, and when that is refused.
 
 use crate::failure::Failure;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 /// Who may reach what listens.
-pub enum Reach {
+pub enum Exposure {
     /// Everyone.
     Open,
     /// Only this machine, and why; `{address}` stands for the address that others could reach.
     Loopback(&'static str),
 }
 
-impl Reach {
+impl Exposure {
     /// Everyone if that is `open`, and this machine otherwise.
     pub fn of(open: bool, why: &'static str) -> Self {
         if open { Self::Open } else { Self::Loopback(why) }
@@ -24,7 +24,7 @@ pub const NO_AUTH: &str = "this hub has no authentication, so it does not listen
      set auth.mode, listen on 127.0.0.1, or pass --insecure if everyone there may do everything";
 
 /// Binds `listen`, unless others can reach it and must not.
-pub async fn bind(listen: &str, reach: Reach) -> Result<TcpListener, Failure> {
+pub async fn bind(listen: &str, exposure: Exposure) -> Result<TcpListener, Failure> {
     // Only a port means every address, as it does elsewhere.
     let full = if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() };
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&full)
@@ -36,7 +36,7 @@ pub async fn bind(listen: &str, reach: Reach) -> Result<TcpListener, Failure> {
         })?
         .collect();
     if let Some(reachable) = addresses.iter().find(|address| !address.ip().is_loopback())
-        && let Reach::Loopback(why) = reach
+        && let Exposure::Loopback(why) = exposure
     {
         return Err(Failure::Usage(why.replace("{address}", &reachable.to_string())));
     }

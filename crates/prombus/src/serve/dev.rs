@@ -1,7 +1,7 @@
-//! `prombus dev`: a hub in memory with the process example on it.
+//! `prombus dev`: an in-memory hub that runs the process example.
 
 use super::lifecycle;
-use super::settings::{LOG_VARIABLE, Settings, Surroundings};
+use super::settings::{Environment, LOG_VARIABLE, Settings};
 use super::{ServeArgs, logging};
 use crate::failure::Failure;
 use clap::Args;
@@ -40,9 +40,9 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
         ..ServeArgs::default()
     };
     // What is set for a real hub does not matter here, but for how much it says.
-    let variable = |name: &str| (Surroundings::real().variable)(name).filter(|_| name == LOG_VARIABLE);
-    let around = Surroundings { variable, folder: PathBuf::from("/nonexistent") };
-    let settings = Settings::resolve(&flags, &around)?;
+    let variable = |name: &str| (Environment::real().variable)(name).filter(|_| name == LOG_VARIABLE);
+    let environment = Environment { variable, folder: PathBuf::from("/nonexistent") };
+    let settings = Settings::resolve(&flags, &environment)?;
     logging::start(settings.log_format, &settings.log_level);
     let sample = !args.no_sample;
     super::block_on(lifecycle::serve(settings, move |address| example(address, sample)))
@@ -53,7 +53,7 @@ async fn example(address: SocketAddr, sample: bool) {
     let run = async {
         let client = Client::new(&format!("http://{address}"), None)?;
         set_up(&client).await?;
-        tracing::info!("the process example runs: see http://{address}/v1/collections/processes/list");
+        tracing::info!("the process example is running: see http://{address}/v1/collections/processes/list");
         let projector = Projector::new(client.clone(), ProjectorOptions::default());
         let beats = async {
             if sample {

@@ -1,6 +1,7 @@
-//! The life of a hub: listen, open the store, serve, drain, close.
+//! The life cycle of a hub: listen, open the store, serve, drain, close. This is where store, hub and gateway are put
+//! together.
 
-use super::address::{self, NO_AUTH, Reach};
+use super::address::{self, Exposure, NO_AUTH};
 use super::settings::Settings;
 use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
@@ -33,11 +34,11 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     survive_file_limits();
     raise_file_limit();
     take_memory_in_small_pages();
-    let mut front = Front::open(&settings).await?;
+    let mut front = Listener::open(&settings).await?;
     let hub = tokio::select! {
         hub = open_hub(&settings) => hub?,
         signal = signals.next() => {
-            tracing::info!("{signal} while the store was opening: ending");
+            tracing::info!("{signal} while the store was opening: exiting");
             return Ok(());
         }
     };
@@ -54,7 +55,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     tracing::info!("{signal}: ending");
     tokio::select! {
         () = end(front, &hub) => tracing::info!("ended"),
-        signal = signals.next() => tracing::warn!("{signal} again: ending at once"),
+        signal = signals.next() => tracing::warn!("{signal} again: exiting immediately"),
     }
     Ok(())
 }
@@ -66,7 +67,7 @@ fn raise_file_limit() {
     let mut limit = rustix::process::getrlimit(files);
     limit.current = limit.maximum;
     if let Err(error) = rustix::process::setrlimit(files, limit) {
-        tracing::warn!(%error, "the number of open files cannot be raised");
+        tracing::warn!(%error, "the limit on open files cannot be raised");
     }
 }
 
@@ -79,7 +80,7 @@ fn take_memory_in_small_pages() {
 }
 
 /// Lets requests finish, then closes the store.
-async fn end(front: Front, hub: &Hub) {
+async fn end(front: Listener, hub: &Hub) {
     drop(front.stop);
     hub.groups().stop_waiting();
     if tokio::time::timeout(DRAIN, front.serving).await.is_err() {
@@ -100,7 +101,7 @@ fn stopped_serving(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -
 }
 
 /// The part that listens. It is there before the store is, and says so to those who ask.
-struct Front {
+struct Listener {
     gateway: Gateway,
     address: SocketAddr,
     serving: JoinHandle<std::io::Result<()>>,
@@ -108,12 +109,12 @@ struct Front {
     stop: oneshot::Sender<()>,
 }
 
-impl Front {
+impl Listener {
     async fn open(settings: &Settings) -> Result<Self, Failure> {
         let gateway = Gateway::new(settings.gateway.clone()).map_err(Failure::Failed)?;
         let anyone = matches!(settings.gateway.auth, AuthOptions::None);
         let listener =
-            address::bind(&settings.listen, Reach::of(!anyone || settings.insecure, NO_AUTH)).await?;
+            address::bind(&settings.listen, Exposure::of(!anyone || settings.insecure, NO_AUTH)).await?;
         let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({
@@ -135,7 +136,7 @@ fn check(settings: &Settings) -> Result<(), Failure> {
         if let Some(collection) = definition.collections().find(|one| settings.collections.contains_key(*one))
         {
             let why = format!(
-                "collection {collection} is in [collections] too, which is for those that commits write: leave it out there"
+                "collection {collection} is also in [collections], which is for those that commits write: remove it there"
             );
             return Err(unsettled("projection", name, why));
         }
@@ -180,7 +181,7 @@ async fn settle_collection(hub: &Hub, name: &str, settings: CollectionSettings) 
     let config = now.map(|now| now.config).filter(|config| config.owner == Owner::COMMITS);
     if config.is_some_and(|now| (&now.indexes, &now.changefeed) == (&settings.indexes, &settings.changefeed))
     {
-        // To put it again would begin an index anew that failed.
+        // To put it again would begin an index again that failed.
         return Ok(());
     }
     let (_, made) = hub.collections().put(name, settings).await.map_err(failed)?;
@@ -213,7 +214,7 @@ async fn settle_topic(hub: &Hub, name: &TopicName, mut patch: TopicPatch) -> Res
         && wanted < now.config.partitions
     {
         let partitions = now.config.partitions;
-        tracing::warn!("topic {name} keeps its {partitions} partitions: they cannot shrink to {wanted}");
+        tracing::warn!("topic {name} keeps its {partitions} partitions: they cannot be reduced to {wanted}");
         patch.partitions = None;
     }
     let (state, made) = match hub.put_topic(name, patch.clone()).await {

@@ -1,4 +1,4 @@
-//! The log: one line an event, to stderr.
+//! The log: one line per entry, to stderr.
 
 use crate::visible;
 use std::io::{self, IsTerminal};
@@ -24,7 +24,7 @@ impl LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            other => Err(format!("log format {other:?} is not known: use json or text")),
+            other => Err(format!("unknown log format {other:?}: use json or text")),
         }
     }
 }
@@ -50,9 +50,7 @@ impl LogLevel {
         if text.split(',').all(known) && EnvFilter::try_new(text).is_ok() {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!(
-            "log level {text:?} is not known: use error, warn, info, debug or trace, or off for silence"
-        ))
+        Err(format!("unknown log level {text:?}: use error, warn, info, debug or trace, or off for silence"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `prombus serve`: the hub, from its settings to its end.
+//! `prombus serve`: runs a hub.
 
 pub mod address;
 pub mod dev;
@@ -10,8 +10,8 @@ pub mod signals;
 use crate::failure::Failure;
 use clap::Args;
 pub use logging::{LogFormat, LogLevel};
+use settings::{Environment, Settings};
 pub use settings::{LOG_VARIABLE, StoreChoice};
-use settings::{Settings, Surroundings};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub struct ServeArgs {
 
 /// Runs a hub until it is told to end.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let settings = Settings::resolve(args, &Surroundings::real())?;
+    let settings = Settings::resolve(args, &Environment::real())?;
     logging::start(settings.log_format, &settings.log_level);
     block_on(lifecycle::serve(settings, |_| async {}))
 }

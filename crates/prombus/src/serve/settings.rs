@@ -1,4 +1,4 @@
-//! Where each setting comes from: flags win over the environment, the environment over the file.
+//! The effective settings: flags override environment variables, and those override the file.
 
 use super::{LogFormat, LogLevel, ServeArgs};
 use crate::config::{Collection, ConfigFile, Projection, Topics};
@@ -30,11 +30,11 @@ pub struct Settings {
     /// Collections that commits write, by name.
     pub collections: BTreeMap<String, Collection>,
     pub projections: Vec<Projection>,
-    /// How the hub is reached.
+    /// How the hub can be reached.
     pub gateway: GatewayOptions,
 }
 
-/// Where events are kept.
+/// Where events are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreChoice {
     /// Nowhere that lasts.
@@ -43,16 +43,16 @@ pub enum StoreChoice {
     Disk { dir: PathBuf, part_bytes: Option<u64> },
 }
 
-/// What the process finds around it.
-pub struct Surroundings {
+/// The environment that settings are taken from.
+pub struct Environment {
     /// The value of an environment variable; one that is empty counts as not set.
     pub variable: fn(&str) -> Option<String>,
     /// The folder in which a configuration file is looked for that nobody named.
     pub folder: PathBuf,
 }
 
-impl Surroundings {
-    /// Those of this process.
+impl Environment {
+    /// That of this process.
     pub fn real() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self { variable, folder: PathBuf::from(".") }
@@ -61,9 +61,9 @@ impl Surroundings {
 
 impl Settings {
     /// Settles everything.
-    pub fn resolve(flags: &ServeArgs, around: &Surroundings) -> Result<Self, Failure> {
-        let variable = around.variable;
-        let (path, file) = read_file(flags, around)?;
+    pub fn resolve(flags: &ServeArgs, environment: &Environment) -> Result<Self, Failure> {
+        let variable = environment.variable;
+        let (path, file) = read_file(flags, environment)?;
         let first = |flag: &Option<String>, name: &str, file: &Option<String>| {
             flag.clone().or_else(|| variable(name)).or_else(|| file.clone())
         };
@@ -75,12 +75,12 @@ impl Settings {
             listen: first(&flags.listen, "PROMBUS_LISTEN", &file.server.listen)
                 .unwrap_or_else(|| DEFAULT_LISTEN.to_owned()),
             insecure: flags.insecure,
-            store: choose_store(flags, around, &file)?,
+            store: choose_store(flags, environment, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
             log_level: log_level.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
             result_bytes: file.limits.result_bytes(),
-            gateway: gateway_options(flags, around, (path.as_deref(), &file))?,
+            gateway: gateway_options(flags, environment, (path.as_deref(), &file))?,
             topics: file.topics,
             collections: file.collections,
             projections: file.projection,
@@ -90,7 +90,7 @@ impl Settings {
 
 fn gateway_options(
     flags: &ServeArgs,
-    around: &Surroundings,
+    environment: &Environment,
     (path, file): (Option<&Path>, &ConfigFile),
 ) -> Result<GatewayOptions, Failure> {
     let at_file = |why: String| {
@@ -110,34 +110,34 @@ fn gateway_options(
         connection_events_per_s: limits.connection_events_per_s.unwrap_or(0),
         topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
         snapshot_max_age: file.snapshots.max_age_s.map_or(default.snapshot_max_age, Duration::from_secs),
-        auth: file.auth.options(around.variable).map_err(at_file)?,
+        auth: file.auth.options(environment.variable).map_err(at_file)?,
         hosts: file.server.hosts.clone().unwrap_or_default(),
         allow_origins: file.server.allow_origins.clone().unwrap_or_default(),
-        tls: choose_tls(flags, around, file)?,
+        tls: choose_tls(flags, environment, file)?,
     })
 }
 
 fn choose_tls(
     flags: &ServeArgs,
-    around: &Surroundings,
+    environment: &Environment,
     file: &ConfigFile,
 ) -> Result<Option<TlsFiles>, Failure> {
     let choose = |flag: &Option<PathBuf>, variable: &str, file: &Option<PathBuf>| {
-        flag.clone().or_else(|| (around.variable)(variable).map(PathBuf::from)).or_else(|| file.clone())
+        flag.clone().or_else(|| (environment.variable)(variable).map(PathBuf::from)).or_else(|| file.clone())
     };
     let cert = choose(&flags.tls_cert, "PROMBUS_TLS_CERT", &file.server.tls_cert);
     let key = choose(&flags.tls_key, "PROMBUS_TLS_KEY", &file.server.tls_key);
     match (cert, key) {
         (None, None) => Ok(None),
         (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
-        _ => Err(Failure::Usage("a certificate and its key go together: name both of them".into())),
+        _ => Err(Failure::Usage("a certificate and its key must be set together".into())),
     }
 }
 
 /// The configuration file, and where it is if there is one.
-fn read_file(flags: &ServeArgs, around: &Surroundings) -> Result<(Option<PathBuf>, ConfigFile), Failure> {
-    let named = flags.config.clone().or_else(|| (around.variable)("PROMBUS_CONFIG").map(PathBuf::from));
-    let found = || Some(around.folder.join(DEFAULT_CONFIG)).filter(|path| path.exists());
+fn read_file(flags: &ServeArgs, environment: &Environment) -> Result<(Option<PathBuf>, ConfigFile), Failure> {
+    let named = flags.config.clone().or_else(|| (environment.variable)("PROMBUS_CONFIG").map(PathBuf::from));
+    let found = || Some(environment.folder.join(DEFAULT_CONFIG)).filter(|path| path.exists());
     match named.or_else(found) {
         Some(path) => {
             let file = ConfigFile::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -148,7 +148,11 @@ fn read_file(flags: &ServeArgs, around: &Surroundings) -> Result<(Option<PathBuf
 }
 
 /// The first of flags, environment and file that says anything about the store decides.
-fn choose_store(flags: &ServeArgs, around: &Surroundings, file: &ConfigFile) -> Result<StoreChoice, Failure> {
+fn choose_store(
+    flags: &ServeArgs,
+    environment: &Environment,
+    file: &ConfigFile,
+) -> Result<StoreChoice, Failure> {
     let part_bytes = file.store.part_bytes;
     let disk = |dir: &Path| StoreChoice::Disk { dir: dir.to_owned(), part_bytes };
     if let Some(store) = &flags.store {
@@ -157,9 +161,9 @@ fn choose_store(flags: &ServeArgs, around: &Surroundings, file: &ConfigFile) -> 
     if let Some(dir) = &flags.data {
         return Ok(disk(dir));
     }
-    match ((around.variable)("PROMBUS_STORE"), (around.variable)("PROMBUS_DATA")) {
+    match ((environment.variable)("PROMBUS_STORE"), (environment.variable)("PROMBUS_DATA")) {
         (Some(_), Some(_)) => {
-            let message = "PROMBUS_STORE and PROMBUS_DATA do not go together: unset one of them";
+            let message = "PROMBUS_STORE and PROMBUS_DATA cannot be combined: unset one of them";
             return Err(Failure::Usage(message.into()));
         }
         (Some(store), None) => return named_store("PROMBUS_STORE", &store),
@@ -190,13 +194,13 @@ mod tests {
 
     const NOTHING: fn(&str) -> Option<String> = |_| None;
 
-    fn around(variable: fn(&str) -> Option<String>, file: &str) -> (tempfile::TempDir, Surroundings) {
+    fn environment(variable: fn(&str) -> Option<String>, file: &str) -> (tempfile::TempDir, Environment) {
         let folder = tempfile::tempdir().unwrap();
         if !file.is_empty() {
             std::fs::write(folder.path().join(DEFAULT_CONFIG), file).unwrap();
         }
         let path = folder.path().to_owned();
-        (folder, Surroundings { variable, folder: path })
+        (folder, Environment { variable, folder: path })
     }
 
     fn resolve(
@@ -204,8 +208,8 @@ mod tests {
         variable: fn(&str) -> Option<String>,
         file: &str,
     ) -> Result<Settings, String> {
-        let (_folder, around) = around(variable, file);
-        Settings::resolve(&flags, &around).map_err(|failure| failure.to_string())
+        let (_folder, environment) = environment(variable, file);
+        Settings::resolve(&flags, &environment).map_err(|failure| failure.to_string())
     }
 
     fn level(text: &str) -> LogLevel {

@@ -1,4 +1,4 @@
-//! The signals that end the hub, and one that must not.
+//! The signals that stop the hub, and one that must not.
 
 use crate::failure::Failure;
 use rustix::process::Signal as Number;
@@ -14,7 +14,7 @@ impl Signals {
     /// Takes the signals over from now on, so that none ends the process in the middle of something.
     pub fn take() -> Result<Self, Failure> {
         let take =
-            |kind| signal(kind).map_err(|error| Failure::Failed(format!("cannot take signals: {error}")));
+            |kind| signal(kind).map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")));
         Ok(Self { terminate: take(SignalKind::terminate())?, interrupt: take(SignalKind::interrupt())? })
     }
 

@@ -1,10 +1,10 @@
-//! The accept loop: one task a connection, and an end that waits for requests under way, but not for ever.
+//! The accept loop: one task per connection, and a shutdown that waits for requests in flight, but not forever.
 
-use super::passing::Passing;
+use super::forwarding::Forwarder;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prombus_server::Patient;
+use prombus_server::StallGuard;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
@@ -16,17 +16,17 @@ use tokio::task::JoinSet;
 
 /// The most connections at once; more wait until one ends.
 const MAX_CONNECTIONS: usize = 10_000;
-/// How long a client may take to send the head of a request, and how long a connection may be idle.
+/// How long a client may take to send the headers of a request, and how long a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that takes no byte of an answer for so long is given up.
+/// A client that takes no byte of an answer for so long is abandoned.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long requests under way may take once no new ones are wanted.
+/// How long requests in flight may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted, for want of file handles say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `ended` is done and connections have ended or been given up.
-pub async fn serve(listener: TcpListener, passing: Arc<Passing>, ended: impl Future<Output = ()>) {
+pub async fn serve(listener: TcpListener, passing: Arc<Forwarder>, ended: impl Future<Output = ()>) {
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut ended = pin!(ended);
@@ -56,7 +56,7 @@ pub async fn serve(listener: TcpListener, passing: Arc<Passing>, ended: impl Fut
     }
 }
 
-async fn converse(stream: TcpStream, passing: Arc<Passing>, mut stopped: watch::Receiver<bool>) {
+async fn converse(stream: TcpStream, passing: Arc<Forwarder>, mut stopped: watch::Receiver<bool>) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
@@ -66,7 +66,7 @@ async fn converse(stream: TcpStream, passing: Arc<Passing>, mut stopped: watch::
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(Patient::new(stream, SEND_TIMEOUT)), service);
+        .serve_connection(TokioIo::new(StallGuard::new(stream, SEND_TIMEOUT)), service);
     let mut serving = pin!(serving);
     let stop = async {
         // That the sender is gone means the same.

@@ -1,17 +1,17 @@
-//! `prombus snapshots`: one collection of a hub for those who only read it, with addresses of its own.
+//! `prombus snapshots`: serves one collection of a hub, read-only, at its own address.
 //!
-//! It keeps nothing: each request goes to the hub, with its conditions, and the answer goes back as it is. Caches in
-//! front of it work as they do in front of the hub.
+//! It is stateless: each request is forwarded to the hub with its conditions, and the answer is passed through unchanged.
+//! So caches in front of it work as they do in front of the hub.
 
+mod forwarding;
 mod listen;
-mod passing;
 
 use crate::failure::Failure;
 use crate::hub::HubArgs;
 use crate::serve::signals::Signals;
 use crate::serve::{LOG_VARIABLE, LogFormat, LogLevel, address, logging};
 use clap::Args;
-use passing::Passing;
+use forwarding::Forwarder;
 use prombus_server::Hosts;
 use std::sync::Arc;
 
@@ -56,14 +56,14 @@ fn parse_collection(text: &str) -> Result<String, String> {
 fn parse_host(text: &str) -> Result<String, String> {
     match Hosts::is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err("not the name of a host; write it without scheme and port, like docs.example".into()),
+        false => Err("not a host name; write it without scheme and port, like docs.example".into()),
     }
 }
 
 /// Serves the collection until it is told to end.
 pub fn run(hub: &HubArgs, args: &SnapshotsArgs) -> Result<(), Failure> {
     let hosts = Hosts::new(&args.hosts, "--host");
-    let passing = Passing { client: hub.client()?, collection: args.collection.clone(), hosts };
+    let passing = Forwarder { client: hub.client()?, collection: args.collection.clone(), hosts };
     logging::start(args.log_format.unwrap_or_default(), &args.log_level.clone().unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -72,9 +72,10 @@ pub fn run(hub: &HubArgs, args: &SnapshotsArgs) -> Result<(), Failure> {
     runtime.block_on(serve(args, Arc::new(passing)))
 }
 
-async fn serve(args: &SnapshotsArgs, passing: Arc<Passing>) -> Result<(), Failure> {
+async fn serve(args: &SnapshotsArgs, passing: Arc<Forwarder>) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
-    let listener = address::bind(&whole_address(args), address::Reach::of(args.insecure, NO_TOKENS)).await?;
+    let listener =
+        address::bind(&whole_address(args), address::Exposure::of(args.insecure, NO_TOKENS)).await?;
     let address = listener.local_addr().map_err(|error| Failure::Failed(error.to_string()))?;
     let (collection, hub) = (&passing.collection, passing.client.url());
     tracing::info!(url = %format_args!("http://{address}"), %collection, %hub, "ready");

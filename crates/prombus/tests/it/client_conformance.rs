@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// How single events are published.
 #[derive(Clone, Copy)]
-enum Way {
+enum PublishBy {
     /// Each by a call.
     Call,
     /// By the publisher of their topic.
@@ -34,19 +34,20 @@ enum Way {
 struct LiveLog {
     http: HttpLog,
     live: Live,
-    way: Way,
+    publish_by: PublishBy,
     publishers: Mutex<HashMap<TopicName, Publisher>>,
     commits: watch::Sender<u64>,
 }
 
-async fn log(way: Way) -> Subject {
+async fn log(publish_by: PublishBy) -> Subject {
     let file = "[store]\nmemory = true\n[topics]\nauto_create = false\n";
     let hub = tokio::task::spawn_blocking(move || Hub::with_file(file, &["--config", "prombus.toml"]))
         .await
         .unwrap();
     let live = Client::new(&hub.url, None).unwrap().connect_with(quick()).await.unwrap();
     let http = HttpLog::new(&hub.url);
-    let log = LiveLog { http, live, way, publishers: Mutex::default(), commits: watch::Sender::new(0) };
+    let log =
+        LiveLog { http, live, publish_by, publishers: Mutex::default(), commits: watch::Sender::new(0) };
     Subject { log: Arc::new(log), documents: None, clock: None, keep: Box::new(std::sync::Mutex::new(hub)) }
 }
 
@@ -110,9 +111,9 @@ fn refusal(error: ClientError, topic: &TopicName, events: &[Append]) -> CommitEr
 impl LiveLog {
     async fn publish(&self, topic: &TopicName, events: &[NewEvent]) -> Result<Vec<Published>, ClientError> {
         let name = topic.as_str();
-        match (self.way, events) {
-            (Way::Call, [one]) => Ok(vec![self.live.publish(name, one).await?]),
-            (Way::Publisher, [one]) => {
+        match (self.publish_by, events) {
+            (PublishBy::Call, [one]) => Ok(vec![self.live.publish(name, one).await?]),
+            (PublishBy::Publisher, [one]) => {
                 let publisher = {
                     let mut publishers = self.publishers.lock().await;
                     let make = || self.live.publisher(name, PublisherOptions::default());
@@ -222,7 +223,7 @@ impl EventLog for LiveLog {
 
 mod calls {
     async fn calls() -> prombus_testkit::Subject {
-        super::log(super::Way::Call).await
+        super::log(super::PublishBy::Call).await
     }
 
     prombus_testkit::log_conformance!(calls);
@@ -230,7 +231,7 @@ mod calls {
 
 mod publishers {
     async fn publishers() -> prombus_testkit::Subject {
-        super::log(super::Way::Publisher).await
+        super::log(super::PublishBy::Publisher).await
     }
 
     prombus_testkit::log_conformance!(publishers);

@@ -37,7 +37,7 @@ async fn publish_all(live: Live, options: PublisherOptions, answered: Arc<Atomic
     }
 }
 
-/// Takes and acks events until all numbers are done, with many acks under way. What was acked must not come again.
+/// Takes and acks events until all numbers are done, with many acks in flight. What was acked must not come again.
 async fn consume_all(mut events: Subscription) {
     let (mut acked, mut under_way) = (HashSet::new(), FuturesUnordered::new());
     while acked.len() < MANY as usize {
@@ -272,7 +272,7 @@ async fn a_connection_is_given_up_after_the_time_that_it_was_given() {
     let mut events = live.subscribe("t", "g", SubscribeOptions::default()).await.unwrap();
     tokio::task::block_in_place(|| spot.kill());
     let state = reaches(&live, LiveState::is_ended).await;
-    assert!(state.to_string().contains("given up"), "{state}");
+    assert!(state.to_string().contains("gave up"), "{state}");
     assert!(matches!(live.publish("t", &numbered(0)).await, Err(ClientError::Ended(_))));
     assert!(events.next().await.is_none());
     assert!(matches!(events.error(), Some(ClientError::Ended(_))));

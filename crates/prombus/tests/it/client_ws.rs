@@ -451,5 +451,5 @@ async fn a_group_that_has_drained_is_told_and_one_that_has_not_says_what_it_wait
     live.close().await;
     client.publish("t", &numbered(2)).await.unwrap();
     let error = client.drained("t", "g", short).await.unwrap_err().to_string();
-    assert!(error.contains("it has no members, so nobody consumes"), "{error}");
+    assert!(error.contains("it has no members, so nothing is consumed"), "{error}");
 }

@@ -223,13 +223,13 @@ fn export_and_import_make_a_copy_digit_for_digit_and_only_once() {
 
     let new = "{\"payload\":1}\n{\"payload\":2}\n";
     for (input, told) in [
-        (first.clone(), "0 events imported into second; 4 were there already\n"),
-        (format!("{first}{new}"), "2 events imported into second; 4 were there already\n"),
-        (format!("{new}{first}nonsense\n"), "2 events imported into second; 4 were there already\n"),
-        // What the hub refuses ends a request in which some were there already.
+        (first.clone(), "0 events imported into second; 4 already existed\n"),
+        (format!("{first}{new}"), "2 events imported into second; 4 already existed\n"),
+        (format!("{new}{first}nonsense\n"), "2 events imported into second; 4 already existed\n"),
+        // What the hub refuses ends a request in which some already existed.
         (
             format!("{new}{first}{{\"payload\":1,\"id\":\"nope\"}}\n"),
-            "2 events imported into second; 4 were there already\n",
+            "2 events imported into second; 4 already existed\n",
         ),
         (new.to_owned(), "2 events imported into second\n"),
     ] {

@@ -273,7 +273,7 @@ fn a_start_that_fails_for_its_configuration_has_made_nothing() {
     for (bad, told) in [
         ("collection = \"bad\"\nkey = \"event.payload.\"", "does not compile"),
         ("collection = \"good\"\nkey = \"event.key\"", "written by projection \"good\""),
-        ("collection = \"made\"\nkey = \"event.key\"", "collection made is in [collections] too"),
+        ("collection = \"made\"\nkey = \"event.key\"", "collection made is also in [collections]"),
         ("collection = \"bad\"\nkey = \"event.key\"\nchangefeed = \"made\"", "it would feed itself"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -81,7 +81,7 @@ const ROUTES: &[Route] = &[
     may(&["admin"], send("POST", "/v1/dlq/{t}/replay", "{}")),
 ];
 
-/// Routes that a good token is enough for, whatever it allows.
+/// Routes that a valid token is enough for, whatever it allows.
 const FOR_ANYONE: &[&str] = &["/v1/topics", "/metrics"];
 
 /// A hub, and a maker of tokens for it.

@@ -2,9 +2,9 @@
 
 use crate::auth_support;
 use crate::auth_support::jwt::{Signer, all, assembled, decode, encode, scopes, with};
-use crate::auth_support::line::Frames;
 use crate::auth_support::{Guarded, SECRET, Setup, is_unauthorized};
 use crate::contract_support::{Answer, Call};
+use crate::ws_support::Socket;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
@@ -23,11 +23,11 @@ fn signer() -> Signer {
 fn refuses(hub: &Guarded, token: &str) {
     let answer = hub.caller(token).get("/v1/topics");
     is_unauthorized(&answer);
-    let mut frames = Frames::open(&hub.api);
-    let told = frames.fails(&json!({"op": "AUTH", "token": token}), "unauthorized");
-    frames.fails(&json!({"op": "PUBLISH", "topic": "t", "payload": 1}), "unauthorized");
+    let mut frames = Socket::open(&hub.api);
+    let told = frames.fails(json!({"op": "AUTH", "token": token}), "unauthorized");
+    frames.fails(json!({"op": "PUBLISH", "topic": "t", "payload": 1}), "unauthorized");
     let value = format!("Bearer {token}");
-    let Err(upgrade) = Frames::open_with(&hub.api, &[("authorization", &value)]) else {
+    let Err(upgrade) = Socket::open_with(&hub.api, &[("authorization", &value)]) else {
         panic!("upgraded with {token}");
     };
     assert_eq!(upgrade.status, 401);
@@ -368,7 +368,7 @@ fn claims_that_are_odd_are_carried_or_refused_but_break_nothing() {
     for (name, value) in odd {
         let token = signer().token(&with(scopes(&["read:u"]), name, value));
         assert!(!got_in(&hub.caller(&token).publish("t")), "{name}");
-        let answer = Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}));
+        let answer = Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}));
         assert!(answer["op"] == "OK" || answer["code"] == "unauthorized", "{name}: {answer}");
     }
     hub.ends();
@@ -399,9 +399,9 @@ fn a_huge_token_is_refused_and_costs_nobody_else_anything() {
             if let Some(answer) = Answer::parse(&bytes, false) {
                 assert!(matches!(answer.status, 400 | 401 | 413 | 431), "{answer:?}");
             }
-            let mut frames = Frames::open(&hub.api);
-            frames.send(&json!({"op": "AUTH", "token": token, "corr": "1"}));
-            match frames.hear() {
+            let mut frames = Socket::open(&hub.api);
+            frames.send(json!({"op": "AUTH", "token": token, "corr": "1"}));
+            match frames.frame_or_close() {
                 Ok(frame) => assert_eq!(frame["op"], "ERR", "{frame}"),
                 Err((code, reason)) => assert!(matches!(code, 1008 | 1009), "{code} {reason}"),
             }
@@ -418,12 +418,12 @@ fn thousands_of_scopes_are_judged_all_the_same() {
     let mut list: Vec<String> = (0..3000).map(|n| format!("publish:t{n}.**")).collect();
     list.push("publish:mine".to_owned());
     let token = signer().token(&with(all(), "scopes", json!(list)));
-    let mut frames = Frames::open(&hub.api);
-    let answer = frames.ask(&json!({"op": "AUTH", "token": token}));
+    let mut frames = Socket::open(&hub.api);
+    let answer = frames.ask(json!({"op": "AUTH", "token": token}));
     // A hub may say that a token is too long; it must not take a part of it.
     if answer["op"] == "OK" {
-        frames.ok(&json!({"op": "PUBLISH", "topic": "mine", "payload": 1}));
-        frames.fails(&json!({"op": "PUBLISH", "topic": "theirs", "payload": 1}), "forbidden");
+        frames.ok(json!({"op": "PUBLISH", "topic": "mine", "payload": 1}));
+        frames.fails(json!({"op": "PUBLISH", "topic": "theirs", "payload": 1}), "forbidden");
     } else {
         assert_eq!(answer["code"], "unauthorized", "{answer}");
     }

@@ -1,8 +1,9 @@
 //! Good JWT: every algorithm, keys from a secret, a PEM and a set, the claims that a hub looks at, and keys that change.
 
 use crate::auth_support::jwt::{Signer, all, jwks, scopes, seconds, with};
-use crate::auth_support::line::{Flow, Frames, publish};
+use crate::auth_support::line::{Flow, publish};
 use crate::auth_support::{Guarded, SECRET, Setup, is_unauthorized, put_file, secret_file, until};
+use crate::ws_support::Socket;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -26,7 +27,7 @@ fn gets_in(hub: &Guarded, token: &str) -> bool {
 /// Whether a token is taken, over both ways in; only for one that is not about to be taken, or not any more.
 fn takes(hub: &Guarded, token: &str) -> bool {
     let answer = hub.caller(token).get("/v1/topics");
-    let frame = Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}));
+    let frame = Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}));
     match answer.status {
         200 => assert_eq!(frame["op"], "OK", "{frame}"),
         401 => assert_eq!(frame["code"], "unauthorized", "{frame}"),
@@ -43,7 +44,7 @@ fn takes_only(hub: &Guarded, signer: &Signer, other: &Signer) {
     let token = signer.token(&scopes(&["publish:mine"]));
     hub.caller(&token).publish("mine").is(201);
     hub.caller(&token).publish("theirs").fails(403, "forbidden");
-    Frames::bearer(&hub.api, &token).fails(&publish("theirs"), "forbidden");
+    Socket::bearer(&hub.api, &token).fails(publish("theirs"), "forbidden");
 }
 
 #[test]
@@ -202,8 +203,8 @@ fn what_is_open_ends_when_the_key_of_its_token_is_taken_away() {
     let hub = with_set(&[old.jwk("old"), kept.jwk("kept")]);
     let (gone, stays) = (old.token_of("old", &all()), kept.token_of("kept", &all()));
     hub.caller(&stays).publish("t").is(201);
-    let [mut by_frame, mut good] = [&gone, &stays].map(|token| Frames::authed(&hub.api, token));
-    let mut by_header = Frames::bearer(&hub.api, &gone);
+    let [mut by_frame, mut good] = [&gone, &stays].map(|token| Socket::authed(&hub.api, token));
+    let mut by_header = Socket::bearer(&hub.api, &gone);
     let [mut flow, mut good_flow] = [&gone, &stays].map(|token| Flow::open(&hub.api, "t", token));
     for open in [&mut flow, &mut good_flow] {
         open.until("\"offset\":0");
@@ -216,12 +217,12 @@ fn what_is_open_ends_when_the_key_of_its_token_is_taken_away() {
         is_unauthorized(&pull.join().unwrap());
     });
     for one in [&mut by_frame, &mut by_header] {
-        let (code, reason) = one.is_closed();
+        let (code, reason) = one.closes_eventually();
         assert!(code == 1008 && reason.contains("withdrawn"), "{code} {reason}");
     }
     let told = flow.rest();
     assert!(told.contains("unauthorized") && told.contains("withdrawn"), "{told}");
-    good.ok(&publish("t"));
+    good.ok(publish("t"));
     good_flow.until("\"offset\":1");
 }
 
@@ -376,7 +377,7 @@ fn a_token_that_was_good_is_refused_once_it_has_expired() {
     let token = Signer::secret(SECRET).token(&with(all(), "exp", json!(seconds() + 1)));
     assert!(takes(&hub, &token));
     until("a refusal", || {
-        Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}))["code"] == "unauthorized"
+        Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}))["code"] == "unauthorized"
     });
     // What one way in refuses, the other one does not take any more.
     assert!(!takes(&hub, &token));

@@ -2,16 +2,17 @@
 
 use crate::auth_support;
 use crate::auth_support::jwt::{Signer, all, policy, scopes, seconds};
-use crate::auth_support::line::{Flow, Frames, publish, subscribe};
+use crate::auth_support::line::{Flow, publish, subscribe};
 use crate::auth_support::{Guarded, SECRET, STRANGER, Setup, is_unauthorized};
 use crate::contract_support::Answer;
+use crate::ws_support::Socket;
 use serde_json::{Value, json};
 
 /// Whether claims let a topic be published to, over both ways in.
 fn may_publish(hub: &Guarded, claims: &Value, topic: &str) -> bool {
     let token = Signer::secret(SECRET).token(claims);
     let answer = hub.caller(&token).publish(topic);
-    let frame = Frames::authed(&hub.api, &token).ask(&publish(topic));
+    let frame = Socket::authed(&hub.api, &token).ask(publish(topic));
     match answer.status {
         201 => assert_eq!(frame["op"], "OK", "{frame}"),
         403 => assert_eq!(frame["code"], "forbidden", "{frame}"),
@@ -199,12 +200,12 @@ fn a_rule_with_groups_holds_for_these_groups_only() {
     let caller = hub.caller(&token);
     for group in ["audit", "team-a"] {
         caller.pull("t", group).is(200);
-        Frames::authed(&hub.api, &token).ok(&subscribe("t", group));
+        Socket::authed(&hub.api, &token).ok(subscribe("t", group));
     }
     for group in ["audi", "audit2", "team-b", "g"] {
         caller.pull("t", group).fails(403, "forbidden");
         caller.get(&format!("/v1/topics/t/groups/{group}")).fails(403, "forbidden");
-        Frames::authed(&hub.api, &token).fails(&subscribe("t", group), "forbidden");
+        Socket::authed(&hub.api, &token).fails(subscribe("t", group), "forbidden");
     }
 }
 
@@ -221,7 +222,7 @@ fn a_deny_of_a_group_leaves_the_others() {
         hub.caller(&token).get(path).fails(403, "forbidden");
     }
     hub.caller(&token).pull("t", "billing").fails(403, "forbidden");
-    Frames::bearer(&hub.api, &token).fails(&subscribe("t", "billing"), "forbidden");
+    Socket::bearer(&hub.api, &token).fails(subscribe("t", "billing"), "forbidden");
 }
 
 #[test]
@@ -271,7 +272,7 @@ fn a_deny_of_a_topic_shuts_the_stream_and_the_groups_of_its_dead_letters() {
         ])));
         Flow::open(&hub.api, "dlq.t", &token).refused().fails(403, "forbidden");
         hub.caller(&token).pull("dlq.t", "g").fails(403, "forbidden");
-        Frames::authed(&hub.api, &token).fails(&subscribe("dlq.t", "g"), "forbidden");
+        Socket::authed(&hub.api, &token).fails(subscribe("dlq.t", "g"), "forbidden");
         assert!(!hub.caller(&token).topics().contains(&"dlq.t".to_owned()));
     }
 }
@@ -341,7 +342,7 @@ fn a_policy_that_makes_no_sense_makes_the_token_a_bad_one() {
         let token = Signer::secret(SECRET).token(&claims);
         println!("{claims}");
         is_unauthorized(&hub.caller(&token).read("t"));
-        Frames::open(&hub.api).fails(&json!({"op": "AUTH", "token": token}), "unauthorized");
+        Socket::open(&hub.api).fails(json!({"op": "AUTH", "token": token}), "unauthorized");
     }
 }
 
@@ -370,8 +371,8 @@ fn a_written_token_allows_what_its_scopes_say() {
     hub.caller(OPS).publish("a.t").is(201);
     hub.caller("reader-9f8e7d6c5b4a3210").read("a.t").is(200);
     hub.caller("reader-9f8e7d6c5b4a3210").publish("a.t").fails(403, "forbidden");
-    let mut frames = Frames::authed(&hub.api, "reader-9f8e7d6c5b4a3210");
-    frames.fails(&publish("a.t"), "forbidden");
+    let mut frames = Socket::authed(&hub.api, "reader-9f8e7d6c5b4a3210");
+    frames.fails(publish("a.t"), "forbidden");
 }
 
 #[test]
@@ -380,7 +381,7 @@ fn a_written_token_allows_what_its_policy_says() {
     let picky = hub.caller("picky-0123456789abcdef");
     picky.publish("open").is(201);
     picky.publish("secret.a").fails(403, "forbidden");
-    Frames::bearer(&hub.api, picky.token).fails(&publish("secret"), "forbidden");
+    Socket::bearer(&hub.api, picky.token).fails(publish("secret"), "forbidden");
 }
 
 #[test]
@@ -401,7 +402,7 @@ fn what_is_nearly_a_written_token_is_none() {
     let nearly = [&token[..22], &token[1..], &upper, &doubled, &longer, "reader-9f8e7d6c5b4a3211", STRANGER];
     for bad in nearly {
         is_unauthorized(&hub.caller(bad).read("a.t"));
-        Frames::open(&hub.api).fails(&json!({"op": "AUTH", "token": bad}), "unauthorized");
+        Socket::open(&hub.api).fails(json!({"op": "AUTH", "token": bad}), "unauthorized");
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::auth_support;
 use crate::auth_support::jwt::{Signer, all, assembled, jwks, scopes, seconds, with};
-use crate::auth_support::line::{Flow, Frames, publish, subscribe};
+use crate::auth_support::line::{Flow, publish, subscribe};
 use crate::auth_support::{Guarded, SECRET, STRANGER, Setup, secret_file};
 use crate::contract_support::Call;
+use crate::ws_support::Socket;
 use serde_json::json;
 
 /// Everything that a hub was heard saying.
@@ -52,7 +53,7 @@ fn show(hub: &Guarded, token: &str, heard: &mut Heard) {
         assert!(answer.status < 500, "{answer:?}");
         heard.add(format!("{:?} {}", answer.headers, String::from_utf8_lossy(&answer.body)));
     }
-    let mut frames = Frames::open(&hub.api);
+    let mut frames = Socket::open(&hub.api);
     for frame in [
         json!({"op": "AUTH", "token": token}),
         json!({"op": "AUTH", "token": token, "junk": 1}),
@@ -63,10 +64,10 @@ fn show(hub: &Guarded, token: &str, heard: &mut Heard) {
     ] {
         heard.add(frames.ask(&frame).to_string());
     }
-    frames.text(&format!("{{\"op\":\"AUTH\",\"token\":\"{token}"));
-    heard.add(format!("{:?}", frames.hear()));
+    frames.text(format!("{{\"op\":\"AUTH\",\"token\":\"{token}"));
+    heard.add(format!("{:?}", frames.frame_or_close()));
     let value = format!("Bearer {token}");
-    if let Err(answer) = Frames::open_with(&hub.api, &[("authorization", &value)]) {
+    if let Err(answer) = Socket::open_with(&hub.api, &[("authorization", &value)]) {
         heard.add(format!("{answer:?} {}", answer.text()));
     }
 }
@@ -99,7 +100,7 @@ fn stays_silent(setup: &Setup, tokens: &[String], secrets: &[&str]) {
     }
     let good = tokens.last().unwrap();
     hub.caller(good).publish("t").is(201);
-    Frames::authed(&hub.api, good).ok(&subscribe("t", "g"));
+    Socket::authed(&hub.api, good).ok(subscribe("t", "g"));
     Flow::open(&hub.api, "t", good).until("\"offset\":0");
     let metrics = hub.caller(good).get("/metrics");
     assert!(metrics.text().contains("events_published_total"));
@@ -200,18 +201,18 @@ fn refused_requests_are_logged_with_who_asked_for_what_and_why() {
         auth_support::until("a line with all of it", || hub.said().lines().any(is_it));
     };
     hub.api.get("/v1/topics/orders/events?token=querytoken");
-    heard(&["GET", "/v1/topics/{topic}/events", "401", "this hub wants a token"]);
+    heard(&["GET", "/v1/topics/{topic}/events", "401", "this hub requires a token"]);
     hub.caller(STRANGER).get("/v1/topics");
     heard(&["GET", "\"/v1/topics\"", "401", "JSON Web Token"]);
     hub.caller(&bob).publish("invoices");
     heard(&["POST", "/publish/{topic}", "bob", "403", "does not allow publish on invoices"]);
     hub.caller(&bob).post("/v1/commit", &json!({"publish": [{"topic": "invoices", "payload": 1}]}));
     heard(&["POST", "/v1/commit", "bob", "403", "does not allow publish on invoices"]);
-    let mut frames = Frames::open(&hub.api);
-    frames.ask(&publish("invoices"));
+    let mut frames = Socket::open(&hub.api);
+    frames.ask(publish("invoices"));
     heard(&["PUBLISH", "/ws", "401", "send AUTH"]);
-    frames.ask(&json!({"op": "AUTH", "token": bob}));
-    frames.ask(&subscribe("orders", "g"));
+    frames.ask(json!({"op": "AUTH", "token": bob}));
+    frames.ask(subscribe("orders", "g"));
     heard(&["SUBSCRIBE", "/ws", "bob", "403", "does not allow subscribe on orders"]);
     hub.caller(&bob).publish("orders").is(201);
     let said = hub.ends();
@@ -249,9 +250,9 @@ fn a_token_writes_no_lines_of_its_own_into_the_log() {
     let forged = Signer::secret("wrong").token_of(evil, &with(all(), "sub", json!(evil)));
     for token in [&token, &forged] {
         hub.caller(token).get("/v1/topics");
-        Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": token}));
+        Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": token}));
     }
-    Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": evil}));
+    Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": evil}));
     let said = hub.ends();
     assert!(!said.lines().any(|line| line.starts_with("FAKE")) && !said.contains("\u{1b}[31mred"), "{said}");
 }

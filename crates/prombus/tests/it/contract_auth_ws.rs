@@ -1,9 +1,10 @@
 //! Tokens on a WebSocket and on streams: before AUTH, after it, again, and when the time of a token is over.
 
 use crate::auth_support::jwt::{Signer, all, policy, scopes, seconds, with};
-use crate::auth_support::line::{Flow, Frames, publish, subscribe};
+use crate::auth_support::line::{Flow, publish, subscribe};
 use crate::auth_support::{Guarded, SECRET, STRANGER, is_unauthorized, until};
 use crate::contract_support::{Answer, Call};
+use crate::ws_support::Socket;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 
@@ -45,7 +46,7 @@ fn frames() -> Vec<Value> {
 fn every_frame_before_auth_is_unauthorized() {
     let hub = Guarded::jwt();
     for frame in frames() {
-        Frames::open(&hub.api).fails(&frame, "unauthorized");
+        Socket::open(&hub.api).fails(&frame, "unauthorized");
     }
     hub.caller(&root()).read("t").fails(404, "not_found");
 }
@@ -53,44 +54,44 @@ fn every_frame_before_auth_is_unauthorized() {
 #[test]
 fn a_frame_before_auth_without_corr_is_answered_too() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::open(&hub.api);
-    frames.send(&publish("t"));
-    let answer = frames.hear().unwrap();
+    let mut frames = Socket::open(&hub.api);
+    frames.send(publish("t"));
+    let answer = frames.frame_or_close().unwrap();
     assert_eq!((&answer["op"], &answer["code"]), (&json!("ERR"), &json!("unauthorized")), "{answer}");
 }
 
 #[test]
 fn auth_after_a_refused_frame_still_works() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::open(&hub.api);
-    frames.fails(&publish("t"), "unauthorized");
-    frames.fails(&auth(STRANGER), "unauthorized");
-    frames.fails(&publish("t"), "unauthorized");
-    frames.ok(&auth(&root()));
-    frames.ok(&publish("t"));
+    let mut frames = Socket::open(&hub.api);
+    frames.fails(publish("t"), "unauthorized");
+    frames.fails(auth(STRANGER), "unauthorized");
+    frames.fails(publish("t"), "unauthorized");
+    frames.ok(auth(&root()));
+    frames.ok(publish("t"));
 }
 
 #[test]
 fn auth_without_a_string_for_a_token_is_a_bad_request() {
     let hub = Guarded::jwt();
     for bad in [json!(1), json!(null), json!({}), json!([root()]), json!({"token": root()})] {
-        let answer = Frames::open(&hub.api).ask(&json!({"op": "AUTH", "token": bad}));
+        let answer = Socket::open(&hub.api).ask(json!({"op": "AUTH", "token": bad}));
         assert_eq!(answer["op"], "ERR", "{answer}");
         assert!(
             ["bad_request", "unauthorized", "bad_json"].contains(&answer["code"].as_str().unwrap()),
             "{answer}"
         );
     }
-    let answer = Frames::open(&hub.api).ask(&json!({"op": "AUTH"}));
+    let answer = Socket::open(&hub.api).ask(json!({"op": "AUTH"}));
     assert_eq!(answer["op"], "ERR", "{answer}");
 }
 
 #[test]
 fn a_token_at_the_upgrade_counts_like_auth() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::bearer(&hub.api, &token(&["publish:t"]));
-    frames.ok(&publish("t"));
-    frames.fails(&publish("u"), "forbidden");
+    let mut frames = Socket::bearer(&hub.api, &token(&["publish:t"]));
+    frames.ok(publish("t"));
+    frames.fails(publish("u"), "forbidden");
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn a_bad_token_at_the_upgrade_is_401() {
     let expired = short(&["*:**"], -60);
     for bad in [STRANGER, "", &expired] {
         let value = format!("Bearer {bad}");
-        let Err(answer) = Frames::open_with(&hub.api, &[("authorization", &value)]) else {
+        let Err(answer) = Socket::open_with(&hub.api, &[("authorization", &value)]) else {
             panic!("it opened with {bad:?}");
         };
         assert_eq!(answer.status, 401, "{answer:?}");
@@ -110,10 +111,10 @@ fn a_bad_token_at_the_upgrade_is_401() {
 #[test]
 fn publish_wants_publish() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::authed(&hub.api, &token(&["read:t", "subscribe:t", "admin:t", "publish:u"]));
-    frames.fails(&publish("t"), "forbidden");
-    frames.fails(&json!({"op": "PUBLISH", "topic": "t", "events": [{"payload": 1}]}), "forbidden");
-    frames.ok(&publish("u"));
+    let mut frames = Socket::authed(&hub.api, &token(&["read:t", "subscribe:t", "admin:t", "publish:u"]));
+    frames.fails(publish("t"), "forbidden");
+    frames.fails(json!({"op": "PUBLISH", "topic": "t", "events": [{"payload": 1}]}), "forbidden");
+    frames.ok(publish("u"));
     hub.caller(&root()).read("t").fails(404, "not_found");
 }
 
@@ -121,12 +122,12 @@ fn publish_wants_publish() {
 fn subscribe_wants_subscribe() {
     let hub = Guarded::jwt();
     hub.caller(&root()).publish("t").is(201);
-    let mut frames = Frames::authed(&hub.api, &token(&["read:t", "publish:t", "admin:t", "subscribe:u"]));
-    frames.fails(&subscribe("t", "g"), "forbidden");
-    let mut frames = Frames::authed(&hub.api, &token(&["subscribe:t"]));
-    frames.ok(&subscribe("t", "g"));
+    let mut frames = Socket::authed(&hub.api, &token(&["read:t", "publish:t", "admin:t", "subscribe:u"]));
+    frames.fails(subscribe("t", "g"), "forbidden");
+    let mut frames = Socket::authed(&hub.api, &token(&["subscribe:t"]));
+    frames.ok(subscribe("t", "g"));
     let event = frames.find(|frame| frame["op"] == "EVENT");
-    frames.ok(&json!({"op": "ACK", "topic": "t", "group": "g", "id": event["event"]["id"]}));
+    frames.ok(json!({"op": "ACK", "topic": "t", "group": "g", "id": event["event"]["id"]}));
 }
 
 #[test]
@@ -135,23 +136,23 @@ fn a_list_of_topics_with_a_forbidden_one_subscribes_to_none() {
     for topic in ["mine", "theirs"] {
         hub.caller(&root()).publish(topic).is(201);
     }
-    let mut frames = Frames::authed(&hub.api, &token(&["subscribe:mine"]));
+    let mut frames = Socket::authed(&hub.api, &token(&["subscribe:mine"]));
     let both =
         json!({"op": "SUBSCRIBE", "topics": ["mine", "theirs"], "group": "g", "opts": {"from": "earliest"}});
     frames.fails(&both, "forbidden");
-    frames.fails(&json!({"op": "UNSUBSCRIBE", "topic": "mine", "group": "g"}), "not_subscribed");
+    frames.fails(json!({"op": "UNSUBSCRIBE", "topic": "mine", "group": "g"}), "not_subscribed");
 }
 
 #[test]
 fn a_lease_of_another_cannot_be_settled_without_the_right() {
     let hub = Guarded::jwt();
     hub.caller(&root()).publish("t").is(201);
-    let mut owner = Frames::authed(&hub.api, &root());
-    owner.ok(&subscribe("t", "g"));
+    let mut owner = Socket::authed(&hub.api, &root());
+    owner.ok(subscribe("t", "g"));
     let event = owner.find(|frame| frame["op"] == "EVENT");
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "lease": event["ctx"]["lease"]});
     let other = token(&["subscribe:u", "read:**", "publish:**"]);
-    let answer = Frames::authed(&hub.api, &other).ask(&ack);
+    let answer = Socket::authed(&hub.api, &other).ask(&ack);
     assert_eq!(answer["op"], "ERR", "{answer}");
     hub.caller(&other)
         .post("/v1/topics/t/groups/g/ack", &json!({"ack": [event["ctx"]["lease"]]}))
@@ -162,11 +163,11 @@ fn a_lease_of_another_cannot_be_settled_without_the_right() {
 #[test]
 fn a_fresh_token_may_allow_more() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::authed(&hub.api, &token(&["publish:a"]));
-    frames.fails(&publish("b"), "forbidden");
-    frames.ok(&auth(&token(&["publish:b"])));
-    frames.ok(&publish("b"));
-    frames.fails(&publish("a"), "forbidden");
+    let mut frames = Socket::authed(&hub.api, &token(&["publish:a"]));
+    frames.fails(publish("b"), "forbidden");
+    frames.ok(auth(&token(&["publish:b"])));
+    frames.ok(publish("b"));
+    frames.fails(publish("a"), "forbidden");
 }
 
 #[test]
@@ -175,15 +176,15 @@ fn a_fresh_token_ends_the_subscriptions_that_it_does_not_allow() {
     for topic in ["kept", "lost"] {
         hub.caller(&root()).publish(topic).is(201);
     }
-    let mut frames = Frames::authed(&hub.api, &token(&["subscribe:kept", "subscribe:lost"]));
+    let mut frames = Socket::authed(&hub.api, &token(&["subscribe:kept", "subscribe:lost"]));
     for topic in ["kept", "lost"] {
-        frames.ok(&subscribe(topic, "g"));
+        frames.ok(subscribe(topic, "g"));
         frames.find(|frame| frame["op"] == "EVENT" && frame["topic"] == topic);
     }
-    frames.send(&json!({"op": "AUTH", "token": token(&["subscribe:kept"]), "corr": "fresh"}));
+    frames.send(json!({"op": "AUTH", "token": token(&["subscribe:kept"]), "corr": "fresh"}));
     let (mut answered, mut ended) = (false, false);
     while !(answered && ended) {
-        let frame = frames.hear().unwrap();
+        let frame = frames.frame_or_close().unwrap();
         answered |= frame["corr"] == "fresh" && frame["op"] == "OK";
         ended |= frame["op"] == "ERR" && frame["code"] == "forbidden" && frame["corr"].is_null();
     }
@@ -194,44 +195,44 @@ fn a_fresh_token_ends_the_subscriptions_that_it_does_not_allow() {
     hub.caller(&root()).publish("kept").is(201);
     let next = frames.find(|frame| frame["op"] == "EVENT");
     assert_eq!(next["topic"], "kept", "{next}");
-    frames.fails(&subscribe("lost", "g"), "forbidden");
+    frames.fails(subscribe("lost", "g"), "forbidden");
 }
 
 #[test]
 fn a_bad_token_later_does_not_open_more() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::authed(&hub.api, &token(&["publish:a"]));
-    frames.fails(&auth(STRANGER), "unauthorized");
-    let answer = frames.ask(&publish("b"));
+    let mut frames = Socket::authed(&hub.api, &token(&["publish:a"]));
+    frames.fails(auth(STRANGER), "unauthorized");
+    let answer = frames.ask(publish("b"));
     assert!(["forbidden", "unauthorized"].contains(&answer["code"].as_str().unwrap()), "{answer}");
 }
 
 #[test]
 fn one_connection_says_nothing_of_another() {
     let hub = Guarded::jwt();
-    let _open = Frames::authed(&hub.api, &root());
-    Frames::open(&hub.api).fails(&publish("t"), "unauthorized");
+    let _open = Socket::authed(&hub.api, &root());
+    Socket::open(&hub.api).fails(publish("t"), "unauthorized");
 }
 
 #[test]
 fn without_auth_the_frame_is_ok() {
     let hub = Guarded::start("");
-    let mut frames = Frames::open(&hub.api);
-    frames.ok(&auth(STRANGER));
-    frames.ok(&publish("t"));
+    let mut frames = Socket::open(&hub.api);
+    frames.ok(auth(STRANGER));
+    frames.ok(publish("t"));
 }
 
 #[test]
 fn a_connection_whose_token_expires_is_closed_with_a_reason() {
     let hub = Guarded::jwt();
     let by_frame = short(&["publish:t"], 1);
-    let mut frames = Frames::authed(&hub.api, &by_frame);
+    let mut frames = Socket::authed(&hub.api, &by_frame);
     let by_header = short(&["publish:t"], 1);
-    let mut others = Frames::bearer(&hub.api, &by_header);
-    frames.ok(&publish("t"));
-    others.ok(&publish("t"));
+    let mut others = Socket::bearer(&hub.api, &by_header);
+    frames.ok(publish("t"));
+    others.ok(publish("t"));
     for (one, token) in [(&mut frames, by_frame), (&mut others, by_header)] {
-        let (code, reason) = one.is_closed();
+        let (code, reason) = one.closes_eventually();
         assert_eq!(code, 1008, "{reason}");
         assert!(!reason.is_empty() && !reason.contains(&token), "{reason}");
     }
@@ -240,12 +241,12 @@ fn a_connection_whose_token_expires_is_closed_with_a_reason() {
 #[test]
 fn a_connection_that_hears_events_all_the_time_is_closed_too() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::authed(&hub.api, &short(&["subscribe:t"], 1));
-    frames.ok(&subscribe("t", "g"));
+    let mut frames = Socket::authed(&hub.api, &short(&["subscribe:t"], 1));
+    frames.ok(subscribe("t", "g"));
     let publisher = root();
     let closed = loop {
         hub.caller(&publisher).publish("t").is(201);
-        match frames.hear() {
+        match frames.frame_or_close() {
             Ok(frame) => assert_eq!(frame["op"], "EVENT", "{frame}"),
             Err(close) => break close,
         }
@@ -257,10 +258,10 @@ fn a_connection_that_hears_events_all_the_time_is_closed_too() {
 fn the_leases_of_a_connection_whose_token_expires_are_free() {
     let hub = Guarded::jwt();
     hub.caller(&root()).publish("t").is(201);
-    let mut frames = Frames::authed(&hub.api, &short(&["subscribe:t"], 1));
-    frames.ok(&subscribe("t", "g"));
+    let mut frames = Socket::authed(&hub.api, &short(&["subscribe:t"], 1));
+    frames.ok(subscribe("t", "g"));
     frames.find(|frame| frame["op"] == "EVENT");
-    frames.is_closed();
+    frames.closes_eventually();
     let got = hub.caller(&root()).post("/v1/topics/t/groups/g/pull", &json!({"waitMs": 10_000})).is(200);
     assert_eq!(got["deliveries"].as_array().unwrap().len(), 1, "{got}");
 }
@@ -275,7 +276,7 @@ fn the_end_of_a_token_counts_as_no_attempt() {
     let once = json!({"op": "SUBSCRIBE", "topic": "t", "group": "g",
         "opts": {"from": "earliest", "ordering": "none", "maxAttempts": 1}});
     let hold_all = |token: &str| {
-        let mut frames = Frames::authed(&hub.api, token);
+        let mut frames = Socket::authed(&hub.api, token);
         frames.ok(&once);
         for offset in 0..3 {
             let got = frames.find(|frame| frame["op"] == "EVENT");
@@ -284,7 +285,7 @@ fn the_end_of_a_token_counts_as_no_attempt() {
         }
         frames
     };
-    assert_eq!(hold_all(&short(&["subscribe:t"], 1)).is_closed().0, 1008);
+    assert_eq!(hold_all(&short(&["subscribe:t"], 1)).closes_eventually().0, 1008);
     let _again = hold_all(&root());
     hub.caller(&root()).read("dlq.t").fails(404, "not_found");
 }
@@ -292,21 +293,21 @@ fn the_end_of_a_token_counts_as_no_attempt() {
 #[test]
 fn a_fresh_token_before_the_end_prolongs_a_connection() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::authed(&hub.api, &short(&["publish:t"], 1));
-    frames.ok(&auth(&token(&["publish:t"])));
+    let mut frames = Socket::authed(&hub.api, &short(&["publish:t"], 1));
+    frames.ok(auth(&token(&["publish:t"])));
     // These end later than the first token would have.
     for left in [1, 2] {
-        Frames::authed(&hub.api, &short(&["publish:t"], left)).is_closed();
+        Socket::authed(&hub.api, &short(&["publish:t"], left)).closes_eventually();
     }
-    frames.ok(&publish("t"));
+    frames.ok(publish("t"));
 }
 
 #[test]
 fn a_fresh_token_with_less_time_shortens_a_connection() {
     let hub = Guarded::jwt();
-    let mut frames = Frames::authed(&hub.api, &root());
-    frames.ok(&auth(&short(&["publish:t"], 1)));
-    assert_eq!(frames.is_closed().0, 1008);
+    let mut frames = Socket::authed(&hub.api, &root());
+    frames.ok(auth(&short(&["publish:t"], 1)));
+    assert_eq!(frames.closes_eventually().0, 1008);
 }
 
 #[test]

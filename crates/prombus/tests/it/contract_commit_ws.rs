@@ -199,11 +199,11 @@ fn a_commit_id_is_known_on_both_ways_in() {
 #[test]
 fn without_corr_only_a_failure_is_answered() {
     let (site, mut socket) = site();
-    socket.send(&frame(json!({"writes": [write("c", "k", "set", json!({"a": 1}))]})));
+    socket.send(frame(json!({"writes": [write("c", "k", "set", json!({"a": 1}))]})));
     groups_support::eventually("it is done", || exists(&site.api, "c", "k"));
     assert!(!matches!(socket.hear(MOMENT), Some(Heard::Text(_))));
-    socket.send(&frame(json!({"ack": ["nothing"]})));
-    let told = socket.next();
+    socket.send(frame(json!({"ack": ["nothing"]})));
+    let told = socket.next_frame();
     assert_eq!((&told["op"], told.get("corr")), (&json!("ERR"), None), "{told}");
 }
 
@@ -211,7 +211,7 @@ fn without_corr_only_a_failure_is_answered() {
 fn frames_are_done_in_their_order() {
     let (site, mut socket) = site();
     for n in 0..50 {
-        socket.send(&frame(json!({"writes": [write("c", "k", "set", json!({"n": n}))]})));
+        socket.send(frame(json!({"writes": [write("c", "k", "set", json!({"n": n}))]})));
     }
     let last = with(write("c", "k", "set", json!({"n": "last"})), "if_version", json!(50));
     socket.ok(frame(json!({"writes": [last]})));
@@ -233,10 +233,10 @@ fn publishes_and_commits_are_done_in_the_order_of_their_frames() {
     }
     let count = frames.len();
     for (n, frame) in frames.into_iter().enumerate() {
-        socket.send(&with(frame, "corr", json!(n.to_string())));
+        socket.send(with(frame, "corr", json!(n.to_string())));
     }
     for _ in 0..count {
-        let answer = socket.next();
+        let answer = socket.next_frame();
         assert_eq!(answer["op"], "OK", "{answer}");
     }
     let events = site.api.all("out", "");

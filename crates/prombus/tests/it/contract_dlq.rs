@@ -277,7 +277,7 @@ fn a_replay_goes_to_the_group_that_failed_and_to_no_other() {
         assert!(originals.contains(&one["event"]), "{one}");
     }
     other.nothing(json!({}));
-    // Nothing was published anew.
+    // Nothing was published again.
     assert_eq!(site.api.all("t", "").len(), 2);
     group.ack(&got);
     group.nothing(json!({}));

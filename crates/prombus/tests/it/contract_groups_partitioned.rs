@@ -223,7 +223,7 @@ fn each_move_has_a_greater_epoch() {
 fn a_waiting_pull_gets_what_moves_to_it() {
     let (_site, group) = partitioned(1, json!({"memberTtlMs": 1000}));
     let held = group.gather(&json!({"member": "a"}), ALL);
-    // Nobody hears of a any more, so it is b that gets all in the end, without asking anew each time.
+    // Nobody hears of a any more, so it is b that gets all in the end, without asking again each time.
     let mut all: Vec<Value> = Vec::new();
     while all.len() < ALL {
         let got = group.pull(&json!({"member": "b", "waitMs": LONG}));

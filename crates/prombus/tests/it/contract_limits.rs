@@ -1,9 +1,10 @@
 //! Limits: how many events, connections and bytes, how slow a client may be, and which pages may call.
 
 use crate::auth_support::jwt::{Signer, all, scopes};
-use crate::auth_support::line::{Flow, Frames, publish};
+use crate::auth_support::line::{Flow, publish};
 use crate::auth_support::{Guarded, SECRET, secret_file, until};
-use crate::contract_support::{Answer, Call, Line};
+use crate::contract_support::{Answer, Call, Connection};
+use crate::ws_support::Socket;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,11 +14,11 @@ pub fn limited(limits: &str) -> Guarded {
 }
 
 /// A connection that is kept for many calls.
-struct Kept(Line);
+struct Kept(Connection);
 
 impl Kept {
     fn open(hub: &Guarded) -> Self {
-        Self(Line::open(&hub.api.address).unwrap())
+        Self(Connection::open(&hub.api.address).unwrap())
     }
 
     /// Sends a request, and reads the answer to its end.
@@ -80,7 +81,7 @@ fn another_connection_does_not_pay_for_it() {
     kept.publish("t", FLOOD).is(201);
     is_rate_limited(&kept.publish("t", 1), "limits.connection_events_per_s");
     Kept::open(&hub).publish("t", 1).is(201);
-    Frames::open(&hub.api).ok(&publish("t"));
+    Socket::open(&hub.api).ok(publish("t"));
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn a_topic_that_gets_too_much_refuses_every_connection() {
     Kept::open(&hub).publish("t", FLOOD).is(201);
     is_rate_limited(&Kept::open(&hub).publish("t", 1), "limits.topic_events_per_s");
     is_rate_limited(&hub.api.publish("t", "1"), "limits.topic_events_per_s");
-    let answer = Frames::open(&hub.api).fails(&publish("t"), "rate_limited");
+    let answer = Socket::open(&hub.api).fails(publish("t"), "rate_limited");
     assert!(answer["msg"].as_str().unwrap().contains("limits.topic_events_per_s"), "{answer}");
 }
 
@@ -119,14 +120,14 @@ fn both_limits_hold_apart() {
 #[test]
 fn a_socket_that_publishes_too_much_hears_so_and_stays_open() {
     let hub = limited("connection_events_per_s = 1");
-    let mut frames = Frames::open(&hub.api);
-    frames.ok(&events("t", FLOOD));
+    let mut frames = Socket::open(&hub.api);
+    frames.ok(events("t", FLOOD));
     for frame in [publish("t"), events("u", 2)] {
         let answer = frames.fails(&frame, "rate_limited");
         assert!(answer["msg"].as_str().unwrap().contains("limits.connection_events_per_s"), "{answer}");
     }
-    frames.ok(&json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
-    Frames::open(&hub.api).ok(&publish("t"));
+    frames.ok(json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
+    Socket::open(&hub.api).ok(publish("t"));
 }
 
 #[test]
@@ -177,12 +178,12 @@ fn one_connection_too_many_is_503_until_another_is_closed() {
 #[test]
 fn sockets_count_as_connections() {
     let hub = limited("connections = 2");
-    let (mut one, other) = (Frames::open(&hub.api), Frames::open(&hub.api));
-    one.ok(&publish("t"));
+    let (mut one, other) = (Socket::open(&hub.api), Socket::open(&hub.api));
+    one.ok(publish("t"));
     assert_eq!(hub.api.get("/v1/topics").status, 503);
     drop(other);
     until("a place", || hub.api.get("/v1/topics").status == 200);
-    one.ok(&publish("t"));
+    one.ok(publish("t"));
 }
 
 #[test]
@@ -210,7 +211,7 @@ fn who_may_not_publish_uses_up_nothing_of_a_topics_rate() {
     let reader = Signer::secret(SECRET).token(&scopes(&["read:**"]));
     hub.api.events("t", &json!(flood).to_string()).fails(401, "unauthorized");
     hub.caller(&reader).post("/v1/topics/t/events", &json!(flood)).fails(403, "forbidden");
-    Frames::authed(&hub.api, &reader).fails(&events("t", FLOOD), "forbidden");
+    Socket::authed(&hub.api, &reader).fails(events("t", FLOOD), "forbidden");
     hub.caller(&Signer::secret(SECRET).token(&all())).publish("t").is(201);
 }
 
@@ -304,7 +305,7 @@ fn an_event_that_is_too_large_is_413_and_names_the_limit() {
         assert!(body["message"].as_str().unwrap().contains("limits.event_bytes"), "{body}");
     }
     let frame = json!({"op": "PUBLISH", "topic": "t", "payload": large["payload"]});
-    let answer = Frames::open(&hub.api).fails(&frame, "too_large");
+    let answer = Socket::open(&hub.api).fails(&frame, "too_large");
     assert!(answer["msg"].as_str().unwrap().contains("limits.event_bytes"), "{answer}");
 }
 
@@ -315,7 +316,7 @@ fn a_commit_that_is_too_large_is_413_and_names_the_limit() {
     let body = hub.api.events("t", &json!(many).to_string()).fails(413, "too_large");
     assert!(body["message"].as_str().unwrap().contains("limits.commit_bytes"), "{body}");
     let frame = json!({"op": "PUBLISH", "topic": "t", "events": many});
-    let answer = Frames::open(&hub.api).fails(&frame, "too_large");
+    let answer = Socket::open(&hub.api).fails(&frame, "too_large");
     assert!(answer["msg"].as_str().unwrap().contains("limits.commit_bytes"), "{answer}");
 }
 
@@ -542,7 +543,7 @@ fn clients_that_read_nothing_hold_little_and_are_given_up() {
             line
         })
         .collect();
-    // They have all places, until they are given up.
+    // They have all places, until they are abandoned.
     until("a refusal", || hub.api.get("/healthz").status == 503);
     until("a free place", || hub.api.get("/healthz").status == 200);
     let grown = peak_memory(&hub) - before;
@@ -624,7 +625,7 @@ fn a_caller_that_is_no_page_is_not_asked_where_it_comes_from() {
 fn a_socket_from_a_page_that_is_not_on_the_list_is_403() {
     let hub = with_app();
     for origin in STRANGE {
-        let Err(answer) = Frames::open_with(&hub.api, &[("origin", origin)]) else {
+        let Err(answer) = Socket::open_with(&hub.api, &[("origin", origin)]) else {
             panic!("opened for {origin}");
         };
         assert_eq!(answer.status, 403, "{origin}: {answer:?}");
@@ -637,9 +638,9 @@ fn a_socket_from_a_page_on_the_list_or_of_the_hub_opens() {
     let own = format!("http://{}", hub.api.address);
     for origin in [APP, &own] {
         let mut frames =
-            Frames::open_with(&hub.api, &[("origin", origin)]).unwrap_or_else(|answer| panic!("{answer:?}"));
-        frames.ok(&json!({"op": "AUTH", "token": Signer::secret(SECRET).token(&all())}));
-        frames.ok(&publish("t"));
+            Socket::open_with(&hub.api, &[("origin", origin)]).unwrap_or_else(|answer| panic!("{answer:?}"));
+        frames.ok(json!({"op": "AUTH", "token": Signer::secret(SECRET).token(&all())}));
+        frames.ok(publish("t"));
     }
 }
 
@@ -647,7 +648,7 @@ fn a_socket_from_a_page_on_the_list_or_of_the_hub_opens() {
 fn without_auth_a_socket_from_a_strange_page_is_403_too() {
     let hub = Guarded::start("");
     for origin in STRANGE {
-        let Err(answer) = Frames::open_with(&hub.api, &[("origin", origin)]) else {
+        let Err(answer) = Socket::open_with(&hub.api, &[("origin", origin)]) else {
             panic!("opened for {origin}");
         };
         assert_eq!(answer.status, 403, "{origin}: {answer:?}");

@@ -1,4 +1,4 @@
-//! What all connections together may hold, and that it is let go.
+//! What all connections together may hold, and that it is released.
 
 use crate::auth_support::{Guarded, until};
 use crate::contract_limits::{fill, limited, peak_memory};
@@ -48,7 +48,7 @@ fn what_all_clients_together_hold_is_bounded() {
     hub.api.call(&commit.body(set.to_string().as_bytes())).is(200);
     let before = Cell::new(peak_memory(&hub));
     let holds_little_and_serves = |what: &str, bad: Vec<TcpStream>| {
-        // What is small does not wait, and what is large has to until bad ones are given up.
+        // What is small does not wait, and what is large has to until bad ones are abandoned.
         hub.api.get("/v1/collections/c/snap/small").is(200);
         hub.api.call(&Call::new("POST", "/publish/t").body(b"1")).is(201);
         until("a large document", || match hub.api.get("/v1/collections/c/snap/large") {
@@ -147,7 +147,7 @@ fn what_subscribers_do_not_read_stays_with_their_groups() {
         line.write_all(&[&head, subscribe.as_bytes()].concat()).unwrap();
         read_to(line, b"\"OK\"");
     });
-    // The metrics of so many groups are large, and may find no room either until some are given up.
+    // The metrics of so many groups are large, and may find no room either until some are abandoned.
     until("some are given up", || match hub.api.get("/metrics") {
         answer if answer.status == 503 => false,
         answer => answer.metric("ws_connections").unwrap() < CLIENTS as f64,

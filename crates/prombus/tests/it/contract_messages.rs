@@ -1,11 +1,12 @@
 //! Mistakes that many make, and what they are told: what is wrong, and what to do.
 
-use crate::auth_support::line::{Frames, subscribe};
+use crate::auth_support::line::subscribe;
 use crate::auth_support::tls::Identity;
 use crate::auth_support::{Guarded, Setup};
 use crate::common::run;
 use crate::contract_support::{Answer, Api, Call, Site};
 use crate::groups_support::{Group, publish};
+use crate::ws_support::Socket;
 use prombus_client::Client;
 use serde_json::{Value, json};
 
@@ -107,13 +108,13 @@ fn an_event_id_where_a_lease_belongs_is_recognised() {
         assert_eq!(results.as_array().unwrap().len(), 3);
         let commit = site.api.post("/v1/commit", &json!({"ack": [id]}).to_string());
         points_to_the_lease(&commit.fails(409, "lease_expired")["message"]);
-        let mut frames = Frames::open(&site.api);
-        frames.ok(&subscribe("t", "other"));
+        let mut frames = Socket::open(&site.api);
+        frames.ok(subscribe("t", "other"));
         for op in ["ACK", "NACK", "MODACK"] {
             let frame = json!({"op": op, "topic": "t", "group": "other", "lease": id});
             points_to_the_lease(&frames.fails(&frame, "lease_expired")["msg"]);
         }
-        let frame = frames.fails(&json!({"op": "COMMIT", "ack": [id]}), "lease_expired");
+        let frame = frames.fails(json!({"op": "COMMIT", "ack": [id]}), "lease_expired");
         points_to_the_lease(&frame["msg"]);
     }
     let results = group.post("/ack", &json!({"ack": ["00000000000000010"]})).is(200);
@@ -126,8 +127,8 @@ fn what_is_no_lease_at_all_is_told_from_one_that_has_expired() {
     publish(&site.api, "t", 0..1);
     let group = Group::of(&site, "t", "g");
     group.gather(&json!({"from": "earliest"}), 1);
-    let mut frames = Frames::open(&site.api);
-    frames.ok(&subscribe("t", "other"));
+    let mut frames = Socket::open(&site.api);
+    frames.ok(subscribe("t", "other"));
     let says_so = |message: &Value| {
         let message = message.as_str().unwrap_or_default();
         assert!(message.contains("not a lease") && message.contains("ctx.lease"), "{message}");

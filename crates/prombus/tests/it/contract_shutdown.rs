@@ -1,48 +1,36 @@
 //! What clients know when a hub is told to end under load: everything that was committed was answered, and nothing that was
 //! not answered is there after a restart.
 
-use crate::contract_support::{Answer, Api, Call, Line, Site};
+use crate::contract_support::{Answer, Api, Call, Connection, Site};
+use crate::ws_support::{Heard, Socket};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tungstenite::{Message, WebSocket};
+use tungstenite::Message;
 
-/// How many requests a connection has under way.
+/// How many requests a connection has in flight.
 const WINDOW: u64 = 200;
 /// How many connections there are.
 const CONNECTIONS: u64 = 12;
 /// How often the hub is told to end.
 const ROUNDS: u64 = 5;
 
-fn connect(api: &Api) -> WebSocket<TcpStream> {
-    let stream = api.connect();
-    stream.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    tungstenite::client(format!("ws://{}/ws", api.address), stream).unwrap().0
-}
-
-/// The next frame; nothing once the hub has said goodbye.
+/// The next frame; nothing once the hub has said goodbye. A `corr` may be a number here.
 #[track_caller]
-fn next(socket: &mut WebSocket<TcpStream>) -> Option<Value> {
-    loop {
-        match socket.read().unwrap() {
-            Message::Text(text) => return Some(serde_json::from_str(&text).unwrap()),
-            Message::Close(frame) => {
-                assert_eq!(frame.unwrap().code, 1001.into());
-                return None;
-            }
-            _ => {}
-        }
+fn next(socket: &mut Socket) -> Option<Value> {
+    match socket.read() {
+        Some(Heard::Text(text)) => Some(serde_json::from_str(&text).unwrap()),
+        Some(Heard::Closed(1001, _)) => None,
+        other => panic!("{other:?}"),
     }
 }
 
 /// How a client goes about its answers.
 struct Pace {
-    /// So many requests are under way.
+    /// Maximum number of requests that are in flight.
     window: u64,
     /// So long it is busy with each answer.
     busy: Duration,
@@ -52,24 +40,24 @@ const QUICK: Pace = Pace { window: WINDOW, busy: Duration::ZERO };
 /// The answers that are on their way when the hub is told to end take such a client some seconds.
 const SLOW: Pace = Pace { window: 2_500, busy: Duration::from_millis(1) };
 
-/// Keeps a window of requests under way until the hub says goodbye: the numbers of those that were answered with OK.
+/// Keeps a window of requests in flight until the hub says goodbye: the numbers of those that were answered with OK.
 fn ask_until_the_end(
     api: &Api,
     Pace { window, busy }: Pace,
     answered: &AtomicU64,
     request: impl Fn(u64) -> Value,
 ) -> BTreeSet<u64> {
-    let mut socket = connect(api);
+    let mut socket = Socket::open(api);
     let (mut asked, mut open, mut done) = (0, 0, BTreeSet::new());
     loop {
-        while open < window {
-            let mut frame = request(asked);
-            frame["corr"] = json!(asked);
-            // What the hub has closed takes nothing more, and still has its answers.
-            let _ = socket.write(Message::text(frame.to_string()));
-            (asked, open) = (asked + 1, open + 1);
-        }
-        let _ = socket.flush();
+        let more = asked..asked + window - open;
+        (asked, open) = (more.end, window);
+        // What the hub has closed takes nothing more, and still has its answers.
+        let _ = socket.try_send_together(more.map(|n| {
+            let mut frame = request(n);
+            frame["corr"] = json!(n);
+            frame
+        }));
         let Some(answer) = next(&mut socket) else { return done };
         // That is how slow it is.
         std::thread::sleep(busy);
@@ -84,7 +72,7 @@ fn ask_until_the_end(
     }
 }
 
-/// Runs clients until `enough` is answered, then tells the hub to end: what each client says. The hub starts anew.
+/// Runs clients until `enough` is answered, then tells the hub to end: what each client says. The hub starts again.
 fn end_under_load<T: Send>(
     site: &mut Site,
     enough: u64,
@@ -159,16 +147,14 @@ fn clients_that_read_slowly_and_go_on_asking_get_all_answers_before_the_hub_ends
 #[test]
 fn a_client_that_is_busy_for_a_while_can_still_write_and_read_its_answers() {
     let mut site = Site::start();
-    let mut socket = connect(&site.api);
-    let publish =
-        |n: u64| Message::text(json!({"op": "PUBLISH", "topic": "t", "payload": n, "corr": n}).to_string());
-    (0..WINDOW).for_each(|n| socket.write(publish(n)).unwrap());
-    socket.flush().unwrap();
+    let mut socket = Socket::open(&site.api);
+    let publish = |n: u64| json!({"op": "PUBLISH", "topic": "t", "payload": n, "corr": n});
+    socket.send_together((0..WINDOW).map(publish));
     while site.api.metric("events_published_total{topic=\"t\"}") != Some(WINDOW as f64) {}
     site.hub().signal(Signal::TERM);
     // It does something else.
     std::thread::sleep(Duration::from_secs(3));
-    (WINDOW..WINDOW + 50).for_each(|n| socket.send(publish(n)).unwrap());
+    (WINDOW..WINDOW + 50).for_each(|n| socket.send(publish(n)));
     let mut answered = BTreeSet::new();
     while let Some(answer) = next(&mut socket) {
         assert_eq!(answer["op"], "OK", "{answer}");
@@ -197,17 +183,17 @@ fn commits_that_happened_are_answered_before_the_hub_ends() {
 
 /// Acks what comes, one by one: what was acknowledged.
 fn ack_until_the_end(api: &Api, topic: &str, answered: &AtomicU64) -> BTreeSet<u64> {
-    let mut socket = connect(api);
+    let mut socket = Socket::open(api);
     let subscribe = json!({"op": "SUBSCRIBE", "topic": topic, "group": "g",
         "opts": {"from": "earliest", "ordering": "none", "maxInFlight": WINDOW, "ackTimeoutMs": 600_000}});
-    socket.send(Message::text(subscribe.to_string())).unwrap();
+    socket.send(subscribe);
     let mut acked = BTreeSet::new();
     while let Some(frame) = next(&mut socket) {
         match frame["op"].as_str().unwrap() {
             "EVENT" => {
                 let corr = &frame["event"]["offset"];
                 let ack = json!({"op": "ACK", "topic": topic, "group": "g", "lease": frame["ctx"]["lease"], "corr": corr});
-                let _ = socket.send(Message::text(ack.to_string()));
+                let _ = socket.try_message(Message::text(ack.to_string()));
             }
             "OK" => {
                 acked.insert(frame["corr"].as_u64().unwrap());
@@ -246,7 +232,7 @@ fn acks_that_took_effect_are_answered_before_the_hub_ends() {
 
 /// Publishes over one connection, one after the other, until the hub closes it: what was answered.
 fn post_until_the_end(api: &Api, client: u64, topic: &str, answered: &AtomicU64) -> BTreeSet<u64> {
-    let (mut line, mut done) = (Line::open(&api.address).unwrap(), BTreeSet::new());
+    let (mut line, mut done) = (Connection::open(&api.address).unwrap(), BTreeSet::new());
     let target = format!("/v1/topics/{topic}/events");
     for n in 0.. {
         let body = json!({"payload": {"client": client, "n": n}}).to_string();
@@ -291,12 +277,12 @@ fn an_import_that_the_end_cuts_off_says_how_much_is_in() {
 #[test]
 fn a_client_that_reads_nothing_does_not_hold_up_the_end() {
     let mut site = Site::start();
-    let mut socket = connect(&site.api);
+    let mut socket = Socket::open(&site.api);
     let padding = "x".repeat(1 << 10);
     // It asks until the hub takes no more, because of the answers that nobody reads.
-    socket.get_ref().set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket.stream().set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let frame = json!({"op": "PUBLISH", "topic": "t", "payload": padding, "corr": padding}).to_string();
-    while socket.send(Message::text(frame.clone())).is_ok() {}
+    while socket.try_message(Message::text(frame.clone())).is_ok() {}
     let started = Instant::now();
     site.stop();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());

@@ -1,11 +1,11 @@
 //! Who may read collections, write them by commit, and define projections; and that a refusal does nothing.
 
 use crate::auth_support::jwt::{Signer, all, policy, scopes};
-use crate::auth_support::line::Frames;
 use crate::auth_support::{Caller, Guarded, SECRET, STRANGER, is_unauthorized, until};
 use crate::contract_support::Call;
 use crate::state_support;
 use crate::state_support::{changelog, list_path, names, projection_path, snap, with, write};
+use crate::ws_support::Socket;
 use serde_json::{Value, json};
 
 fn token(scopes_of: &[&str]) -> String {
@@ -406,20 +406,20 @@ fn frames_are_judged_alike() {
         "op": "COMMIT", "ack": [lease], "writes": [write("open", "k", "inc", json!({"a": 1}))],
         "publish": [{"topic": "out", "payload": 1}],
     });
-    Frames::open(&hub.api).fails(&body, "unauthorized");
+    Socket::open(&hub.api).fails(&body, "unauthorized");
     for lacking in [
         &["publish:open", "publish:out"][..],
         &["subscribe:in", "publish:open"],
         &["subscribe:in", "publish:out"],
         &["read:**", "admin:**"],
     ] {
-        Frames::bearer(&hub.api, &token(lacking)).fails(&body, "forbidden");
-        Frames::authed(&hub.api, &token(lacking)).fails(&body, "forbidden");
+        Socket::bearer(&hub.api, &token(lacking)).fails(&body, "forbidden");
+        Socket::authed(&hub.api, &token(lacking)).fails(&body, "forbidden");
         assert_eq!(caller.get(&snap("open", "k")).is(200)["_v"], 1, "{lacking:?}");
         assert_eq!(in_flight(caller, "in", "g"), 1);
     }
     caller.read("out").fails(404, "not_found");
-    let mut allowed = Frames::authed(&hub.api, &token(&["subscribe:in", "publish:open", "publish:out"]));
+    let mut allowed = Socket::authed(&hub.api, &token(&["subscribe:in", "publish:open", "publish:out"]));
     allowed.ok(&body);
     assert_eq!(caller.get(&snap("open", "k")).is(200)["a"], 2);
     assert_eq!(in_flight(caller, "in", "g"), 0);
@@ -437,7 +437,7 @@ fn a_dead_letter_and_a_feed_of_the_hub_need_nobodys_leave() {
     until("both are there", || {
         caller.read("fed.changed").status == 200 && caller.read("dlq.u").status == 200
     });
-    // Whoever may publish to the topic may still not read what came of it.
+    // Whoever may publish to the topic may still not read the outcome.
     hub.caller(&token).read("fed.changed").fails(403, "forbidden");
     hub.caller(&token).get(&snap("fed", "k")).fails(403, "forbidden");
 }

@@ -1,11 +1,12 @@
 //! Encryption: what a hub with a certificate speaks and does not, and what it says of a certificate that cannot be used.
 
 use crate::auth_support::jwt::{Signer, all};
-use crate::auth_support::line::{Flow, Frames, publish, subscribe};
+use crate::auth_support::line::{Flow, publish, subscribe};
 use crate::auth_support::tls::{Identity, Secure};
 use crate::auth_support::{Guarded, SECRET, Setup, is_unauthorized, put_file, secret_file, until};
 use crate::common::{Said, run};
 use crate::contract_support::{Answer, Call};
+use crate::ws_support::Socket;
 use std::io::{Read, Write};
 
 const ARGS: [&str; 4] = ["--tls-cert", "hub.pem", "--tls-key", "hub.key"];
@@ -14,9 +15,9 @@ fn start(identity: &Identity) -> Guarded {
     Setup { args: &ARGS, beside: &identity.files(), ..Setup::default() }.start()
 }
 
-fn frames(hub: &Guarded, identity: &Identity) -> Frames<Secure> {
+fn frames(hub: &Guarded, identity: &Identity) -> Socket<Secure> {
     let line = identity.connect(&hub.api).unwrap();
-    Frames::over(line, "wss://localhost/ws", &[]).unwrap_or_else(|answer| panic!("{answer:?}"))
+    Socket::over(line, "wss://localhost/ws", &[]).unwrap_or_else(|answer| panic!("{answer:?}"))
 }
 
 #[test]
@@ -49,8 +50,8 @@ fn wss_works() {
     let identity = Identity::new();
     let hub = start(&identity);
     let mut frames = frames(&hub, &identity);
-    frames.ok(&publish("t"));
-    frames.ok(&subscribe("t", "g"));
+    frames.ok(publish("t"));
+    frames.ok(subscribe("t", "g"));
     let event = frames.find(|frame| frame["op"] == "EVENT");
     assert_eq!(event["event"]["payload"], 1);
 }
@@ -75,7 +76,7 @@ fn tokens_work_over_encryption() {
     is_unauthorized(&identity.call(&hub.api, &Call::new("GET", "/v1/topics")));
     let bearer = format!("Bearer {}", Signer::secret(SECRET).token(&all()));
     identity.call(&hub.api, &Call::new("GET", "/v1/topics").header("authorization", &bearer)).is(200);
-    frames(&hub, &identity).fails(&publish("t"), "unauthorized");
+    frames(&hub, &identity).fails(publish("t"), "unauthorized");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_certificate_replaced_on_disk_is_used_for_new_connections() {
     new.call(&hub.api, &Call::new("GET", "/healthz")).is(200);
     assert!(old.connect(&hub.api).is_err());
     // One that was there before goes on.
-    kept.ok(&publish("t"));
+    kept.ok(publish("t"));
 }
 
 #[test]

@@ -78,11 +78,11 @@ fn a_corr_may_be_any_string() {
     let (_site, mut socket) = site();
     let long = "x".repeat(1000);
     for corr in ["7", "", " ", "\u{0}", "a\n\"b\\", "ü\u{1F980}\u{2028}", "null", &long] {
-        socket.send(&json!({"op": "PUBLISH", "corr": corr, "topic": "t", "payload": 1}));
-        let answer = socket.next();
+        socket.send(json!({"op": "PUBLISH", "corr": corr, "topic": "t", "payload": 1}));
+        let answer = socket.next_frame();
         assert_eq!((&answer["op"], &answer["corr"]), (&json!("OK"), &json!(corr)), "{answer}");
-        socket.send(&json!({"op": "PUBLISH", "corr": corr, "topic": "T", "payload": 1}));
-        let answer = socket.next();
+        socket.send(json!({"op": "PUBLISH", "corr": corr, "topic": "T", "payload": 1}));
+        let answer = socket.next_frame();
         assert_eq!((&answer["op"], &answer["corr"]), (&json!("ERR"), &json!(corr)), "{answer}");
     }
 }
@@ -106,10 +106,10 @@ fn a_corr_that_is_no_string_comes_back_as_it_is_or_is_refused() {
 fn two_requests_with_one_corr_are_two_answers() {
     let (_site, mut socket) = site();
     for n in 0..2 {
-        socket.send(&json!({"op": "PUBLISH", "corr": "same", "topic": "t", "payload": n}));
+        socket.send(json!({"op": "PUBLISH", "corr": "same", "topic": "t", "payload": n}));
     }
     for n in 0..2 {
-        let answer = socket.next();
+        let answer = socket.next_frame();
         assert_eq!((&answer["corr"], &answer["offset"]), (&json!("same"), &json!(n)));
     }
 }
@@ -117,18 +117,18 @@ fn two_requests_with_one_corr_are_two_answers() {
 #[test]
 fn a_request_without_corr_is_answered_only_if_it_fails() {
     let (site, mut socket) = site();
-    socket.send(&publish("t", 0));
-    socket.send(&publish("not a topic", 1));
-    socket.send(&publish("t", 2));
-    let answer = socket.next();
+    socket.send(publish("t", 0));
+    socket.send(publish("not a topic", 1));
+    socket.send(publish("t", 2));
+    let answer = socket.next_frame();
     assert_eq!((&answer["op"], &answer["code"]), (&json!("ERR"), &json!("bad_request")), "{answer}");
     assert!(answer.get("corr").is_none(), "{answer}");
     assert_eq!(socket.ok(publish("t", 3))["offset"], 2);
-    socket.send(&json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "PAUSE", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "RESUME", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
-    socket.send(&json!({"op": "AUTH", "token": "x"}));
+    socket.send(json!({"op": "SUBSCRIBE", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "PAUSE", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "RESUME", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
+    socket.send(json!({"op": "AUTH", "token": "x"}));
     socket.fails(json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}), "not_subscribed");
     socket.is_quiet();
     assert_eq!(site.api.all("t", "").len(), 3);
@@ -383,9 +383,9 @@ fn every_byte_of_a_payload_survives() {
         r#"{"z":123456789012345678901234567890,"a":1.10,"e":1E+2,"s":"\u00e9\/\u2028é","d":{"d":-0}}"#;
     let spread = payload.replace(',', " ,\n\t").replace(':', " : ");
     socket.text(format!(r#"{{"op":"PUBLISH","topic":"t","payload":{spread},"corr":"1"}}"#));
-    assert_eq!(socket.next()["op"], "OK");
+    assert_eq!(socket.next_frame()["op"], "OK");
     socket.text(format!(r#"{{"op":"PUBLISH","topic":"t","events":[{{"payload":{spread}}}],"corr":"2"}}"#));
-    assert_eq!(socket.next()["op"], "OK");
+    assert_eq!(socket.next_frame()["op"], "OK");
     let page = site.api.page("t", "");
     assert_eq!(page.text().matches(payload).count(), 2, "{}", page.text());
     socket.subscribe("t", "g", json!({"from": "earliest"}));
@@ -393,7 +393,7 @@ fn every_byte_of_a_payload_survives() {
         let group = format!("g-{batch}");
         let opts = json!({"from": "earliest", "batch": batch});
         let mut other = Socket::open(&site.api);
-        other.send(&json!({"op": "SUBSCRIBE", "topic": "t", "group": group, "opts": opts}));
+        other.send(json!({"op": "SUBSCRIBE", "topic": "t", "group": group, "opts": opts}));
         let mut heard = String::new();
         while heard.matches(payload).count() < 2 {
             heard += &other.raw();
@@ -412,7 +412,7 @@ fn publishes_of_a_connection_keep_their_order() {
         socket.send(&frame);
     }
     for n in (0..500).step_by(2) {
-        let answer = socket.next();
+        let answer = socket.next_frame();
         assert_eq!((&answer["corr"], &answer["offset"]), (&json!(n.to_string()), &json!(n)), "{answer}");
     }
     socket.ok(publish("t", 500));
@@ -439,7 +439,7 @@ fn a_publish_that_is_refused_lets_no_later_one_pass() {
         socket.send(&frame);
     }
     for n in 1..COUNT {
-        let answer = socket.next();
+        let answer = socket.next_frame();
         let op = if is_bad(n) { "ERR" } else { "OK" };
         assert_eq!((&answer["corr"], &answer["op"]), (&json!(n.to_string()), &json!(op)), "{answer}");
     }
@@ -483,7 +483,7 @@ fn frames_that_mean_nothing_are_refused() {
         (r#"{"op":"EVENT"}"#, "bad_request"),
     ] {
         socket.text(text.to_owned());
-        let answer = socket.next();
+        let answer = socket.next_frame();
         assert_eq!((&answer["op"], &answer["code"]), (&json!("ERR"), &json!(code)), "{answer} to {text}");
         assert!(answer.get("corr").is_none(), "{answer}");
     }

@@ -179,7 +179,7 @@ fn batches_come_as_one_frame() {
     );
     let mut all = Vec::new();
     while all.len() < 10 {
-        let frame = socket.next();
+        let frame = socket.next_frame();
         assert_eq!(
             (&frame["op"], &frame["topic"], &frame["group"]),
             (&json!("EVENTS"), &json!("t"), &json!("g"))
@@ -195,7 +195,7 @@ fn batches_come_as_one_frame() {
     Group::of(&site, "t", "g").is_done();
     // One that comes alone is a batch, too.
     publish(&site.api, "t", 10..11);
-    assert_eq!(socket.next()["op"], "EVENTS");
+    assert_eq!(socket.next_frame()["op"], "EVENTS");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn max_in_flight_holds_for_batches_too() {
     socket.subscribe("t", "g", json!({"from": "earliest", "maxInFlight": 3, "batch": true}));
     let mut held: Vec<Value> = Vec::new();
     while held.len() < 3 {
-        held.extend(socket.next()["deliveries"].as_array().unwrap().iter().cloned());
+        held.extend(socket.next_frame()["deliveries"].as_array().unwrap().iter().cloned());
     }
     assert_eq!(numbers(&held), [0, 1, 2]);
     socket.is_quiet();
@@ -313,7 +313,7 @@ fn a_key_never_overtakes_itself_on_another_connection() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut socket = Socket::open(&site.api);
-                socket.send(&subscribe("t", "g", json!({"maxInFlight": 2})));
+                socket.send(subscribe("t", "g", json!({"maxInFlight": 2})));
                 while seen.lock().unwrap().len() < 60 {
                     let Some(Heard::Text(text)) = socket.hear(MOMENT) else { continue };
                     let frame: Value = serde_json::from_str(&text).unwrap();
@@ -321,7 +321,7 @@ fn a_key_never_overtakes_itself_on_another_connection() {
                     // The next of its key can come only after this ack, so what is seen is in order.
                     seen.lock().unwrap().push(number(&frame));
                     let id = &frame["event"]["id"];
-                    socket.send(&json!({"op": "ACK", "topic": "t", "group": "g", "id": id}));
+                    socket.send(json!({"op": "ACK", "topic": "t", "group": "g", "id": id}));
                 }
                 socket.ok(of_group("UNSUBSCRIBE", "t", "g"));
             });

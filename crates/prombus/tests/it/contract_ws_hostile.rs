@@ -74,7 +74,7 @@ fn a_text_in_many_fragments_is_one_text() {
         let last = if place + 1 == bytes.len() { FINAL } else { 0 };
         socket.bytes(&bare_frame(first | last, true, &[*byte]));
     }
-    let answer = socket.next();
+    let answer = socket.next_frame();
     assert_eq!((&answer["op"], &answer["corr"]), (&json!("OK"), &json!("é")));
     assert_eq!(hub.api.all("t", "")[0]["payload"], json!({"s": "é🦀"}));
     hub.ends_well();
@@ -89,7 +89,7 @@ fn a_ping_between_fragments_is_answered() {
     assert!(matches!(socket.hear(common::PATIENCE), Some(Heard::Pong(bytes)) if bytes == b"there?"));
     socket.bytes(&bare_frame(0, true, b""));
     socket.bytes(&bare_frame(FINAL, true, end));
-    assert_eq!(socket.next()["op"], "OK");
+    assert_eq!(socket.next_frame()["op"], "OK");
     hub.ends_well();
 }
 
@@ -197,7 +197,7 @@ fn a_frame_that_claims_to_be_huge_is_refused_at_once() {
 #[test]
 fn fragments_without_end_are_refused() {
     let (hub, mut socket) = hub();
-    let line = socket.line().try_clone().unwrap();
+    let line = socket.stream().try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut line = line;
@@ -212,7 +212,7 @@ fn fragments_without_end_are_refused() {
         });
         let code = refused(&mut socket);
         assert!(matches!(code.as_str(), "too_large" | "1009"), "{code}");
-        let _ = socket.line().shutdown(Shutdown::Both);
+        let _ = socket.stream().shutdown(Shutdown::Both);
     });
     serves(&hub.api);
     hub.ends_well();
@@ -262,7 +262,7 @@ fn json_that_is_nested_too_deep_is_refused() {
     }
     let fits = format!("{}1{}", "[".repeat(127), "]".repeat(127));
     socket.text(format!(r#"{{"op":"PUBLISH","corr":"1","topic":"t","payload":{fits}}}"#));
-    assert_eq!(socket.next()["op"], "OK");
+    assert_eq!(socket.next_frame()["op"], "OK");
     hub.ends_well();
 }
 
@@ -284,7 +284,7 @@ fn hundreds_of_idle_connections_cost_the_others_nothing() {
     let (hub, mut socket) = hub();
     let mut idle: Vec<Socket> = (0..300).map(|_| Socket::open(&hub.api)).collect();
     for (number, one) in idle.iter_mut().enumerate() {
-        one.send(&json!({"op": "SUBSCRIBE", "topic": "t", "group": format!("g-{}", number % 10)}));
+        one.send(json!({"op": "SUBSCRIBE", "topic": "t", "group": format!("g-{}", number % 10)}));
     }
     let started = Instant::now();
     socket.ok(json!({"op": "PUBLISH", "topic": "u", "payload": 1}));
@@ -417,7 +417,7 @@ fn burst(socket: &mut Socket, rng: &mut Rng, name: &str) -> bool {
     for _ in 0..BURST {
         socket.text(random_text(rng));
     }
-    socket.send(&json!({"op": "AUTH", "token": "x", "corr": name}));
+    socket.send(json!({"op": "AUTH", "token": "x", "corr": name}));
     loop {
         match socket.hear(common::PATIENCE) {
             Some(Heard::Text(text)) => {
@@ -490,7 +490,7 @@ fn thousands_of_random_frames_do_no_harm() {
                 for _ in 0..LINES {
                     let mut socket = Socket::open(api);
                     socket.bytes(&random_bytes(&mut rng));
-                    let _ = socket.line().shutdown(Shutdown::Write);
+                    let _ = socket.stream().shutdown(Shutdown::Write);
                     // Closes are checked for their reason as they are heard.
                     while let Some(Heard::Text(text)) = socket.hear(Duration::from_secs(10)) {
                         let frame: Value = serde_json::from_str(&text).unwrap();

@@ -76,7 +76,7 @@ fn acks_settle_what_came_in_a_batch() {
     socket.subscribe("t", "g", json!({"from": "earliest", "batch": true}));
     let mut held: Vec<Value> = Vec::new();
     while held.len() < 4 {
-        held.extend(socket.next()["deliveries"].as_array().unwrap().iter().cloned());
+        held.extend(socket.next_frame()["deliveries"].as_array().unwrap().iter().cloned());
     }
     socket.ok(settle("ACK", json!({"ids": ids(&held[..2])})));
     socket.ok(settle("ACK", json!({"leases": leases(&held[2..])})));
@@ -301,7 +301,7 @@ fn breaks(end: impl FnOnce(&Site, Socket)) {
 fn a_line_that_is_reset_frees_its_leases_at_once() {
     breaks(|_, mut socket| {
         // What is left unread resets the line when it is dropped.
-        socket.send(&json!({"op": "AUTH", "token": "x", "corr": "unread"}));
+        socket.send(json!({"op": "AUTH", "token": "x", "corr": "unread"}));
         socket.reset();
     });
 }
@@ -385,7 +385,7 @@ fn acks_under_way_when_the_hub_is_killed_hold_if_they_were_answered() {
     socket.subscribe("t", "g", json!({"from": "earliest"}));
     let held = socket.events(300);
     for one in &held {
-        socket.send(&settle("ACK", json!({"id": id(one), "corr": number(one).to_string()})));
+        socket.send(settle("ACK", json!({"id": id(one), "corr": number(one).to_string()})));
     }
     let mut settled: Vec<u64> = (0..50)
         .map(|_| socket.find(|frame| frame["op"] == "OK")["corr"].as_str().unwrap().parse().unwrap())
@@ -457,11 +457,11 @@ fn a_client_that_does_not_read_leaves_its_group_to_the_others() {
 fn a_client_that_asks_and_does_not_read_is_held_back_by_its_socket() {
     let site = Site::start();
     let mut flood = Socket::open(&site.api);
-    flood.line().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    flood.stream().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let corr = "c".repeat(1000);
     let frame = json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g", "corr": corr}).to_string();
     let bytes = ws_support::bare_frame(0x81, true, frame.as_bytes());
-    let mut line = flood.line().try_clone().unwrap();
+    let mut line = flood.stream().try_clone().unwrap();
     // Each answer is as long as its request; what fits into no buffer must stop the sender.
     let held_back = (0..60_000).any(|_| std::io::Write::write_all(&mut line, &bytes).is_err());
     assert!(held_back, "the hub took 60 MB of requests though no answer was read");

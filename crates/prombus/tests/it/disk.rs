@@ -86,7 +86,7 @@ fn a_folder_of_someone_else_is_left_alone() {
     let mut command = binary(folder.path());
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
     let stderr = run(command, b"").fails_with(1);
-    assert!(stderr.contains("not a data folder"), "{stderr}");
+    assert!(stderr.contains("not a prombus data folder"), "{stderr}");
     check(folder.path()).fails_with(1);
     check(&folder.path().join("missing")).fails_with(1);
 }

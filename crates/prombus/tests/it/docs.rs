@@ -93,7 +93,7 @@ fn paste_chapter(blocks: &[Block]) -> Vec<String> {
 type Check = fn(&[String]);
 
 const CHECKS: &[(&str, &str, Check)] = &[
-    ("README.md", "A tour in five minutes", |said| tour(&said[0], &said[1])),
+    ("README.md", "A five-minute tour", |said| tour(&said[0], &said[1])),
     ("docs/guide.md", "Consumer groups", |said| groups(&said[0], &said[1], &said[2])),
     ("docs/guide.md", "Dead letters", |said| letters(&said[0])),
     ("docs/guide.md", "Live state: a tour", |said| live_state(&said[0], &said[1])),

@@ -115,7 +115,7 @@ fn wrong_usage_ends_with_2_and_says_nothing_on_stdout() {
         (&["collections", "set", "c", "--index", "a,"], "field,field"),
         (&["collections", "set", "c", "--index", "a", "--no-indexes"], "--no-indexes"),
         (&["projections", "put", "/does/not/exist"], "cannot read /does/not/exist"),
-        (&["projections", "put", "-"], "stdin: there is no [[projection]]"),
+        (&["projections", "put", "-"], "stdin: it contains no [[projection]]"),
         (&["commit", "-"], "stdin is not JSON"),
         (&["snapshots", "--listen", ":0"], "--collection"),
         (&["snapshots", "--collection", "c", "--listen", "0.0.0.0:0"], "--insecure"),

@@ -169,7 +169,7 @@ impl Client {
         format!("{}{}{}", &right[..start], self.rng.choice(values).unwrap(), &right[end..]).into_bytes()
     }
 
-    /// Sends a text in one piece or in many, with pings in between, and hears what comes of it.
+    /// Sends a text in one piece or in many, with pings in between, and hears the outcome.
     fn provoke(&mut self) {
         let (text, surely) = self.wrong_text();
         // Bytes that are no text are for the end, because they are one.
@@ -184,7 +184,7 @@ impl Client {
         };
         self.probes += 1;
         let corr = format!("probe-{}", self.probes);
-        self.socket.send(&json!({"op": "AUTH", "token": "x", "corr": corr}));
+        self.socket.send(json!({"op": "AUTH", "token": "x", "corr": corr}));
         self.hear_all(&corr, ping, surely.then_some(&text));
     }
 
@@ -261,7 +261,7 @@ impl Client {
             7 => {
                 // Half a frame, and then nothing: there is no more to say, but more to hear.
                 self.socket.bytes(&whole[..part]);
-                self.socket.line().shutdown(Shutdown::Write).unwrap();
+                self.socket.stream().shutdown(Shutdown::Write).unwrap();
                 while let Some(Heard::Text(_)) = self.socket.hear(PATIENCE) {}
                 return;
             }

@@ -1,6 +1,6 @@
 //! Projections that start on a topic full of events.
 
-use super::line::Line;
+use super::connection::Connection;
 use super::shape::{HOSTS, array};
 use super::{Context, Hub, Ledger, Row, Target, parsed};
 use serde::Deserialize;
@@ -66,39 +66,43 @@ fn transactional() -> Value {
 /// Fills the topic, and lets one projection after the other catch up.
 pub fn measure(context: &Context, hub: &Hub, ledger: &mut Ledger) -> Result<(), String> {
     let (events, processes) = (context.scaled(EVENTS), context.scaled(PROCESSES));
-    let mut line = Line::open(hub.address())?;
+    let mut connection = Connection::open(hub.address())?;
     for first in (0..events).step_by(BATCH as usize) {
         let body = array((first..first + BATCH).map(|n| (n * STRIDE % processes, n / processes)));
-        parsed::<Value>("an import", line.call("POST", &format!("/v1/topics/{TOPIC}/events"), &body)?)?;
+        parsed::<Value>("an import", connection.call("POST", &format!("/v1/topics/{TOPIC}/events"), &body)?)?;
     }
     hub.check_topic(TOPIC, events)?;
-    let rate = catch_up(&mut line, ("processes", &changelog()), events)?;
+    let rate = catch_up(&mut connection, ("processes", &changelog()), events)?;
     ledger.record(
         Row::events("changelog over a backlog, 9 fields, 2 indexes").target(Target::AtLeast(1.5e5)),
         rate,
     );
-    let rate = catch_up(&mut line, ("processes-txn", &transactional()), events)?;
+    let rate = catch_up(&mut connection, ("processes-txn", &transactional()), events)?;
     ledger.record(Row::events("transactional over a backlog, 2 writes").target(Target::AtLeast(8e4)), rate);
     for (name, should) in [("processes", processes), ("proc_live", processes), ("host_stats", HOSTS)] {
         let path = format!("/v1/collections/{name}");
-        let Collection { count } = parsed(name, line.call("GET", &path, "")?)?;
+        let Collection { count } = parsed(name, connection.call("GET", &path, "")?)?;
         if count != should {
             return Err(format!("{name} has {count} documents, and not {should}"));
         }
     }
     let path = "/v1/collections/host_stats/list?limit=1000";
-    let Page { items } = parsed("host_stats", line.call("GET", path, "")?)?;
+    let Page { items } = parsed("host_stats", connection.call("GET", path, "")?)?;
     let seen: u64 = items.iter().map(|host| host.seen).sum();
     if seen == events { Ok(()) } else { Err(format!("{events} events were counted as {seen}")) }
 }
 
 /// Events in a second, from the definition until nothing is left.
-fn catch_up(line: &mut Line, (name, definition): (&str, &Value), events: u64) -> Result<f64, String> {
+fn catch_up(
+    connection: &mut Connection,
+    (name, definition): (&str, &Value),
+    events: u64,
+) -> Result<f64, String> {
     let path = format!("/v1/projections/{name}");
     let start = Instant::now();
-    parsed::<Value>(name, line.call("PUT", &path, &definition.to_string())?)?;
+    parsed::<Value>(name, connection.call("PUT", &path, &definition.to_string())?)?;
     loop {
-        let status: Status = parsed(name, line.call("GET", &path, "")?)?;
+        let status: Status = parsed(name, connection.call("GET", &path, "")?)?;
         if status.lag == 0 && status.partitions.iter().map(|partition| partition.next).sum::<u64>() == events
         {
             let seconds = start.elapsed().as_secs_f64();

@@ -1,6 +1,6 @@
 //! Consumers that settle what they pull by commits.
 
-use super::line::Line;
+use super::connection::Connection;
 use super::{Context, Hub, Ledger, Row, Unit, parsed};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -73,13 +73,13 @@ fn consumer(
     events: u64,
     (taken, commits): (&AtomicU64, &AtomicU64),
 ) -> Result<(), String> {
-    let mut line = Line::open(address)?;
+    let mut connection = Connection::open(address)?;
     let pull = json!({"from": "earliest", "ordering": "none", "member": format!("m{number}"), "max": PAGE,
         "waitMs": WAIT_MS})
     .to_string();
     while taken.load(Ordering::Relaxed) < events {
         let path = "/v1/topics/commits-0000/groups/bench/pull";
-        let Pulled { deliveries } = parsed("a pull", line.call("POST", path, &pull)?)?;
+        let Pulled { deliveries } = parsed("a pull", connection.call("POST", path, &pull)?)?;
         if deliveries.is_empty() {
             continue;
         }
@@ -92,7 +92,7 @@ fn consumer(
         let body = json!({"ack": leases,
             "writes": deliveries.iter().map(write).collect::<Vec<_>>(),
             "publish": deliveries.iter().map(publish).collect::<Vec<_>>()});
-        parsed::<Value>("a commit", line.call("POST", "/v1/commit", &body.to_string())?)?;
+        parsed::<Value>("a commit", connection.call("POST", "/v1/commit", &body.to_string())?)?;
         taken.fetch_add(deliveries.len() as u64, Ordering::Relaxed);
         commits.fetch_add(1, Ordering::Relaxed);
     }

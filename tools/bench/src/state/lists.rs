@@ -1,6 +1,6 @@
-//! Pages of documents by filter, out of many.
+//! Filtered pages of documents, out of a million.
 
-use super::line::Line;
+use super::connection::Connection;
 use super::shape::{HOSTS, NAMES, STATES, host, name, process, status};
 use super::{Context, Hub, Ledger, Row, Target, Unit, parsed};
 use serde::Deserialize;
@@ -37,7 +37,7 @@ struct Collection {
 }
 
 /// One kind of page.
-struct Way {
+struct Scenario {
     row: &'static str,
     /// The query of the `n`th call.
     query: fn(u64) -> String,
@@ -47,20 +47,20 @@ struct Way {
     one_in: u64,
 }
 
-const WAYS: [Way; 3] = [
-    Way {
+const SCENARIOS: [Scenario; 3] = [
+    Scenario {
         row: "HTTP list of 100, 1 M documents, by an indexed field that a tenth has",
         query: |n| format!("status={}&", status(n)),
         fits: |n, item| item.status == status(n),
         one_in: STATES,
     },
-    Way {
+    Scenario {
         row: "HTTP list of 100, 1 M documents, by two fields of one index",
         query: |n| format!("host={}&name={}&", host(n), name(n)),
         fits: |n, item| (&item.host, &item.name) == (&host(n), &name(n)),
         one_in: HOSTS * NAMES,
     },
-    Way {
+    Scenario {
         row: "HTTP list of 100, 1 M documents, newest first",
         query: |_| String::new(),
         fits: |_, _| true,
@@ -70,15 +70,15 @@ const WAYS: [Way; 3] = [
 
 /// Writes all documents, and asks for pages.
 pub fn measure(context: &Context, hub: &Hub, ledger: &mut Ledger) -> Result<(), String> {
-    let mut line = Line::open(hub.address())?;
+    let mut connection = Connection::open(hub.address())?;
     let documents = context.scaled(DOCUMENTS);
-    fill(&mut line, documents)?;
-    for Way { row, query, fits, one_in } in &WAYS {
+    fill(&mut connection, documents)?;
+    for Scenario { row, query, fits, one_in } in &SCENARIOS {
         let mut times = Vec::new();
         for n in 0..CALLS {
             let path = format!("/v1/collections/many/list?{}limit={PAGE}", query(n));
             let start = Instant::now();
-            let answer = line.call("GET", &path, "")?;
+            let answer = connection.call("GET", &path, "")?;
             times.push(start.elapsed().as_secs_f64() * 1e3);
             let Page { items } = parsed(&path, answer)?;
             if items.len() != PAGE.min((documents / one_in) as usize)
@@ -96,9 +96,9 @@ pub fn measure(context: &Context, hub: &Hub, ledger: &mut Ledger) -> Result<(), 
     Ok(())
 }
 
-fn fill(line: &mut Line, documents: u64) -> Result<(), String> {
+fn fill(connection: &mut Connection, documents: u64) -> Result<(), String> {
     let settings = json!({"indexes": [["host", "name"], ["status"]]}).to_string();
-    parsed::<Value>("many", line.call("PUT", "/v1/collections/many", &settings)?)?;
+    parsed::<Value>("many", connection.call("PUT", "/v1/collections/many", &settings)?)?;
     for first in (0..documents).step_by(BATCH as usize) {
         let mut body = String::from("{\"writes\":[");
         for number in first..first + BATCH {
@@ -108,8 +108,8 @@ fn fill(line: &mut Line, documents: u64) -> Result<(), String> {
             let _ = write!(body, r#"{comma}{{"collection":"many","key":"p{number}","set":{document}}}"#);
         }
         body.push_str("]}");
-        parsed::<Value>("a commit", line.call("POST", "/v1/commit", &body)?)?;
+        parsed::<Value>("a commit", connection.call("POST", "/v1/commit", &body)?)?;
     }
-    let Collection { count } = parsed("many", line.call("GET", "/v1/collections/many", "")?)?;
+    let Collection { count } = parsed("many", connection.call("GET", "/v1/collections/many", "")?)?;
     if count == documents { Ok(()) } else { Err(format!("{count} of {documents} documents are there")) }
 }

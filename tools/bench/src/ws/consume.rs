@@ -1,4 +1,4 @@
-//! One connection that consumes a backlog, and acks all of it.
+//! One connection that consumes and acks a backlog.
 
 use super::super::hub::Hub;
 use super::super::load;
@@ -21,8 +21,8 @@ pub enum Acks {
     Single,
 }
 
-/// One way to consume.
-pub struct Way {
+/// A scenario of consuming.
+pub struct Scenario {
     /// The row.
     pub row: &'static str,
     /// The group.
@@ -35,22 +35,22 @@ pub struct Way {
 }
 
 /// What is measured.
-pub const WAYS: [Way; 3] = [
-    Way {
+pub const SCENARIOS: [Scenario; 3] = [
+    Scenario {
         row: "WS SUBSCRIBE, 1,000 events a frame, acked in lists, 1 connection",
         group: "batches",
         batch: true,
         acks: Acks::Lists,
         target: Target::AtLeast(5e5),
     },
-    Way {
+    Scenario {
         row: "WS SUBSCRIBE, 1 event a frame, each acked by a frame, 1 connection",
         group: "singles",
         batch: false,
         acks: Acks::Single,
         target: Target::AtLeast(2e5),
     },
-    Way {
+    Scenario {
         row: "WS SUBSCRIBE, 1 event a frame, acked in lists, 1 connection",
         group: "single-lists",
         batch: false,
@@ -60,16 +60,16 @@ pub const WAYS: [Way; 3] = [
 ];
 
 /// Events in a second, until the last ack is answered.
-pub fn rate(hub: &Hub, (topic, events): (&str, u64), way: &Way) -> Result<f64, String> {
+pub fn rate(hub: &Hub, (topic, events): (&str, u64), scenario: &Scenario) -> Result<f64, String> {
     let seconds = load::runtime()?.block_on(async {
         let mut wire = Wire::open(hub.address())?;
-        let mut consumer = Consumer::new(topic, way.group, way.acks);
+        let mut consumer = Consumer::new(topic, scenario.group, scenario.acks);
         let start = Instant::now();
         let opts = format!(
             r#"{{"from":"earliest","ackTimeoutMs":600000,"batch":{},"batchSize":1000,"maxInFlight":4000}}"#,
-            way.batch
+            scenario.batch
         );
-        wire.ask(&subscribe(topic, way.group, &opts)).await?;
+        wire.ask(&subscribe(topic, scenario.group, &opts)).await?;
         loop {
             consumer.take(&mut wire)?;
             if consumer.acked >= events {
@@ -79,7 +79,7 @@ pub fn rate(hub: &Hub, (topic, events): (&str, u64), way: &Way) -> Result<f64, S
         }
         Ok::<f64, String>(start.elapsed().as_secs_f64())
     })?;
-    hub.check_group(topic, way.group)?;
+    hub.check_group(topic, scenario.group)?;
     Ok(events as f64 / seconds)
 }
 

@@ -1,4 +1,4 @@
-//! A crowd of connections with a subscription each, and what those that do not read cost the others.
+//! Many connections with a subscription each, and what those that do not read cost the others.
 
 use super::super::hub::Hub;
 use super::super::load;

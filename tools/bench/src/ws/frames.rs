@@ -1,4 +1,4 @@
-//! Frames of RFC 6455 as bytes: those that a client writes, and those that it is sent.
+//! RFC 6455 frames as bytes: those that a client writes, and those that it receives.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
-//! How long an event is on its way from one client to another, at a steady pace.
+//! The latency of an event from one client to another, at a steady rate.
 //!
-//! Three threads that block: the timer of a runtime is too coarse for ten thousand events a second.
+//! It uses three blocking threads: a runtime's timer is too coarse for ten thousand events per second.
 
 use super::super::context::Context;
 use super::super::hub::Hub;
@@ -37,14 +37,14 @@ pub struct Times {
 /// Measures the way through a hub.
 pub fn measure(hub: &Hub, context: &Context) -> Result<Times, String> {
     let events = WARM_UP + context.scaled(EVENTS);
-    let mut subscriber = Line::open(hub.address())?;
+    let mut subscriber = BlockingConnection::open(hub.address())?;
     subscriber.send(&subscribe(
         TOPIC,
         GROUP,
         r#"{"from":"earliest","batchSize":1000,"maxInFlight":10000}"#,
     ))?;
     subscriber.each_text(|text| check_ok(text).map(|()| Go::Stop))?;
-    let publisher = Line::open(hub.address())?;
+    let publisher = BlockingConnection::open(hub.address())?;
     let mut listener = publisher.twin()?;
     let (sent, received) = thread::scope(|scope| {
         let sent = scope.spawn(|| publish(publisher, events));
@@ -69,7 +69,7 @@ fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, String>>) -> Result<T, Strin
 }
 
 /// Publishes at the pace, and says when each event was about to be written.
-fn publish(mut line: Line, events: u64) -> Result<Vec<Instant>, String> {
+fn publish(mut line: BlockingConnection, events: u64) -> Result<Vec<Instant>, String> {
     let frame = |n: u64| {
         let mut out = Vec::new();
         let text = format!(r#"{{"op":"PUBLISH","corr":"{n}","topic":"{TOPIC}","payload":{}}}"#, payload(n));
@@ -93,7 +93,7 @@ fn publish(mut line: Line, events: u64) -> Result<Vec<Instant>, String> {
 }
 
 /// Reads the answers to all publishes.
-fn count_answers(line: &mut Line, events: u64) -> Result<(), String> {
+fn count_answers(line: &mut BlockingConnection, events: u64) -> Result<(), String> {
     let mut answered = 0;
     line.each_text(|text| {
         check_ok(text)?;
@@ -103,7 +103,7 @@ fn count_answers(line: &mut Line, events: u64) -> Result<(), String> {
 }
 
 /// Reads and acks all events, and says when each came.
-fn receive(mut line: Line, events: u64) -> Result<Vec<Option<Instant>>, String> {
+fn receive(mut line: BlockingConnection, events: u64) -> Result<Vec<Option<Instant>>, String> {
     let mut times = vec![None; events as usize];
     let mut seen = 0;
     while seen < events {
@@ -143,14 +143,14 @@ enum Go {
 }
 
 /// A connection that blocks.
-struct Line {
+struct BlockingConnection {
     stream: TcpStream,
     inbox: Inbox,
     out: Vec<u8>,
     piece: Vec<u8>,
 }
 
-impl Line {
+impl BlockingConnection {
     fn open(address: &str) -> Result<Self, String> {
         let open = || -> std::io::Result<TcpStream> {
             let stream = TcpStream::connect(address)?;

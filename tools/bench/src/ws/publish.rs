@@ -1,4 +1,4 @@
-//! One connection that publishes, with a number of frames under way.
+//! One connection that publishes, with a number of frames in flight.
 
 use super::super::hub::Hub;
 use super::super::load;
@@ -18,7 +18,7 @@ pub struct Load {
     pub events: u64,
     /// Events in a frame.
     pub batch: u64,
-    /// Frames under way.
+    /// Frames in flight.
     pub window: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A WebSocket client that costs little: what is to be sent leaves in one write, what comes is read in large pieces,
-//! and texts are looked at only as far as they must be.
+//! A WebSocket client with little overhead: outgoing frames leave in one write, input is read in large pieces, and frames
+//! are parsed only as far as needed.
 
 use super::frames::{self, Inbox};
 use std::io::ErrorKind;
@@ -85,7 +85,7 @@ impl Wire {
         self.inbox.next_text(&mut self.out)
     }
 
-    /// Sends a request, and waits for its `OK`. Nothing else may be under way.
+    /// Sends a request, and waits for its `OK`. Nothing else may be in flight.
     pub async fn ask(&mut self, request: &str) -> Result<(), String> {
         self.text(request.as_bytes());
         loop {

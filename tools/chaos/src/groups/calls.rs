@@ -1,4 +1,4 @@
-//! Calls, each with what was answered, or that nothing was.
+//! Calls, each with its answer, or a note that there was none.
 
 use super::history::{Clock, Span};
 use crate::api::Api;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What all tasks of a round share.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct RoundContext {
     /// The address of the hub.
     pub base: Arc<str>,
     /// The clock.
@@ -21,14 +21,14 @@ pub struct Stage {
     pub end: Option<End>,
 }
 
-impl Stage {
+impl RoundContext {
     /// The time from `start` until now.
     pub fn span(&self, start: u64) -> Span {
         Span { life: self.life, start, end: self.clock.now() }
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 pub enum Reply<T> {
     /// It was answered.
     Answered(T),
@@ -41,13 +41,13 @@ pub enum Reply<T> {
 /// Someone who calls, with connections of its own.
 pub struct Caller {
     /// What all share.
-    pub stage: Stage,
+    pub stage: RoundContext,
     api: Api,
 }
 
 impl Caller {
     /// A new one.
-    pub fn new(stage: Stage) -> Result<Self, String> {
+    pub fn new(stage: RoundContext) -> Result<Self, String> {
         Ok(Self { api: Api::new(&stage.base)?, stage })
     }
 

@@ -1,9 +1,9 @@
-//! The end of it: members without malice take everything that a group still has.
+//! Draining: well-behaved members consume everything that a group still has.
 
-use super::calls::Stage;
+use super::calls::RoundContext;
+use super::group_client::{GroupClient, Pull, Settlement};
 use super::history::{History, Verb};
 use super::spec::Spec;
-use super::voice::{Pull, Voice, Word};
 use crate::api::Api;
 use serde::Deserialize;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ const MEMBERS: usize = 2;
 
 #[derive(Debug, Deserialize)]
 struct Status {
-    partitions: Vec<Lane>,
+    partitions: Vec<PartitionStatus>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Lane {
+struct PartitionStatus {
     next: u64,
     tail: u64,
     lag: u64,
@@ -27,7 +27,7 @@ struct Lane {
 }
 
 /// Takes everything that a group has, and says what happened.
-pub async fn run(spec: Spec, stage: Stage) -> Result<History, String> {
+pub async fn run(spec: Spec, stage: RoundContext) -> Result<History, String> {
     let members = (0..MEMBERS).map(|n| tokio::spawn(member(spec, stage.clone(), format!("drain{n}"))));
     let mut history = History::default();
     for member in members.collect::<Vec<_>>() {
@@ -36,14 +36,14 @@ pub async fn run(spec: Spec, stage: Stage) -> Result<History, String> {
     Ok(history)
 }
 
-async fn member(spec: Spec, stage: Stage, member: String) -> Result<History, String> {
-    let (api, mut voice) = (Api::new(&stage.base)?, Voice::new(spec, stage)?);
+async fn member(spec: Spec, stage: RoundContext, member: String) -> Result<History, String> {
+    let (api, mut voice) = (Api::new(&stage.base)?, GroupClient::new(spec, stage)?);
     let pull = Pull { member, max: 200, wait_ms: 50, max_in_flight: 1_000, drop_after: None };
     let start = Instant::now();
     loop {
         let delivered = voice.pull(&pull).await?.unwrap_or_default();
-        let ack = |lease| Word { lease, verb: Verb::Ack, reason: String::new(), delay_ms: None };
-        let words: Vec<Word> = delivered.into_iter().map(|delivery| ack(delivery.lease)).collect();
+        let ack = |lease| Settlement { lease, verb: Verb::Ack, reason: String::new(), delay_ms: None };
+        let words: Vec<Settlement> = delivered.into_iter().map(|delivery| ack(delivery.lease)).collect();
         if !words.is_empty() {
             voice.say(&words, None).await?;
             continue;
@@ -51,7 +51,7 @@ async fn member(spec: Spec, stage: Stage, member: String) -> Result<History, Str
         let path = format!("/v1/topics/{}/groups/{}", spec.topic, spec.group);
         let text = api.get(&path, "application/json").await?;
         let status: Status = serde_json::from_slice(&text).map_err(|error| format!("GET {path}: {error}"))?;
-        let through = |lane: &Lane| lane.lag == 0 && lane.in_flight == 0 && lane.next == lane.tail;
+        let through = |lane: &PartitionStatus| lane.lag == 0 && lane.in_flight == 0 && lane.next == lane.tail;
         if status.partitions.iter().all(through) {
             return Ok(voice.history);
         }

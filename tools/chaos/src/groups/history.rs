@@ -1,5 +1,5 @@
-//! What was said to groups and what they answered, with the time before each call and after it. The hub did what
-//! it did at some moment between the two.
+//! Calls to groups and their answers, with the time before and after each call. The hub acted at some moment between the
+//! two.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -25,7 +25,7 @@ impl Clock {
 }
 
 /// Where an event is: its partition and its offset.
-pub type Spot = (u32, u64);
+pub type EventPosition = (u32, u64);
 
 /// When a call was made: in which life of the hub, counted from 0, and between which times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Delivery {
     /// Who pulled.
     pub member: String,
     /// Where the event is.
-    pub spot: Spot,
+    pub spot: EventPosition,
     /// Its id.
     pub id: Uuid,
     /// Counts deliveries.
@@ -75,7 +75,7 @@ pub enum Verb {
     Extend(u64),
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It was accepted.
@@ -99,7 +99,7 @@ pub struct Said {
     pub reason: String,
     /// When to try again, in microseconds, where it is a nack that says so.
     pub delay_us: Option<u64>,
-    /// What came of it.
+    /// The outcome.
     pub answer: Answer,
 }
 
@@ -127,7 +127,7 @@ impl History {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Where it is.
-    pub spot: Spot,
+    pub spot: EventPosition,
     /// Its id.
     pub id: Uuid,
     /// Its key.
@@ -146,7 +146,7 @@ pub struct Letter {
     /// The group that failed.
     pub group: String,
     /// The event.
-    pub spot: Spot,
+    pub spot: EventPosition,
     /// Its id.
     pub id: Uuid,
     /// What caused the letter.

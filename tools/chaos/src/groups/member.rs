@@ -1,9 +1,9 @@
-//! A member of a group: it pulls and acks, and does everything that it should not do now and then.
+//! A member of a group: it pulls and acks, and now and then does everything that it should not.
 
-use super::calls::Stage;
+use super::calls::RoundContext;
+use super::group_client::{GroupClient, Pull, Settlement};
 use super::history::{Delivery, History, Micros, Verb};
 use super::spec::Spec;
-use super::voice::{Pull, Voice, Word};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ pub struct Role {
 /// A member.
 pub struct Member {
     role: Role,
-    voice: Voice,
+    voice: GroupClient,
     incarnation: u32,
     lives_until: Micros,
-    later: Vec<(Micros, Word)>,
+    later: Vec<(Micros, Settlement)>,
 }
 
 /// What a member leaves behind when the hub is gone.
@@ -51,8 +51,8 @@ pub struct Legacy {
 
 impl Member {
     /// A member.
-    pub fn new(mut role: Role, stage: Stage) -> Result<Self, String> {
-        let voice = Voice::new(role.spec, stage)?;
+    pub fn new(mut role: Role, stage: RoundContext) -> Result<Self, String> {
+        let voice = GroupClient::new(role.spec, stage)?;
         let old = std::mem::take(&mut role.old);
         let later = old.into_iter().map(|lease| (0, plain(lease, Verb::Ack))).collect();
         Ok(Self { role, voice, incarnation: 0, lives_until: 0, later })
@@ -106,11 +106,11 @@ impl Member {
     }
 
     /// Says things that belong together, where there are any. `false`: the hub is gone.
-    async fn say(&mut self, mut words: Vec<Word>) -> Result<bool, String> {
+    async fn say(&mut self, mut words: Vec<Settlement>) -> Result<bool, String> {
         let drop_after = hang_up(&mut self.role.rng);
         while !words.is_empty() {
             // What is said of one lease twice goes into two calls, or nobody could tell which came first.
-            let (mut now, mut rest): (Vec<Word>, Vec<Word>) = (Vec::new(), Vec::new());
+            let (mut now, mut rest): (Vec<Settlement>, Vec<Settlement>) = (Vec::new(), Vec::new());
             for word in words {
                 let again = now.iter().any(|other| other.lease == word.lease);
                 if again { rest.push(word) } else { now.push(word) }
@@ -124,10 +124,10 @@ impl Member {
     }
 
     /// What to do with a delivery: what is said at once, what is said right after, and what is said later.
-    fn decide(&mut self, delivery: &Delivery, first: &mut Vec<Word>, second: &mut Vec<Word>) {
+    fn decide(&mut self, delivery: &Delivery, first: &mut Vec<Settlement>, second: &mut Vec<Settlement>) {
         let lease = &delivery.lease;
         let say = |verb| plain(lease.clone(), verb);
-        let nack = |rng: &mut Rng| Word {
+        let nack = |rng: &mut Rng| Settlement {
             reason: format!("failed {}", rng.u32(..1_000)),
             delay_ms: [None, None, Some(0), Some(60), Some(250)][rng.usize(..5)],
             ..say(Verb::Nack)
@@ -177,11 +177,11 @@ impl Member {
     }
 }
 
-fn plain(lease: String, verb: Verb) -> Word {
-    Word { lease, verb, reason: String::new(), delay_ms: None }
+fn plain(lease: String, verb: Verb) -> Settlement {
+    Settlement { lease, verb, reason: String::new(), delay_ms: None }
 }
 
-fn both(first: &mut Vec<Word>, second: &mut Vec<Word>, one: Word, other: Word) {
+fn both(first: &mut Vec<Settlement>, second: &mut Vec<Settlement>, one: Settlement, other: Settlement) {
     first.push(one);
     second.push(other);
 }

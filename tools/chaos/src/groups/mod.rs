@@ -1,21 +1,21 @@
-//! Consumer groups under a hub that is killed: members that crash, stall, ack late and say things twice, and a
-//! checker that judges what they recorded.
+//! Consumer groups under a hub that is killed: members that crash, stall, ack late and repeat themselves, and a checker
+//! that judges what they recorded.
 
 mod calls;
 mod checker;
 mod drain;
+mod group_client;
 mod history;
 mod member;
 mod producer;
 mod replay;
 mod spec;
 mod truth;
-mod voice;
 
 use super::api::Api;
-use super::hub::{Hub, Site};
+use super::hub::{Hub, HubSetup};
 use super::plan::{End, Plan};
-use calls::Stage;
+use calls::RoundContext;
 use checker::{Era, Tally};
 use history::{Clock, History, Letter, Micros, Published};
 use member::{Legacy, Member, Role};
@@ -33,7 +33,7 @@ const PRODUCERS: usize = 2;
 
 /// All rounds so far.
 pub struct Groups {
-    site: Site,
+    site: HubSetup,
     hub: Hub,
     clock: Clock,
     /// When each life of the hub but this one had ended.
@@ -76,7 +76,7 @@ type Task<T> = JoinHandle<Result<T, String>>;
 
 impl Groups {
     /// Starts on an empty folder, and makes all topics and groups.
-    pub async fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
+    pub async fn begin(site: HubSetup, part_bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&site.folder)
             .map_err(|error| format!("{} cannot be made: {error}", site.folder.display()))?;
         let hub = site.start(part_bytes)?;
@@ -127,9 +127,9 @@ impl Groups {
         Ok(self)
     }
 
-    fn stage(&self, end: Option<End>) -> Stage {
+    fn stage(&self, end: Option<End>) -> RoundContext {
         let life = u32::try_from(self.deaths.len()).unwrap_or(u32::MAX);
-        Stage { base: self.hub.base.as_str().into(), clock: self.clock, life, end }
+        RoundContext { base: self.hub.base.as_str().into(), clock: self.clock, life, end }
     }
 
     /// Lets members and producers work, and ends the hub in the middle of it.
@@ -159,7 +159,11 @@ impl Groups {
         log.no_panic()
     }
 
-    fn members(&mut self, plan: &GroupsPlan, stage: &Stage) -> Result<Vec<(usize, Task<Legacy>)>, String> {
+    fn members(
+        &mut self,
+        plan: &GroupsPlan,
+        stage: &RoundContext,
+    ) -> Result<Vec<(usize, Task<Legacy>)>, String> {
         let mut members = Vec::new();
         for (group, spec) in SPECS.iter().enumerate() {
             let mut old = std::mem::take(&mut self.groups[group].leftovers);
@@ -222,7 +226,7 @@ impl Groups {
     }
 }
 
-fn producers(plan: &GroupsPlan, stage: &Stage) -> Vec<(usize, Task<Published>)> {
+fn producers(plan: &GroupsPlan, stage: &RoundContext) -> Vec<(usize, Task<Published>)> {
     let mut producers = Vec::new();
     for (topic, spec) in TOPICS.iter().enumerate() {
         for n in 0..PRODUCERS {

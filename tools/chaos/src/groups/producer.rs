@@ -1,6 +1,6 @@
-//! Producers: they publish events with keys beside the members, and grow topics.
+//! Producers: they publish events with keys while members consume, and add partitions.
 
-use super::calls::{Caller, Reply, Stage};
+use super::calls::{Caller, Reply, RoundContext};
 use super::history::Published;
 use super::spec::{Growth, PARTITIONS};
 use crate::api::Api;
@@ -36,7 +36,7 @@ pub struct Producer {
 }
 
 /// Publishes until it is enough, or the hub is gone, and says what was sent.
-pub async fn run(producer: Producer, stage: Stage) -> Result<Published, String> {
+pub async fn run(producer: Producer, stage: RoundContext) -> Result<Published, String> {
     let Producer { topic, name, mut rng } = producer;
     let caller = Caller::new(stage)?;
     let mut published = Published::new();
@@ -69,7 +69,7 @@ pub async fn run(producer: Producer, stage: Stage) -> Result<Published, String> 
 }
 
 /// Grows a topic at its time. A hub that is gone by then does not mind.
-pub async fn grow(stage: Stage, growth: Growth) -> Result<(), String> {
+pub async fn grow(stage: RoundContext, growth: Growth) -> Result<(), String> {
     // The moment is the plan's; there is nothing to wait for.
     tokio::time::sleep(growth.after).await;
     let api = Api::new(&stage.base)?;

@@ -1,5 +1,4 @@
-//! Dead letters that are given to their group again: it gets their events once more, attempts counted anew, and no
-//! other group does.
+//! Replayed dead letters: their group gets the events once more, with attempts reset, and no other group does.
 
 use super::calls::{Caller, Reply};
 use super::history::{Event, Letter};
@@ -9,7 +8,7 @@ use super::{Groups, Judged};
 use serde::Deserialize;
 use serde_json::json;
 
-/// So many dead letters are replayed at once.
+/// Maximum number of dead letters that are replayed at once.
 const LETTERS: usize = 20;
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]

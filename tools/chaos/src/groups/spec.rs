@@ -1,4 +1,4 @@
-//! The groups that are there in all rounds, and what their members do in one.
+//! The groups that exist in all rounds, and what their members do in each.
 
 use crate::plan::Plan;
 use fastrand::Rng;

@@ -1,6 +1,6 @@
-//! What is in the topics and among the dead letters: read over HTTP, and held against what producers sent.
+//! What is in the topics and their dead letters: read over HTTP, and compared with what producers sent.
 
-use super::history::{Event, Letter, Published, Spot};
+use super::history::{Event, EventPosition, Letter, Published};
 use crate::api::Api;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// The events of a topic by where they are.
-pub type Events = BTreeMap<Spot, Event>;
+pub type Events = BTreeMap<EventPosition, Event>;
 
 #[derive(Deserialize)]
 struct EventLine {
@@ -91,7 +91,7 @@ pub async fn events(api: &Api, unread: Unread<'_>) -> Result<Events, String> {
 }
 
 fn all_are_there(topic: &str, events: &Events, published: &Published) -> Result<(), String> {
-    let mut there: HashMap<(&str, u64), Spot> = HashMap::new();
+    let mut there: HashMap<(&str, u64), EventPosition> = HashMap::new();
     for event in events.values() {
         if let Some(other) = there.insert((&event.producer, event.number), event.spot) {
             return Err(format!("{topic}: one event is at {other:?} and at {:?}", event.spot));
@@ -135,7 +135,7 @@ pub async fn letters(api: &Api, topic: &str, read: &mut Read) -> Result<Vec<Lett
 mod tests {
     use super::*;
 
-    fn event(spot: Spot, number: u64) -> (Spot, Event) {
+    fn event(spot: EventPosition, number: u64) -> (EventPosition, Event) {
         let (key, producer) = (Some("k".to_owned()), "p".to_owned());
         (spot, Event { spot, id: Uuid::from_u128(number.into()), key, producer, number, since: 0 })
     }
@@ -144,8 +144,9 @@ mod tests {
     fn what_is_gone_or_twice_there_is_found() {
         let published: Published =
             [(("p".to_owned(), 0), (0, true)), (("p".to_owned(), 1), (0, false))].into();
-        let check =
-            |events: &[(Spot, Event)]| all_are_there("t", &events.iter().cloned().collect(), &published);
+        let check = |events: &[(EventPosition, Event)]| {
+            all_are_there("t", &events.iter().cloned().collect(), &published)
+        };
         assert!(check(&[event((0, 0), 0)]).is_ok());
         assert!(check(&[event((0, 0), 1)]).is_err());
         assert!(check(&[event((0, 0), 0), event((0, 1), 0)]).is_err());
@@ -153,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_key_that_goes_back_is_found() {
-        let check = |events: &[(Spot, Event)]| keys_are_in_order("t", &events.iter().cloned().collect());
+        let check =
+            |events: &[(EventPosition, Event)]| keys_are_in_order("t", &events.iter().cloned().collect());
         assert!(check(&[event((0, 5), 0), event((1, 0), 1)]).is_ok());
         assert!(check(&[event((0, 5), 1), event((1, 0), 0)]).is_err());
     }

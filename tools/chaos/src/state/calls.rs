@@ -1,4 +1,4 @@
-//! Calls, each with its answer, or that there was none because the hub is gone.
+//! Calls, each with its answer, or a note that there was none because the hub is gone.
 
 use crate::api::Api;
 use crate::plan::End;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// What all tasks of a round share.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct RoundContext {
     /// The address of the hub.
     pub base: Arc<str>,
     /// How the hub is going to end; `None` where it is not.
@@ -42,18 +42,18 @@ impl Answer {
 
 /// Someone who calls, with connections of its own.
 pub struct Caller {
-    stage: Stage,
+    stage: RoundContext,
     /// For calls whose answer must come.
     pub api: Api,
 }
 
 impl Caller {
     /// A new one.
-    pub fn new(stage: Stage) -> Result<Self, String> {
+    pub fn new(stage: RoundContext) -> Result<Self, String> {
         Ok(Self { api: Api::new(&stage.base)?, stage })
     }
 
-    /// Posts something. `None`: the hub is gone, and nobody knows what came of it.
+    /// Posts something. `None`: the hub is gone, and nobody knows the outcome.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Option<Answer>, String> {
         let call = self.api.client.post(format!("{}{path}", self.stage.base));
         self.send(path, call.header("content-type", "application/json").body(body.to_string())).await

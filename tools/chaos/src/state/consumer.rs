@@ -1,7 +1,7 @@
-//! Consumers: what they pull they settle by commits, with a write and a publish for each event. Some let leases end,
-//! commit twice, or slip a lease in that is spent.
+//! Consumers: they settle what they pull by commits, with a write and a publish for each event. Some let leases expire,
+//! commit twice, or include a lease that is already settled.
 
-use super::calls::{Answer, Caller, Stage};
+use super::calls::{Answer, Caller, RoundContext};
 use super::ledger::{Commit, Fate, Pending};
 use super::setup::{GROUP, IN, OUT};
 use fastrand::Rng;
@@ -69,7 +69,7 @@ struct Work {
 
 impl Consumer {
     /// Pulls and commits until the hub is gone, or until nothing comes where it is good.
-    pub async fn run(self, stage: Stage) -> Result<Legacy, String> {
+    pub async fn run(self, stage: RoundContext) -> Result<Legacy, String> {
         let caller = Caller::new(stage)?;
         let mut work = Work { consumer: self, caller, legacy: Legacy::default(), spent: None };
         while work.step().await? {}

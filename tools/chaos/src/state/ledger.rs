@@ -1,10 +1,10 @@
-//! What was asked of the hub, and what it answered: everything that the hub itself cannot be asked about.
+//! Requests and answers: everything that the hub itself cannot be asked about.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// What came of a commit.
+/// The outcome of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It was answered that it happened.
@@ -20,7 +20,7 @@ pub enum Fate {
 pub struct Commit {
     /// The events that it settles.
     pub takes: BTreeSet<Uuid>,
-    /// What came of it.
+    /// The outcome.
     pub fate: Fate,
 }
 
@@ -49,7 +49,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Notes what came of a commit that was not answered before.
+    /// Notes the outcome of a commit that was not answered before.
     pub fn settle(&mut self, name: &str, fate: Fate) {
         if let Some(commit) = self.commits.get_mut(name) {
             commit.fate = fate;

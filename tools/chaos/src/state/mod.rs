@@ -1,5 +1,5 @@
 //! Collections under a hub that is killed: projections that count, consumers and writers that commit, readers, and
-//! rebuilds, judged by the events that are in the topic.
+//! rebuilds, judged by the events in the topic.
 
 mod calls;
 mod consumer;
@@ -13,9 +13,9 @@ mod truth;
 mod verdict;
 
 use super::api::Api;
-use super::hub::{Hub, Site};
+use super::hub::{Hub, HubSetup};
 use super::plan::{End, Plan};
-use calls::{Caller, Stage};
+use calls::{Caller, RoundContext};
 use consumer::{Consumer, Legacy};
 use fastrand::Rng;
 use ledger::Ledger;
@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 /// Everything is judged every so many rounds, while there is little and once there is much.
 const JUDGE_EVERY: (u32, u32) = (4, 50);
-/// So many events are still little.
+/// Maximum number of events that are still little.
 const LITTLE: usize = 100_000;
 /// How many producers there are.
 const PRODUCERS: usize = 2;
@@ -43,7 +43,7 @@ const SHORT_BEFORE: Duration = Duration::from_millis(80);
 
 /// All rounds so far.
 pub struct State {
-    site: Site,
+    site: HubSetup,
     hub: Hub,
     ledger: Ledger,
     counts: Counts,
@@ -73,7 +73,7 @@ struct Cast {
 
 impl State {
     /// Starts on an empty folder, and makes everything that there is to be.
-    pub async fn begin(site: Site, part_bytes: u64) -> Result<Self, String> {
+    pub async fn begin(site: HubSetup, part_bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&site.folder)
             .map_err(|error| format!("{} cannot be made: {error}", site.folder.display()))?;
         let hub = site.start(part_bytes)?;
@@ -109,8 +109,8 @@ impl State {
         Ok(self)
     }
 
-    fn stage(&self, end: Option<End>) -> Stage {
-        Stage { base: self.hub.base.as_str().into(), end }
+    fn stage(&self, end: Option<End>) -> RoundContext {
+        RoundContext { base: self.hub.base.as_str().into(), end }
     }
 
     /// Lets everyone work, and ends the hub in the middle of it.
@@ -206,7 +206,7 @@ fn rng(plan: &Plan, task: &str) -> Rng {
 }
 
 /// Starts a rebuild at its time, and says whether it was taken. A hub that is gone by then does not mind.
-async fn rebuild_later(stage: Stage, name: &'static str, after: Duration) -> Result<bool, String> {
+async fn rebuild_later(stage: RoundContext, name: &'static str, after: Duration) -> Result<bool, String> {
     // The moment is the plan's; there is nothing to wait for.
     tokio::time::sleep(after).await;
     let caller = Caller::new(stage)?;
@@ -215,7 +215,7 @@ async fn rebuild_later(stage: Stage, name: &'static str, after: Duration) -> Res
     };
     match answer.status {
         202 => Ok(true),
-        // The last one is still under way.
+        // The last one is still in flight.
         409 => Ok(false),
         _ => Err(format!("a rebuild of {name} was answered with {answer:?}")),
     }

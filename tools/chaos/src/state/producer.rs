@@ -1,6 +1,6 @@
-//! Producers: they publish events with known numbers, some of which no projection can take.
+//! Producers: they publish events with known numbers, some of which no projection can apply.
 
-use super::calls::{Caller, Stage};
+use super::calls::{Caller, RoundContext};
 use super::setup::IN;
 use fastrand::Rng;
 use serde::Deserialize;
@@ -62,7 +62,7 @@ impl Producer {
     }
 
     /// Publishes until it is enough, or the hub is gone, and says what was sent.
-    pub async fn run(mut self, stage: Stage) -> Result<Published, String> {
+    pub async fn run(mut self, stage: RoundContext) -> Result<Published, String> {
         let caller = Caller::new(stage)?;
         let (mut published, mut next) = (Published::new(), 0);
         while next < EVENTS {

@@ -1,6 +1,6 @@
-//! A reader of documents that are written together: in one answer they agree, and they never go back.
+//! A reader of documents that are written together: within one answer they agree, and they never go back.
 
-use super::calls::{Caller, Stage};
+use super::calls::{Caller, RoundContext};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Item {
 }
 
 /// Reads until the hub is gone, and says what it saw last.
-pub async fn run(stage: Stage, mut seen: Seen) -> Result<Seen, String> {
+pub async fn run(stage: RoundContext, mut seen: Seen) -> Result<Seen, String> {
     let caller = Caller::new(stage)?;
     loop {
         for (collection, left, right) in PAIRS {

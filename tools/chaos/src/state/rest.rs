@@ -1,4 +1,4 @@
-//! When everyone rests: what is left is done without malice, everything is read and judged, rebuilt and compared, and
+//! The end of a round: remaining work is finished without faults, everything is read and judged, rebuilt and compared, and
 //! the folder is checked.
 
 use super::consumer::Consumer;
@@ -30,11 +30,11 @@ struct Rebuild {}
 
 #[derive(Debug, Deserialize)]
 struct Group {
-    partitions: Vec<Lane>,
+    partitions: Vec<PartitionStatus>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Lane {
+struct PartitionStatus {
     lag: u64,
     in_flight: u64,
 }

@@ -1,4 +1,4 @@
-//! What the hub is given to do: the topics, the projections, the group and the collections, and which names they have.
+//! The topics, projections, groups and collections that the hub gets, and their names.
 
 use crate::api::{Api, chain};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub const PROJECTED: [&str; 5] = ["counts", "sums", "pairs", "recent", "latest"]
 pub const FIELDS: [&str; 4] = ["p", "n", "v", "rev"];
 /// Leases end after this, so that what a member keeps to itself comes back within a round.
 const ACK_TIMEOUT_MS: u64 = 1_000;
-/// No event is given up: a hub that is killed again and again is not its fault.
+/// No event is abandoned: a hub that is killed again and again is not its fault.
 const MAX_ATTEMPTS: u32 = 1_000;
 
 /// Counts by key and by partition, twice the same in a pair, and what came last over all partitions, all of it in one

@@ -1,7 +1,7 @@
-//! Writers whose commits have ids: each has a document of its own, and repeats a commit until it is answered, in the
-//! next life of the hub if need be.
+//! Writers whose commits have ids: each has its own document, and repeats a commit until it is answered, after the next
+//! restart of the hub if necessary.
 
-use super::calls::{Caller, Stage};
+use super::calls::{Caller, RoundContext};
 use super::setup::SINGLES;
 use fastrand::Rng;
 use serde::Deserialize;
@@ -35,7 +35,7 @@ pub fn commit_id(writer: &str, number: u64) -> String {
 
 impl Writer {
     /// Commits until it is enough, or the hub is gone. The first may have happened in an earlier life of the hub.
-    pub async fn run(mut self, stage: Stage) -> Result<Self, String> {
+    pub async fn run(mut self, stage: RoundContext) -> Result<Self, String> {
         let caller = Caller::new(stage)?;
         for _ in 0..COMMITS {
             if !self.commit(&caller).await? {
@@ -46,7 +46,7 @@ impl Writer {
     }
 
     /// Repeats the commit that was not answered, or makes one more.
-    pub async fn settle(mut self, stage: Stage) -> Result<Self, String> {
+    pub async fn settle(mut self, stage: RoundContext) -> Result<Self, String> {
         let caller = Caller::new(stage)?;
         self.commit(&caller).await.map(|_| self)
     }

@@ -1,4 +1,4 @@
-//! What is there: topics and collections, read over HTTP as a whole.
+//! What is stored: topics and collections, read in full over HTTP.
 
 use super::producer::VALUES;
 use super::setup::{DONE_FEED, FIELDS, IN, LATEST_FEED, OUT, SINGLES};
@@ -93,10 +93,10 @@ impl Document {
 
 /// What a commit published.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Told {
+pub struct ConfirmedCommit {
     /// The commit.
     pub by: String,
-    /// The event that it settled, where there is one.
+    /// The event that it settled, if there is one.
     pub of: Option<Uuid>,
 }
 
@@ -119,9 +119,9 @@ pub struct Found {
     /// The changes of `done`.
     pub done_feed: Vec<Change>,
     /// What consumers published.
-    pub out: Vec<Told>,
+    pub out: Vec<ConfirmedCommit>,
     /// What writers published.
-    pub singles: Vec<Told>,
+    pub singles: Vec<ConfirmedCommit>,
 }
 
 #[derive(Deserialize)]
@@ -184,8 +184,8 @@ pub async fn read(api: &Api) -> Result<Found, String> {
     Ok(found)
 }
 
-async fn told(api: &Api, topic: &str) -> Result<Vec<Told>, String> {
-    Ok(lines::<Line<Told>>(api, topic).await?.into_iter().map(|line| line.payload).collect())
+async fn told(api: &Api, topic: &str) -> Result<Vec<ConfirmedCommit>, String> {
+    Ok(lines::<Line<ConfirmedCommit>>(api, topic).await?.into_iter().map(|line| line.payload).collect())
 }
 
 /// The events of all partitions of a topic; none where there is no topic.

@@ -1,11 +1,11 @@
-//! Answers held against what is there.
+//! Compares answers with what is stored.
 
 use super::draft::Draft;
 use super::evidence::{Evidence, Found, Mark, mark};
 use super::request::{Form, Outcome, Published, Request, Sent};
 use std::collections::HashMap;
 
-/// So many lines are one commit, however many there are.
+/// Maximum number of lines that are one commit, however many there are.
 const COMMIT_LINES: usize = 1_000;
 
 /// Checks every request on its own.

@@ -1,9 +1,9 @@
-//! The judge is judged: every kind of broken promise must be found.
+//! The judge is tested: every kind of violated guarantee must be detected.
 
 use super::super::ledger::Ledger;
 use super::super::plan::Topic;
 use super::super::reader::Observed;
-use super::super::request::Place;
+use super::super::request::Position;
 use super::*;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -47,7 +47,7 @@ fn line(number: u128, offset: u64) -> String {
     )
 }
 
-/// What comes of it when `sent` was sent and an export says `lines`.
+/// The outcome when `sent` was sent and an export says `lines`.
 fn judged(sent: &[Sent], lines: &str) -> Result<(), String> {
     judged_with(sent, lines, Observed::new())
 }
@@ -160,8 +160,10 @@ fn a_refusal_has_a_reason_that_is_there() {
 #[test]
 fn old_events_are_recognised() {
     let old = |published: Published| {
-        let request =
-            Request { known: Some(Place { partition: 0, offset: 7 }), ..request(Form::Single, &[draft(1)]) };
+        let request = Request {
+            known: Some(Position { partition: 0, offset: 7 }),
+            ..request(Form::Single, &[draft(1)])
+        };
         [sent(request, Outcome::Published(vec![published]))]
     };
     judged(&old(Published { duplicate: true, ..published(1, 7) }), "").unwrap();

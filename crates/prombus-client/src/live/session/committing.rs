@@ -1,4 +1,4 @@
-//! Commits of a session: sent, and sent again, until they are answered.
+//! Commits of a session: sent, and resent, until they are answered.
 
 use super::{Delayed, Request, Session, frames};
 use crate::live::command::Committing;
@@ -19,7 +19,7 @@ impl Session {
             }
         }
         let corr = self.requests.next();
-        // Written only where there is a line, and again for every line.
+        // Written only while connected, and again for every connection.
         let frame = self.connected.then(|| frames::commit(corr, &commit.body));
         self.ask(Request::Commit(commit), now, |_| frame.unwrap_or_default());
     }
@@ -27,7 +27,7 @@ impl Session {
     /// The hub says that it is done; `text` is the whole answer.
     pub(super) fn commit_done(&mut self, commit: Committing, text: &str) {
         let odd = |error: serde_json::Error| {
-            let message = format!("the commit has happened, and its answer cannot be read: {error}");
+            let message = format!("the commit has happened, but its answer cannot be read: {error}");
             Failure::from(HubError::of_code(ErrorCode::Internal, message))
         };
         // Whatever else the answer says, the leases are spent.
@@ -47,7 +47,7 @@ impl Session {
         self.committed(commit, Err(error.into()));
     }
 
-    /// It is known what came of a commit.
+    /// It is known the outcome of a commit.
     pub(super) fn committed(&mut self, commit: Committing, result: Result<Committed, Failure>) {
         let holders: Vec<u64> = commit.leases.iter().filter_map(|lease| self.holder(lease)).collect();
         commit.answer(result);

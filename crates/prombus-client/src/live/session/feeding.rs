@@ -1,6 +1,6 @@
-//! Subscriptions of a session: made anew over every line, and fed with what the hub delivers.
+//! Subscriptions of a session: renewed on every connection, and fed with what the hub delivers.
 
-use super::again::Again;
+use super::ack_retries::AckRetries;
 use super::{Request, Session, frames, silent_ack};
 use crate::HubError;
 use crate::live::command::Done;
@@ -16,32 +16,32 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long to wait before a subscription that the hub could not make now is asked for again.
+/// How long to wait before a subscription that the hub temporarily refused is requested again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How far a subscription is.
+/// The phase of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Not asked for over this line.
+    /// Not requested on this connection.
     Idle,
     /// Asked for.
     Asked,
     /// The hub delivers.
     Active,
-    /// The hub could not; to be asked for again then.
+    /// The hub refused temporarily; to be requested again at this time.
     Retry(Instant),
 }
 
-/// What a frame delivers.
+/// The deliveries in a frame.
 #[derive(Default)]
-pub(super) struct Came {
+pub(super) struct Delivered {
     pub readable: Vec<DeliveryRecord>,
-    /// Leases of events that cannot be read, and why.
+    /// Leases of unreadable events, with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
 /// A subscription.
-pub(super) struct Fed {
+pub(super) struct ActiveSubscription {
     pub feed: Arc<Feed>,
     phase: Phase,
     /// Which making of it leases come from; each has a number of its own.
@@ -52,7 +52,7 @@ pub(super) struct Fed {
     /// Acks that are to be sent together.
     pub acks: Vec<Settle>,
     /// What the hub has refused for now.
-    pub again: Again,
+    pub again: AckRetries,
     /// How many settles are not answered, those that are to be sent included.
     pub unanswered: usize,
     /// Who waits for that to be none.
@@ -61,7 +61,7 @@ pub(super) struct Fed {
     pub done: DoneEvents,
 }
 
-impl Fed {
+impl ActiveSubscription {
     pub fn retry_at(&self) -> Option<Instant> {
         match self.phase {
             Phase::Retry(at) => Some(at),
@@ -103,27 +103,27 @@ impl Session {
     pub(super) fn subscribe(&mut self, feed: Arc<Feed>, done: Done, now: Instant) {
         // One whose user has left, which was not noticed yet, makes room.
         if let Some(other) = self.named(&feed.topic, &feed.group)
-            && self.feeds.get(&other).is_some_and(Fed::is_left)
+            && self.feeds.get(&other).is_some_and(ActiveSubscription::is_left)
         {
             self.unsubscribe(other, None, now);
         }
         let groups = self.names.entry(feed.topic.clone()).or_default();
         if groups.contains_key(&feed.group) {
             let message =
-                format!("this connection has subscribed to {} as {} already", feed.topic, feed.group);
+                format!("this connection is already subscribed to {} as {}", feed.topic, feed.group);
             let _ = done.send(Err(HubError::of_code(ErrorCode::AlreadySubscribed, message).into()));
             return;
         }
         groups.insert(feed.group.clone(), feed.number);
         let number = feed.number;
-        let fed = Fed {
+        let fed = ActiveSubscription {
             feed,
             phase: Phase::Idle,
             made: 0,
             paused: false,
             waiter: Some(done),
             acks: Vec::new(),
-            again: Again::default(),
+            again: AckRetries::default(),
             unanswered: 0,
             drains: Vec::new(),
             done: DoneEvents::default(),
@@ -243,7 +243,7 @@ impl Session {
             (Some(topic), Some(group)) => {
                 if let Some(number) = self.named(topic, group)
                     // One that is only being made has taken the name of the one that ended.
-                    && self.feeds.get(&number).is_some_and(Fed::is_active)
+                    && self.feeds.get(&number).is_some_and(ActiveSubscription::is_active)
                 {
                     self.feed_ended(number, error.into(), now);
                 }
@@ -281,7 +281,7 @@ impl Session {
         for number in numbers {
             let Some(fed) = self.feeds.get_mut(&number) else { continue };
             fed.phase = Phase::Idle;
-            // No lease of the line that broke is good any more.
+            // Leases of the broken connection are void.
             fed.feed.clear(0);
             let unsaid = fed.unsaid();
             self.settles_lost(number, unsaid, now);
@@ -304,7 +304,7 @@ impl Session {
         tracing::warn!(
             topic,
             group,
-            "the hub delivers events that this connection has not subscribed to; their leases run out"
+            "the hub delivers events that this connection is not subscribed to; their leases will expire"
         );
     }
 
@@ -331,17 +331,17 @@ impl Session {
             (None, Some(event), Some(ctx)) => vec![DeliveryRecord { event, ctx }],
             _ => return,
         };
-        self.deliver(number, Came { readable, unreadable: Vec::new() }, now);
+        self.deliver(number, Delivered { readable, unreadable: Vec::new() }, now);
     }
 
-    pub(super) fn deliver(&mut self, number: u64, came: Came, now: Instant) {
+    pub(super) fn deliver(&mut self, number: u64, came: Delivered, now: Instant) {
         let Some(fed) = self.feeds.get_mut(&number) else { return };
         if !fed.is_active() {
             // They belong to a subscription of the same name that has just ended.
             return;
         }
         let (made, before) = (fed.made, fed.acks.len());
-        let Fed { feed, acks, done, .. } = fed;
+        let ActiveSubscription { feed, acks, done, .. } = fed;
         feed.add(came.readable.into_iter().filter_map(|DeliveryRecord { event, ctx }| {
             if done.take(&event.id, now) {
                 acks.push(silent_ack(ctx.lease, event.id, made));

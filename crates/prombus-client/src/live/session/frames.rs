@@ -1,4 +1,4 @@
-//! Frames that are sent, written by hand because there are many of them.
+//! Frames that the client sends, serialised by hand because there are very many of them.
 
 use crate::live::event_text::EventText;
 use crate::live::feed::Feed;

@@ -1,38 +1,38 @@
-//! The rules of a connection as a state machine: commands, frames and the fate of lines in, frames out. It never waits
+//! The rules of a connection as a state machine: commands, frames and connection changes in, frames out. It never waits
 //! and knows no socket.
 //!
-//! What it keeps:
-//! - A publish is kept until it is answered, and sent again, in its order, over the next line, or after a pause where
-//!   the hub has too much to do. So is a commit, whose id lets it happen once.
-//! - Leases die with their line. An ack that was not answered by then is remembered, and said again if its event comes
-//!   again. One of a handler that the hub cannot take just now is said again while its lease holds.
-//! - Subscriptions are made anew over every line, until the hub refuses for good or their users leave.
+//! Invariants:
+//! - A publish is kept until it is answered, and resent in order, over the next connection, or after a pause if the hub
+//!   is busy. So is a commit, whose id makes it happen once.
+//! - Leases end with their connection. An ack that was unanswered by then is remembered, and repeated if its event is
+//!   redelivered. A handler's ack that the hub refuses temporarily is retried while its lease lasts.
+//! - Subscriptions are renewed on every connection, until the hub refuses them permanently or their users are gone.
 
-mod again;
+mod ack_retries;
 mod committing;
 mod feeding;
 mod frames;
-mod odd;
-mod patience;
+mod malformed;
 mod publishing;
 mod requests;
+mod retry;
 mod settling;
 
 #[cfg(test)]
 mod tests;
 
-use super::command::{Command, Committing, Done, Place};
+use super::command::{Command, Committing, Done, WindowSlot};
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd};
 use super::settle::{Settle, Verb};
 use crate::HubError;
-use feeding::Fed;
-use patience::Delayed;
+use feeding::ActiveSubscription;
+use retry::Delayed;
 
-pub(crate) use patience::Patience;
 use prombus_wire::{ErrorCode, HubFrame};
 use publishing::{MAX_BATCH_BYTES, Publish, Stream, TooLarge};
 use requests::Requests;
+pub(crate) use retry::RetryState;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,9 +40,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// So many requests and events wait at most; then no more publishes are taken, and their senders wait.
+/// Maximum number of requests and events that wait; beyond that, no more publishes are taken, and their senders wait.
 const MAX_WAITING: usize = 16_384;
-/// A hub that owes answers and gives none for so long is a sign that the line is dead.
+/// If the hub owes answers and sends none for this long, the connection is considered dead.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// A request that waits for its answer.
@@ -69,30 +69,30 @@ enum Request {
 }
 
 impl Request {
-    /// Whether it outlives its line.
+    /// Whether it survives a reconnect.
     fn is_kept(&self) -> bool {
         matches!(self, Self::Publish(_) | Self::Commit(_))
     }
 }
 
-/// A frame after which the line is of no use, and why.
+/// An invalid frame, which ends the connection, with the reason.
 #[derive(Debug)]
 pub(crate) struct BadFrame(pub String);
 
-/// What a session goes by.
+/// The settings of a session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules {
-    /// Whether lines may come with new tokens: a token that is no longer taken is then a reason for a new line.
+    /// Whether a reconnect may bring a new token: then a refused token is a reason to reconnect.
     pub renews_token: bool,
-    /// For so long something is asked again that the hub cannot do just now; for ever where it is absent.
+    /// How long temporarily refused requests are retried; forever if absent.
     pub give_up_after: Option<Duration>,
 }
 
-/// The state of a connection over all of its lines.
+/// The state of a connection across all reconnects.
 pub(crate) struct Session {
     /// Frames that are to be sent, with the numbers of their requests, which grow.
     pub outbox: VecDeque<(u64, Utf8Bytes)>,
-    /// Whether there is a line now.
+    /// Whether it is connected.
     connected: bool,
     requests: Requests<Request>,
     /// When the hub answered last.
@@ -104,7 +104,7 @@ pub(crate) struct Session {
     queued: usize,
     /// Requests that the hub could not do just now, in the order in which it said so.
     delayed: Vec<Delayed>,
-    feeds: HashMap<u64, Fed>,
+    feeds: HashMap<u64, ActiveSubscription>,
     names: HashMap<String, HashMap<String, u64>>,
     /// How often subscriptions were asked for.
     made: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Session {
     rules: Rules,
     /// Places in windows that are free again. They are given back together: whoever waits for one is then woken once
     /// for many.
-    freed: Vec<Place>,
+    freed: Vec<WindowSlot>,
     /// A frame takes no more events once it has so many bytes.
     batch_bytes: usize,
     /// Nobody will ask for anything more.
@@ -123,7 +123,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session before its first line.
+    /// A session before its first connection.
     pub fn new(rules: Rules) -> Self {
         Self {
             outbox: VecDeque::new(),
@@ -197,7 +197,7 @@ impl Session {
             return None;
         }
         let lingering = self.ready.iter().filter_map(|number| self.streams.get(number)?.deadline());
-        let retries = self.feeds.values().filter_map(Fed::retry_at);
+        let retries = self.feeds.values().filter_map(ActiveSubscription::retry_at);
         let delayed = self.delayed.iter().map(|delayed| delayed.at);
         let again = self.feeds.values().filter_map(|fed| fed.again.at());
         lingering.chain(retries).chain(delayed).chain(again).min()
@@ -209,7 +209,7 @@ impl Session {
         self.sweep_feeds(now);
     }
 
-    /// There is a new line: everything that is not answered is asked again.
+    /// A new connection: resends everything that is unanswered.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
         self.requests.renew(now);
@@ -222,7 +222,7 @@ impl Session {
         self.subscribe_all(now);
     }
 
-    /// The line broke.
+    /// The connection broke.
     pub fn lost(&mut self, now: Instant) {
         self.connected = false;
         self.freed.clear();
@@ -232,7 +232,7 @@ impl Session {
         for number in numbers {
             match self.requests.take(number) {
                 Some(Request::Settle { feed, settles }) => self.settles_lost(feed, settles, now),
-                // The subscription is gone with the line, or paused when it is made again: as was asked.
+                // The subscription is gone with the connection, or paused when it is renewed, as requested.
                 Some(Request::Simple(Some(done)) | Request::Unsubscribe { done: Some(done), .. }) => {
                     drop(done.send(Ok(())));
                 }
@@ -248,14 +248,15 @@ impl Session {
         self.close_feeds(now);
     }
 
-    /// The line is about to break because a frame is too large. The largest that was sent is such a one, whatever the
-    /// hub's limit is.
+    /// The connection is about to break because a frame is too large. The largest that was sent is such a frame,
+    /// whatever the hub's limit is.
     pub fn too_large(&mut self, now: Instant) {
         let unsent = self.outbox.front().map_or(u64::MAX, |(number, _)| *number);
         let sent = self.requests.iter().filter(|(number, _)| *number < unsent);
         let sized = sent.map(|(number, request)| (self.frame_bytes(number, request), number));
         let Some((bytes, number)) = sized.max() else { return };
-        let message = "the hub takes no frame that large: make it smaller, or raise the hub's limits";
+        let message =
+            "the hub does not accept a frame that large: make it smaller, or raise the hub's limits";
         let error = HubError::of_code(ErrorCode::TooLarge, message);
         match self.requests.get(number) {
             Some(Request::Publish(_)) => self.publish_too_large(TooLarge { number, bytes, error }, now),
@@ -265,12 +266,12 @@ impl Session {
                 }
             }
             Some(Request::Subscribe(feed)) => self.end_feed(*feed, FeedEnd::Failed(error.into())),
-            // It is gone with the line.
+            // It is gone with the connection.
             _ => {}
         }
     }
 
-    /// The frame of a request that outlives its line.
+    /// The frame of a request that survives a reconnect.
     fn kept_frame(&self, number: u64, request: &Request) -> Option<Utf8Bytes> {
         match request {
             Request::Publish(publish) => Some(publish.frame(number)),
@@ -297,7 +298,7 @@ impl Session {
         }
     }
 
-    /// There will be no more lines.
+    /// There will be no more connections.
     pub fn end(&mut self, why: &Failure) {
         self.connected = false;
         self.freed.clear();
@@ -371,7 +372,7 @@ impl Session {
     }
 
     fn error_frame(&mut self, text: &str, now: Instant) -> Result<(), BadFrame> {
-        let odd = || BadFrame("an ERR that is none".into());
+        let odd = || BadFrame("a malformed ERR".into());
         let mut details: Map<String, Value> = serde_json::from_str(text).map_err(|_| odd())?;
         let mut take = |name: &str| match details.remove(name) {
             Some(Value::String(text)) => Some(text),
@@ -385,7 +386,7 @@ impl Session {
         let message = take("msg").unwrap_or_default();
         if self.rules.renews_token && code == ErrorCode::Unauthorized.as_str() {
             // The request stays, and is made again with the next token.
-            return Err(BadFrame(format!("the token is no longer good: {message}")));
+            return Err(BadFrame(format!("the token is no longer valid: {message}")));
         }
         let status = ErrorCode::parse(&code).map_or(400, ErrorCode::status);
         let error = HubError { status, code, message, details };
@@ -407,7 +408,7 @@ impl Session {
         Ok(())
     }
 
-    /// Asks something of the hub. Without a line it is not sent.
+    /// Sends a request to the hub, if connected.
     fn ask(&mut self, request: Request, now: Instant, frame: impl FnOnce(u64) -> Utf8Bytes) {
         let number = self.requests.add(request, now);
         if self.connected {

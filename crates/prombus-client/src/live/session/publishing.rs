@@ -1,6 +1,6 @@
-//! Publishes of a session: single events, and streams of them that are sent as they gather.
+//! Publishes of a session: single events, and streams of events that are sent in batches.
 
-use super::{Delayed, Patience, Request, Session, frames};
+use super::{Delayed, Request, RetryState, Session, frames};
 use crate::HubError;
 use crate::live::command::{Appended, Entry, Producer};
 use crate::live::failure::Failure;
@@ -27,7 +27,7 @@ const OF_ONE_EVENT: [ErrorCode; 6] = [
     ErrorCode::ExpectationFailed,
 ];
 
-/// A publish that is not answered.
+/// An unanswered publish.
 pub(super) struct Publish {
     topic: Arc<str>,
     entries: Vec<Entry>,
@@ -35,13 +35,13 @@ pub(super) struct Publish {
     atomic: bool,
     /// The stream that waits for it.
     stream: Option<u64>,
-    patience: Patience,
+    patience: RetryState,
 }
 
 impl Publish {
     /// An event that nothing waits for.
     fn single(topic: Arc<str>, entry: Entry) -> Self {
-        Self { topic, entries: vec![entry], atomic: false, stream: None, patience: Patience::default() }
+        Self { topic, entries: vec![entry], atomic: false, stream: None, patience: RetryState::default() }
     }
 
     pub fn frame(&self, number: u64) -> Utf8Bytes {
@@ -61,7 +61,7 @@ impl Publish {
     }
 }
 
-/// A publish whose frame the hub does not take.
+/// A publish whose frame is too large for the hub.
 pub(super) struct TooLarge {
     pub number: u64,
     /// The length of its frame.
@@ -69,10 +69,10 @@ pub(super) struct TooLarge {
     pub error: HubError,
 }
 
-/// The hub cannot take something just now.
+/// A temporary refusal.
 struct Refusal<'a> {
     error: &'a HubError,
-    /// For how long it may refuse.
+    /// How long it may be retried.
     limit: Option<Duration>,
     now: Instant,
 }
@@ -85,16 +85,16 @@ pub(super) struct Stream {
     bytes: usize,
     /// When the oldest event of the queue came.
     since: Instant,
-    /// A frame is under way, and the next must not be sent before it is answered: were it refused, its events would be
+    /// A frame is in flight, and the next must not be sent before it is answered: were it refused, its events would be
     /// sent again, and come after later ones.
     waiting: bool,
     /// So many of the first events of the queue were sent before, and refused.
     again: usize,
-    /// At most so many events go in the next frame, where one of those that were refused is to be found.
+    /// Maximum number of events that go in the next frame, where one of those that were refused is to be found.
     limit: usize,
     /// The hub wants no frame before then.
     pause: Option<Instant>,
-    patience: Patience,
+    patience: RetryState,
 }
 
 impl Stream {
@@ -158,8 +158,8 @@ impl Stream {
             self.pause = Some(later(now, pause));
             self.put_back(rest);
         } else if self.queue.is_empty() {
-            // What comes next begins anew.
-            self.patience = Patience::default();
+            // What comes next begins again.
+            self.patience = RetryState::default();
         }
         given_up
     }
@@ -167,7 +167,7 @@ impl Stream {
     /// It is known what became of a frame; the next may be larger.
     fn answered(&mut self) {
         self.limit = if self.again == 0 { usize::MAX } else { self.limit.saturating_mul(2) };
-        self.patience = Patience::default();
+        self.patience = RetryState::default();
     }
 
     pub fn fail(self, why: &Failure) {
@@ -177,13 +177,13 @@ impl Stream {
 
 impl Session {
     pub(super) fn publish(&mut self, topic: Arc<str>, entries: Vec<Entry>, atomic: bool, now: Instant) {
-        let patience = Patience::default();
+        let patience = RetryState::default();
         self.send(Publish { topic, entries, atomic, stream: None, patience }, now);
     }
 
     fn send(&mut self, publish: Publish, now: Instant) {
         let number = self.requests.add(Request::Publish(publish), now);
-        // The frame is written only where there is a line, and again for every line.
+        // The frame is written only while connected, and again for every connection.
         if self.connected
             && let Some(Request::Publish(publish)) = self.requests.get(number)
         {
@@ -203,7 +203,7 @@ impl Session {
             again: 0,
             limit: usize::MAX,
             pause: None,
-            patience: Patience::default(),
+            patience: RetryState::default(),
         });
         if stream.queue.is_empty() {
             stream.since = now;
@@ -232,7 +232,7 @@ impl Session {
                 self.queued -= entries.len();
                 let topic = stream.producer.topic.clone();
                 let stream = ordered.then_some(*number);
-                let patience = Patience::default();
+                let patience = RetryState::default();
                 self.send(Publish { topic, entries, atomic: false, stream, patience }, now);
             }
             // A stream that waits for an answer is ready again when that has come.
@@ -260,8 +260,7 @@ impl Session {
             Some("interval") => Cow::Borrowed("interval"),
             Some(other) => Cow::Owned(other.to_owned()),
         };
-        let odd =
-            || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer does not say where it is"));
+        let odd = || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer has no position"));
         match &frame.events {
             Some(events) => {
                 let mut places = events.iter().map(|event| appended(event, durability.clone()));
@@ -322,7 +321,7 @@ impl Session {
     }
 
     /// Sends it again after a pause, unless that has gone on for too long. Its events have ids, so nothing is doubled
-    /// where the hub does not know what came of the first time.
+    /// where the hub does not know the outcome of the first time.
     fn publish_later(&mut self, mut publish: Publish, error: HubError, now: Instant) {
         let limit = self.rules.give_up_after;
         if let Some(stream) = self.stream_of(&publish) {

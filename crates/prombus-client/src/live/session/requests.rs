@@ -1,5 +1,5 @@
-//! Requests that wait for their answers, found by their number. Answers mostly come in the order of the requests, so a
-//! queue does what a map would, without hashing.
+//! Requests that wait for their answers, by number. Answers mostly arrive in the order of the requests, so a queue does
+//! what a map would, without hashing.
 
 use std::collections::VecDeque;
 use tokio::time::Instant;

@@ -1,4 +1,4 @@
-//! Acks, nacks and extensions of a session. Acks that have gathered go out in one frame.
+//! Acks, nacks and extends of a session. Acks that have accumulated are sent in one frame.
 
 use super::{Request, Session, frames};
 use crate::HubError;
@@ -32,7 +32,7 @@ impl Session {
     /// Lets leases hold longer, many of them in one frame.
     pub(super) fn extend(&mut self, number: u64, mut extensions: Vec<Settle>, now: Instant) {
         let Some(fed) = self.feeds.get_mut(&number).filter(|fed| fed.is_active()) else { return };
-        // Those of a line that is gone are void anyway.
+        // Those of an earlier connection are void anyway.
         extensions.retain(|extension| extension.made == fed.made);
         if !extensions.is_empty() {
             fed.unanswered += extensions.len();

@@ -1,6 +1,6 @@
 //! One test a rule, without a socket.
 
-mod again;
+mod ack_retries;
 mod committing;
 mod publishing;
 mod strays;
@@ -10,7 +10,7 @@ use crate::NewEvent;
 use crate::live::command::{Appended, Entry, Producer, Window};
 use crate::live::event_text::EventText;
 use crate::live::feed::{Feed, NewFeed};
-use crate::live::settle::{Hold, Lease, Settled};
+use crate::live::settle::{ExtendPolicy, Lease, Settled};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -134,7 +134,7 @@ fn entry(n: u64) -> (Entry, Answer<Appended>) {
 /// An event that has a place in a window.
 fn placed(n: u64, window: &Arc<Window>) -> (Entry, Answer<Appended>) {
     let (done, answer) = oneshot::channel();
-    (Entry::new(text(n), done, Some(Place(window.clone()))), answer)
+    (Entry::new(text(n), done, Some(WindowSlot(window.clone()))), answer)
 }
 
 fn text(n: u64) -> EventText {

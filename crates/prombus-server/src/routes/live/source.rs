@@ -1,4 +1,4 @@
-//! Where the events of a stream come from.
+//! Where the events of a stream come from: one topic, several, or one that does not exist yet.
 
 use prombus_core::{Event, Sequence, TopicName, Watched};
 use prombus_engine::{Filter, Follower, From, Hub, Query, QueryError, TopicsFollower};
@@ -13,7 +13,7 @@ pub(crate) enum Source {
     Topics(Box<TopicsFollower>),
 }
 
-/// A topic that is waited for.
+/// A topic that does not exist yet.
 pub(crate) struct Awaited {
     hub: Hub,
     topic: TopicName,
@@ -39,7 +39,7 @@ impl Awaited {
 
 impl Source {
     /// The next events, which may be none; `None` where there is nothing more to read yet. Nothing is lost if it is
-    /// given up.
+    /// abandoned.
     pub async fn next_events(&mut self) -> Result<Option<Vec<Event>>, QueryError> {
         if let Self::Awaited(awaited) = self {
             match awaited.follower().await? {
@@ -76,7 +76,7 @@ impl Source {
         }
     }
 
-    /// The filter, where there is one.
+    /// The filter, if there is one.
     pub fn filter(&self) -> Option<&Filter> {
         match self {
             Self::Topic(follower) => follower.filter(),
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// The token with which one goes on before the first event, where there is one: who starts at the latest event and
+    /// The token with which one goes on before the first event, if there is one: who starts at the latest event and
     /// breaks off in silence would miss what comes until the next connection.
     pub fn token(&self) -> Option<String> {
         match self {

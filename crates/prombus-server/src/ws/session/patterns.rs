@@ -1,10 +1,10 @@
-//! Subscriptions to all topics that match a pattern: each topic is a subscription of its own, of the same group.
+//! Subscriptions to all topics that match a pattern: each topic is a separate subscription with the same group.
 //!
-//! A topic that is subscribed to already, by its name or by another pattern, stays as it is. Topics that are made later
-//! are subscribed to from their beginning, wherever the group starts in those that were there: the event that made a
-//! topic must not be missed.
+//! A topic that is already subscribed to, by name or by another pattern, is left alone. Topics created later are
+//! subscribed to from their first event, wherever the group starts in existing ones: the event that created a topic must
+//! not be missed.
 
-use super::{Effect, Flow, Key, Session, Subscription, Wanted, accept, of_key, refuse};
+use super::{Effect, Flow, Key, Session, SubscribeTargets, Subscription, accept, of_key, refuse};
 use crate::auth::{Action, Ask};
 use crate::error::ApiError;
 use crate::pattern::{MAX_PATTERNS, Topics};
@@ -54,7 +54,7 @@ pub(super) struct ByPattern {
 impl Session {
     /// Refuses patterns of those who may subscribe to nothing.
     pub(super) fn check_pattern(&self) -> Result<(), ApiError> {
-        let caller = self.guest.caller.as_ref().ok_or_else(super::nobody)?;
+        let caller = self.peer.caller.as_ref().ok_or_else(super::nobody)?;
         caller.check_somewhere(Action::Subscribe)
     }
 
@@ -62,7 +62,7 @@ impl Session {
         if self.patterns.len() + more <= MAX_PATTERNS {
             return Ok(());
         }
-        Err(ApiError::too_large(format!("a connection may subscribe to {MAX_PATTERNS} patterns")))
+        Err(ApiError::too_large(format!("a connection may subscribe to at most {MAX_PATTERNS} patterns")))
     }
 
     pub(super) fn add_patterns(
@@ -82,7 +82,7 @@ impl Session {
     /// Which topics there are: those that the patterns of a frame stand for are subscribed to with the rest of it.
     pub fn listed(
         &mut self,
-        (corr, mut wanted, call): (Corr, Wanted, GroupCall),
+        (corr, mut wanted, call): (Corr, SubscribeTargets, GroupCall),
         topics: Result<&[NumberedTopic], ApiError>,
         out: &mut Vec<Effect>,
     ) {
@@ -127,7 +127,7 @@ impl Session {
             Ok(Some(key)) => {
                 let Some(subscription) = self.patterns.get(pattern) else { return };
                 let call = GroupCall { from: From::Earliest, ..subscription.options.call.clone() };
-                let wanted = Wanted { keys: vec![key], patterns: Vec::new() };
+                let wanted = SubscribeTargets { keys: vec![key], patterns: Vec::new() };
                 out.push(Effect::Subscribe { corr: None, wanted, call });
             }
             Err(error) => {
@@ -149,7 +149,7 @@ impl Session {
         let key = Key { topic: topic.clone(), group: pattern.group.clone() };
         let ask =
             Ask { action: Action::Subscribe, topic: topic.as_str(), group: Some(pattern.group.as_str()) };
-        let is_allowed = self.guest.caller.as_ref().is_some_and(|caller| caller.may(ask));
+        let is_allowed = self.peer.caller.as_ref().is_some_and(|caller| caller.may(ask));
         if !topics.include(topic) || !is_allowed || self.subscriptions.contains(&key) {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl Session {
     pub(super) fn refuse_subscription(
         &mut self,
         corr: Corr,
-        wanted: Wanted,
+        wanted: SubscribeTargets,
         error: ApiError,
         out: &mut Vec<Effect>,
     ) {
@@ -203,7 +203,7 @@ impl Session {
         if self.patterns.contains_key(&key) {
             return Ok(key);
         }
-        let message = format!("this connection has not subscribed to {} as {}", &*frame.topic, &*frame.group);
+        let message = format!("this connection is not subscribed to {} as {}", &*frame.topic, &*frame.group);
         Err(ApiError::with_code(ErrorCode::NotSubscribed, message))
     }
 

@@ -1,4 +1,4 @@
-//! Acks, nacks and extensions of a connection, and what it holds after them.
+//! Acks, nacks and extends of a connection, and what it holds afterwards.
 
 use super::{Effect, Key, Session, accept, refuse};
 use crate::commit::MAX_SETTLED;

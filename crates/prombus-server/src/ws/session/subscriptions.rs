@@ -1,5 +1,4 @@
-//! The subscriptions of a connection, and how much of them it may have: so many, so many partitions by patterns, and as
-//! much memory as all connections leave it.
+//! The subscriptions of a connection and their limits: their number, the partitions that patterns cover, and memory.
 
 use super::patterns::ByPattern;
 use super::{Effect, Flow, Key};
@@ -69,7 +68,7 @@ impl Subscriptions {
     pub fn reserve(&mut self, more: usize) -> Result<(), ApiError> {
         let count = self.all.len() + more;
         if count > MAX_SUBSCRIPTIONS {
-            let message = format!("a connection may have {MAX_SUBSCRIPTIONS} subscriptions");
+            let message = format!("a connection may have at most {MAX_SUBSCRIPTIONS} subscriptions");
             return Err(ApiError::too_large(message));
         }
         self.standing.resize(count * SUBSCRIPTION_BYTES)

@@ -56,8 +56,8 @@ fn key() -> Key {
     Key { topic: TopicName::parse("t").unwrap(), group: GroupName::parse("g").unwrap() }
 }
 
-fn wanted(keys: Vec<Key>) -> Wanted {
-    Wanted { keys, patterns: Vec::new() }
+fn wanted(keys: Vec<Key>) -> SubscribeTargets {
+    SubscribeTargets { keys, patterns: Vec::new() }
 }
 
 fn delivery(lease: u64) -> Delivery {
@@ -299,7 +299,7 @@ proptest! {
 fn session_of(caller: Option<Caller>, auth: AuthOptions) -> Session {
     let auth = Arc::new(Auth::open(auth).unwrap());
     let allowance = Allowance { publish_bytes: 1 << 20, memory: Memory::new(MEMORY) };
-    Session::new("ws-1".into(), Guest { caller, auth }, allowance)
+    Session::new("ws-1".into(), Peer { caller, auth }, allowance)
 }
 
 /// A connection of a client that has not said who it is. It may be `all`, who may do everything, or `few`, who may
@@ -362,7 +362,7 @@ fn no_frame_settles_or_subscribes_without_measure() {
         let mut settle = json!({"op": op, "topic": "t", "group": "g", "lease": "1-1", "corr": 1});
         settle[field] = json!(vec!["1-1"; MAX_SETTLED]);
         let said = frame(&mut session, settle);
-        let message = format!("{op} takes {MAX_SETTLED} at a time");
+        let message = format!("{op} takes at most {MAX_SETTLED} at a time");
         assert_eq!((&said[0]["code"], &said[0]["msg"]), (&json!("too_large"), &json!(message)));
         assert_eq!(said[0]["limit"], MAX_SETTLED);
     }

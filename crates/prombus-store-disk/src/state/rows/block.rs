@@ -1,6 +1,6 @@
 //! A block of a table: some rows in order, read in one piece.
 //!
-//! A row is the length of its key, the length of its value (or a mark that it is removed), and both.
+//! A row consists of the length of its key, the length of its value (or a marker that it is removed), and both.
 
 use super::Row;
 use crate::paged::damaged;
@@ -13,7 +13,7 @@ const REMOVED: u32 = u32::MAX;
 /// The two lengths.
 const ROW_HEAD: usize = 8;
 
-/// Appends a row to a block in the making.
+/// Appends a row to a block under construction.
 pub fn push(block: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
     let len = |bytes: &[u8]| u32::try_from(bytes.len()).ok().filter(|len| *len != REMOVED);
     let lengths = (len(key), value.map_or(Some(REMOVED), len));
@@ -52,7 +52,7 @@ fn broken() -> io::Error {
     damaged("a block of rows cannot be read".into())
 }
 
-/// Looks for one row, without taking note of the others.
+/// Looks up one row, ignoring the others.
 pub fn find(block: &Bytes, key: &[u8]) -> io::Result<Option<Option<Bytes>>> {
     let mut at = 0;
     while at < block.len() {

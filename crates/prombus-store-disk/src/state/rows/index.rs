@@ -1,4 +1,4 @@
-//! Changed rows of indexes, packed and in order.
+//! Changed index rows, packed and in order.
 
 use super::Row;
 use super::merged::Merged;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// So many bytes of a key are compared without going where it lies: enough for a short value and a time.
 const HEAD: usize = 24;
 
-/// Rows of indexes, each put or removed. They have no values, so their keys are all there is.
+/// Index rows, each put or removed. They have no values, so their keys are all there is.
 #[derive(Debug, Default)]
 pub struct IndexRows {
     /// The keys, one behind the other.
@@ -25,19 +25,19 @@ pub struct IndexRows {
 pub struct Gathered {
     keys: Vec<u8>,
     /// By what their keys start with, because all rows of an index start with the same.
-    groups: HashMap<Vec<u8>, Vec<Place>>,
+    groups: HashMap<Vec<u8>, Vec<KeyPosition>>,
 }
 
 /// Where a key lies, and the bytes of it that come after what its group starts with.
 #[derive(Debug)]
-struct Place {
+struct KeyPosition {
     head: [u8; HEAD],
     len: u32,
     is_put: bool,
     start: usize,
 }
 
-impl Place {
+impl KeyPosition {
     fn key<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
         &keys[self.start..self.start + self.len as usize]
     }
@@ -51,7 +51,7 @@ impl Gathered {
         let mut head = [0; HEAD];
         let len = rest.len().min(HEAD);
         head[..len].copy_from_slice(&rest[..len]);
-        let place = Place { head, len: key.len() as u32, is_put, start: self.keys.len() };
+        let place = KeyPosition { head, len: key.len() as u32, is_put, start: self.keys.len() };
         self.groups.entry_ref(group).or_default().push(place);
         self.keys.extend_from_slice(key);
     }
@@ -60,11 +60,12 @@ impl Gathered {
     pub fn in_order(self) -> IndexRows {
         let Self { keys, groups } = self;
         let mut packed = Packer::with_capacity(groups.values().map(Vec::len).sum(), keys.len());
-        let mut groups: Vec<(Vec<u8>, Vec<Place>)> = groups.into_iter().collect();
+        let mut groups: Vec<(Vec<u8>, Vec<KeyPosition>)> = groups.into_iter().collect();
         groups.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         for (_, mut places) in groups {
-            let order =
-                |a: &Place, b: &Place| a.head.cmp(&b.head).then_with(|| a.key(&keys).cmp(b.key(&keys)));
+            let order = |a: &KeyPosition, b: &KeyPosition| {
+                a.head.cmp(&b.head).then_with(|| a.key(&keys).cmp(b.key(&keys)))
+            };
             places.sort_unstable_by(order);
             places.dedup_by(|a, b| a.key(&keys) == b.key(&keys));
             places.iter().for_each(|place| packed.push(place.key(&keys), place.is_put));
@@ -74,7 +75,7 @@ impl Gathered {
 }
 
 impl IndexRows {
-    /// The rows of all of `sources`, the newest first; of a row that is in more than one, the newest has the say.
+    /// The rows of all of `sources`, the newest first; if a row is in more than one, the newest wins.
     pub fn merge(sources: Vec<Arc<Self>>) -> Self {
         let size = |(rows, bytes): (usize, usize), source: &Arc<Self>| {
             (rows + source.len(), bytes + source.keys.len())

@@ -1,4 +1,4 @@
-//! Making one table of several neighbours, so that there are never many.
+//! Merging adjacent tables into one, so that there are never many.
 
 use super::merged::{Merged, Source};
 use super::table::Table;

@@ -1,4 +1,4 @@
-//! Several sources of rows as one: of a row that is in more than one, the newest source has the say.
+//! Several sources of rows as one: if a row is in more than one, the newest source wins.
 
 use super::Row;
 use super::index::IndexRows;
@@ -20,7 +20,7 @@ pub struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// Merges `sources`, the newest first, all of which go from end to start where `reverse` is set.
+    /// Merges `sources`, the newest first, all of which go from end to start if `reverse` is set.
     pub fn new(sources: Vec<Source<'a>>, reverse: bool) -> Self {
         let heads = (0..sources.len()).map(|_| None).collect();
         let mut merged = Self { sources, heads, reverse, failed: None };
@@ -28,7 +28,7 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    /// Merges rows of indexes, the newest first.
+    /// Merges index rows, the newest first.
     pub fn of_indexes(indexes: Vec<Arc<IndexRows>>) -> Self {
         let sources = indexes.into_iter().map(|index| Box::new(index.iter().map(Ok)) as Source<'a>);
         Self::new(sources.collect(), false)

@@ -1,9 +1,9 @@
-//! Rows: an ordered map of bytes to bytes that may be larger than memory.
+//! Rows: an ordered map of bytes to bytes that may exceed memory.
 //!
-//! What changed lately is in memory (the active overlay), what is being written to a table is still in memory beside
-//! it (the frozen overlay), and everything else is in immutable tables on disk. A newer one has the say over an
-//! older one, and a row that is removed is noted until nothing older is left. What was last written to a table stays
-//! in memory a while longer (the kept overlay), because documents that changed lately are those that change next.
+//! Recent changes are in memory (the active overlay), those being written to a table are still in memory as well (the
+//! frozen overlay), and everything else is in immutable tables on disk. Newer sources win over older ones, and a removal is
+//! recorded until nothing older is left. What was last written to a table stays in memory a while longer (the kept
+//! overlay), because recently changed documents are the ones most likely to change next.
 
 mod block;
 mod index;
@@ -57,7 +57,7 @@ impl Rows {
         }
     }
 
-    /// The rows of a range, from its end to its start where `reverse` is set: of documents or of indexes.
+    /// The rows of a range, from its end to its start if `reverse` is set: of documents or of indexes.
     pub fn range(
         &self,
         range: Range<Bytes>,
@@ -77,7 +77,7 @@ impl Rows {
         self.active.change(change);
     }
 
-    /// Changes rows of indexes alone, because indexes came or went.
+    /// Changes index rows alone, because indexes came or went.
     pub fn change_indexes(&mut self, rows: &[RowChange]) {
         self.active.change_indexes(rows);
     }
@@ -87,7 +87,7 @@ impl Rows {
         self.active.bytes()
     }
 
-    /// Whether none is in a table, and to go over all of them takes no time that matters.
+    /// Whether none is in a table, and to scan all of them takes no time that matters.
     pub fn are_few_and_in_memory(&self) -> bool {
         let is_kept_here = self.tables.list().is_empty() && self.frozen.is_none();
         is_kept_here && self.active.bytes() <= FEW_BYTES
@@ -103,8 +103,8 @@ impl Rows {
         &self.tables
     }
 
-    /// Sets everything that changed apart, to be written to a table. What is set apart already must be in one first:
-    /// where it is not, nothing happens. Says whether there is something to write that was not there before.
+    /// Freezes everything that changed, to be written to a table. What is frozen already must be in one first: where
+    /// it is not, nothing happens. Says whether there is something to write that was not there before.
     pub fn freeze(&mut self) -> bool {
         if self.frozen.is_some() || self.active.is_empty() {
             return false;
@@ -120,15 +120,14 @@ impl Rows {
         }
     }
 
-    /// Puts tables in the place of those that are there and of what was set apart, all of whose rows they hold, and
-    /// keeps its documents as `kept` has them. Gives back what nobody needs any more, because it takes a while to let
-    /// go of it.
+    /// Installs tables instead of the current ones and of what was frozen, all of whose rows they hold, and keeps its
+    /// documents as `kept` has them. Gives back what nobody needs any more, because it takes a while to let go of it.
     pub fn replace_frozen(&mut self, tables: Arc<Tables>, kept: Overlay) -> [Overlay; 2] {
         self.tables = tables;
         [std::mem::replace(&mut self.kept, kept), self.frozen.take().unwrap_or_default()]
     }
 
-    /// Makes the rows of indexes of what is in no table before somebody asks for them.
+    /// Makes the index rows of what is in no table ahead of time.
     pub fn prepare(&self) {
         self.active.prepare();
     }
@@ -138,7 +137,7 @@ impl Rows {
         self.active.is_prepared()
     }
 
-    /// Puts tables in the place of those that are there, with the same rows.
+    /// Installs tables instead of the current ones, with the same rows.
     pub fn replace_tables(&mut self, tables: Arc<Tables>) {
         self.tables = tables;
     }

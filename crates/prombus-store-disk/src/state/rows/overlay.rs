@@ -1,8 +1,8 @@
-//! Documents that changed and are in no table yet, in memory.
+//! Changed documents that are not in a table yet, in memory.
 //!
-//! Every view needs them as of its own commit, and one writer changes them all the time. So they are kept in runs that
-//! never change, from the oldest to the newest, and what changed after the last run is in a small persistent map: a
-//! view shares all of it. Runs are merged like tables are, so that there are never many.
+//! Every view needs them as of its own commit, while a single writer keeps changing them. So they are kept in immutable
+//! runs, from the oldest to the newest, and changes after the last run are in a small persistent map: a view shares all of
+//! it. Runs are merged as tables are, so that there are never many.
 
 use super::Row;
 use super::merged::Source;
@@ -18,7 +18,7 @@ const RUN: usize = if cfg!(debug_assertions) { 4 } else { 256 };
 /// A run is merged into its elder as long as that is less than so many times as large.
 const RATIO: usize = 4;
 
-/// A document that changed lately, and its rows of indexes once somebody has asked for them.
+/// A document that changed lately, and its index rows once somebody has asked for them.
 #[derive(Debug)]
 struct Recent {
     changed: Arc<Changed>,
@@ -63,7 +63,7 @@ impl Overlay {
         }
     }
 
-    /// Changes rows of indexes alone, because indexes came or went.
+    /// Changes index rows alone, because indexes came or went.
     pub fn change_indexes(&mut self, rows: &[RowChange]) {
         self.end_run();
         self.push(Run::of_index_rows(rows));
@@ -150,7 +150,7 @@ impl Overlay {
         rows
     }
 
-    /// The same documents in one run, without rows of indexes: for lookups alone.
+    /// The same documents in one run, without index rows: for lookups alone.
     pub fn for_lookups(mut self) -> Self {
         self.end_run();
         let run = Run::of_documents(&self.runs);
@@ -163,12 +163,12 @@ impl Overlay {
         Run::merge(&self.runs)
     }
 
-    /// Makes the rows of indexes of all runs before somebody asks for them.
+    /// Makes the index rows of all runs ahead of time.
     pub fn prepare(&self) {
         self.runs.iter().for_each(|run| run.prepare());
     }
 
-    /// Whether the rows of indexes of all runs are there.
+    /// Whether the index rows of all runs are there.
     pub fn is_prepared(&self) -> bool {
         self.runs.iter().all(|run| run.is_prepared())
     }

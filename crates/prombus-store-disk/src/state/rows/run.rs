@@ -1,8 +1,8 @@
-//! A run: changed documents in memory, each once. It never changes, so every view that has it can share it.
+//! A run: changed documents in memory, each once. It is immutable, so all views that contain it can share it.
 //!
-//! Documents are looked up far more often than they are listed. So a run only has them by hash at first; their order,
-//! and the rows of indexes that follow from them, are made when somebody asks for them. A run that was merged of
-//! others finds rows of indexes with those, until they are merged too.
+//! Documents are looked up far more often than they are listed. So at first a run only has them by hash; their order, and
+//! the index rows derived from them, are built on demand. A merged run uses the index rows of the runs it was merged from,
+//! until those are merged too.
 
 use super::Row;
 use super::index::{Gathered, IndexRows};
@@ -15,18 +15,18 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a change takes beside the bytes of its rows, roughly: itself, its places, and the heads of its allocations.
+/// What a change takes beside the bytes of its rows, roughly: itself, its slots, and the heads of its allocations.
 const CHANGE_COST: usize = 200;
-/// Rows of indexes are looked for in so many places of one run, and then they are merged.
+/// Maximum number of sets of index rows that a lookup in one run searches; beyond that, they are merged.
 const FEW_PARTS: usize = 8;
-/// Whoever merges runs does not wait for that, up to so many places.
+/// Merging runs does not wait for that, up to this many sets.
 const MOST_PARTS: usize = 64;
-/// Rows of indexes that are needed only once are made for so many documents at a time, because it takes memory.
+/// Index rows that are needed only once are made for so many documents at a time, because it takes memory.
 const PIECE: usize = 16 << 10;
 /// And for so many bytes of them, where they are large.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// The hash that documents are found by. Nobody outside can tell which keys have the same.
+/// The hash that documents are looked up by. It is seeded, so that nobody can craft collisions.
 pub fn hash(key: &[u8]) -> u64 {
     static SEED: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
     xxh3_64_with_seed(key, *SEED)
@@ -61,8 +61,8 @@ impl Changed {
         Self { hash: self.hash, change: self.change.and_then(later), old_bytes: self.old_bytes }
     }
 
-    /// What it takes in memory, roughly, or what its rows of indexes will: they are not there yet, and a list or a
-    /// table needs all of them at once.
+    /// What it takes in memory, roughly, or what its index rows will: they are not there yet, and a list or a table
+    /// needs all of them at once.
     pub fn bytes(&self) -> usize {
         let new_bytes = self.change.new.as_ref().map_or(0, Bytes::len);
         let RowBytes { old, new } = self.change.row_bytes;
@@ -79,9 +79,9 @@ fn make_index(documents: &[Arc<Changed>]) -> Arc<IndexRows> {
 }
 
 /// The half of a document's hash that the table does not go by, and where the document is.
-type Place = (u32, u32);
+type HashSlot = (u32, u32);
 
-fn place(hash: u64, at: usize) -> Place {
+fn hash_slot(hash: u64, at: usize) -> HashSlot {
     (hash as u32, at as u32)
 }
 
@@ -89,11 +89,11 @@ fn place(hash: u64, at: usize) -> Place {
 #[derive(Debug, Default)]
 pub struct Run {
     documents: Vec<Arc<Changed>>,
-    places: HashTable<Place>,
+    slots: HashTable<HashSlot>,
     in_order: OnceLock<Vec<u32>>,
     index: OnceLock<Arc<IndexRows>>,
-    /// The runs that have the rows of indexes, the oldest first, as long as there is no index. They must not be made
-    /// of the documents where there are any: rows may be among them that do not follow from documents.
+    /// The runs that have the index rows, the oldest first, as long as there is no index. They must not be made of the
+    /// documents where there are any: rows may be among them that do not follow from documents.
     parts: Mutex<Vec<Arc<Run>>>,
     bytes: usize,
 }
@@ -106,7 +106,7 @@ impl Run {
         run
     }
 
-    /// Of rows of indexes alone.
+    /// Of index rows alone.
     pub fn of_index_rows(rows: &[RowChange]) -> Self {
         let mut gathered = Gathered::default();
         rows.iter().for_each(|(key, value)| gathered.push(key, value.is_some()));
@@ -116,7 +116,7 @@ impl Run {
     fn with_capacity(documents: usize) -> Self {
         Self {
             documents: Vec::with_capacity(documents),
-            places: HashTable::with_capacity(documents),
+            slots: HashTable::with_capacity(documents),
             ..Self::default()
         }
     }
@@ -126,7 +126,7 @@ impl Run {
         self.bytes += changed.bytes();
         self.documents.push(changed);
         let documents = &self.documents;
-        self.places.insert_unique(hash, place(hash, at), |(_, at)| documents[*at as usize].hash);
+        self.slots.insert_unique(hash, hash_slot(hash, at), |(_, at)| documents[*at as usize].hash);
     }
 
     /// The documents of several neighbours, the oldest first. Of one that is in more than one of them, what it was
@@ -164,7 +164,7 @@ impl Run {
         self.index.get().is_some() || !self.parts.lock().is_empty()
     }
 
-    /// The runs that have its rows of indexes, or make them of their documents; the oldest first.
+    /// The runs that have its index rows, or make them of their documents; the oldest first.
     fn places_of_rows(self: &Arc<Self>) -> Vec<Arc<Self>> {
         let parts = self.parts.lock().clone();
         if self.index.get().is_some() || parts.is_empty() { vec![self.clone()] } else { parts }
@@ -192,8 +192,8 @@ impl Run {
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
         let is_it =
-            |(half, at): &Place| *half == hash as u32 && self.documents[*at as usize].change.key == key;
-        self.places.find(hash, is_it).map(|(_, at)| *at as usize)
+            |(half, at): &HashSlot| *half == hash as u32 && self.documents[*at as usize].change.key == key;
+        self.slots.find(hash, is_it).map(|(_, at)| *at as usize)
     }
 
     /// What is known of the row of a document: nothing, that it is removed, or its value.
@@ -231,7 +231,7 @@ impl Run {
         self.index.get_or_init(|| make_index(&self.documents)).clone()
     }
 
-    /// The rows of indexes, the newest first. Who asked will ask again, so those that had to be made are kept.
+    /// The index rows, the newest first. Who asked will ask again, so those that had to be made are kept.
     pub fn indexes(&self) -> Vec<Arc<IndexRows>> {
         let parts = if self.index.get().is_some() { Vec::new() } else { self.parts.lock().clone() };
         // Where the parts were merged a moment ago there is an index, and it is not made of documents.
@@ -241,7 +241,7 @@ impl Run {
         parts.iter().rev().map(|part| part.own_index()).collect()
     }
 
-    /// The rows of indexes, the newest first, for one time.
+    /// The index rows, the newest first, for one time.
     pub fn indexes_once(&self) -> Vec<Arc<IndexRows>> {
         if self.has_rows_of_indexes() {
             return self.indexes();
@@ -257,7 +257,7 @@ impl Run {
         pieces.map(make_index).collect()
     }
 
-    /// Makes the rows of indexes before somebody asks for them.
+    /// Makes the index rows ahead of time.
     pub fn prepare(&self) {
         let rows = self.indexes();
         if rows.len() > FEW_PARTS {
@@ -267,7 +267,7 @@ impl Run {
         }
     }
 
-    /// Whether the rows of indexes are there.
+    /// Whether the index rows are there.
     pub fn is_prepared(&self) -> bool {
         let parts = self.parts.lock();
         let is_made = |part: &Arc<Self>| part.index.get().is_some();

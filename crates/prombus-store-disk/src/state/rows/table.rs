@@ -1,8 +1,8 @@
 //! A table: an immutable file of rows in order.
 //!
-//! Blocks of rows, then the first key and the place of each block, then a filter of the keys that are looked up one
-//! by one; page 0 says where they are. Index and filter are in memory while the table is open, blocks are read when
-//! they are asked for, and every page is verified when it is first read.
+//! It consists of blocks of rows, then the first key and the position of each block, then a filter of the keys that are
+//! looked up one by one; page 0 says where they are. Index and filter are in memory while the table is open, blocks are
+//! read on demand, and every page is verified when it is first read.
 
 use super::Row;
 use super::block::{self, Rest};
@@ -83,23 +83,23 @@ impl Header {
 
 /// Where a block lies, and where its first key ends in the list of keys.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct BlockPosition {
     at: u64,
     len: u32,
     key_end: usize,
 }
 
-/// First keys and places of all blocks, in little memory.
+/// First keys and positions of all blocks, in little memory.
 #[derive(Debug, Default)]
 struct BlockIndex {
     keys: Vec<u8>,
-    places: Vec<Place>,
+    positions: Vec<BlockPosition>,
 }
 
 /// What an entry of the index has beside the key: place, length, and the key's length.
 const PLACE: usize = 16;
 
-/// Appends an entry to an index in the making.
+/// Appends an entry to an index under construction.
 pub fn push_place(index: &mut Vec<u8>, key: &[u8], block: Range<u64>) {
     index.extend_from_slice(&block.start.to_le_bytes());
     index.extend_from_slice(&((block.end - block.start) as u32).to_le_bytes());
@@ -117,20 +117,20 @@ impl BlockIndex {
             let key_len = u32::from_le_bytes(head[12..].try_into().ok()?);
             let (key, rest) = rest.split_at_checked(key_len as usize)?;
             index.keys.extend_from_slice(key);
-            index.places.push(Place { at, len, key_end: index.keys.len() });
+            index.positions.push(BlockPosition { at, len, key_end: index.keys.len() });
             bytes = rest;
         }
         Some(index)
     }
 
     fn key(&self, block: usize) -> &[u8] {
-        let start = if block == 0 { 0 } else { self.places[block - 1].key_end };
-        &self.keys[start..self.places[block].key_end]
+        let start = if block == 0 { 0 } else { self.positions[block - 1].key_end };
+        &self.keys[start..self.positions[block].key_end]
     }
 
     /// How many blocks start with a key for which `is_before` holds; it holds for the first ones only.
     fn count(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.places.len());
+        let (mut low, mut high) = (0, self.positions.len());
         while low < high {
             let middle = low + (high - low) / 2;
             if is_before(self.key(middle)) { low = middle + 1 } else { high = middle }
@@ -165,7 +165,7 @@ impl Table {
             return Err(damaged(format!("it ends before byte {end} of its content")));
         }
         let index = BlockIndex::parse(&file.read(index_at, (filter_at - index_at) as usize)?);
-        let index = index.filter(|index| index.places.len() as u64 == header.blocks);
+        let index = index.filter(|index| index.positions.len() as u64 == header.blocks);
         let index = index.ok_or_else(|| damaged("its index of blocks cannot be read".into()))?;
         let words = file.read(filter_at, (end - filter_at) as usize)?;
         let words = words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
@@ -186,7 +186,7 @@ impl Table {
     /// How many blocks it has.
     #[cfg(test)]
     pub fn blocks(&self) -> usize {
-        self.index.places.len()
+        self.index.positions.len()
     }
 
     /// How many of its keys are in the filter.
@@ -200,7 +200,7 @@ impl Table {
     }
 
     fn block(&self, block: usize) -> io::Result<Bytes> {
-        let Place { at, len, .. } = self.index.places[block];
+        let BlockPosition { at, len, .. } = self.index.positions[block];
         let content = self.file.read(at, len as usize).map_err(|error| {
             let number = self.header.number;
             let what =
@@ -235,7 +235,7 @@ impl Table {
 
     /// All rows, removed ones too.
     pub fn iter(&self) -> Scan<'_> {
-        let blocks = 0..self.index.places.len();
+        let blocks = 0..self.index.positions.len();
         Scan { table: self, blocks, range: None, reverse: false, rest: Rest::default() }
     }
 
@@ -245,7 +245,7 @@ impl Table {
         let mut rest = Rest::default();
         let mut last: Option<Bytes> = None;
         let mut rows = 0;
-        for block in 0..self.index.places.len() {
+        for block in 0..self.index.positions.len() {
             rest.fill(self.block(block)?, None)?;
             let mut is_first = true;
             while let Some((key, _)) = rest.take(false) {
@@ -262,7 +262,7 @@ impl Table {
                 rows += 1;
             }
         }
-        Ok(if rows == self.header.rows { Ok(()) } else { Err("it has not as many rows as it says") })
+        Ok(if rows == self.header.rows { Ok(()) } else { Err("its number of rows is wrong") })
     }
 }
 
@@ -271,7 +271,7 @@ pub struct Scan<'a> {
     table: &'a Table,
     /// The blocks that were not read yet.
     blocks: Range<usize>,
-    /// What is asked for; everything where there is none.
+    /// What is asked for; everything if there is none.
     range: Option<Range<Bytes>>,
     reverse: bool,
     rest: Rest,

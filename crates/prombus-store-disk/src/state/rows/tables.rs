@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Tables from the oldest to the newest. What a newer one says of a row counts.
+/// Tables from the oldest to the newest. Newer ones take precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
     list: Vec<Arc<Table>>,

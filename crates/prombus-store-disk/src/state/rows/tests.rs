@@ -22,11 +22,11 @@ static DISK: RealDisk = RealDisk::new();
 enum Step {
     Put(u32, String, Value),
     Remove(u32, String),
-    /// What these do is taken back.
+    /// What these do is rolled back.
     Fail(Vec<(u32, String, Option<Value>)>, u32, usize),
     /// A collection has other indexes from now on.
     Index(u32, usize),
-    /// Rows of indexes are made before somebody asks for them.
+    /// Index rows are made ahead of time.
     Prepare,
     /// Somebody looks from here, and again at the end.
     Look,
@@ -137,7 +137,7 @@ impl World<'_> {
         self.states[number as usize] = after;
     }
 
-    /// Ranges from somewhere within: documents from a key on, and what lies between any two rows of indexes.
+    /// Ranges from somewhere within: documents from a key on, and what lies between any two index rows.
     fn compare_some(&self, number: u32, from: &str, reverse: bool) {
         let Range { start, end } = all_of(1, number);
         compare(&self.rows, &self.model, [&start, from.as_bytes()].concat().into()..end, reverse);
@@ -230,10 +230,10 @@ impl World<'_> {
         self.states[number as usize] = CollectionState::new(name, number, (*config).clone());
     }
 
-    /// The rows of indexes as they follow from the documents alone.
+    /// The index rows as they follow from the documents alone.
     fn compare_indexes(&self) {
         for state in &self.states {
-            // What comes of indexes that are made anew; the one by time is always there.
+            // What comes of indexes that are made again; the one by time is always there.
             let made = |index: usize| {
                 let begun = state.with_progress(index, Progress::Building { done: 0, of: 0, after: None });
                 prombus_rows::build_to(&self.rows, &begun, index, Progress::Ready).unwrap().rows
@@ -365,7 +365,7 @@ fn what_is_in_memory_is_counted() {
     world.compare_all();
 }
 
-/// Rows of indexes that take much more than their documents count before they are made, also those to be removed.
+/// Index rows that take much more than their documents count before they are made, also those to be removed.
 #[test]
 fn rows_of_indexes_are_counted_before_they_are_made() {
     const DOCUMENTS: usize = 20;

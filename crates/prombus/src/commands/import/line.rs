@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// What a line may hold. The texts are carried as they are.
+/// The fields of a line. Texts are passed on unchanged.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -29,7 +29,7 @@ struct Line<'a> {
     partition: Option<&'a RawValue>,
     #[serde(borrow, default)]
     expect: Option<&'a RawValue>,
-    // What the hub that it came from has set.
+    // Set by the hub that it was exported from.
     #[serde(default)]
     offset: Option<IgnoredAny>,
     #[serde(default, rename = "topic")]
@@ -41,7 +41,7 @@ struct Line<'a> {
 /// Appends to `out` what is to be sent for a line, with its line end.
 pub fn rewrite(line: &[u8], out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     let line: Line<'_> = parse_object(line)?;
-    // An event that was exported goes where the topic that it is imported into puts it.
+    // The topic that an event is imported into decides about its partition.
     let partition = line.partition.filter(|_| line.offset.is_none());
     out.extend_from_slice(b"{\"payload\":");
     out.extend_from_slice(line.payload.get().as_bytes());

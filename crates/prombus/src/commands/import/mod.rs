@@ -1,7 +1,6 @@
-//! `prombus import`: publishes events from stdin as export writes them, at constant memory.
+//! `prombus import`: publishes events from stdin, in the format that export writes, in constant memory.
 //!
-//! Events keep their ids, so an import that broke off can simply be run again: what is in already is a
-//! duplicate and not a second event.
+//! Events keep their ids, so an interrupted import can simply be run again: events that are already stored are duplicates.
 
 mod line;
 mod source;
@@ -22,12 +21,12 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How much goes into one request. A hub that refuses a line reads the rest of the request and then answers,
-/// so the rest must not be endless.
+/// Maximum size of one request. A hub that refuses a line reads the rest of the request before it answers, so the rest
+/// must be bounded.
 const REQUEST_BYTES: usize = 32 << 20;
-/// How long a request waits for more input before it is ended; a hub gives up on bodies that stand still.
+/// How long a request waits for more input before it is ended, because a hub gives up on stalled bodies.
 const IDLE: Duration = Duration::from_secs(1);
-/// How many pieces lie between the input and the connection.
+/// The number of pieces buffered between the input and the connection.
 const PIECES_AHEAD: usize = 2;
 
 const EXAMPLES: &str = "\
@@ -63,22 +62,22 @@ pub fn run(hub: &HubArgs, args: &ImportArgs) -> Result<(), Failure> {
     }
     match import.duplicates {
         0 => say!("{new} imported into {}", args.topic),
-        1 => say!("{new} imported into {}; 1 was there already", args.topic),
-        some => say!("{new} imported into {}; {some} were there already", args.topic),
+        1 => say!("{new} imported into {}; 1 already existed", args.topic),
+        some => say!("{new} imported into {}; {some} already existed", args.topic),
     }
     outcome
 }
 
-/// An import under way.
+/// An import in flight.
 struct Import<'a> {
     client: &'a Client,
     topic: &'a str,
     input: mpsc::Receiver<Input>,
-    /// How many events are in.
+    /// How many events are stored.
     count: u64,
-    /// How many of them were in before.
+    /// How many of them are duplicates.
     duplicates: u64,
-    /// Whether more may be in, because an answer is missing.
+    /// Whether more may be stored, because an answer is missing.
     is_unknown: bool,
     progress: ProgressBar,
 }
@@ -101,7 +100,7 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Sends one request, with as much of the input as belongs into it.
+    /// Sends one request, with as much of the input as fits into it.
     async fn request(&mut self, first: Piece) -> Result<Ended, ClientError> {
         let (body, pieces) = mpsc::channel(PIECES_AHEAD);
         let mut request = pin!(self.client.import(self.topic, stream(pieces)));
@@ -117,7 +116,7 @@ impl Import<'_> {
         Ok(ended)
     }
 
-    /// What the hub said, in terms of the input.
+    /// The hub's answer, with line numbers of the input.
     fn refused(&mut self, first_line: u64, error: &ClientError) -> Failure {
         let number = |name| error.hub().and_then(|hub| hub.number(name));
         self.count += number("count").unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The input of an import, read and rewritten on a thread of its own.
+//! The input of an import, read and converted on its own thread.
 
 use super::line::rewrite;
 use crate::lines::{Lines, without_line};

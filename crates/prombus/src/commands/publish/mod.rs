@@ -1,4 +1,4 @@
-//! `prombus pub`: publishes one event, or one for each line of stdin.
+//! `prombus pub`: publishes one event, or one per line of stdin.
 
 mod stdin;
 
@@ -16,9 +16,9 @@ Examples:
   prombus pub orders '{\"total\":10}' --key 7 --expect-last-id none
   tail -f app.ndjson | prombus pub app.log -
 
-With -, each line gets an id and is sent again while the hub is away or busy, so a restart of the hub neither loses nor
-doubles a line. If the hub cannot be reached at the start, or refuses a line, pub ends and says which lines were not
-published.";
+With -, each line gets an id and is retried while the hub is down or busy, so a restart of the hub
+neither loses nor duplicates a line. If the hub cannot be reached at the start, or refuses a line,
+pub exits with 1 and says which lines were not published.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

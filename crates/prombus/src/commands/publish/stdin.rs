@@ -1,7 +1,7 @@
-//! Publishing the lines of stdin: in batches of what is there, so that no line waits for others.
+//! Publishing the lines of stdin, in batches of whatever is available, so that no line waits for others.
 //!
-//! Each line has an id from the start, so a batch whose answer was lost, or that the hub had no time for, is sent again
-//! and no line is published twice.
+//! Each line has an id from the start, so a batch whose answer was lost, or that a busy hub refused, is resent without
+//! publishing a line twice.
 
 use super::{COLUMNS, PubArgs, parse_payload, record};
 use crate::commands::retry::Retry;
@@ -49,7 +49,7 @@ pub async fn publish(client: &Client, args: &PubArgs) -> Result<(), Failure> {
 /// A line of stdin: its number, and its payload or what is wrong with it.
 type Line = (u64, Result<Box<RawValue>, String>);
 
-/// Reads stdin on a thread of its own, so that waiting for input holds up nothing else.
+/// Reads stdin on its own thread, so that waiting for input blocks nothing else.
 fn read_stdin() -> mpsc::Receiver<Line> {
     let (sender, receiver) = mpsc::channel(LINES_AHEAD);
     std::thread::spawn(move || {
@@ -73,7 +73,7 @@ fn read_stdin() -> mpsc::Receiver<Line> {
     receiver
 }
 
-/// Lines that go out together.
+/// Lines that are sent together.
 struct Batch {
     events: Vec<NewEvent>,
     /// The numbers of the first and the last line.
@@ -82,7 +82,7 @@ struct Batch {
     bad: Option<(u64, String)>,
 }
 
-/// Makes batches of lines.
+/// Gathers lines into batches.
 struct Batches<'a> {
     args: &'a PubArgs,
     lines: mpsc::Receiver<Line>,
@@ -118,12 +118,12 @@ impl Batches<'_> {
     }
 }
 
-/// Sends batches, each until it is in or refused.
+/// Sends batches, each until it is stored or refused.
 struct Publisher<'a> {
     client: &'a Client,
     args: &'a PubArgs,
     retry: Retry,
-    /// Whether the hub has ever been there. A wrong address does not become a right one by waiting.
+    /// Whether the hub was ever reached: waiting does not help if the address is wrong.
     was_reached: bool,
 }
 
@@ -154,7 +154,7 @@ impl Publisher<'_> {
                 "lines {first} to {last} {outcome} (a batch is stored as a whole or not at all): {failure}"
             ))
         })?;
-        // A person has no use for thousands of rows.
+        // Nobody wants to read thousands of rows.
         if output::is_terminal() {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The loop of a consumer: pull, write, flush, ack. Nothing is acked that was not written, so whatever ends
-//! the loop, what was not written is delivered again.
+//! The loop of a consumer: pull, write, flush, ack. Nothing is acked that was not written, so however the loop ends, what
+//! was not written is redelivered.
 
 use crate::commands::retry::Retry;
 use crate::failure::Failure;
@@ -11,16 +11,16 @@ use std::borrow::Cow;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// How long the hub may wait for events. It is less than the time after which a silent member is dropped.
+/// How long a pull waits for events: less than the time after which a silent member is removed.
 const WAIT: Duration = Duration::from_secs(10);
 /// The least time between two pulls of which the first brought nothing, also where the hub does not wait.
 const EMPTY_PAUSE: Duration = Duration::from_millis(200);
 /// How long a batch may take to be written and acked after a signal.
 const LAST_BATCH_GRACE: Duration = Duration::from_secs(5);
 
-/// For how long the leases of a batch are extended while its reader is slow. After that others get what was not read.
+/// How long the leases of a batch are extended while its reader is slow. After that, other members get the rest.
 const EXTEND_UP_TO: Duration = Duration::from_secs(600);
-/// How often they are extended while one holds, so that one that fails is made up for by the next.
+/// How many times they are extended per lease duration, so that a failed extension is made up for by the next.
 const EXTENSIONS_PER_LEASE: u32 = 3;
 /// They are extended no more often than this.
 const MIN_EXTEND_PAUSE: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ pub struct Subscription {
     pub request: PullRequest,
     /// How many events are pulled at once.
     pub batch: u64,
-    /// How many events there are to be in all.
+    /// The total number of events to consume.
     pub max: Option<u64>,
     /// Whether events are acked.
     pub acks: bool,
@@ -98,14 +98,14 @@ impl Subscription {
         (wanted > 0).then_some(wanted)
     }
 
-    /// The same as [`Subscription::pull`], and says so where the topic was not there: its name may be mistyped.
+    /// The same as [`Subscription::pull`], but reports if it created the topic, because the name may be mistyped.
     async fn first(&self, retry: &mut Retry, wanted: u64) -> Result<Vec<RawDelivery>, Failure> {
-        // Who may consume a topic but not look at it is told nothing.
+        // Nothing is reported to callers that may consume a topic but not see it.
         let look = async || self.client.topic(&self.topic).await;
         if !matches!(retry.until_answered(look).await, Ok(None)) {
             return self.pull(retry, wanted).await;
         }
-        // The hub refuses this where topics are not made by whoever asks for them first.
+        // The hub refuses this if `topics.auto_create` is off.
         let batch = self.ask(retry, &self.request(wanted, Duration::ZERO)).await?;
         if !batch.is_empty() {
             return Ok(batch);
@@ -123,7 +123,7 @@ impl Subscription {
             if !batch.is_empty() {
                 return Ok(batch);
             }
-            // A hub that answers at once although it was to wait is not asked in a tight loop.
+            // Avoids a tight loop if a hub answers at once although it should wait.
             tokio::time::sleep(EMPTY_PAUSE.saturating_sub(asked.elapsed())).await;
         }
     }
@@ -139,7 +139,7 @@ impl Subscription {
     async fn ask(&self, retry: &mut Retry, request: &PullRequest) -> Result<Vec<RawDelivery>, Failure> {
         let call = async || self.client.pull_raw(&self.topic, &self.group, request).await;
         let mut batch = retry.until_answered(call).await?;
-        // A hub does not send more than was asked for; if one did, the rest would come again.
+        // A hub does not send more than requested; if it did, the rest would be redelivered.
         batch.truncate(request.max.unwrap_or(usize::MAX));
         Ok(batch)
     }
@@ -147,7 +147,7 @@ impl Subscription {
     /// Writes events, and acks them when they are out.
     async fn deliver(&self, retry: &mut Retry, batch: Vec<RawDelivery>) -> Result<(), Failure> {
         let lines = self.lines(&batch)?;
-        // A reader may be slow, and a signal must be heard all the same.
+        // A reader may be slow, but signals must still be handled.
         let mut writing = tokio::task::spawn_blocking(move || output::write_all(&lines));
         let written = tokio::select! {
             written = &mut writing => written,
@@ -172,19 +172,19 @@ impl Subscription {
         Ok(())
     }
 
-    /// Extends the leases of a batch again and again, until that has gone on for as long as it may.
+    /// Keeps extending the leases of a batch, up to the maximum time.
     async fn keep(&self, batch: &[RawDelivery]) {
         let since = Instant::now();
         let shortest = batch.iter().map(|delivery| delivery.ctx.ack_deadline_ms).min().unwrap_or_default();
         let pause = (Duration::from_millis(shortest) / EXTENSIONS_PER_LEASE).max(MIN_EXTEND_PAUSE);
         while since.elapsed() < EXTEND_UP_TO {
-            // Leases run out by the clock, and that is what is waited for.
+            // Leases expire by the clock, which is what this waits for.
             tokio::time::sleep(pause).await;
             let lease = |delivery: &RawDelivery| Text(Cow::Owned(delivery.ctx.lease.clone()));
             let extend =
                 batch.iter().map(|delivery| ExtendRequest { lease: lease(delivery), extend_ms: None });
             let request = AckRequest { extend: extend.collect(), ..AckRequest::default() };
-            // Where the hub is away, there is another try, and the ack says what came of it.
+            // If the hub is down, there is another attempt, and the ack reports the outcome.
             drop(self.client.settle(&self.topic, &self.group, &request).await);
         }
     }

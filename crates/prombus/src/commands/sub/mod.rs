@@ -1,8 +1,8 @@
-//! `prombus sub`: consumes a topic on behalf of a group, and writes each event to stdout as one line.
+//! `prombus sub`: consumes a topic as a member of a group, and writes each event to stdout as one line.
 
 mod consume;
 
-use super::start::{self, Start, Values, Word};
+use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::serve::signals::Signals;
@@ -10,9 +10,9 @@ use clap::Args;
 use consume::Subscription;
 use prombus_client::PullRequest;
 
-/// The most events that are pulled at once: as many as a member may hold by default.
+/// Maximum number of events per pull: as many as a member may hold by default.
 const MAX_BATCH: u64 = 1_000;
-/// How many events are pulled at once where nothing else is said.
+/// Default number of events per pull.
 const DEFAULT_BATCH: u64 = 100;
 
 const EXAMPLES: &str = "\
@@ -21,8 +21,8 @@ Examples:
   prombus sub process.state --group alarm --filter 'event.payload.cpu_pct > 80' | ./alarm
   prombus sub orders --group peek --max 10 --no-ack
 
-A batch is acknowledged when its lines are written, so events may come twice after a crash, and none is lost.
-The options of a group are set when it is made, by its first sub; later ones may leave them out.";
+A batch is acked after its lines are written, so a crash may repeat events but never loses one.
+The options of a group are set when it is created, by its first sub; later ones may omit them.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -34,7 +34,7 @@ pub struct SubArgs {
     group: String,
     /// Where a new group starts; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: latest]
     #[arg(long, value_name = "earliest|latest|TIME|after:ID", value_parser = start::parse, allow_hyphen_values = true)]
-    from: Option<Word>,
+    from: Option<PositionArg>,
     #[command(flatten)]
     values: Values,
     /// Only events that match this CEL expression over `event`; the group skips the others
@@ -72,7 +72,7 @@ pub struct SubArgs {
 
 impl SubArgs {
     fn request(self) -> Result<PullRequest, Failure> {
-        if matches!(self.from, Some(Word::Offset | Word::Place(Start::Offset(_)))) {
+        if matches!(self.from, Some(PositionArg::Offset | PositionArg::At(Start::Offset(_)))) {
             let message = "--from: a new group cannot start at an offset; create it, then move it with \
                            prombus groups reset --to offset:N";
             return Err(Failure::Usage(message.into()));

@@ -195,7 +195,7 @@ pub fn name_of(one: &Value, field: &str) -> String {
     one.as_str().or_else(|| one[field].as_str()).unwrap_or_else(|| panic!("no {field} in {one}")).to_owned()
 }
 
-/// What a refusal for want of a good token looks like.
+/// What a refusal for want of a valid token looks like.
 #[track_caller]
 pub fn is_unauthorized(answer: &Answer) {
     answer.fails(401, "unauthorized");

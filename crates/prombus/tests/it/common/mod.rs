@@ -71,7 +71,7 @@ pub fn run(mut command: Command, input: &[u8]) -> Said {
     }
 }
 
-/// A hub that is running, in a folder of its own. It is killed when it is dropped.
+/// A hub that is running, in its own folder. It is killed when it is dropped.
 pub struct Hub {
     process: prombus_fixtures::Hub,
     folder: tempfile::TempDir,

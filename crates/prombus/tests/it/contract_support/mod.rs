@@ -1,7 +1,7 @@
 //! A hub on a folder of its own, and an HTTP client that hides nothing of what came over the socket.
 
 use crate::common::Hub;
-pub use prombus_fixtures::http::{Answer, Api, CODES, Call, Line, encoded};
+pub use prombus_fixtures::http::{Answer, Api, CODES, Call, Connection, encoded};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{SystemTime, UNIX_EPOCH};

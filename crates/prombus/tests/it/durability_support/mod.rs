@@ -3,19 +3,19 @@
 pub mod trace;
 
 use crate::common::{Said, binary, run};
-use crate::contract_support::{Call, Line};
+use crate::contract_support::{Call, Connection};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
 /// One connection to a hub, with answers as a status and a body.
-pub struct Http(Line);
+pub struct Http(Connection);
 
 impl Http {
     /// Connects to a hub at `http://host:port`.
     pub fn connect(url: &str) -> Self {
-        Self(Line::open(url.strip_prefix("http://").unwrap()).unwrap())
+        Self(Connection::open(url.strip_prefix("http://").unwrap()).unwrap())
     }
 
     /// Sends a request and waits for its answer; a connection that breaks is an error.

@@ -193,11 +193,6 @@ impl Stream {
         self.take(count).iter().map(Sent::number).collect()
     }
 
-    #[track_caller]
-    pub fn payloads(&mut self, count: usize) -> Vec<Value> {
-        self.take(count).iter().map(|sent| sent.event()["payload"].clone()).collect()
-    }
-
     /// Nothing comes for a moment.
     #[track_caller]
     pub fn is_quiet(&mut self) {

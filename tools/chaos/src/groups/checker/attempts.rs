@@ -1,7 +1,7 @@
-//! Attempts: each delivery counts one more than failed before it, and an event dies of exactly as many as allowed.
+//! Attempts: each delivery counts one more than failed before it, and an event is dead-lettered after exactly the maximum.
 //!
-//! A nack and an expiry count. What a restart or a move to another member cut short does not. Where nobody can tell
-//! which of these it was, both are granted.
+//! A nack and an expiry count. What a restart or a move to another member cut short does not. If nobody can tell which of
+//! these it was, both are allowed.
 
 use super::lease::Lease;
 use super::{Case, Era};
@@ -14,7 +14,7 @@ struct Range {
     most: u32,
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Default)]
 pub struct Checked {
     /// How many attempts could only be what they were.

@@ -1,4 +1,4 @@
-//! What becomes of an event in the end: it is acked once, or it is one dead letter.
+//! The final outcome of an event: it is acked once, or it is one dead letter.
 
 use super::lease::Lease;
 use super::{Case, Era, Violation};

@@ -1,4 +1,4 @@
-//! One lease: when it can have ended, and whether what was said of it was rightly taken or refused.
+//! One lease: when it can have ended, and whether what was claimed under it was rightly accepted or refused.
 
 use super::{Case, Era, Violation};
 use crate::groups::history::{Answer, Delivery, Micros, Said, Verb};
@@ -63,7 +63,7 @@ impl<'a> Lease<'a> {
 pub fn check(era: &Era<'_>, case: &Case<'_>, found: &mut Vec<Violation>) {
     for lease in &case.leases {
         for said in &lease.said {
-            let word = Word { era, case, lease, said };
+            let word = Claim { era, case, lease, said };
             let wrong = match said.answer {
                 Answer::Ok => word.wrongly_taken(),
                 Answer::Refused => word.wrongly_refused(),
@@ -92,14 +92,14 @@ fn came_too_early(case: &Case<'_>, lease: &Lease<'_>) -> bool {
 }
 
 /// Something that was said, and all that it depends on.
-struct Word<'w> {
+struct Claim<'w> {
     era: &'w Era<'w>,
     case: &'w Case<'w>,
     lease: &'w Lease<'w>,
     said: &'w Said,
 }
 
-impl Word<'_> {
+impl Claim<'_> {
     /// What was said of the lease before.
     fn before(&self) -> impl Iterator<Item = &Said> {
         self.lease.said.iter().copied().filter(|other| other.call.start < self.said.call.start)

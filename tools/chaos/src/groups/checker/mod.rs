@@ -1,21 +1,21 @@
-//! Judges the recorded history of a group, after everything was settled: from what was said and answered alone, it
-//! tells what a hub that keeps its promises could not have done.
+//! Judges the recorded history of a group, after everything was settled: from requests and answers alone, it finds what a
+//! hub that keeps its guarantees could not have done.
 //!
-//! Times are before and after calls, so something came before something else for sure only where the one call had
-//! ended before the other started. Where a history leaves open what happened, every possibility is granted.
+//! Times are taken before and after calls, so one call certainly preceded another only if it had ended before the other
+//! started. If a history leaves open what happened, every possibility is allowed.
 
 mod attempts;
 mod fate;
 mod lease;
 mod order;
 
-use super::history::{Answer, Delivery, Event, History, Letter, Micros, Spot};
+use super::history::{Answer, Delivery, Event, EventPosition, History, Letter, Micros};
 use super::spec::Spec;
 use super::truth::Events;
 use lease::Lease;
 use std::collections::{BTreeMap, HashMap};
 
-/// So many violations are told; the rest would say the same.
+/// Maximum number of violations that are told; the rest would say the same.
 const TOLD: usize = 5;
 /// So many lines of a history are told with a violation.
 const LINES: usize = 60;
@@ -77,13 +77,13 @@ pub struct Violation {
     /// What.
     pub what: &'static str,
     /// The event.
-    pub spot: Spot,
+    pub spot: EventPosition,
     /// Another one that has to do with it.
-    pub other: Option<Spot>,
+    pub other: Option<EventPosition>,
 }
 
 impl Violation {
-    fn of(spot: Spot, what: &'static str) -> Self {
+    fn of(spot: EventPosition, what: &'static str) -> Self {
         Self { what, spot, other: None }
     }
 }
@@ -132,8 +132,8 @@ pub fn violations(era: &Era<'_>) -> (Vec<Violation>, Tally) {
 }
 
 /// What happened with each event. What cannot be about any event is a violation.
-fn cases<'a>(era: &Era<'a>, found: &mut Vec<Violation>) -> BTreeMap<Spot, Case<'a>> {
-    let mut cases: BTreeMap<Spot, Case<'a>> = BTreeMap::new();
+fn cases<'a>(era: &Era<'a>, found: &mut Vec<Violation>) -> BTreeMap<EventPosition, Case<'a>> {
+    let mut cases: BTreeMap<EventPosition, Case<'a>> = BTreeMap::new();
     for (spot, event) in era.events {
         cases.insert(*spot, Case { event, leases: Vec::new(), letters: Vec::new() });
     }

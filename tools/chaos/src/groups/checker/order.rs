@@ -1,17 +1,17 @@
-//! What waits for what: an event is delivered only after everything that it has to wait for was settled, and what
-//! it had to wait for is not delivered after it.
+//! Ordering: an event is delivered only after everything that it has to wait for was settled, and that is not delivered
+//! after it.
 
 use super::{Case, Era, Violation};
-use crate::groups::history::{Micros, Spot, Verb};
+use crate::groups::history::{EventPosition, Micros, Verb};
 use crate::groups::spec::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 /// Checks the order, and says from when on each event that had to wait could be delivered.
 pub fn check(
     era: &Era<'_>,
-    cases: &BTreeMap<Spot, Case<'_>>,
+    cases: &BTreeMap<EventPosition, Case<'_>>,
     found: &mut Vec<Violation>,
-) -> HashMap<Spot, Micros> {
+) -> HashMap<EventPosition, Micros> {
     let mut chains: BTreeMap<String, Vec<&Case<'_>>> = BTreeMap::new();
     for case in cases.values().filter(|case| era.spec.wants(case.event.number)) {
         // Offsets follow each other, and a key moves to later partitions only: so this is the order of a key.
@@ -36,9 +36,9 @@ pub fn check(
 #[derive(Clone, Copy, Default)]
 struct Before {
     /// They were not all settled earlier than this, and which of them was not.
-    settled_from: (Micros, Spot),
+    settled_from: (Micros, EventPosition),
     /// The last of their deliveries started then, and whose it was.
-    given: (Micros, Spot),
+    given: (Micros, EventPosition),
 }
 
 impl Before {
@@ -50,7 +50,11 @@ impl Before {
     }
 }
 
-fn check_chain(era: &Era<'_>, chain: &[&Case<'_>], found: &mut Vec<Violation>) -> Vec<(Spot, Micros)> {
+fn check_chain(
+    era: &Era<'_>,
+    chain: &[&Case<'_>],
+    found: &mut Vec<Violation>,
+) -> Vec<(EventPosition, Micros)> {
     let (mut all, mut other_partitions) = (Before::default(), Before::default());
     let mut partition = None;
     let mut ready = Vec::new();

@@ -1,4 +1,4 @@
-//! What is there, held against what the events in the topic say that there must be, and against what was answered.
+//! Compares what is stored with what follows from the events in the topic, and with the answers.
 
 use super::ledger::{Commit, Fate, Ledger};
 use super::setup::PROJECTIONS;

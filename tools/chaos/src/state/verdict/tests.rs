@@ -1,7 +1,7 @@
-//! Made-up histories: one that is right, and what is wrong with it after each of many changes.
+//! Made-up histories: a valid one, and the violations after each of many changes to it.
 
 use super::*;
-use crate::state::truth::Told;
+use crate::state::truth::ConfirmedCommit;
 use serde_json::{Value, json};
 
 const A: &str = "a";
@@ -52,8 +52,8 @@ fn event(n: usize) -> Event {
     }
 }
 
-fn told(by: &str, of: Option<u128>) -> Told {
-    Told { by: by.to_owned(), of: of.map(id) }
+fn told(by: &str, of: Option<u128>) -> ConfirmedCommit {
+    ConfirmedCommit { by: by.to_owned(), of: of.map(id) }
 }
 
 fn commit(takes: &[u128], fate: Fate) -> Commit {

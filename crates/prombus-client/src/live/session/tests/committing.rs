@@ -16,8 +16,10 @@ fn held(hand: &mut Hand) -> (Arc<Feed>, Delivery) {
 fn commit(hand: &mut Hand, commit: &Commit) -> Answer<Committed> {
     let (done, answer) = oneshot::channel();
     let (body, leases) = (commit.to_json(Some("id")).unwrap(), commit.held().cloned().collect());
-    hand.session
-        .command(Command::Commit(Committing { body, leases, patience: Patience::default(), done }), hand.now);
+    hand.session.command(
+        Command::Commit(Committing { body, leases, patience: RetryState::default(), done }),
+        hand.now,
+    );
     answer
 }
 
@@ -44,14 +46,14 @@ fn a_commit_settles_its_deliveries_once_it_is_answered() {
     let mut drained = drain(&mut hand, &feed);
     assert!(drained.try_recv().is_err() && !delivery.lease.token.is_settled());
     let late = delivery.lease.deadline - Duration::from_secs(1);
-    assert!(delivery.lease.extension("a", Hold::HANDLED, late).is_some(), "it is still to be kept");
+    assert!(delivery.lease.extension("a", ExtendPolicy::HANDLED, late).is_some(), "it is still to be kept");
 
     done(&mut hand, &frames[0]);
     let committed = answer.try_recv().unwrap().unwrap();
     assert_eq!((committed.events[0].offset, committed.version("c", "k")), (5, Some(2)));
     assert!(drained.try_recv().unwrap().is_ok() && delivery.lease.token.is_settled());
     let late = delivery.lease.deadline - Duration::from_secs(1);
-    assert!(delivery.lease.extension("a", Hold::HANDLED, late).is_none());
+    assert!(delivery.lease.extension("a", ExtendPolicy::HANDLED, late).is_none());
     assert!(hand.session.is_idle());
 }
 

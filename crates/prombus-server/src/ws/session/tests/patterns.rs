@@ -165,7 +165,7 @@ fn patterns_stand_for_so_many_partitions_and_no_more() {
     let mut out = Vec::new();
     session.appeared(&[topic("a.w", 6)], &mut out);
     assert!(out.is_empty(), "{out:?}");
-    // What is given up makes room.
+    // What is abandoned makes room.
     frame(&mut session, on("UNSUBSCRIBE", "*.x"));
     assert_eq!(appeared(&mut session, &[wide("a.v", 7, 10)]).len(), 1);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn two_leases_at_once_are_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.give(100, A, 1);
     let second = tale.give(300_000, A, 2);
     tale.ack(300_100, &second);
@@ -19,7 +19,7 @@ fn two_leases_at_once_are_found() {
 
 #[test]
 fn attempts_that_are_not_counted_are_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.deaths = vec![1_000_000];
     let first = tale.give(100, A, 1);
     tale.nack(200, &first);
@@ -37,7 +37,7 @@ fn an_expiry_at_a_kill_may_count_or_not() {
     for (given, counted, good) in
         [(100, 0, true), (100, 1, true), (900_000, 0, true), (900_000, 1, false), (100, 2, false)]
     {
-        let mut tale = Tale::with(&["a"]);
+        let mut tale = HistoryBuilder::with(&["a"]);
         tale.deaths = vec![1_000_000];
         tale.give(given, A, 1);
         let second = tale.give(2_000_000, A, 1 + counted);
@@ -48,7 +48,7 @@ fn an_expiry_at_a_kill_may_count_or_not() {
 
 #[test]
 fn an_expiry_in_a_shared_group_counts() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.give(100, A, 1);
     let second = tale.give(500_000, A, 1);
     tale.ack(500_100, &second);
@@ -59,7 +59,7 @@ fn an_expiry_in_a_shared_group_counts() {
 
 #[test]
 fn a_move_counts_nothing() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.spec.partitioned = true;
     tale.give(100, A, 1);
     let second = tale.give(300, A, 2);
@@ -71,7 +71,7 @@ fn a_move_counts_nothing() {
 
 #[test]
 fn a_first_attempt_that_is_not_the_first_is_found_unless_a_pull_was_lost() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let lease = tale.give(1_000_000, A, 2);
     tale.ack(1_000_100, &lease);
     tale.is_wrong("an attempt was counted that nobody made");
@@ -83,7 +83,7 @@ fn a_first_attempt_that_is_not_the_first_is_found_unless_a_pull_was_lost() {
 
 #[test]
 fn attempts_that_go_backwards_are_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.spec.partitioned = true;
     tale.lose_pull(50);
     tale.give(100, A, 2);
@@ -94,7 +94,7 @@ fn attempts_that_go_backwards_are_found() {
 
 #[test]
 fn a_death_before_its_time_is_found() {
-    let mut tale = Tale::with(&["a", "b"]);
+    let mut tale = HistoryBuilder::with(&["a", "b"]);
     let lease = tale.give(100, A, 1);
     tale.nack(200, &lease);
     tale.bury(A, 3);

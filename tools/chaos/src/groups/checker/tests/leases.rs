@@ -1,10 +1,10 @@
-//! Histories in which something was wrongly taken or refused.
+//! Histories in which something was wrongly accepted or refused.
 
 use super::*;
 
 #[test]
 fn a_late_word_that_is_taken_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let first = tale.give(100, A, 1);
     let second = tale.give(500_000, A, 2);
     tale.ack(500_100, &second);
@@ -12,7 +12,7 @@ fn a_late_word_that_is_taken_is_found() {
     tale.is_good();
     tale.history.said[1].answer = Answer::Ok;
     tale.is_wrong("a late word settled what had been passed on");
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let lease = tale.give(100, A, 1);
     tale.ack(500_000, &lease);
     tale.is_wrong("a lease was settled after it had ended");
@@ -20,7 +20,7 @@ fn a_late_word_that_is_taken_is_found() {
 
 #[test]
 fn a_lease_that_outlives_the_hub_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.deaths = vec![1_000];
     let lease = tale.give(100, A, 1);
     tale.ack(2_000, &lease);
@@ -31,7 +31,7 @@ fn a_lease_that_outlives_the_hub_is_found() {
 
 #[test]
 fn a_token_that_is_good_for_two_things_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let lease = tale.give(100, A, 1);
     tale.ack(200, &lease);
     tale.nack(300, &lease);
@@ -45,7 +45,7 @@ fn a_token_that_is_good_for_two_things_is_found() {
 
 #[test]
 fn a_good_word_that_is_refused_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let lease = tale.give(100, A, 1);
     tale.say(200, &lease, Verb::Ack, Answer::Refused);
     tale.is_wrong("a lease that held was refused");
@@ -56,7 +56,7 @@ fn a_good_word_that_is_refused_is_found() {
 
 #[test]
 fn a_retry_before_its_time_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let first = tale.give(100, A, 1);
     tale.nack(200, &first);
     let second = tale.give(10_000, A, 2);

@@ -1,4 +1,4 @@
-//! Histories made by hand: good ones pass, and each kind of wrong one is found.
+//! Hand-made histories: valid ones pass, and each kind of invalid one is detected.
 
 mod attempts;
 mod leases;
@@ -17,7 +17,7 @@ fn spec() -> Spec {
 }
 
 /// A history that is told step by step, at times that are named.
-struct Tale {
+struct HistoryBuilder {
     spec: Spec,
     history: History,
     events: Events,
@@ -25,7 +25,7 @@ struct Tale {
     deaths: Vec<Micros>,
 }
 
-impl Tale {
+impl HistoryBuilder {
     fn new() -> Self {
         let (history, events, letters) = (History::default(), Events::new(), Vec::new());
         Self { spec: spec(), history, events, letters, deaths: Vec::new() }
@@ -40,7 +40,7 @@ impl Tale {
         tale
     }
 
-    fn event(&mut self, spot: Spot, key: &str, number: u64) {
+    fn event(&mut self, spot: EventPosition, key: &str, number: u64) {
         let (key, producer) = (Some(key.to_owned()), "p".to_owned());
         self.events.insert(spot, Event { spot, id: id(spot), key, producer, number, since: 0 });
     }
@@ -50,7 +50,7 @@ impl Tale {
         Span { life, start: at, end: at + 10 }
     }
 
-    fn give(&mut self, at: Micros, spot: Spot, attempt: u32) -> String {
+    fn give(&mut self, at: Micros, spot: EventPosition, attempt: u32) -> String {
         let lease = format!("lease{}", self.history.deliveries.len());
         let (pull, member) = (self.span(at), "m".to_owned());
         let delivery = Delivery { pull, member, spot, id: id(spot), attempt, lease: lease.clone() };
@@ -71,7 +71,7 @@ impl Tale {
         self.say(at, lease, Verb::Nack, Answer::Ok);
     }
 
-    fn bury(&mut self, spot: Spot, attempts: u32) {
+    fn bury(&mut self, spot: EventPosition, attempts: u32) {
         let (group, caused_by, err) = (self.spec.group.to_owned(), vec![id(spot)], "why".to_owned());
         self.letters.push(Letter { group, spot, id: id(spot), caused_by, attempts, err });
     }
@@ -96,16 +96,16 @@ impl Tale {
     }
 }
 
-fn id(spot: Spot) -> Uuid {
+fn id(spot: EventPosition) -> Uuid {
     Uuid::from_u128(u128::from(spot.0) << 64 | u128::from(spot.1))
 }
 
-const A: Spot = (0, 0);
-const B: Spot = (0, 1);
+const A: EventPosition = (0, 0);
+const B: EventPosition = (0, 1);
 
 #[test]
 fn a_history_as_it_should_be_is_good() {
-    let mut tale = Tale::with(&["a", "a", "b"]);
+    let mut tale = HistoryBuilder::with(&["a", "a", "b"]);
     tale.deaths = vec![2_000_000];
     let first = tale.give(100, A, 1);
     tale.nack(200, &first);
@@ -130,7 +130,7 @@ fn a_history_as_it_should_be_is_good() {
 
 #[test]
 fn an_event_that_nobody_settled_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.is_wrong("it was never delivered");
     let lease = tale.give(100, A, 1);
     tale.is_wrong("it was neither acked nor is it a dead letter");
@@ -140,7 +140,7 @@ fn an_event_that_nobody_settled_is_found() {
 
 #[test]
 fn an_acked_event_that_comes_again_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     let lease = tale.give(100, A, 1);
     tale.ack(200, &lease);
     let again = tale.give(1_000_000, A, 2);
@@ -154,14 +154,14 @@ fn an_acked_event_that_comes_again_is_found() {
 
 #[test]
 fn an_event_of_an_earlier_era_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.give(100, (0, 77), 1);
     tale.is_wrong("it was settled long ago, and delivered again");
 }
 
 #[test]
 fn another_event_in_its_place_is_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     tale.give(100, A, 1);
     tale.history.deliveries[0].id = Uuid::from_u128(99);
     tale.is_wrong("another event was delivered for it");
@@ -169,7 +169,7 @@ fn another_event_in_its_place_is_found() {
 
 #[test]
 fn dead_letters_that_are_not_exact_are_found() {
-    let mut tale = Tale::with(&["a"]);
+    let mut tale = HistoryBuilder::with(&["a"]);
     for attempt in 1..=3 {
         let lease = tale.give(u64::from(attempt) * 100_000, A, attempt);
         tale.nack(u64::from(attempt) * 100_000 + 100, &lease);
@@ -196,7 +196,7 @@ fn dead_letters_that_are_not_exact_are_found() {
 
 #[test]
 fn what_a_filter_should_drop_is_found() {
-    let mut tale = Tale::new();
+    let mut tale = HistoryBuilder::new();
     tale.event(A, "a", 3);
     tale.spec.filtered = true;
     tale.is_good();

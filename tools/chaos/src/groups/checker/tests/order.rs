@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_later_event_of_a_key_that_does_not_wait_is_found() {
-    let mut tale = Tale::with(&["a", "a"]);
+    let mut tale = HistoryBuilder::with(&["a", "a"]);
     let (first, second) = (tale.give(100, A, 1), tale.give(100, B, 1));
     tale.ack(200, &first);
     tale.ack(200, &second);
@@ -21,7 +21,7 @@ fn a_later_event_of_a_key_that_does_not_wait_is_found() {
 
 #[test]
 fn an_earlier_event_after_a_later_one_is_found() {
-    let mut tale = Tale::with(&["a", "a"]);
+    let mut tale = HistoryBuilder::with(&["a", "a"]);
     tale.deaths = vec![1_000];
     let first = tale.give(100, A, 1);
     tale.say(200, &first, Verb::Ack, Answer::Unanswered);
@@ -37,7 +37,7 @@ fn an_earlier_event_after_a_later_one_is_found() {
 #[test]
 fn a_new_partition_that_does_not_wait_is_found() {
     for ordering in [Ordering::None, Ordering::Key, Ordering::Partition] {
-        let mut tale = Tale::with(&["a"]);
+        let mut tale = HistoryBuilder::with(&["a"]);
         tale.spec.ordering = ordering;
         tale.event((1, 0), "a", 2);
         let (first, second) = (tale.give(100, A, 1), tale.give(100, (1, 0), 1));

@@ -1,10 +1,9 @@
-//! The publishes and commits of a connection. They are enqueued one after another, in the order in which they came, and
-//! what comes of them is waited for beside: who waits for room holds up what comes behind it on this connection, and
-//! nobody else.
+//! The publishes and commits of a connection. They are enqueued one after another, in the order of their frames, and
+//! their outcomes are awaited separately: one that waits for room delays what follows on this connection, and nothing else.
 //!
-//! Publishes that came together and cannot fail by themselves go together, as one commit: an event without an id, an
-//! expectation and a partition of its own is refused for what it is, before it has its place in the order, or for what
-//! befalls all of them.
+//! Publishes that arrive together and cannot fail individually become one commit: an event without its own id,
+//! expectation or partition is refused either for what it is, before it is enqueued, or for a reason that concerns all
+//! of them.
 
 use super::calls::Done;
 use super::frames::Corr;
@@ -20,7 +19,7 @@ use prombus_core::{Append, Commit, Receipt, Ticket, TopicName};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// At most so many publishes go together.
+/// Maximum number of publishes that go together.
 const MAX_TOGETHER: usize = 1_000;
 /// At most so many bytes of them, about.
 const MAX_TOGETHER_BYTES: usize = 1 << 20;
@@ -38,14 +37,14 @@ pub(super) struct Publish {
     pub bytes: usize,
 }
 
-/// What came of them.
+/// The outcome.
 pub(super) struct Published {
     pub publish: Publish,
     pub result: Result<Receipt, ApiError>,
 }
 
-/// The publishes and commits that are under way.
-pub(super) struct Line {
+/// The publishes and commits that are in flight.
+pub(super) struct PublishQueue {
     app: App,
     rate: ConnectionRate,
     /// Those that have no place in the order yet. Only the first of them is at it.
@@ -53,7 +52,7 @@ pub(super) struct Line {
     /// Those that have one.
     enqueued: FuturesOrdered<Answer>,
     together: Option<Together>,
-    /// At most so many bytes go together; 0 where each goes alone, because it is counted alone.
+    /// Maximum number of bytes that go together; 0 where each goes alone, because it is counted alone.
     max_together: usize,
 }
 
@@ -65,7 +64,7 @@ struct Together {
     bytes: usize,
 }
 
-impl Line {
+impl PublishQueue {
     pub fn new(app: App, rate: ConnectionRate, commit_bytes: usize) -> Self {
         let limited = rate.is_limited() || app.rates.are_limited();
         let max_together = if limited { 0 } else { MAX_TOGETHER_BYTES.min(commit_bytes) };
@@ -120,8 +119,8 @@ impl Line {
         self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
     }
 
-    /// What came of the next one, in their order; `None` where none is under way. Whoever waits for it also gets those in
-    /// line enqueued.
+    /// The outcome of the next one, in their order; `None` where none is in flight. Whoever waits for it also gets
+    /// those in line enqueued.
     pub async fn next(&mut self) -> Option<Done> {
         loop {
             let first = async {
@@ -183,7 +182,7 @@ async fn answer(publisher: Publisher, sent: Vec<Sent>) -> Done {
     Done::Published(published)
 }
 
-/// Gives each publish its part of what came of their commit.
+/// Gives each publish its part of the outcome of their commit.
 fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &mut Vec<Published>) {
     match result {
         Ok(Receipt { events, durability, sequence, .. }) => {

@@ -1,4 +1,4 @@
-//! Refusals that pass: the hub has too much to do, or cannot just now. What has an id is asked again, after a pause.
+//! Temporary refusals: the hub is busy. Requests with an id are retried after a pause.
 
 use super::{Request, Session};
 use crate::HubError;
@@ -12,13 +12,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the hub wants to be left alone, where it says so.
 const RETRY_AFTER_MS: &str = "retry_after_ms";
 
-/// How often something was refused in a row, and since when.
+/// How many times in a row something was refused, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct RetryState {
     refused: Option<(Instant, Backoff)>,
 }
 
-impl Patience {
+impl RetryState {
     /// It was refused once more. Says when to ask again, unless that has gone on for as long as it may.
     pub fn refused(&mut self, error: &HubError, now: Instant, limit: Option<Duration>) -> Option<Instant> {
         let since = self.since(now);
@@ -42,7 +42,7 @@ impl Patience {
     }
 }
 
-/// A request that was refused, and is to be made again then.
+/// A refused request that is to be retried at this time.
 pub(super) struct Delayed {
     pub at: Instant,
     pub request: Request,
@@ -71,7 +71,7 @@ mod tests {
         let now = Instant::now();
         let mut error = HubError::of_code(ErrorCode::RateLimited, "m");
         error.details.insert(RETRY_AFTER_MS.into(), 250.into());
-        let mut patience = Patience::default();
+        let mut patience = RetryState::default();
         assert_eq!(patience.refused(&error, now, None), Some(now + Duration::from_millis(250)));
         error.details.insert(RETRY_AFTER_MS.into(), u64::MAX.into());
         assert_eq!(patience.refused(&error, now, None), Some(now + LONGEST_PAUSE));

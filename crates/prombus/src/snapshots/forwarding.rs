@@ -1,4 +1,4 @@
-//! What a request becomes at the hub, and what the hub's answer becomes here.
+//! How a request is forwarded to the hub, and its answer returned.
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -8,7 +8,7 @@ use hyper::body::Frame;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use prombus_client::{Client, ClientError, PassedPath, PassedRead};
+use prombus_client::{Client, ClientError, ForwardedPath, ForwardedRead};
 use prombus_server::Hosts;
 use prombus_wire::{ErrorBody, ErrorCode};
 use serde_json::Map;
@@ -39,7 +39,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 type Answer = Response<UnsyncBoxBody<Bytes, ClientError>>;
 
 /// The collection that is served, and the hub that has it.
-pub struct Passing {
+pub struct Forwarder {
     pub client: Client,
     pub collection: String,
     /// The hosts that requests may be for.
@@ -69,7 +69,7 @@ fn target(path: &str) -> Target {
     }
 }
 
-impl Passing {
+impl Forwarder {
     /// Answers a request.
     pub async fn answer<B>(&self, request: &Request<B>) -> Answer {
         if let Err(message) = self.hosts.check(request.uri(), request.headers()) {
@@ -78,38 +78,38 @@ impl Passing {
         let path = request.uri().path();
         let target = target(path);
         if target == Target::Nothing {
-            let message = format!("there is no {path} here; there are /snap/{{key}} and /list");
+            let message = format!("there is no {path} here, only /snap/{{key}} and /list");
             return refusal(ErrorCode::NotFound, message);
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let message = format!("{} is not possible here: use GET or HEAD", request.method());
+            let message = format!("{} is not supported here: use GET or HEAD", request.method());
             let mut answer = refusal(ErrorCode::MethodNotAllowed, message);
             answer.headers_mut().insert(header::ALLOW, ALLOWED);
             return answer;
         }
         let path = match &target {
-            Target::Document(key) => PassedPath::Document(key),
-            Target::List => PassedPath::List,
+            Target::Document(key) => ForwardedPath::Document(key),
+            Target::List => ForwardedPath::List,
             Target::BadKey | Target::Nothing => {
                 return refusal(ErrorCode::BadRequest, "the key is not UTF-8".into());
             }
         };
-        self.pass_on(request, path).await
+        self.forward(request, path).await
     }
 
-    async fn pass_on<B>(&self, request: &Request<B>, path: PassedPath<'_>) -> Answer {
+    async fn forward<B>(&self, request: &Request<B>, path: ForwardedPath<'_>) -> Answer {
         let asked = ASKED.iter().flat_map(|name| {
             let values = request.headers().get_all(name).iter();
             values.map(move |value| (name.as_str(), value.as_bytes()))
         });
-        let read = PassedRead {
+        let read = ForwardedRead {
             collection: &self.collection,
             path,
             head: request.method() == Method::HEAD,
             query: request.uri().query(),
             headers: asked.collect(),
         };
-        let answer = match self.client.pass_on(&read).await {
+        let answer = match self.client.forward(&read).await {
             Ok(answer) => answer,
             Err(error @ ClientError::BadKey(_)) => return refusal(ErrorCode::BadRequest, error.to_string()),
             Err(error) => return unavailable(&error),
@@ -132,7 +132,7 @@ impl Passing {
 }
 
 fn unavailable(error: &ClientError) -> Answer {
-    tracing::warn!(%error, "a request could not be passed on");
+    tracing::warn!(%error, "a request could not be forwarded");
     let mut answer = refusal(ErrorCode::Unavailable, error.to_string());
     answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     answer

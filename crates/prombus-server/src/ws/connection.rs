@@ -1,14 +1,14 @@
-//! One end of a connection at work: what has come goes to the session, what the session asks for is done, and frames leave
-//! together.
+//! The loop of one connection: incoming frames go to the session, its effects are executed, and outgoing frames are sent
+//! in batches.
 //!
-//! While the socket takes nothing, nothing new is started for it. What is under way goes on all the same: a call that
-//! stood still might hold what others wait for. What all of it takes is counted in the memory that connections share,
-//! and while that is short, a connection that has much under way takes no more frames.
+//! While the socket is blocked, nothing new is started for it. Calls in flight continue all the same: one that stopped
+//! might hold what others wait for. Everything counts as connection memory, and while that is short, a connection with
+//! much in flight accepts no more frames.
 
 use super::calls::{self, Calls, Done, MAX_LEFT_AT_ONCE};
 use super::session::{Effect, Session};
 use super::{End, MAX_AT_ONCE};
-use crate::memory::{Memory, Received, Room};
+use crate::memory::{Memory, Received, Reservation};
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use bytes::Bytes;
 use futures::stream::SplitSink;
@@ -17,12 +17,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// At most so many requests of a connection wait for their answers; then no more frames are taken.
+/// Maximum number of requests of a connection that wait for their answers; then no more frames are taken.
 const MAX_UNANSWERED: usize = 4_096;
 /// And at most so many bytes of them, about.
 const MAX_UNANSWERED_BYTES: usize = 64 << 20;
 
-/// What a connection may have under way while memory is short.
+/// What a connection may have in flight while memory is short.
 const FREE_BYTES: usize = 64 << 10;
 /// What was given to the socket is waited for once it is so much.
 const MAX_UNSENT_BYTES: usize = 1 << 20;
@@ -36,7 +36,7 @@ pub(super) struct Buffers {
     memory: Memory,
     /// What has come of the next frame.
     received: Received,
-    room: Room,
+    room: Reservation,
     /// What was given to the socket and may not have left.
     unsent: usize,
 }
@@ -57,7 +57,7 @@ impl Buffers {
     }
 }
 
-pub(super) struct Talk<'a> {
+pub(super) struct ConnectionLoop<'a> {
     pub session: &'a mut Session,
     pub calls: &'a mut Calls,
     pub sink: &'a mut Sink,
@@ -72,7 +72,7 @@ pub(super) struct Talk<'a> {
     ending: bool,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> ConnectionLoop<'a> {
     pub fn new(session: &'a mut Session, calls: &'a mut Calls, sink: &'a mut Sink, buffers: Buffers) -> Self {
         Self {
             session,
@@ -99,7 +99,7 @@ impl<'a> Talk<'a> {
         !self.effects.is_empty()
     }
 
-    /// Tells the session what came of a call.
+    /// Tells the session the outcome of a call.
     pub fn report(&mut self, done: Option<Done>) {
         let before = self.effects.len();
         calls::report(done, self.session, &mut self.effects);
@@ -200,7 +200,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Tells the session what came of a call at the end, when nothing is delivered any more.
+    /// Tells the session the outcome of a call at the end, when nothing is delivered any more.
     fn report_last(&mut self, done: Done) {
         let before = self.effects.len();
         let delivered = matches!(done, Done::Delivered { .. } | Done::Assigned { .. } | Done::Appeared(_));
@@ -256,7 +256,7 @@ impl<'a> Talk<'a> {
         self.sink.start_send_unpin(message).map_err(|_| End::BROKEN)
     }
 
-    /// Waits for the socket, while calls that are under way go on.
+    /// Waits for the socket, while calls that are in flight go on.
     async fn until(
         &mut self,
         mut poll: impl FnMut(&mut Sink, &mut Context<'_>) -> Poll<Result<(), axum::Error>>,

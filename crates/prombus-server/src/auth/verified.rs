@@ -1,4 +1,4 @@
-//! Whether a token that was good still is: keys may be withdrawn while something is open that it was good for.
+//! Whether a token that was valid still is: its key may be removed while a connection that uses it is open.
 
 use super::Secret;
 use super::jwt::Jwt;
@@ -8,22 +8,22 @@ use tokio::sync::watch;
 
 /// A token whose signature was checked, and the keys that it was checked with.
 #[derive(Debug)]
-pub(super) struct Vouched {
-    /// Who checks tokens remembers callers, so a caller does not keep it.
+pub(super) struct VerifiedToken {
+    /// A weak reference, because the verifier caches callers.
     jwt: Weak<Jwt>,
     token: Secret,
-    /// The newest version of the keys with which it was found good.
+    /// The newest version of the keys that has verified it.
     version: AtomicU64,
 }
 
-impl Vouched {
+impl VerifiedToken {
     pub fn new(jwt: &Arc<Jwt>, token: &str, version: u64) -> Self {
         Self { jwt: Arc::downgrade(jwt), token: Secret::new(token), version: AtomicU64::new(version) }
     }
 
-    /// Whether the token would be taken today. It is checked again only where there are other keys than before.
+    /// Whether the token is still valid. It is verified again only if the keys have changed.
     pub fn holds(&self) -> bool {
-        // Where nobody checks tokens any more, the hub is about to end.
+        // If the verifier is gone, the hub is shutting down.
         let Some(jwt) = self.jwt.upgrade() else { return true };
         let now = *jwt.key_changes().borrow();
         if self.version.load(Ordering::Acquire) == now {
@@ -36,13 +36,13 @@ impl Vouched {
         holds
     }
 
-    /// Tells of changes of the keys.
+    /// Notifies of key changes.
     pub fn key_changes(&self) -> KeyChanges {
         self.jwt.upgrade().map_or_else(never, |jwt| jwt.key_changes().clone())
     }
 }
 
-/// Tells of changes of keys: how many there were.
+/// Notifies of key changes, by counting them.
 pub(crate) type KeyChanges = watch::Receiver<u64>;
 
 /// Keys that do not change.
@@ -50,7 +50,7 @@ pub(super) fn never() -> KeyChanges {
     watch::channel(0).1
 }
 
-/// Waits for the next change; those before it, at first, count as one.
+/// Waits for the next change; earlier unseen ones count as one.
 pub(crate) async fn next_change(keys: &mut KeyChanges) {
     if keys.changed().await.is_err() {
         // No more will come.

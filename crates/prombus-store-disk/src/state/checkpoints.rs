@@ -1,6 +1,6 @@
-//! Which checkpoints are there, which tables they name, and what can go because no checkpoint needs it.
+//! Which checkpoints exist, which tables they refer to, and what can be deleted because no checkpoint needs it.
 //!
-//! A checkpoint goes before the tables that only it names, durably, so that none is ever without its tables.
+//! A checkpoint is durably deleted before the tables that only it refers to, so that none is ever without its tables.
 
 use crate::disk::{Disk, remove_if_there};
 use crate::journal::position::Pos;
@@ -15,14 +15,14 @@ const KEEP: usize = 2;
 
 /// The checkpoints that are on disk.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct Checkpoints {
     /// Where they are and which tables they name, from the first to the last.
     checkpoints: Vec<(Pos, Vec<u64>)>,
-    /// Tables that a checkpoint named that is not there any more.
+    /// Tables that a checkpoint named that no longer exists.
     retired: BTreeSet<u64>,
 }
 
-impl Kept {
+impl Checkpoints {
     /// Notes a checkpoint that is durable. One as of the same place was replaced by it.
     pub fn add(&mut self, pos: Pos, tables: Vec<u64>) {
         if let Some(same) = self.checkpoints.iter().position(|(known, _)| *known == pos) {
@@ -32,13 +32,13 @@ impl Kept {
         self.checkpoints.insert(at, (pos, tables));
     }
 
-    /// Whether a checkpoint names the table.
+    /// Whether a checkpoint refers to the table.
     pub fn names(&self, table: u64) -> bool {
         self.checkpoints.iter().any(|(_, tables)| tables.contains(&table))
     }
 
-    /// Lets old checkpoints go, and then tables that none names any more. What cannot be removed now is tried again
-    /// the next time.
+    /// Deletes old checkpoints, and then tables that no checkpoint refers to. What cannot be deleted now is retried the
+    /// next time.
     pub fn let_go(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let old = self.checkpoints.len().saturating_sub(KEEP);
         for _ in 0..old {

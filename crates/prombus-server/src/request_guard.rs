@@ -1,4 +1,5 @@
-//! What happens around every request: it is counted, a panic becomes an answer, and the answer counts while it waits.
+//! What happens around every request: it is counted, a panic becomes a `500`, and the answer counts as connection memory
+//! until it is sent.
 
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -9,12 +10,12 @@ use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 
 /// Counts the request, and answers `500` where its handler panics.
-pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn count_and_catch(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
-    // Whatever a handler shares with others is behind locks that a panic does not poison.
+    // Shared state is behind locks that a panic does not poison.
     let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => ApiError::internal("the request failed for a reason of the hub's own").into_response(),
+        Err(_) => ApiError::internal("the request failed because of an internal error").into_response(),
     };
     app.metrics.count_request(route.as_ref().map(MatchedPath::as_str), response.status());
     let (head, body) = response.into_parts();

@@ -3,7 +3,7 @@
 use super::strays::logged;
 use super::*;
 use crate::live::delivery::nack;
-use crate::live::settle::Kept;
+use crate::live::settle::KeptLease;
 
 /// How long leases hold.
 const LEASE: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ impl Hand {
         let delivery = feed.try_next().unwrap().unwrap();
         let (event, lease) = (delivery.event.id.clone(), delivery.lease);
         let (token, made, until) = (lease.token.clone(), lease.made, lease.since + up_to);
-        let settle = Settle { verb, token, made, event, kept: Some(Kept { lease, until }), done: None };
+        let settle = Settle { verb, token, made, event, kept: Some(KeptLease { lease, until }), done: None };
         self.session.command(Command::Settle { feed: feed.number, settle }, self.now);
     }
 

@@ -1,6 +1,6 @@
-//! What a member of a group says and hears: pulls, acks, nacks and extends, all of it recorded.
+//! The calls of a member of a group: pulls, acks, nacks and extends, all of them recorded.
 
-use super::calls::{Caller, Reply, Stage};
+use super::calls::{Caller, Reply, RoundContext};
 use super::history::{Answer, Delivery, History, LostPull, Said, Span, Verb};
 use super::spec::Spec;
 use serde::Deserialize;
@@ -67,7 +67,7 @@ pub struct Pull {
 
 /// Something to say of a lease.
 #[derive(Debug, Clone)]
-pub struct Word {
+pub struct Settlement {
     /// The token.
     pub lease: String,
     /// What.
@@ -79,7 +79,7 @@ pub struct Word {
 }
 
 /// Someone who speaks to a group.
-pub struct Voice {
+pub struct GroupClient {
     /// The group.
     pub spec: Spec,
     /// What was said and heard.
@@ -87,9 +87,9 @@ pub struct Voice {
     caller: Caller,
 }
 
-impl Voice {
+impl GroupClient {
     /// One that has said nothing yet.
-    pub fn new(spec: Spec, stage: Stage) -> Result<Self, String> {
+    pub fn new(spec: Spec, stage: RoundContext) -> Result<Self, String> {
         Ok(Self { spec, history: History::default(), caller: Caller::new(stage)? })
     }
 
@@ -128,13 +128,13 @@ impl Voice {
     }
 
     /// Says several things in one call, and records it. `false`: the hub is gone.
-    pub async fn say(&mut self, words: &[Word], drop_after: Option<Duration>) -> Result<bool, String> {
-        let order = |word: &&Word| match word.verb {
+    pub async fn say(&mut self, words: &[Settlement], drop_after: Option<Duration>) -> Result<bool, String> {
+        let order = |word: &&Settlement| match word.verb {
             Verb::Ack => 0,
             Verb::Nack => 1,
             Verb::Extend(_) => 2,
         };
-        let mut words: Vec<&Word> = words.iter().collect();
+        let mut words: Vec<&Settlement> = words.iter().collect();
         words.sort_by_key(order);
         let path = format!("/v1/topics/{}/groups/{}/ack", self.spec.topic, self.spec.group);
         let start = self.caller.stage.clock.now();
@@ -146,7 +146,7 @@ impl Voice {
             Reply::Dropped | Reply::Gone => vec![Answer::Unanswered; words.len()],
         };
         for (word, answer) in words.into_iter().zip(answers) {
-            let Word { lease, verb, reason, delay_ms } = word.clone();
+            let Settlement { lease, verb, reason, delay_ms } = word.clone();
             let delay_us = delay_ms.map(|delay| delay * 1_000);
             self.history.said.push(Said { call, lease, verb, reason, delay_us, answer });
         }
@@ -170,9 +170,9 @@ fn delivery(spec: &Spec, pull: &Pull, span: Span, got: PulledDelivery) -> Result
     })
 }
 
-fn settle_body(words: &[&Word]) -> Value {
+fn settle_body(words: &[&Settlement]) -> Value {
     let (mut ack, mut nack, mut extend) = (Vec::new(), Vec::new(), Vec::new());
-    for Word { lease, verb, reason, delay_ms } in words {
+    for Settlement { lease, verb, reason, delay_ms } in words {
         match verb {
             Verb::Ack => ack.push(json!(lease)),
             Verb::Nack => match delay_ms {
@@ -185,8 +185,8 @@ fn settle_body(words: &[&Word]) -> Value {
     json!({"ack": ack, "nack": nack, "extend": extend})
 }
 
-fn answers(words: &[&Word], settled: &Settled) -> Result<Vec<Answer>, String> {
-    let same = |(word, result): (&&Word, &Outcome)| word.lease == result.lease;
+fn answers(words: &[&Settlement], settled: &Settled) -> Result<Vec<Answer>, String> {
+    let same = |(word, result): (&&Settlement, &Outcome)| word.lease == result.lease;
     if words.len() != settled.results.len() || !words.iter().zip(&settled.results).all(same) {
         return Err("the results of an ack are not those of its leases, in order".to_owned());
     }

@@ -1,6 +1,8 @@
 //! Reading events as of one view: by offset, time, id and key.
+//!
+//! A read view holds its parts, so nothing that it refers to goes away while it is in use.
 
-use crate::index::lookup::{By, key_hash};
+use crate::index::lookup::{LookupKey, key_hash};
 use crate::journal::part::Part;
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
@@ -15,11 +17,11 @@ use std::io;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How many events are looked at in one go when one is looked for by time.
+/// How many events are read at a time when searching by time.
 const SEARCH_EVENTS: u64 = 128;
 
-/// A view and the parts that it speaks of.
-pub struct Snapshot {
+/// A view and the parts that it refers to.
+pub struct ReadView {
     /// The view.
     pub view: Arc<View>,
     /// The parts, and perhaps later ones.
@@ -27,7 +29,7 @@ pub struct Snapshot {
 }
 
 /// A partition that exists.
-struct Place<'a> {
+struct PartitionView<'a> {
     topic: &'a TopicState,
     partition: PartitionRef,
     span: Span,
@@ -40,22 +42,22 @@ fn failed(error: io::Error) -> ReadError {
     }
 }
 
-impl Snapshot {
+impl ReadView {
     fn topic(&self, asked: &TopicRef) -> Result<&TopicState, ReadError> {
         asked.pick(self.view.topics.get(&asked.name).map(|topic| &**topic), |topic| topic.number)
     }
 
-    fn place(&self, asked: &TopicRef, partition: Partition) -> Result<Place<'_>, ReadError> {
+    fn partition_view(&self, asked: &TopicRef, partition: Partition) -> Result<PartitionView<'_>, ReadError> {
         let topic = self.topic(asked)?;
         let partitions = topic.config.partitions;
         if partition.0 >= partitions {
             return Err(ReadError::NoSuchPartition { topic: asked.name.clone(), partitions });
         }
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
-        Ok(Place { topic, partition, span: self.view.span(partition) })
+        Ok(PartitionView { topic, partition, span: self.view.span(partition) })
     }
 
-    /// The parts that the view speaks of.
+    /// The parts that the view refers to.
     fn parts(&self) -> &[Arc<Part>] {
         let visible = self.parts.partition_point(|part| part.number <= self.view.end.part);
         &self.parts[..visible]
@@ -68,34 +70,34 @@ impl Snapshot {
 
     /// What a partition holds.
     pub fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        let span = self.place(topic, partition)?.span;
+        let span = self.partition_view(topic, partition)?.span;
         Ok(Bounds { first: Offset(span.first), next: Offset(span.next) })
     }
 
-    /// A page of a partition. It ends before what cannot be read; who goes on from there gets the error.
+    /// A page of a partition. It ends before anything that cannot be read; continuing from there returns the error.
     pub fn read(&self, request: &ReadRequest) -> Result<Page, ReadError> {
-        let place = self.place(&request.topic, request.partition)?;
-        let Span { first, next: end } = place.span;
+        let partition_view = self.partition_view(&request.topic, request.partition)?;
+        let Span { first, next: end } = partition_view.span;
         if request.from.0 < first {
             return Err(ReadError::Gone { first: Offset(first) });
         }
         let mut events = Vec::new();
         let mut next = request.from.0.min(end);
         let mut left = request.max_bytes.max(1);
-        let start = self.part_with(place.partition, next);
+        let start = self.part_with(partition_view.partition, next);
         for part in &self.parts()[start..] {
             let wanted = (end - next).min((request.limit - events.len()) as u64);
             if wanted == 0 || left == 0 {
                 break;
             }
-            let places = match part.places(place.partition, next, wanted) {
+            let places = match part.places(partition_view.partition, next, wanted) {
                 Err(_) if !events.is_empty() => break,
                 places => places.map_err(failed)?,
             };
             let fetch = Fetch {
                 part,
-                partition: place.partition,
-                topic: &place.topic.name,
+                partition: partition_view.partition,
+                topic: &partition_view.topic.name,
                 places: &places,
                 first: next,
                 max_bytes: left,
@@ -117,21 +119,23 @@ impl Snapshot {
         self.parts().iter().rposition(holds).unwrap_or(0)
     }
 
-    /// The first kept offset whose event is as late as asked for.
+    /// The first retained offset whose event has at least the requested time.
     pub fn offset_at(&self, request: &TsRequest) -> Result<Offset, ReadError> {
-        let place = self.place(&request.topic, request.partition)?;
-        let Span { first, next: end } = place.span;
+        let partition_view = self.partition_view(&request.topic, request.partition)?;
+        let Span { first, next: end } = partition_view.span;
         for part in self.parts() {
-            let Some((part_first, count)) = part.extent(place.partition) else { continue };
+            let Some((part_first, count)) = part.extent(partition_view.partition) else { continue };
             let part_end = (part_first + count).min(end);
             if part_end <= first {
                 continue;
             }
-            let near = part.offset_near(place.partition, request.ts).map_err(failed)?;
+            let near = part.offset_near(partition_view.partition, request.ts).map_err(failed)?;
             let Some(near) = near.map(|near| near.max(first)).filter(|near| *near < part_end) else {
                 continue;
             };
-            if let Some(found) = self.search(&place, part, near..part_end, request.ts).map_err(failed)? {
+            if let Some(found) =
+                self.search(&partition_view, part, near..part_end, request.ts).map_err(failed)?
+            {
                 return Ok(Offset(found));
             }
         }
@@ -140,7 +144,7 @@ impl Snapshot {
 
     fn search(
         &self,
-        place: &Place<'_>,
+        partition_view: &PartitionView<'_>,
         part: &Part,
         offsets: std::ops::Range<u64>,
         ts: u64,
@@ -148,9 +152,10 @@ impl Snapshot {
         let mut next = offsets.start;
         let mut events = Vec::new();
         while next < offsets.end {
-            let places = part.places(place.partition, next, SEARCH_EVENTS.min(offsets.end - next))?;
+            let places =
+                part.places(partition_view.partition, next, SEARCH_EVENTS.min(offsets.end - next))?;
             events.clear();
-            let (partition, topic) = (place.partition, &place.topic.name);
+            let (partition, topic) = (partition_view.partition, &partition_view.topic.name);
             Fetch { part, partition, topic, places: &places, first: next, max_bytes: usize::MAX }
                 .run(&mut events)?;
             if let Some(found) = events.iter().find(|event| event.ts >= ts) {
@@ -167,7 +172,7 @@ impl Snapshot {
     /// The event with an id.
     pub fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        self.newest(By::id(topic.number.0, id), topic, |item| {
+        self.newest(LookupKey::id(topic.number.0, id), topic, |item| {
             record::event_head(item).is_some_and(|head| head.id == id)
         })
     }
@@ -175,14 +180,14 @@ impl Snapshot {
     /// The latest event of a key.
     pub fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        self.newest(By::key(topic.number.0, key.as_bytes()), topic, |item| {
+        self.newest(LookupKey::key(topic.number.0, key.as_bytes()), topic, |item| {
             record::event_key(item) == Some(key.as_bytes())
         })
     }
 
     fn newest(
         &self,
-        by: By,
+        by: LookupKey,
         topic: &TopicState,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Event>, ReadError> {
@@ -252,7 +257,7 @@ impl Snapshot {
         let Some(part) = self.parts().get(self.part_with(partition, offset.0)) else {
             return Ok(Pos::default());
         };
-        let place = part.places(partition, offset.0, 1).map_err(failed)?;
-        Ok(place.first().map_or(Pos::default(), |at| Pos { part: part.number, at: at + 1 }))
+        let partition_view = part.places(partition, offset.0, 1).map_err(failed)?;
+        Ok(partition_view.first().map_or(Pos::default(), |at| Pos { part: part.number, at: at + 1 }))
     }
 }

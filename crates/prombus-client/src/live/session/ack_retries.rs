@@ -1,28 +1,28 @@
-//! Acks and nacks of handlers that the hub refuses and may take later, because its disk is full, say: they are said again
-//! while their leases hold, so that the handler need not run again.
+//! Acks and nacks of handlers that the hub refuses for a temporary reason, such as a full disk: they are retried while
+//! their leases last, so that the handler need not run again.
 
-use super::{Patience, Session};
+use super::{RetryState, Session};
 use crate::HubError;
-use crate::live::settle::{Hold, Settle, Verb};
+use crate::live::settle::{ExtendPolicy, Settle, Verb};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// So often something is said again while its lease holds, at least. A lease is extended when half of it is left.
 const TRIES_PER_LEASE: u32 = 4;
-/// They are logged no more often than this.
+/// Minimum time between two log messages about them.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// What is to be said again over the line that there is. There are no more of them than leases.
+/// What is to be retried over the current connection. There are no more of them than leases.
 #[derive(Default)]
-pub(super) struct Again {
+pub(super) struct AckRetries {
     waiting: Vec<Settle>,
     at: Option<Instant>,
-    patience: Patience,
+    patience: RetryState,
     /// When it was last logged.
     told: Option<Instant>,
 }
 
-impl Again {
+impl AckRetries {
     /// When it is to be said.
     pub fn at(&self) -> Option<Instant> {
         self.at
@@ -36,7 +36,7 @@ impl Again {
 
     /// The hub has taken something.
     pub fn is_over(&mut self) {
-        self.patience = Patience::default();
+        self.patience = RetryState::default();
     }
 
     fn add(&mut self, mut settles: Vec<Settle>, error: &HubError, now: Instant) {
@@ -79,11 +79,11 @@ impl Session {
         }
         if fed.again.is_to_be_told(now) {
             let (topic, group, count) = (&fed.feed.topic, &fed.feed.group, kept.len());
-            tracing::warn!(topic, group, count, %error, "acks were refused; they are sent again while their leases hold");
+            tracing::warn!(topic, group, count, %error, "acks were refused; they are retried while their leases last");
         }
         let extensions = kept.iter_mut().filter_map(|settle| {
             let kept = settle.kept.as_mut().filter(|kept| now <= kept.until)?;
-            kept.lease.extension(&settle.event, Hold::HANDLED, now)
+            kept.lease.extension(&settle.event, ExtendPolicy::HANDLED, now)
         });
         let extensions = extensions.collect();
         fed.again.add(kept, error, now);

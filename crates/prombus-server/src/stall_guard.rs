@@ -1,8 +1,8 @@
-//! A socket that is not waited for without end: a client that takes no byte of what it is sent for too long is given up.
+//! A socket that does not wait indefinitely: a client that reads nothing for too long is disconnected.
 //!
-//! It lies around the bare socket, below encryption, HTTP and WebSockets, so that whatever is answered is covered: what
-//! an answer holds is let go once its client is given up. For the same reason what comes in is counted here, and while
-//! memory is short, clients are waited for much less, and those that have much under way are not read from.
+//! It wraps the bare socket, below TLS, HTTP and WebSockets, so it covers every kind of answer, and whatever an answer
+//! holds is released when its client is disconnected. For the same reason, incoming bytes are counted here. While memory
+//! is short, clients are waited for much less, and those with much in flight are not read from.
 
 use crate::memory::Received;
 use std::future::Future;
@@ -18,13 +18,13 @@ use tokio::time::{Instant, Sleep};
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// And has to take so many bytes a second, of the time that it is waited for.
 const SHORT_BYTES_PER_S: u64 = 64 << 10;
-/// And one that has much of a frame or of a request's head under way may send none for so long.
+/// And one that has much of a frame or of a request's head in flight may send none for so long.
 const SHORT_READ_PATIENCE: Duration = Duration::from_secs(5);
 /// How often one who waits looks whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A stream that is waited for only so long.
-pub struct Patient<S> {
+pub struct StallGuard<S> {
     stream: S,
     patience: Duration,
     writing: Wait,
@@ -60,7 +60,7 @@ impl Wait {
             if left.is_zero() {
                 return Poll::Ready(());
             }
-            // Nobody sleeps: it is a deadline, and set anew.
+            // Nobody sleeps: it is a deadline, and set again.
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_EVERY)));
             timer.as_mut().reset(now + left.min(LOOK_EVERY));
             if timer.as_mut().poll(cx).is_pending() {
@@ -70,7 +70,7 @@ impl Wait {
     }
 }
 
-impl<S> Patient<S> {
+impl<S> StallGuard<S> {
     /// Gives up a write of which no byte goes out for as long as `patience`.
     pub fn new(stream: S, patience: Duration) -> Self {
         let (waited, left) = (Duration::ZERO, 0);
@@ -83,7 +83,7 @@ impl<S> Patient<S> {
         Self { received: Some(received), ..self }
     }
 
-    /// What comes of a write: one that waits counts from its first moment, and any byte that goes out ends the wait.
+    /// The outcome of a write: one that waits counts from its first moment, and any byte that goes out ends the wait.
     fn judge(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(result) = &written {
             match self.writing.end() {
@@ -103,14 +103,14 @@ impl<S> Patient<S> {
         let patience = || Some(if is_short() { short } else { *patience });
         writing.poll(cx, patience).map(|()| {
             tracing::debug!(
-                "a client has taken no byte for limits.send_timeout_ms, or for a few seconds while memory is short, and is given up"
+                "disconnecting a client that has read nothing for limits.send_timeout_ms, or for a few seconds while memory is short"
             );
             Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing"))
         })
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -128,17 +128,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
             }
         }
         // Whether the client sends nothing or nothing is taken from it: it holds what others wait for. A request whose
-        // head has come is refused by itself, or has come as a whole and is under way.
+        // head has come is refused by itself, or has come as a whole and is in flight.
         let patience =
             || (received.is_unattended() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
         reading.poll(cx, patience).map(|()| {
-            tracing::debug!("memory is short, and a client that has much under way was given up");
+            tracing::debug!("disconnecting a client with much in flight, because memory is short");
             Err(io::Error::new(io::ErrorKind::TimedOut, "there is no memory for what the client sends"))
         })
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.judge(cx, written)
@@ -178,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_takes_a_byte_now_and_then_is_waited_for() {
         let (near, mut far) = duplex(8);
-        let mut near = Patient::new(near, PATIENCE);
+        let mut near = StallGuard::new(near, PATIENCE);
         let reading = tokio::spawn(async move {
             for _ in 0..24 {
                 // How slowly it reads is what is tested; the clock is held.
@@ -194,7 +194,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_takes_nothing_is_given_up_and_only_the_wait_counts() {
         let (near, mut far) = duplex(8);
-        let mut near = Patient::new(near, PATIENCE);
+        let mut near = StallGuard::new(near, PATIENCE);
         near.write_all(&[7; 8]).await.unwrap();
         // Time in which nothing waits to be written; the clock is held.
         tokio::time::sleep(PATIENCE * 2).await;
@@ -208,12 +208,12 @@ mod tests {
 
     /// A connection that has received much of a frame, and memory that has room for nothing else.
     async fn with_much_received()
-    -> (Patient<tokio::io::DuplexStream>, tokio::io::DuplexStream, Memory, Received) {
+    -> (StallGuard<tokio::io::DuplexStream>, tokio::io::DuplexStream, Memory, Received) {
         let memory = Memory::new(MUCH + MAX_READ_BYTES);
         let received = Received::new(&memory);
         received.is_of_frames();
         let (near, mut far) = duplex(2 * MUCH);
-        let mut near = Patient::new(near, PATIENCE).sharing(received.clone());
+        let mut near = StallGuard::new(near, PATIENCE).sharing(received.clone());
         far.write_all(&vec![7; MUCH]).await.unwrap();
         near.read_exact(&mut vec![0; MUCH]).await.unwrap();
         (near, far, memory, received)
@@ -244,7 +244,7 @@ mod tests {
         let memory = Memory::new(MUCH);
         let received = Received::new(&memory);
         let (near, mut far) = duplex(HEAD);
-        let mut near = Patient::new(near, PATIENCE).sharing(received.clone());
+        let mut near = StallGuard::new(near, PATIENCE).sharing(received.clone());
         far.write_all(&[7; HEAD]).await.unwrap();
         near.read_exact(&mut [0; HEAD]).await.unwrap();
         let others = memory.charge(MUCH);
@@ -275,7 +275,7 @@ mod tests {
             let memory = Memory::new(1);
             let _others = memory.charge(2);
             let (near, mut far) = duplex(8 << 10);
-            let mut near = Patient::new(near, PATIENCE).sharing(Received::new(&memory));
+            let mut near = StallGuard::new(near, PATIENCE).sharing(Received::new(&memory));
             let reading = tokio::spawn(async move {
                 let pause = Duration::from_millis((8 << 10) * 1_000 / bytes_per_s);
                 let mut bytes = vec![0; 8 << 10];

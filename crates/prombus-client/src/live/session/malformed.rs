@@ -1,7 +1,7 @@
-//! Frames that are not quite what a hub should say: what can be understood of them counts, so that one event that
-//! nobody can read does not cost the others their line.
+//! Frames that are not quite what a hub should send: whatever can be understood counts, so that one unreadable event does
+//! not cost the others their connection.
 
-use super::feeding::Came;
+use super::feeding::Delivered;
 use super::{BadFrame, Session};
 use prombus_wire::{DeliveryContext, DeliveryRecord, FrameHead, HubFrame, Text};
 use serde::Deserialize;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 /// Deliveries whose events may be anything.
 #[derive(Deserialize)]
-struct OddDeliveries<'a> {
+struct LooseDeliveries<'a> {
     #[serde(borrow)]
     topic: Text<'a>,
     #[serde(borrow)]
     group: Text<'a>,
     #[serde(borrow, default)]
-    deliveries: Vec<OddDelivery<'a>>,
+    deliveries: Vec<LooseDelivery<'a>>,
     #[serde(borrow, default)]
     event: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -24,7 +24,7 @@ struct OddDeliveries<'a> {
 }
 
 #[derive(Deserialize)]
-struct OddDelivery<'a> {
+struct LooseDelivery<'a> {
     #[serde(borrow)]
     event: &'a RawValue,
     #[serde(borrow)]
@@ -56,15 +56,15 @@ impl Session {
 
     fn odd_deliveries(&mut self, text: &str, now: Instant) {
         // Where not even this can be read, the leases run out.
-        let Ok(mut frame) = serde_json::from_str::<OddDeliveries<'_>>(text) else { return };
+        let Ok(mut frame) = serde_json::from_str::<LooseDeliveries<'_>>(text) else { return };
         if let (Some(event), Some(ctx)) = (frame.event, frame.ctx) {
-            frame.deliveries.push(OddDelivery { event, ctx });
+            frame.deliveries.push(LooseDelivery { event, ctx });
         }
         let Some(number) = self.named(&frame.topic, &frame.group) else {
             return self.stray(&frame.topic, &frame.group);
         };
-        let mut came = Came::default();
-        for OddDelivery { event, ctx } in frame.deliveries {
+        let mut came = Delivered::default();
+        for LooseDelivery { event, ctx } in frame.deliveries {
             let Ok(ctx) = serde_json::from_str::<DeliveryContext>(ctx.get()) else { continue };
             match serde_json::from_str(event.get()) {
                 Ok(event) => came.readable.push(DeliveryRecord { event, ctx }),

@@ -1,14 +1,14 @@
-//! A connection that is kept, with one request under way: what is measured is the answer and not the connecting.
+//! A persistent connection with one request in flight, so that answers are measured and not connects.
 
 use prombus_fixtures::http::{self, Call};
 
 /// The connection.
-pub struct Line(http::Line);
+pub struct Connection(http::Connection);
 
-impl Line {
+impl Connection {
     /// Opens one.
     pub fn open(address: &str) -> Result<Self, String> {
-        http::Line::open(address).map(Self).map_err(|error| format!("{address}: {error}"))
+        http::Connection::open(address).map(Self).map_err(|error| format!("{address}: {error}"))
     }
 
     /// Sends a request, and gives the status and the body of its answer.

@@ -1,4 +1,4 @@
-//! Reads of a collection that are passed on: what was asked goes to the hub as it came, and so does the answer back.
+//! Reads of a collection that are forwarded to the hub unchanged, with the answer returned as it is.
 
 use crate::{Client, ClientError};
 use bytes::Bytes;
@@ -12,30 +12,30 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is read of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PassedPath<'a> {
+pub enum ForwardedPath<'a> {
     /// The document with this key.
     Document(&'a str),
     /// Documents.
     List,
 }
 
-/// A read that somebody else has asked for.
+/// A read to forward.
 #[derive(Debug, Clone)]
-pub struct PassedRead<'a> {
+pub struct ForwardedRead<'a> {
     /// The collection.
     pub collection: &'a str,
-    /// What is read of it.
-    pub path: PassedPath<'a>,
-    /// Whether only the head of the answer is wanted.
+    /// What to read.
+    pub path: ForwardedPath<'a>,
+    /// Whether it is a `HEAD` request.
     pub head: bool,
-    /// The query as it came.
+    /// The query string, unchanged.
     pub query: Option<&'a str>,
-    /// Headers to send along, conditions above all.
+    /// Headers to forward, conditions above all.
     pub headers: Vec<(&'a str, &'a [u8])>,
 }
 
-/// What the hub answered, whatever it was.
-pub struct PassedAnswer<S> {
+/// The hub's answer, whatever its status.
+pub struct ForwardedAnswer<S> {
     /// The status.
     pub status: u16,
     /// All headers.
@@ -45,16 +45,16 @@ pub struct PassedAnswer<S> {
 }
 
 impl Client {
-    /// Passes a read on. An answer that says no is an answer too; an error is where there is none.
-    pub async fn pass_on(
+    /// Forwards a read. An error answer of the hub is an answer too; this fails only if there is none.
+    pub async fn forward(
         &self,
-        read: &PassedRead<'_>,
-    ) -> Result<PassedAnswer<impl Stream<Item = Result<Bytes, ClientError>> + Send + use<>>, ClientError>
+        read: &ForwardedRead<'_>,
+    ) -> Result<ForwardedAnswer<impl Stream<Item = Result<Bytes, ClientError>> + Send + use<>>, ClientError>
     {
         let method = if read.head { Method::HEAD } else { Method::GET };
         let request = match read.path {
-            PassedPath::Document(key) => self.snapshot(method, read.collection, key)?,
-            PassedPath::List => self.request(method, &["v1", "collections", read.collection, "list"]),
+            ForwardedPath::Document(key) => self.snapshot(method, read.collection, key)?,
+            ForwardedPath::List => self.request(method, &["v1", "collections", read.collection, "list"]),
         };
         let request = self.with_token(request).await?.headers(headers(&read.headers));
         let mut request = request.build().map_err(ClientError::Transport)?;
@@ -63,7 +63,7 @@ impl Client {
         let late = || ClientError::ConnectionLost(format!("no answer within {BEGIN_TIMEOUT:?}"));
         let response = begun.map_err(|_| late())?.map_err(|error| self.transport(error))?;
         let headers = response.headers().iter();
-        Ok(PassedAnswer {
+        Ok(ForwardedAnswer {
             status: response.status().as_u16(),
             headers: headers.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect(),
             body: response.bytes_stream().map_err(ClientError::Transport),
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-/// Those that can be headers; others could not have come.
+/// The valid headers; invalid ones cannot occur.
 fn headers(given: &[(&str, &[u8])]) -> HeaderMap {
     let header = |(name, value): &(&str, &[u8])| {
         Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
