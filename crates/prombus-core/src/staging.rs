@@ -19,7 +19,7 @@ use crate::topic::{Durability, TopicConfig, TopicName, TopicRef, TopicState};
 /// this one have changed. After an error the store takes everything back.
 pub trait Staging {
     /// Where a document lies.
-    type Place;
+    type Row;
 
     /// The topic of that name.
     fn topic(&self, name: &TopicName) -> Option<&TopicState>;
@@ -71,16 +71,13 @@ pub trait Staging {
     fn draft(
         &mut self,
         written: Written<'_>,
-        drafts: &mut Drafts<Self::Place>,
+        drafts: &mut Drafts<Self::Row>,
         bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError>;
 
     /// Keeps what all writes to one document have made of it; `write` is the last of them.
-    fn put_document(
-        &mut self,
-        write: &DocumentWrite,
-        drafted: Drafted<Self::Place>,
-    ) -> Result<(), CommitError>;
+    fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<Self::Row>)
+    -> Result<(), CommitError>;
 
     /// Sets a cursor; `None` removes it.
     fn put_cursor(&mut self, key: &CursorKey, cursor: Option<Cursor>) -> Result<(), CommitError>;

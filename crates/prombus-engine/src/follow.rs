@@ -76,7 +76,8 @@ impl Follower {
             }
             Some(resume) => resume.next,
             None => {
-                let mut reader = Reader::new(log.clone(), topic.clone(), query.clone(), crate::Place::START)?;
+                let mut reader =
+                    Reader::new(log.clone(), topic.clone(), query.clone(), crate::QueryPosition::START)?;
                 // A partition that is not read starts nowhere.
                 let starts = reader.starts().await?.into_iter();
                 starts.map(|start| if start.0 == u64::MAX { 0 } else { start.0 }).collect()

@@ -5,13 +5,13 @@ use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::groups::{
-    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
-    ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, Surroundings, growth_limit,
+    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupContext, GroupError, GroupName, Groups,
+    Handler, LeaseToken, ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
 };
 use crate::homes::Claims;
 use crate::layers::{Checks, Rules};
-use crate::projections::{LARGE_BATCHES, Projections, Surroundings as ProjectionSurroundings, WorkSlots};
-use crate::query::{Place, Query, QueryError, Reader, Token};
+use crate::projections::{LARGE_BATCHES, ProjectionContext, Projections, WorkSlots};
+use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
@@ -137,7 +137,7 @@ impl Hub {
         let alone = || -> Arc<dyn Homes> { Arc::new(MemoryHomes::alone(clock.clone())) };
         let claims = Claims::new(store.homes.clone().unwrap_or_else(alone), clock.clone());
         // What the hub itself publishes is not under the limits of producers.
-        let surroundings = Surroundings {
+        let context = GroupContext {
             log: store.log.clone(),
             bus: bus.clone(),
             clock: clock.clone(),
@@ -146,12 +146,12 @@ impl Hub {
             most_partitions: limits.group_partitions,
             closing: AtomicBool::new(false),
         };
-        let groups = Groups::new(surroundings, makes);
+        let groups = Groups::new(context, makes);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents, homes: _ } = store.clone();
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };
         // What projections publish is checked event by event, since their dead letters go the same way.
-        let projections = ProjectionSurroundings {
+        let projections = ProjectionContext {
             log,
             documents,
             bus: bus.clone(),
@@ -351,7 +351,7 @@ impl Hub {
     /// A reader of `topic` by `query`.
     pub async fn read(&self, topic: &TopicName, query: Query) -> Result<Reader, QueryError> {
         let state = self.existing(topic).await?;
-        Reader::new(self.store.log.clone(), state, query, Place::START)
+        Reader::new(self.store.log.clone(), state, query, QueryPosition::START)
     }
 
     /// A reader that goes on where a token says.

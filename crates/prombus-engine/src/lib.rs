@@ -22,5 +22,7 @@ pub use filter::{BadFilter, Cost, Filter};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 pub use hub::{Hub, HubOptions, Limits, Store};
 pub use layers::CommitSize;
-pub use query::{From, MAX_PAGE_BYTES, MAX_SCANNED, Place, Query, QueryError, QueryPage, Reader, Token};
+pub use query::{
+    From, MAX_PAGE_BYTES, MAX_SCANNED, Query, QueryError, QueryPage, QueryPosition, Reader, Token,
+};
 pub use topics::{NumberedTopic, TopicNumbers};

@@ -58,7 +58,7 @@ pub struct QueryPage {
     /// The events.
     pub events: Vec<Event>,
     /// Where to go on; `None` at the end.
-    pub next: Option<Place>,
+    pub next: Option<QueryPosition>,
     /// How many events were looked at for it, matching or not.
     pub scanned: usize,
     /// Whether it ends here because its filter has taken long.
@@ -67,13 +67,13 @@ pub struct QueryPage {
 
 /// A place in the answer to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct QueryPosition {
     partition: Partition,
     /// The first offset not looked at, or for a key the event after which to go on; `None` at the start of the partition.
     offset: Option<Offset>,
 }
 
-impl Place {
+impl QueryPosition {
     /// The beginning.
     pub const START: Self = Self { partition: Partition(0), offset: None };
 }
@@ -118,12 +118,12 @@ pub struct Token {
     key: Option<String>,
     to_ts: Option<u64>,
     filter: Option<String>,
-    place: Place,
+    place: QueryPosition,
 }
 
 impl Token {
     /// The token of a place.
-    pub fn encode(topic: &TopicState, query: &Query, place: Place) -> String {
+    pub fn encode(topic: &TopicState, query: &Query, place: QueryPosition) -> String {
         let token = Self {
             topic: topic.number.0,
             from: query.from,
@@ -137,7 +137,7 @@ impl Token {
     }
 
     /// The query and the place of a token.
-    pub async fn decode(topic: &TopicState, text: &str) -> Result<(Query, Place), QueryError> {
+    pub async fn decode(topic: &TopicState, text: &str) -> Result<(Query, QueryPosition), QueryError> {
         let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;
         let token: Self = serde_json::from_slice(&bytes).map_err(|_| QueryError::BadToken)?;
         if token.topic != topic.number.0 {
@@ -161,7 +161,7 @@ pub struct Reader {
     log: Arc<dyn EventLog>,
     topic: TopicState,
     query: Query,
-    place: Place,
+    place: QueryPosition,
     /// Where the present partition ended when it was entered, for readers that must come to an end.
     fixed_end: Option<Offset>,
     fix_ends: bool,
@@ -176,7 +176,7 @@ impl Reader {
         log: Arc<dyn EventLog>,
         topic: TopicState,
         query: Query,
-        place: Place,
+        place: QueryPosition,
     ) -> Result<Self, QueryError> {
         let partitions = topic.config.partitions;
         let reader = Self {
@@ -266,7 +266,7 @@ impl Reader {
             for event in batch {
                 if events.len() == limit {
                     // More was read than is handed out: the next page starts with this one.
-                    self.place = Place { partition: event.partition, offset: Some(event.offset) };
+                    self.place = QueryPosition { partition: event.partition, offset: Some(event.offset) };
                     self.at_end = false;
                     break;
                 }
@@ -289,7 +289,7 @@ impl Reader {
             self.at_end = false;
             // In a key's history one goes on after an event, otherwise at an offset.
             let next = if self.query.key.is_some() { offset } else { offset.plus(1) };
-            self.place = Place { partition, offset: Some(next) };
+            self.place = QueryPosition { partition, offset: Some(next) };
         }
         wanted
     }
@@ -318,15 +318,15 @@ impl Reader {
                 let page = self.log.read(request).await?;
                 if !page.events.is_empty() {
                     self.at_end = self.is_last(partition) && page.next >= page.end.min(end);
-                    self.place = Place { partition, offset: Some(page.next) };
+                    self.place = QueryPosition { partition, offset: Some(page.next) };
                     return Ok(Some(page.events));
                 }
             }
             if self.is_last(partition) {
-                self.place = Place { partition, offset: Some(from) };
+                self.place = QueryPosition { partition, offset: Some(from) };
                 return Ok(None);
             }
-            self.place = Place { partition: Partition(partition.0 + 1), offset: None };
+            self.place = QueryPosition { partition: Partition(partition.0 + 1), offset: None };
         }
     }
 
@@ -366,7 +366,7 @@ impl Reader {
         };
         let mut events = self.log.history(request).await?;
         let Some(last) = events.last() else { return Ok(None) };
-        self.place = Place { partition: last.partition, offset: Some(last.offset) };
+        self.place = QueryPosition { partition: last.partition, offset: Some(last.offset) };
         events.retain(|event| {
             self.query.partition.is_none_or(|wanted| wanted == event.partition)
                 && starts.get(event.partition.0 as usize).is_some_and(|start| event.offset >= *start)

@@ -14,7 +14,7 @@ pub struct DocumentRow {
 }
 
 impl Before for dyn Rows + '_ {
-    type Place = DocumentRow;
+    type Row = DocumentRow;
 
     fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<DocumentRow>, ReadError> {
         look_up(self, state, key)

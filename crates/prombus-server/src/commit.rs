@@ -25,7 +25,7 @@ const MAX_WRITES: usize = 10_000;
 
 /// A commit that a caller asks for.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CommitCall {
     request: CommitRequest,
     /// A lease that is none, where there is one.
     not_a_lease: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Asked {
     pub bytes: usize,
 }
 
-impl Asked {
+impl CommitCall {
     /// What `request`, which was parsed from `body`, asks for, where that is no more than `max_bytes`.
     pub fn parse(
         request: prombus_wire::CommitRequest<'_>,
@@ -92,7 +92,7 @@ impl Asked {
             return Err(ApiError::lease_expired(&lease));
         }
         let leases = request.acks.clone();
-        let taken = Taken::admit(&by, &request.publish)?;
+        let taken = RateCharge::admit(&by, &request.publish)?;
         let request = CommitRequest { caller: by.caller.name().map(str::to_owned), ..request };
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
         let answer = hub.enqueue_commit(request).await.map_err(|error| taken.refused(&by, error))?;
@@ -217,9 +217,9 @@ fn object(name: &str, raw: &RawValue, body: &Bytes) -> Result<Json, String> {
 }
 
 /// What a commit has taken from the rates of its topics.
-struct Taken(Vec<(TopicName, usize)>);
+struct RateCharge(Vec<(TopicName, usize)>);
 
-impl Taken {
+impl RateCharge {
     fn admit(by: &Requester, publish: &[Append]) -> Result<Self, ApiError> {
         let mut counts: BTreeMap<&TopicName, usize> = BTreeMap::new();
         publish.iter().for_each(|append| *counts.entry(&append.topic).or_default() += 1);

@@ -153,8 +153,8 @@ impl GroupSample {
                 counters.dead_lettered.get(),
                 counters.lost.get(),
                 counters.filter_errors.get(),
-                status.lanes.iter().map(|lane| lane.in_flight).sum(),
-                status.lanes.iter().map(|lane| lane.lag).sum(),
+                status.partitions.iter().map(|partition| partition.in_flight).sum(),
+                status.partitions.iter().map(|partition| partition.lag).sum(),
                 lag_ms,
             ],
         }

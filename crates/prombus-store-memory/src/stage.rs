@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
 }
 
 impl Staging for Stage<'_> {
-    type Place = DocumentRow;
+    type Row = DocumentRow;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         match self.changes.topics.get(name) {

@@ -141,7 +141,8 @@ fn consume(context: &Context, scenario: &Scenario) -> Result<f64, String> {
         }
         // Those who wait for more when there is none are not measured.
         let seconds = (last_ack - start).as_secs_f64();
-        let lag: u64 = group.status().await.map_err(text)?.lanes.iter().map(|lane| lane.lag).sum();
+        let lag: u64 =
+            group.status().await.map_err(text)?.partitions.iter().map(|partition| partition.lag).sum();
         if lag != 0 || seen.load(Ordering::Relaxed) != events {
             return Err(format!("{lag} of {events} events are left"));
         }

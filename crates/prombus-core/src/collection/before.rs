@@ -8,10 +8,10 @@ use bytes::Bytes;
 /// How a store reads what was there before the writes of a commit.
 pub trait Before {
     /// Where a document lies. The store gets it back with what has become of the document.
-    type Place;
+    type Row;
 
     /// The document with this key, and its place, also where there is none.
-    fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<Self::Place>, ReadError>;
+    fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<Self::Row>, ReadError>;
 
     /// The values of a document in a unique index, as bytes: the same for equal values of the same index, and for
     /// nothing else. `None` where it lacks one of the fields.

@@ -216,7 +216,7 @@ impl<P> Drafts<P> {
     /// Makes a write on what those before it have left. Gives the version of the document; 0 where it is gone.
     pub fn write(
         &mut self,
-        base: Base<'_, impl Before<Place = P> + ?Sized>,
+        base: Base<'_, impl Before<Row = P> + ?Sized>,
         written: Written<'_>,
     ) -> Result<u64, CommitError> {
         let Base { before, state, bytes } = base;
@@ -270,7 +270,7 @@ impl<P> Drafts<P> {
     /// Takes the values in unique indexes for a document as it is now, in the place of those that it had.
     fn take_unique(
         &mut self,
-        before: &(impl Before<Place = P> + ?Sized),
+        before: &(impl Before<Row = P> + ?Sized),
         state: &CollectionState,
         draft: &mut Draft<P>,
         written: Written<'_>,

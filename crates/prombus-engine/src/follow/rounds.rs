@@ -77,7 +77,7 @@ impl RoundsResume {
 }
 
 /// How far one partition is followed.
-struct Place {
+struct RoundPosition {
     /// The first offset that was not seen.
     next: u64,
     /// The first that was not visible when it was looked at last.
@@ -87,7 +87,7 @@ struct Place {
 /// A topic that is followed. There may be thousands of them for each of thousands of streams, so it is small.
 struct Followed {
     topic: TopicRef,
-    places: Box<[Place]>,
+    places: Box<[RoundPosition]>,
 }
 
 impl Followed {
@@ -168,7 +168,7 @@ impl TopicsFollower {
     /// About how much memory it takes for as long as it is there.
     pub fn held_bytes(&self) -> usize {
         let others = self.others.capacity() * size_of::<TopicNumber>();
-        others + self.topics.len() * TOPIC_BYTES + self.partitions * size_of::<Place>()
+        others + self.topics.len() * TOPIC_BYTES + self.partitions * size_of::<RoundPosition>()
     }
 
     /// The filter, where there is one.
@@ -387,7 +387,7 @@ impl TopicsFollower {
         for (number, Found { topic, ends, starts }) in found {
             let known = before.remove(&number).map_or_else(Box::default, |followed| followed.places);
             let next = known.iter().map(|place| place.next).chain(starts);
-            let places = next.zip(ends).map(|(next, end)| Place { next, end }).collect();
+            let places = next.zip(ends).map(|(next, end)| RoundPosition { next, end }).collect();
             self.topics.insert(number, Followed { topic, places });
         }
     }

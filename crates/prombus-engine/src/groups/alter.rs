@@ -47,7 +47,7 @@ impl Group {
         self.commit(Arc::new(Commit { cursors: vec![step], ..Commit::default() })).await?;
         self.options_version.store(cursor.version + 1, Ordering::Release);
         self.locked().alter(options);
-        self.keep();
+        self.ensure_keeper();
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl Group {
         if cursor.version != self.options_version.swap(cursor.version, Ordering::AcqRel) {
             Filter::compile_in_turn(options.filter.as_deref()).await.ok();
             self.locked().alter(options);
-            self.keep();
+            self.ensure_keeper();
         }
         Ok(true)
     }

@@ -110,7 +110,7 @@ async fn commit_with(
             group.fail_for(error.clone().into());
             spent = spent.or(leases.first().copied());
         }
-        group.keep();
+        group.ensure_keeper();
     }
     drop(turns);
     match spent {
@@ -147,7 +147,7 @@ fn pledge_all(shares: &[Share]) -> Result<Vec<Pledge>, CommitRefused> {
             Err(spent) => {
                 for ((group, _), pledge) in shares.iter().zip(pledges) {
                     group.state.lock().unpledge(pledge);
-                    group.keep();
+                    group.ensure_keeper();
                 }
                 return Err(CommitRefused::LeaseExpired(spent));
             }

@@ -2,7 +2,7 @@
 
 use super::GroupError;
 use super::group::Group;
-use super::state::Dying;
+use super::state::FinalFailure;
 use bytes::Bytes;
 use prombus_core::{Append, Event, Json, NewEvent, TopicName, json};
 use serde::Deserialize;
@@ -18,15 +18,18 @@ const MAX_BYTES_AT_ONCE: usize = 4 << 20;
 pub const REPLAYS_HEADER: &str = "x-dlq-replays";
 
 /// An event that is to be settled as dead, with its letter; without one where the event is gone.
-pub struct Burial {
+pub struct DeadLetterWrite {
     /// The event.
-    pub dying: Dying,
+    pub dying: FinalFailure,
     /// Its letter.
     pub letter: Option<Append>,
 }
 
 /// Writes the letters of events that have failed for the last time: of all, or as many as go into one commit.
-pub async fn prepare(group: &Arc<Group>, dying: Vec<Dying>) -> Result<Vec<Burial>, GroupError> {
+pub async fn prepare(
+    group: &Arc<Group>,
+    dying: Vec<FinalFailure>,
+) -> Result<Vec<DeadLetterWrite>, GroupError> {
     let mut burials = Vec::new();
     let mut bytes = 0;
     for dying in dying {
@@ -36,12 +39,12 @@ pub async fn prepare(group: &Arc<Group>, dying: Vec<Dying>) -> Result<Vec<Burial
         let original = group.body(dying.lane, dying.offset).await?;
         let letter = original.map(|original| letter(group, &dying, &original)).transpose()?;
         bytes += letter.as_ref().map_or(0, |letter| letter.event.size());
-        burials.push(Burial { dying, letter });
+        burials.push(DeadLetterWrite { dying, letter });
     }
     Ok(burials)
 }
 
-fn letter(group: &Group, dying: &Dying, original: &Event) -> Result<Append, GroupError> {
+fn letter(group: &Group, dying: &FinalFailure, original: &Event) -> Result<Append, GroupError> {
     let failure = Failure {
         reader: Reader::Group(group.name().as_str()),
         reason: &dying.reason,

@@ -2,7 +2,7 @@
 
 use super::GroupError;
 use super::settling::SettleResult;
-use super::state::Heard;
+use super::state::SettleEffect;
 use crate::bus::BusError;
 use parking_lot::Mutex;
 use prombus_core::CommitError;
@@ -123,15 +123,19 @@ impl Durable {
 
     /// What came of what was said, once that is decided. A repeated verb was refused, or has lapsed, where any of the changes
     /// was or has that were `open`: which of them it was is not known, and it can be said again.
-    pub fn results(&self, heard: &[Heard], open: Span) -> Vec<SettleResult> {
+    pub fn results(&self, heard: &[SettleEffect], open: Span) -> Vec<SettleResult> {
         let now = self.now.lock();
         let (some_refused, some_lapsed) = (now.has_refused(open), has_some(&now.lapsed, open));
-        let result = |heard: &Heard| match heard {
-            Heard::Expired => SettleResult::Expired,
-            Heard::Change(version) if some_lapsed && now.lapsed.contains(*version) => SettleResult::Expired,
-            Heard::Repeat if some_lapsed => SettleResult::Expired,
-            Heard::Change(version) if some_refused && now.refused.contains(*version) => SettleResult::NoRoom,
-            Heard::Repeat if some_refused => SettleResult::NoRoom,
+        let result = |heard: &SettleEffect| match heard {
+            SettleEffect::Expired => SettleResult::Expired,
+            SettleEffect::Change(version) if some_lapsed && now.lapsed.contains(*version) => {
+                SettleResult::Expired
+            }
+            SettleEffect::Repeat if some_lapsed => SettleResult::Expired,
+            SettleEffect::Change(version) if some_refused && now.refused.contains(*version) => {
+                SettleResult::NoRoom
+            }
+            SettleEffect::Repeat if some_refused => SettleResult::NoRoom,
             _ => SettleResult::Done,
         };
         heard.iter().map(result).collect()

@@ -2,10 +2,10 @@
 
 use super::ahead::ReadAhead;
 use super::durable::Durable;
-use super::lane::Now;
 use super::lease::LeaseToken;
 use super::metrics::GroupCounters;
 use super::options::{GroupName, GroupOptions};
+use super::partition_queue::Now;
 use super::state::{GivenBack, State};
 use super::{GroupError, places};
 use crate::bus::{Bus, BusError};
@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// What groups need of the hub.
-pub struct Surroundings {
+pub struct GroupContext {
     /// Where events and cursors are read.
     pub log: Arc<dyn EventLog>,
     /// Where commits go: the stack without the checks that producers are under.
@@ -50,7 +50,7 @@ pub(super) struct Loaded {
 
 /// One group. Cheap to share.
 pub struct Group {
-    pub(super) hub: Arc<Surroundings>,
+    pub(super) hub: Arc<GroupContext>,
     pub(super) topic: TopicState,
     pub(super) name: GroupName,
     /// What it is loaded under.
@@ -85,7 +85,7 @@ pub struct Group {
 }
 
 impl Group {
-    pub(super) fn new(hub: Arc<Surroundings>, loaded: Loaded) -> Self {
+    pub(super) fn new(hub: Arc<GroupContext>, loaded: Loaded) -> Self {
         let Loaded { topic, name, home, options_version, mut state, metrics } = loaded;
         state.count_in(&hub.read_ahead);
         Self {
@@ -138,7 +138,7 @@ impl Group {
     /// Takes deliveries back that their holder cannot settle any more.
     pub fn give_back(self: &Arc<Self>, leases: &[LeaseToken], why: GivenBack) {
         self.state.lock().give_back(leases, why, self.now());
-        self.keep();
+        self.ensure_keeper();
     }
 
     /// Tells when partitions get other owners.
@@ -173,7 +173,7 @@ impl Group {
             self.durable.lapse(state.take_lapsed());
             state.span_since(before)
         };
-        self.keep();
+        self.ensure_keeper();
         self.until_durable(span).await
     }
 
@@ -200,7 +200,7 @@ impl Group {
             self.durable.lapse(state.take_lapsed());
             (skipped, state.span_since(before))
         };
-        self.keep();
+        self.ensure_keeper();
         if skipped {
             self.until_durable(span).await?;
         }
@@ -224,7 +224,7 @@ impl Group {
                     grown
                 };
                 if grown {
-                    self.keep();
+                    self.ensure_keeper();
                 }
                 Ok(topic)
             }

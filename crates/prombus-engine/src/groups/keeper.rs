@@ -1,10 +1,10 @@
 //! The keeper of a group: one task, there only while there is something to do, that writes what has changed and
 //! does what is due. All changes that come while a commit is under way go into the next one together.
 
-use super::dead::{self, Burial};
+use super::dead::{self, DeadLetterWrite};
 use super::durable::Span;
 use super::group::Group;
-use super::state::{Batch, ChunkMove, Dying, LaneMove};
+use super::state::{Batch, ChunkMove, FinalFailure, PartitionMove};
 use super::{GroupError, stored};
 use crate::bus::BusError;
 use crate::retry::Backoff;
@@ -21,7 +21,7 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 impl Group {
     /// Sees to it that the keeper does what there is to do.
-    pub(super) fn keep(self: &Arc<Self>) {
+    pub(super) fn ensure_keeper(self: &Arc<Self>) {
         let (stirred, moved, now, next) = {
             let mut state = self.state.lock();
             (state.was_stirred(), state.was_moved(), state.needs_commit(), state.next_tick())
@@ -126,7 +126,7 @@ impl Group {
             let mut state = self.state.lock();
             state.begin(burials.iter().map(|burial| burial.dying.clone()).collect())
         };
-        let is_buried = |burial: &Burial| {
+        let is_buried = |burial: &DeadLetterWrite| {
             buried.iter().any(|dying| (dying.lane, dying.offset) == (burial.dying.lane, burial.dying.offset))
         };
         let events: Vec<_> =
@@ -163,7 +163,7 @@ impl Group {
     async fn write_without_letters(
         self: &Arc<Self>,
         mut batch: Batch,
-        dying: &[Dying],
+        dying: &[FinalFailure],
     ) -> Result<(), GroupError> {
         if !dying.is_empty() {
             let refused = self.state.lock().exhume(&mut batch, dying, self.now());
@@ -210,7 +210,7 @@ impl Group {
     }
 
     /// What writes the cursors of a lane: its own first, which tells whether someone else has moved any of them.
-    pub(super) fn lane_moves(&self, step: &LaneMove) -> Vec<CursorMove> {
+    pub(super) fn lane_moves(&self, step: &PartitionMove) -> Vec<CursorMove> {
         let (topic, lane) = (&self.topic.name, step.lane as u32);
         let moved = |key, expect_version, to: Option<&Bytes>| CursorMove {
             key,

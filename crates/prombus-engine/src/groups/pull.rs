@@ -3,9 +3,9 @@
 
 use super::GroupError;
 use super::group::Group;
-use super::lane::Want;
 use super::options::{Mode, check_name};
-use super::state::{Delivery, GroupFilter, LaneWant, Take};
+use super::partition_queue::Want;
+use super::state::{Delivery, GroupFilter, PartitionWant, Take};
 use crate::bus::BusError;
 use crate::filter::{self, Cost, Filter};
 use prombus_core::{CommitError, Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched};
@@ -159,7 +159,7 @@ impl Drop for Present {
                 state.trim();
             }
         }
-        self.group.keep();
+        self.group.ensure_keeper();
     }
 }
 
@@ -211,7 +211,7 @@ impl Group {
 
     fn enter_as(self: &Arc<Self>, member: Arc<str>, presence: Presence) -> Result<Present, GroupError> {
         let joined = self.locked().join(&member, Instant::now());
-        self.keep();
+        self.ensure_keeper();
         joined.map(|()| Present { group: self.clone(), member, presence })
     }
 
@@ -289,7 +289,7 @@ impl Group {
         if span.upto == 0 || self.durable.has(span) {
             return Ok(());
         }
-        self.keep();
+        self.ensure_keeper();
         match self.until_durable(span).await {
             Err(GroupError::Bus(BusError::Commit(CommitError::NoRoom))) => Ok(()),
             secured => secured,
@@ -321,7 +321,7 @@ impl Group {
             };
             (deliveries, state.has_more(), state.room(take) > 0)
         };
-        self.keep();
+        self.ensure_keeper();
         if deliveries.is_empty() {
             // What was read is for others, if it is for anyone.
             found.tell();
@@ -354,7 +354,7 @@ impl Group {
     async fn is_behind(&self, take: &Take) -> Result<bool, GroupError> {
         let wants = self.locked().wants(&take.member, false);
         let topic = self.topic.pinned();
-        for LaneWant { lane, want, .. } in wants {
+        for PartitionWant { lane, want, .. } in wants {
             let Want::Page(from) = want else { return Ok(true) };
             if self.hub.log.bounds(&topic, Partition(lane as u32)).await?.next.0 > from {
                 return Ok(true);
@@ -379,7 +379,7 @@ impl Group {
         let wants = self.locked().wants(&take.member, cold);
         let cost = self.cost();
         let (mut found, mut left, mut bytes_left) = (false, take.max, MAX_BATCH_BYTES);
-        for LaneWant { lane, generation, want } in wants {
+        for PartitionWant { lane, generation, want } in wants {
             let read = match want {
                 Want::Page(from) => self.fetch_page(lane, generation, from, take.max).await?,
                 // Boxed, because it is large and rare, and thousands of pulls may wait.
@@ -442,7 +442,7 @@ impl Group {
         };
         state.note_passed(lane);
         drop(state);
-        self.keep();
+        self.ensure_keeper();
         Ok(found.then_some(fetched))
     }
 
@@ -476,7 +476,7 @@ impl Group {
                 self.counters.lost.add(1);
             }
         }
-        self.keep();
+        self.ensure_keeper();
         Ok(Some(fetched))
     }
 
@@ -527,6 +527,6 @@ impl Group {
                 "events were gone before the group got to them"
             );
         }
-        self.keep();
+        self.ensure_keeper();
     }
 }

@@ -2,7 +2,7 @@
 //! topic, and goes with that.
 
 use super::ahead::ReadAhead;
-use super::group::{Group, Loaded, Surroundings};
+use super::group::{Group, GroupContext, Loaded};
 use super::lease::{Leases, Session};
 use super::metrics::GroupTimes;
 use super::options::{GroupName, GroupOptions, OptionsPatch};
@@ -39,7 +39,7 @@ impl Default for GroupCall {
 
 /// All groups of a hub.
 pub struct Groups {
-    pub(super) hub: Arc<Surroundings>,
+    pub(super) hub: Arc<GroupContext>,
     /// How topics come into being by their first group; `None` where they don't.
     makes: Option<Arc<NewTopics>>,
     seats: Seats,
@@ -49,7 +49,7 @@ pub struct Groups {
 
 impl Groups {
     /// The groups of a store.
-    pub fn new(hub: Surroundings, makes: Option<Arc<NewTopics>>) -> Arc<Self> {
+    pub fn new(hub: GroupContext, makes: Option<Arc<NewTopics>>) -> Arc<Self> {
         let groups = Arc::new(Self {
             hub: Arc::new(hub),
             makes,
@@ -115,7 +115,7 @@ impl Groups {
         let loaded = Loaded { topic, name, home, options_version, state, metrics };
         let group = Arc::new(Group::new(self.hub.clone(), loaded));
         // Partitions that came since are not stored yet.
-        group.keep();
+        group.ensure_keeper();
         *slot.group.lock() = Some(group.clone());
         Ok(Some(group))
     }
@@ -330,7 +330,7 @@ mod tests {
         let read_ahead = Arc::new(ReadAhead::new(0));
         let claims = Claims::new(Arc::new(MemoryHomes::alone(clock.clone())), clock.clone());
         Groups::new(
-            Surroundings { log, bus, clock, claims, read_ahead, most_partitions: usize::MAX, closing },
+            GroupContext { log, bus, clock, claims, read_ahead, most_partitions: usize::MAX, closing },
             Some(Arc::default()),
         )
     }

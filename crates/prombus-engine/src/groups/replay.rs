@@ -9,7 +9,7 @@ use super::registry::Groups;
 use super::{Group, GroupError};
 use crate::filter::Filter;
 use crate::projections::{Again, Outcome, ProjectionError, Projections};
-use crate::query::{From, Place, Query, QueryError, Reader};
+use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prombus_core::{
@@ -188,7 +188,7 @@ impl Replaying<'_> {
             filter: self.replay.filter.clone(),
         };
         let log = self.groups.hub.log.clone();
-        let mut reader = Reader::new(log, letters, query, Place::START)?.up_to_now();
+        let mut reader = Reader::new(log, letters, query, QueryPosition::START)?.up_to_now();
         while self.left() > 0 && !self.caller.is_closed() {
             let page = reader.next_page(LETTERS_AT_ONCE).await?;
             let mut letters = page.events.into_iter().filter_map(DeadLetter::parse).peekable();
@@ -442,7 +442,7 @@ impl Group {
             state.also(ledger.note(&offsets));
             state.span_since(before)
         };
-        self.keep();
+        self.ensure_keeper();
         self.until_durable(span).await?;
         Ok((offsets.len() as u64, refused))
     }

@@ -5,7 +5,7 @@ use super::durable::Span;
 use super::group::Group;
 use super::lease::LeaseToken;
 use super::options::{MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS};
-use super::state::{Heard, Settle};
+use super::state::{Settle, SettleEffect};
 use crate::bus::BusError;
 use prombus_core::{CommitError, HomesError};
 use std::sync::Arc;
@@ -78,9 +78,10 @@ impl Group {
         async move {
             let (heard, open) = heard?;
             // A verb that is repeated may still be on its way to the disk, so it waits like the first one.
-            let is_written = heard.iter().any(|one| matches!(one, Heard::Change(_) | Heard::Repeat));
+            let is_written =
+                heard.iter().any(|one| matches!(one, SettleEffect::Change(_) | SettleEffect::Repeat));
             // What is not written is true only while the topic is at home here.
-            let is_only_said = heard.contains(&Heard::Extended);
+            let is_only_said = heard.contains(&SettleEffect::Extended);
             let done = async {
                 if is_written {
                     group.durable.until_decided(open.upto).await?;
@@ -103,18 +104,18 @@ impl Group {
     }
 
     /// Takes note of what is said, and of what is not decided yet then.
-    fn hear(self: &Arc<Self>, call: SettleCall) -> (Vec<Heard>, Span) {
+    fn hear(self: &Arc<Self>, call: SettleCall) -> (Vec<SettleEffect>, Span) {
         let now = self.now();
         let heard = {
             let mut state = self.state.lock();
             state.tick(now);
             let settles = call.settles.into_iter();
-            let heard: Vec<Heard> =
-                settles.map(|one| one.map_or(Heard::Expired, |one| state.hear(one, now))).collect();
+            let heard: Vec<SettleEffect> =
+                settles.map(|one| one.map_or(SettleEffect::Expired, |one| state.hear(one, now))).collect();
             state.flush_times();
             (heard, state.undecided())
         };
-        self.keep();
+        self.ensure_keeper();
         heard
     }
 }

@@ -2,8 +2,8 @@
 
 use super::GroupError;
 use super::group::Group;
-use super::lane::Obstacle;
 use super::options::GroupOptions;
+use super::partition_queue::Obstacle;
 use crate::filter::BadFilter;
 use prombus_core::{Bounds, Event, Offset, Partition, ReadError, ReadRequest};
 use std::cmp::Reverse;
@@ -30,7 +30,7 @@ pub struct GroupStatus {
     /// Who consumes, by name.
     pub members: Vec<MemberStatus>,
     /// Its partitions.
-    pub lanes: Vec<LaneStatus>,
+    pub partitions: Vec<PartitionStatus>,
 }
 
 /// A member as it is now.
@@ -71,7 +71,7 @@ impl Wait {
 
 /// A partition of a group as it is now.
 #[derive(Debug, Clone)]
-pub struct LaneStatus {
+pub struct PartitionStatus {
     /// The first offset that is not settled.
     pub next: u64,
     /// The event before it, where it is kept: its id and `ts`.
@@ -105,7 +105,7 @@ impl Group {
             bounds.push(self.hub.log.bounds(&topic.pinned(), partition).await?);
         }
         let mut status = self.outline(&bounds);
-        for (partition, lane) in (0..).map(Partition).zip(&mut status.lanes) {
+        for (partition, lane) in (0..).map(Partition).zip(&mut status.partitions) {
             match self.look_up(partition, lane).await {
                 Err(error @ ReadError::Corrupt(_)) => {
                     status.error.get_or_insert(error);
@@ -120,15 +120,15 @@ impl Group {
     /// hold: without `last` and `lag_ms`, which take a read for each partition.
     pub fn outline(self: &Arc<Self>, bounds: &[Bounds]) -> GroupStatus {
         let status = self.snapshot(bounds);
-        self.keep();
+        self.ensure_keeper();
         status
     }
 
     /// How long ago the oldest unsettled event was taken, among the partitions that are furthest behind. One that is
     /// damaged does not count.
     pub async fn lag_ms(&self, outline: &GroupStatus) -> Result<u64, GroupError> {
-        let mut behind: Vec<(Partition, &LaneStatus)> =
-            (0..).map(Partition).zip(&outline.lanes).filter(|(_, lane)| lane.lag > 0).collect();
+        let mut behind: Vec<(Partition, &PartitionStatus)> =
+            (0..).map(Partition).zip(&outline.partitions).filter(|(_, lane)| lane.lag > 0).collect();
         behind.sort_by_key(|(_, lane)| Reverse(lane.lag));
         let mut oldest = 0;
         for (partition, lane) in behind.into_iter().take(MAX_AGED) {
@@ -154,7 +154,7 @@ impl Group {
             let slot = &mut oldest[lease.partition];
             *slot = Some(slot.map_or(age, |known: u64| known.max(age)));
         }
-        let lanes = state.lanes.iter().zip(bounds).enumerate().map(|(n, (lane, bounds))| {
+        let partitions = state.lanes.iter().zip(bounds).enumerate().map(|(n, (lane, bounds))| {
             let tail = bounds.next.0;
             let obstacle = match lane.obstacle(rules, tail) {
                 _ if state.is_gated(n) => Some(Wait::Growth),
@@ -163,7 +163,7 @@ impl Group {
                 Some(Obstacle::Retry) => Some(Wait::Retry),
                 None => None,
             };
-            LaneStatus {
+            PartitionStatus {
                 next: lane.progress.next(),
                 last: None,
                 tail,
@@ -177,9 +177,9 @@ impl Group {
                 epoch: lane.owners.unwrap_or(0),
             }
         });
-        let lanes: Vec<LaneStatus> = lanes.collect();
+        let partitions: Vec<PartitionStatus> = partitions.collect();
         let mut owned: HashMap<&Arc<str>, Vec<Partition>> = HashMap::new();
-        for (partition, lane) in (0..).map(Partition).zip(&lanes) {
+        for (partition, lane) in (0..).map(Partition).zip(&partitions) {
             if let Some(owner) = &lane.owner {
                 owned.entry(owner).or_default().push(partition);
             }
@@ -197,13 +197,13 @@ impl Group {
             error: None,
             filter_errors: self.counters.filter_errors.get(),
             members,
-            lanes,
+            partitions,
         }
     }
 
     /// What has to be read: the last settled event, and the oldest one that is not. What is known stands in `lane`, also
     /// after an error.
-    async fn look_up(&self, partition: Partition, lane: &mut LaneStatus) -> Result<(), ReadError> {
+    async fn look_up(&self, partition: Partition, lane: &mut PartitionStatus) -> Result<(), ReadError> {
         let (last, next) = (Offset(lane.next.saturating_sub(1)), Offset(lane.next));
         let mut events = match self.events_at(partition, last, 2).await {
             // What is settled need not be readable.

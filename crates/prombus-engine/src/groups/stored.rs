@@ -1,9 +1,9 @@
 //! How a group is stored: a cursor for its options, one for each partition of its topic, and one for each chunk of a
 //! partition in which something was settled out of order or has failed.
 
-use super::lane::Lane;
 use super::lease::Leases;
 use super::options::{GroupName, GroupOptions, Mode};
+use super::partition_queue::PartitionQueue;
 use super::progress::Progress;
 use super::{GroupError, metrics::GroupMetrics, state::State};
 use crate::filter::Filter;
@@ -153,7 +153,7 @@ pub struct Stored {
     pub options_version: u64,
     /// The latest epoch that its cursors have seen.
     pub epoch: Epoch,
-    lanes: Vec<Lane>,
+    lanes: Vec<PartitionQueue>,
 }
 
 impl Stored {
@@ -197,7 +197,7 @@ pub async fn load(
         let (owners, detail) = owners_of(&cursor, options.mode);
         let progress = Progress::decode(cursor.next.0, detail).ok_or_else(|| damaged(group))?;
         epoch = epoch.max(cursor.epoch);
-        let mut lane = Lane::new(progress, cursor.version, cursor.epoch);
+        let mut lane = PartitionQueue::new(progress, cursor.version, cursor.epoch);
         lane.owners = owners;
         lanes.push(lane);
     }
@@ -212,6 +212,6 @@ pub async fn load(
         lane.chunk_versions.insert(chunk, stored.version);
     }
     // What is in the chunks is known only now.
-    lanes.iter_mut().for_each(Lane::restart);
+    lanes.iter_mut().for_each(PartitionQueue::restart);
     Ok(Some(Stored { options, options_version, epoch, lanes }))
 }

@@ -2,7 +2,7 @@
 
 use super::batch::Projector;
 use super::replay::{Again, Outcome};
-use super::runner::{Failures, Runner, Step, Stop, Surroundings};
+use super::runner::{Failures, ProjectionContext, Runner, Step, Stop};
 use super::slots::WorkSlot;
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{ProjectionError, ProjectionState};
@@ -76,7 +76,7 @@ impl Setup {
 }
 
 pub(super) struct Actor {
-    pub hub: Arc<Surroundings>,
+    pub hub: Arc<ProjectionContext>,
     pub name: String,
     pub setup: Setup,
     pub shared: Arc<Shared>,

@@ -1,7 +1,7 @@
 //! A page of events and what they do, on its way to one commit.
 
 use super::Plan;
-use super::runner::Surroundings;
+use super::runner::ProjectionContext;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
 use crate::filter::KEEP_TIME;
@@ -218,7 +218,7 @@ pub(super) fn by_plan(plan: &Plan, events: &mut VecDeque<Event>, rebuild: bool) 
 pub(super) async fn by_code(
     code: &Code,
     events: &mut VecDeque<Event>,
-    hub: &Surroundings,
+    hub: &ProjectionContext,
     rebuild: bool,
 ) -> Result<Batch, ReadError> {
     let scope = Scope {

@@ -5,7 +5,7 @@ mod batch;
 mod circle;
 mod definition;
 mod expression;
-mod lanes;
+mod merged_partitions;
 mod plan;
 mod registry;
 mod replay;
@@ -23,7 +23,7 @@ pub use definition::{
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
 pub(crate) use replay::{Again, Outcome};
-pub(crate) use runner::{LARGE_BATCHES, Surroundings};
+pub(crate) use runner::{LARGE_BATCHES, ProjectionContext};
 pub(crate) use slots::WorkSlots;
 pub use together::{BadDefinition, check_together};
 pub use trial::Trial;

@@ -4,7 +4,7 @@
 use super::actor::{Actor, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
 use super::circle::{self, Flow};
-use super::runner::Surroundings;
+use super::runner::ProjectionContext;
 use super::stored::{self, Record, cursor_key, shadow};
 use super::{
     DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
@@ -58,7 +58,7 @@ struct Ended {
 
 /// The projections of a hub.
 pub struct Projections {
-    hub: Arc<Surroundings>,
+    hub: Arc<ProjectionContext>,
     running: Mutex<BTreeMap<String, Handle>>,
     /// Held while projections are made, changed or deleted; whether that is over for good.
     changing: tokio::sync::Mutex<bool>,
@@ -101,7 +101,7 @@ pub struct CodeSetup {
 }
 
 impl Projections {
-    pub(crate) fn new(hub: Surroundings) -> Self {
+    pub(crate) fn new(hub: ProjectionContext) -> Self {
         let (running, follower) = (Mutex::default(), Mutex::default());
         Self { hub: Arc::new(hub), running, changing: tokio::sync::Mutex::default(), follower }
     }

@@ -9,7 +9,7 @@ use super::batch::Batch;
 use super::registry::Projections;
 use super::runner::{Runner, page};
 use super::stored::{failed_key, failures_of};
-use super::{ProjectionError, lanes::Wanted};
+use super::{ProjectionError, merged_partitions::Wanted};
 use crate::groups::{Failure, Reader, letter_of};
 use prombus_core::{
     Commit, CursorMove, Document, DocumentWrite, Event, Owner, ReadError, TopicName, WriteOp,

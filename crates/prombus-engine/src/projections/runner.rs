@@ -5,7 +5,7 @@
 //! smaller ones, and so is what follows it for a while.
 
 use super::batch::{Batch, Projector, by_code, by_plan};
-use super::lanes::{Lanes, MOST_EVENTS, Run, Wanted};
+use super::merged_partitions::{MOST_EVENTS, MergedPartitions, Run, Wanted};
 use super::slots::WorkSlots;
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
@@ -45,7 +45,7 @@ pub(crate) const LARGE_BATCHES: usize = 4;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What projections need of the hub.
-pub(crate) struct Surroundings {
+pub(crate) struct ProjectionContext {
     pub log: Arc<dyn EventLog>,
     pub documents: Arc<dyn Documents>,
     pub bus: Arc<dyn Bus>,
@@ -60,7 +60,7 @@ pub(crate) struct Surroundings {
     pub slots: WorkSlots,
 }
 
-impl Surroundings {
+impl ProjectionContext {
     /// Takes note of an error that says that another hub has the topic.
     pub fn heard(&self, home: &Arc<Home>, error: &BusError) {
         if matches!(error, BusError::Commit(CommitError::EpochOver { .. })) {
@@ -161,7 +161,7 @@ struct Pieces {
 }
 
 pub(super) struct Runner {
-    pub hub: Arc<Surroundings>,
+    pub hub: Arc<ProjectionContext>,
     /// What it runs under: its cursors carry the epoch of that.
     pub home: Arc<Home>,
     pub name: String,
@@ -170,7 +170,7 @@ pub(super) struct Runner {
     /// Whether it makes collections anew.
     rebuild: bool,
     topic: Option<TopicState>,
-    lanes: Lanes,
+    lanes: MergedPartitions,
     /// Taken, and not applied yet.
     rest: Option<Rest>,
     flight: Option<Flight>,
@@ -183,7 +183,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub fn new(
-        hub: Arc<Surroundings>,
+        hub: Arc<ProjectionContext>,
         home: Arc<Home>,
         name: &str,
         projector: Projector,
@@ -197,7 +197,7 @@ impl Runner {
             home,
             rebuild,
             topic: None,
-            lanes: Lanes::default(),
+            lanes: MergedPartitions::default(),
             rest: None,
             flight: None,
             most_events: MOST_EVENTS,

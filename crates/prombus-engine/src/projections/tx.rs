@@ -52,7 +52,7 @@ impl From<serde_json::Error> for ProjectFailure {
     }
 }
 
-type Place = (Arc<str>, String);
+type DocumentId = (Arc<str>, String);
 
 /// What the events of a batch have written so far.
 #[derive(Default)]
@@ -60,9 +60,9 @@ pub(super) struct Pending {
     pub writes: Vec<DocumentWrite>,
     pub publishes: Vec<Append>,
     /// The bodies of documents as they would be.
-    seen: HashMap<Place, Option<Json>>,
+    seen: HashMap<DocumentId, Option<Json>>,
     /// How to go back to before the event.
-    undo: Vec<(Place, Option<Option<Json>>)>,
+    undo: Vec<(DocumentId, Option<Option<Json>>)>,
     /// Why a document could not be read.
     pub unread: OnceLock<ReadError>,
 }
@@ -125,7 +125,7 @@ pub struct Tx<'a> {
 }
 
 impl Tx<'_> {
-    fn place(&self, collection: &str, key: &str) -> Result<Place, ProjectFailure> {
+    fn place(&self, collection: &str, key: &str) -> Result<DocumentId, ProjectFailure> {
         if !self.scope.collections.iter().any(|known| **known == *collection) {
             return Err(ProjectFailure(format!(
                 "collection {collection:?} does not belong to this projection"
@@ -134,7 +134,7 @@ impl Tx<'_> {
         Ok(((self.scope.target)(collection), key.to_owned()))
     }
 
-    async fn body(&self, place: &Place) -> Result<Option<Json>, ProjectFailure> {
+    async fn body(&self, place: &DocumentId) -> Result<Option<Json>, ProjectFailure> {
         if let Some(seen) = self.pending.seen.get(place) {
             return Ok(seen.clone());
         }

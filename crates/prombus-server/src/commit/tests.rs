@@ -11,9 +11,9 @@ use serde_json::json;
 
 const LEASE: &str = "1-1-1-1";
 
-fn asked(text: &str) -> Result<Asked, ApiError> {
+fn asked(text: &str) -> Result<CommitCall, ApiError> {
     let body = Bytes::copy_from_slice(text.as_bytes());
-    Asked::parse(parse_object(&body)?, &body, 10_000)
+    CommitCall::parse(parse_object(&body)?, &body, 10_000)
 }
 
 /// What a write becomes.

@@ -3,7 +3,7 @@
 use crate::answers;
 use crate::auth::Caller;
 use crate::body::json_body;
-use crate::commit::{Asked, Requester};
+use crate::commit::{CommitCall, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
@@ -21,7 +21,7 @@ pub(crate) async fn commit(
     // Requests without a connection exist only in tests.
     let rate: ConnectionRate = request.extensions().get().cloned().unwrap_or_default();
     let body = json_body(&app, request).await?;
-    let asked = Asked::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
+    let asked = CommitCall::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
     asked.check(&caller)?;
     let committed = asked.enqueue(Requester { app, rate, caller }).await?.await?;
     Ok(answers::committed(&committed.answer))

@@ -20,8 +20,8 @@ use futures::StreamExt;
 use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, LaneStatus, Mode, OptionsChange,
-    OptionsPatch, Ordering, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, Mode, OptionsChange, OptionsPatch,
+    Ordering, PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
 };
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, ErrorCode, GroupAnswer,
@@ -373,7 +373,7 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         in_flight: member.in_flight,
         partitions: member.partitions.iter().map(|partition| partition.0).collect(),
     });
-    let partition = |(partition, lane): (u32, &LaneStatus)| GroupPartition {
+    let partition = |(partition, lane): (u32, &PartitionStatus)| GroupPartition {
         partition,
         next: lane.next,
         last_id: lane.last.map(|(id, _)| id.to_string()),
@@ -400,13 +400,13 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         bad_filter: status.bad_filter.as_ref().map(ToString::to_string),
         error: status.error.as_ref().map(ToString::to_string),
         members: members.collect(),
-        partitions: (0..).zip(&status.lanes).map(partition).collect(),
+        partitions: (0..).zip(&status.partitions).map(partition).collect(),
     }
 }
 
 async fn cursor_of(group: &Arc<Group>) -> Result<Response, ApiError> {
     let status = group.status().await?;
-    let position = |(partition, lane): (u32, &LaneStatus)| CursorPosition {
+    let position = |(partition, lane): (u32, &PartitionStatus)| CursorPosition {
         partition,
         next: lane.next,
         last_id: lane.last.map(|(id, _)| id.to_string()),
@@ -416,7 +416,7 @@ async fn cursor_of(group: &Arc<Group>) -> Result<Response, ApiError> {
     let answer = CursorAnswer {
         topic: group.topic().name.to_string(),
         group: group.name().to_string(),
-        partitions: (0..).zip(&status.lanes).map(position).collect(),
+        partitions: (0..).zip(&status.partitions).map(position).collect(),
         dry_run: None,
     };
     Ok(json_of(StatusCode::OK, &answer))

@@ -91,7 +91,7 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
     tokio::task::yield_now().await;
     let whole = bounds.len() <= *rows;
     let status = if whole { groups::status_of(group).await? } else { group.outline(bounds) };
-    let lag: u64 = status.lanes.iter().map(|lane| lane.lag).sum();
+    let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
     if whole {
         *rows -= bounds.len();
         let mut shown = json!(groups::shown(group, &status));
@@ -108,7 +108,7 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
         "options": &*status.options,
         "members": members.collect::<Vec<_>>(),
         "lag": lag,
-        "in_flight": status.lanes.iter().map(|lane| lane.in_flight).sum::<u64>(),
+        "in_flight": status.partitions.iter().map(|partition| partition.in_flight).sum::<u64>(),
         "filter_errors": status.filter_errors,
         "bad_filter": status.bad_filter.as_ref().map(ToString::to_string),
         "truncated": true,

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 /// A topic as it is answered.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct TopicView<'a> {
     topic: &'a str,
     #[serde(flatten)]
     config: &'a TopicConfig,
@@ -29,7 +29,7 @@ struct Shown<'a> {
     events: u64,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> TopicView<'a> {
     async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
         let bounds = hub.bounds(state).await.map_err(|error| match error {
             // Nobody has read anything of it yet.
@@ -66,7 +66,7 @@ pub(crate) async fn list(
     let shown = futures::stream::iter(states).filter_map(move |state| {
         let hub = hub.clone();
         async move {
-            match Shown::of(&hub, &state).await {
+            match TopicView::of(&hub, &state).await {
                 // It has text keys only, so writing it cannot fail.
                 Ok(shown) => Some(Ok(serde_json::to_vec(&shown).unwrap_or_default())),
                 // One that was deleted since the list was made is no longer part of it.
@@ -87,7 +87,7 @@ pub(crate) async fn show(
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
-    Ok(json_of(StatusCode::OK, &Shown::of(hub, &state).await?))
+    Ok(json_of(StatusCode::OK, &TopicView::of(hub, &state).await?))
 }
 
 pub(crate) async fn put(
@@ -100,7 +100,7 @@ pub(crate) async fn put(
     let patch: TopicPatch = parse_optional(&body)?;
     let (state, made) = hub.put_topic(&topic, patch).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json_of(status, &Shown::of(hub, &state).await?))
+    Ok(json_of(status, &TopicView::of(hub, &state).await?))
 }
 
 pub(crate) async fn delete(

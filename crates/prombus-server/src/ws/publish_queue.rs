@@ -7,7 +7,7 @@
 
 use super::calls::Done;
 use super::frames::Corr;
-use crate::commit::{Asked, Requester};
+use crate::commit::{CommitCall, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
@@ -113,7 +113,7 @@ impl PublishQueue {
     }
 
     /// Puts a commit in line.
-    pub fn commit(&mut self, corr: Corr, asked: Asked, by: Requester) {
+    pub fn commit(&mut self, corr: Corr, asked: CommitCall, by: Requester) {
         // What was published before goes before.
         self.submit();
         self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
@@ -140,7 +140,7 @@ impl PublishQueue {
     }
 }
 
-async fn enqueue_commit(corr: Corr, asked: Asked, by: Requester) -> Answer {
+async fn enqueue_commit(corr: Corr, asked: CommitCall, by: Requester) -> Answer {
     let bytes = asked.bytes;
     let committed = asked.enqueue(by).await;
     let answer = async { committed?.await };

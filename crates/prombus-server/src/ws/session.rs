@@ -7,7 +7,7 @@ mod subscriptions;
 
 use super::frames::{self, Corr};
 use crate::auth::{Action, Ask, Auth, Caller};
-use crate::commit::{Asked, Committed};
+use crate::commit::{CommitCall, Committed};
 use crate::error::ApiError;
 use crate::incoming;
 use crate::memory::Memory;
@@ -71,7 +71,7 @@ pub(crate) enum Effect {
     /// Settle deliveries, and say so with [`Session::settled`].
     Settle { said: Said, call: SettleCall },
     /// Carry out a commit for the caller, and say so with [`Session::committed`].
-    Commit { corr: Corr, caller: Caller, asked: Box<Asked> },
+    Commit { corr: Corr, caller: Caller, asked: Box<CommitCall> },
 }
 
 impl Effect {
@@ -401,7 +401,7 @@ impl Session {
     fn commit(&self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: CommitFrame<'_> = parse_object(text)?;
         let caller = self.peer.caller.clone().ok_or_else(nobody)?;
-        let asked = Asked::parse(frame.into_request(), text, self.max_bytes)?;
+        let asked = CommitCall::parse(frame.into_request(), text, self.max_bytes)?;
         asked.check(&caller)?;
         out.push(Effect::Commit { corr: corr.clone(), caller, asked: Box::new(asked) });
         Ok(())

@@ -419,7 +419,7 @@ impl Stage {
 }
 
 impl Staging for Stage {
-    type Place = DocumentRow;
+    type Row = DocumentRow;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         self.view.topics.get(name).map(|topic| &**topic)

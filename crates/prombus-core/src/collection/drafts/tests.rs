@@ -42,7 +42,7 @@ impl Plain {
 }
 
 impl Before for Plain {
-    type Place = ();
+    type Row = ();
 
     fn look_up(&self, _: &CollectionState, key: &str) -> Result<Slot<()>, ReadError> {
         let document = self.documents.iter().find(|document| document.key == key).cloned();

@@ -1,8 +1,8 @@
 //! What one commit writes, and what takes effect when it is durable.
 
-use super::refusals::{Handled, Said};
-use super::{Due, Dying, State};
-use crate::groups::lane::{Hold, Lane, Now};
+use super::refusals::{Handled, UndoableSettle};
+use super::{Due, FinalFailure, State};
+use crate::groups::partition_queue::{Hold, Now, PartitionQueue};
 use crate::groups::progress::Changes;
 use crate::groups::stored;
 use prombus_core::CursorMove;
@@ -18,7 +18,7 @@ pub(super) struct Outcome {
     pub(super) kind: Kind,
     /// What was said of a lease, where somebody waits to hear whether it holds. Boxed, because it is large and hardly ever
     /// looked at, and outcomes are moved often.
-    pub(super) said: Option<Box<Said>>,
+    pub(super) said: Option<Box<UndoableSettle>>,
     /// What is counted then.
     pub(super) handled: Option<Handled>,
 }
@@ -45,14 +45,14 @@ pub struct Batch {
     /// Whether a hand has set a cursor or an event: that cannot be taken back one by one.
     pub(super) by_hand: bool,
     /// The lanes whose cursors move.
-    pub moves: Vec<LaneMove>,
+    pub moves: Vec<PartitionMove>,
     /// What others want to have happen with it.
     pub extras: Vec<CursorMove>,
 }
 
 /// The cursor of a lane, to be written with the chunks of it that have changed.
 #[derive(Debug)]
-pub struct LaneMove {
+pub struct PartitionMove {
     /// Which lane.
     pub lane: usize,
     /// The version that the cursor has now.
@@ -76,9 +76,9 @@ pub struct ChunkMove {
     pub to: Option<bytes::Bytes>,
 }
 
-impl LaneMove {
+impl PartitionMove {
     /// What writes changes of a lane.
-    pub(super) fn new(n: usize, lane: &Lane, changes: Changes) -> Self {
+    pub(super) fn new(n: usize, lane: &PartitionQueue, changes: Changes) -> Self {
         let Changes { next, detail, chunks } = changes;
         let detail = stored::with_owners(detail, lane.owners);
         let stored = chunks.into_iter().filter_map(|(chunk, to)| {
@@ -108,20 +108,20 @@ impl State {
     }
 
     /// Events that have failed for the last time, the first `max` of them.
-    pub fn dying(&self, max: usize) -> Vec<Dying> {
+    pub fn dying(&self, max: usize) -> Vec<FinalFailure> {
         self.dying.iter().take(max).cloned().collect()
     }
 
     /// Starts a commit. `dead` are events that [`State::dying`] gave and whose dead letters are part of it; those
     /// that are no longer open by now are left out, and what is left is given back.
-    pub fn begin(&mut self, dead: Vec<Dying>) -> (Batch, Vec<Dying>) {
+    pub fn begin(&mut self, dead: Vec<FinalFailure>) -> (Batch, Vec<FinalFailure>) {
         let is_needed = self.has_changes();
         let mut buried = Vec::new();
         for dying in dead {
             let at = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset));
             // It may have died anew, since it was looked at.
             let Some(dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
-            let Dying { lane, offset, generation, key, .. } = dying;
+            let FinalFailure { lane, offset, generation, key, .. } = dying;
             let handled = dying.said.as_ref().map(|said| said.words.handled);
             let kind = Kind::Done(key);
             self.staged.push(Outcome { lane, generation, offset, kind, said: None, handled });
@@ -138,7 +138,7 @@ impl State {
             .map(|(n, lane)| {
                 (lane.dirty, lane.passed) = (false, 0);
                 let changes = lane.progress.take_changes();
-                LaneMove::new(n, lane, changes)
+                PartitionMove::new(n, lane, changes)
             })
             .collect();
         let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));

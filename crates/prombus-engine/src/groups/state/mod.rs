@@ -12,24 +12,24 @@ mod refusals;
 #[cfg(test)]
 mod tests;
 
-pub use commits::{Batch, ChunkMove, LaneMove};
+pub use commits::{Batch, ChunkMove, PartitionMove};
 pub use pledges::Pledge;
-pub use refusals::Heard;
+pub use refusals::SettleEffect;
 
 use super::ahead::{ReadAhead, Share};
 use super::chunk::Record;
 use super::durable::Span;
-use super::lane::{Hold, Lane, Now, Pause, Rules, Want};
 use super::lease::{Lease, LeaseToken, Leases, Verb};
 use super::members::Members;
 use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
+use super::partition_queue::{Hold, Now, PartitionQueue, Pause, Rules, Want};
 use super::progress::Progress;
 use super::pull::MAX_BATCH_BYTES;
 use crate::filter::{BadFilter, Filter};
 use commits::{Kind, Outcome};
 use prombus_core::{CursorMove, Event, Partition, TopicState};
-use refusals::{Handled, Said, Stall, Words};
+use refusals::{Handled, SettleRequest, Stall, UndoableSettle};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ pub enum Settle {
 
 /// An event that has failed for the last time.
 #[derive(Debug, Clone)]
-pub struct Dying {
+pub struct FinalFailure {
     /// Its partition.
     pub lane: usize,
     /// Its offset.
@@ -125,14 +125,14 @@ pub struct Dying {
     /// What was known of it before.
     before: Option<Record>,
     /// What was said of its lease, where it did not just end.
-    said: Option<Said>,
+    said: Option<UndoableSettle>,
 }
 
 /// A delivery that failed.
 struct Failure {
     lease: Lease,
     /// Who said so, where the lease did not just end.
-    words: Option<Words>,
+    words: Option<SettleRequest>,
     reason: String,
     /// When to try again, where the group's own pause is not wanted.
     delay: Option<Duration>,
@@ -148,7 +148,7 @@ struct Due {
 
 /// What a lane waits to have read.
 #[derive(Debug)]
-pub struct LaneWant {
+pub struct PartitionWant {
     /// Which lane.
     pub lane: usize,
     /// The generation that it is of.
@@ -172,7 +172,7 @@ pub struct State {
     /// What is delivered.
     pub filter: Arc<GroupFilter>,
     /// Its partitions.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<PartitionQueue>,
     /// Its open leases.
     pub leases: Leases,
     /// Who consumes.
@@ -183,9 +183,9 @@ pub struct State {
     gates: Vec<Vec<u64>>,
     due: BinaryHeap<Reverse<Due>>,
     staged: Vec<Outcome>,
-    dying: VecDeque<Dying>,
+    dying: VecDeque<FinalFailure>,
     /// Those of them that wait until there is room for their letters.
-    unburied: Vec<Dying>,
+    unburied: Vec<FinalFailure>,
     /// Changes that have come to nothing, until somebody is told.
     lapsed: Vec<u64>,
     /// When that is tried again.
@@ -212,7 +212,12 @@ pub struct State {
 
 impl State {
     /// A group whose partitions are at `lanes`.
-    pub fn new(options: Arc<GroupOptions>, lanes: Vec<Lane>, leases: Leases, metrics: GroupMetrics) -> Self {
+    pub fn new(
+        options: Arc<GroupOptions>,
+        lanes: Vec<PartitionQueue>,
+        leases: Leases,
+        metrics: GroupMetrics,
+    ) -> Self {
         Self {
             members: Members::new(options.member_ttl()),
             ahead: None,
@@ -261,7 +266,7 @@ impl State {
             return;
         }
         for _ in known..topic.config.partitions as usize {
-            let mut lane = Lane::new(Progress::default(), 0, self.leases.session().epoch);
+            let mut lane = PartitionQueue::new(Progress::default(), 0, self.leases.session().epoch);
             lane.owners = (self.options.mode == Mode::Partitioned).then_some(0);
             lane.dirty = true;
             // Whoever had the topic before may still write to it, until this has.
@@ -336,7 +341,7 @@ impl State {
         let first = self.leases.next_number();
         let deadline = now.instant + self.options.ack_timeout();
         // Deliveries are large: a list that grows would move each of them several times.
-        let known = self.lanes.iter().map(Lane::at_hand).sum::<usize>();
+        let known = self.lanes.iter().map(PartitionQueue::at_hand).sum::<usize>();
         let (mut deliveries, mut bytes) = (Vec::with_capacity(max.min(known).min(ROOM_AT_ONCE)), 0);
         let mut pauses = Vec::new();
         let mut latencies = Tally::default();
@@ -394,27 +399,27 @@ impl State {
 
     /// Counts what was read and not delivered, and lets go of it where groups hold too much.
     pub fn trim(&mut self) {
-        let held = self.lanes.iter().map(Lane::held_bytes).sum();
+        let held = self.lanes.iter().map(PartitionQueue::held_bytes).sum();
         if let Some(share) = &mut self.ahead
             && share.set(held)
         {
-            self.lanes.iter_mut().for_each(Lane::forget_bodies);
+            self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
             share.set(0);
         }
     }
 
     /// Whether there is more that someone else may want, as far as is known.
     pub fn has_more(&self) -> bool {
-        self.lanes.iter().any(Lane::has_more)
+        self.lanes.iter().any(PartitionQueue::has_more)
     }
 
     /// Whether events are due again whose bodies have to be read first.
     pub fn has_cold(&self) -> bool {
-        self.lanes.iter().any(Lane::has_cold)
+        self.lanes.iter().any(PartitionQueue::has_cold)
     }
 
     /// What has to be read before a member can get more; only what is due again where `cold` is set.
-    pub fn wants(&mut self, member: &str, cold: bool) -> Vec<LaneWant> {
+    pub fn wants(&mut self, member: &str, cold: bool) -> Vec<PartitionWant> {
         let rules = self.rules();
         let mut wants = Vec::new();
         for n in 0..self.lanes.len() {
@@ -424,13 +429,13 @@ impl State {
                 continue;
             }
             let generation = self.lanes[lane].generation;
-            wants.extend(self.lanes[lane].want(rules).map(|want| LaneWant { lane, generation, want }));
+            wants.extend(self.lanes[lane].want(rules).map(|want| PartitionWant { lane, generation, want }));
         }
         wants
     }
 
     /// The lane, if it is still the one that something was read for.
-    pub fn lane_of(&mut self, lane: usize, generation: u64) -> Option<&mut Lane> {
+    pub fn lane_of(&mut self, lane: usize, generation: u64) -> Option<&mut PartitionQueue> {
         self.lanes.get_mut(lane).filter(|lane| lane.generation == generation)
     }
 
@@ -452,7 +457,7 @@ impl State {
                 };
                 self.closed(&lease);
                 let handled = Handled::new(Verb::Ack, &lease, now);
-                self.done(Words { token, handled }, lease);
+                self.done(SettleRequest { token, handled }, lease);
                 true
             }
             Settle::Nack { lease: token, reason, delay } => {
@@ -460,7 +465,7 @@ impl State {
                     return self.leases.was(token, Verb::Nack);
                 };
                 self.closed(&lease);
-                let words = Some(Words { token, handled: Handled::new(Verb::Nack, &lease, now) });
+                let words = Some(SettleRequest { token, handled: Handled::new(Verb::Nack, &lease, now) });
                 let reason = reason.as_deref().unwrap_or("nack").to_owned();
                 self.failed(Failure { lease, words, reason, delay }, now);
                 true
@@ -470,7 +475,7 @@ impl State {
                     return self.leases.was(token, Verb::Nack);
                 };
                 self.closed(&lease);
-                let words = Some(Words { token, handled: Handled::new(Verb::Nack, &lease, now) });
+                let words = Some(SettleRequest { token, handled: Handled::new(Verb::Nack, &lease, now) });
                 self.dies(Failure { lease, words, reason, delay: None });
                 true
             }
@@ -500,7 +505,7 @@ impl State {
         self.handling.add(handled.took, &self.metrics.times.handlers);
     }
 
-    fn done(&mut self, words: Words, lease: Lease) {
+    fn done(&mut self, words: SettleRequest, lease: Lease) {
         let (partition, offset, key) = (lease.partition, lease.offset, lease.key);
         let said = self.said(words, lease);
         let lane = &mut self.lanes[partition];
@@ -510,13 +515,13 @@ impl State {
     }
 
     /// What is said of a lease with the next change.
-    fn said(&self, words: Words, lease: Lease) -> Said {
+    fn said(&self, words: SettleRequest, lease: Lease) -> UndoableSettle {
         let lane = &self.lanes[lease.partition];
         let (before, resets) = (lane.progress.record(lease.offset), lane.resets);
-        Said { words, lease, before, resets, version: self.version + 1 }
+        UndoableSettle { words, lease, before, resets, version: self.version + 1 }
     }
 
-    fn stage(&mut self, lane: usize, offset: u64, kind: Kind, said: Option<Said>) {
+    fn stage(&mut self, lane: usize, offset: u64, kind: Kind, said: Option<UndoableSettle>) {
         let generation = self.lanes[lane].generation;
         let handled = said.as_ref().map(|said| said.words.handled);
         let said = said.map(Box::new);
@@ -550,7 +555,7 @@ impl State {
         let before = lane.progress.record(offset);
         let record = before.unwrap_or_default();
         self.version += 1;
-        self.dying.push_back(Dying {
+        self.dying.push_back(FinalFailure {
             lane: partition,
             offset,
             attempts: record.attempts + 1,

@@ -2,11 +2,11 @@
 //! event.
 
 use super::commits::Kind;
-use super::{Dying, State, compiled};
+use super::{FinalFailure, State, compiled};
 use crate::groups::GroupError;
 use crate::groups::chunk::Record;
-use crate::groups::lane::Lane;
 use crate::groups::options::{GroupOptions, Mode};
+use crate::groups::partition_queue::PartitionQueue;
 use prombus_core::TopicState;
 use prombus_core::topic::MAX_PARTITIONS;
 use std::cmp::Reverse;
@@ -58,7 +58,7 @@ impl State {
             self.assign(None);
             if self.members.len() == 0 {
                 // Nobody is there to deliver it to.
-                self.lanes.iter_mut().for_each(Lane::forget_bodies);
+                self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
             }
         }
     }
@@ -134,7 +134,7 @@ impl State {
     pub fn alter(&mut self, options: GroupOptions) {
         if options.filter != self.options.filter || self.filter.is_err() {
             self.filter = Arc::new(compiled(&options));
-            self.lanes.iter_mut().for_each(Lane::forget_bodies);
+            self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
         }
         self.members.set_ttl(options.member_ttl());
         self.options = Arc::new(options);
@@ -155,7 +155,7 @@ impl State {
             }
             None => self.lanes[lane].forget_retry(offset).flatten(),
         };
-        let is_it = |dying: &Dying| (dying.lane, dying.offset) == (lane, offset);
+        let is_it = |dying: &FinalFailure| (dying.lane, dying.offset) == (lane, offset);
         let dying = self.dying.iter().position(is_it).and_then(|at| self.dying.remove(at));
         let unburied = self.unburied.iter().position(is_it).map(|at| self.unburied.remove(at));
         dying.iter().for_each(|dying| self.lapse(dying));
@@ -171,7 +171,7 @@ impl State {
     }
 
     /// A last nack that is not written yet: a hand has decided about its event, so that there will be no dead letter.
-    fn lapse(&mut self, dying: &Dying) {
+    fn lapse(&mut self, dying: &FinalFailure) {
         if let Some(said) = &dying.said {
             self.leases.take_back(said.words.token);
             self.lapsed.push(said.version);

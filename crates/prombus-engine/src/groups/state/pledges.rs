@@ -1,9 +1,9 @@
 //! Leases that a commit is to settle together with other things: out of reach until it is decided, and then settled
 //! or as they were.
 
-use super::{LaneMove, State};
-use crate::groups::lane::Now;
+use super::{PartitionMove, State};
 use crate::groups::lease::{Lease, LeaseToken};
+use crate::groups::partition_queue::Now;
 use hashbrown::HashSet;
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub struct Pledge {
     leases: Vec<Pledged>,
     /// The cursors that settle them.
-    pub moves: Vec<LaneMove>,
+    pub moves: Vec<PartitionMove>,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl State {
             let mut progress = lane.progress.clone();
             let mine = leases.iter().filter(|pledged| pledged.lease.partition == n);
             mine.for_each(|pledged| progress.settle(pledged.lease.offset));
-            LaneMove::new(n, lane, progress.take_changes())
+            PartitionMove::new(n, lane, progress.take_changes())
         };
         let moves = touched.into_iter().map(lane_move).collect();
         Ok(Pledge { leases, moves })
@@ -85,7 +85,7 @@ impl State {
             self.lanes[other.partition].in_flight -= 1;
             self.lanes[other.partition].release(other.key);
         }
-        for LaneMove { lane, next, .. } in pledge.moves {
+        for PartitionMove { lane, next, .. } in pledge.moves {
             let lane = &mut self.lanes[lane];
             // It is only ever looked at together with what is still open, so it may be too great for a moment.
             lane.durable_next = next.min(lane.progress.next()).max(lane.durable_next);

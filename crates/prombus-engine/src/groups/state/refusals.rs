@@ -1,12 +1,12 @@
 //! What happens where there is no room to write: nothing has changed, so what was said of leases is taken back and can be
 //! said again. What nobody waits for stays as it is until there is room.
 
-use super::commits::{Batch, LaneMove, Outcome};
-use super::{Dying, Settle, State};
+use super::commits::{Batch, Outcome, PartitionMove};
+use super::{FinalFailure, Settle, State};
 use crate::groups::chunk::Record;
 use crate::groups::durable::Span;
-use crate::groups::lane::{Hold, Now};
 use crate::groups::lease::{Lease, LeaseToken, Verb};
+use crate::groups::partition_queue::{Hold, Now};
 use std::cmp::Reverse;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,17 +27,17 @@ impl Handled {
     }
 }
 
-/// Words that settle a lease.
+/// SettleRequest that settle a lease.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct SettleRequest {
     pub(super) token: LeaseToken,
     pub(super) handled: Handled,
 }
 
 /// What was said of a lease, as it was before.
 #[derive(Debug, Clone)]
-pub(super) struct Said {
-    pub(super) words: Words,
+pub(super) struct UndoableSettle {
+    pub(super) words: SettleRequest,
     pub(super) lease: Lease,
     /// What was known of the event.
     pub(super) before: Option<Record>,
@@ -48,7 +48,7 @@ pub(super) struct Said {
 
 /// What a group makes of something that is said of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum SettleEffect {
     /// The lease has expired or passed on.
     Expired,
     /// The lease holds longer, which is not written.
@@ -100,19 +100,19 @@ impl State {
     }
 
     /// Does what a consumer says, and tells what that hangs on.
-    pub fn hear(&mut self, settle: Settle, now: Now) -> Heard {
+    pub fn hear(&mut self, settle: Settle, now: Now) -> SettleEffect {
         let (before, extends) = (self.version, matches!(settle, Settle::Extend { .. }));
         match self.settle(settle, now) {
-            false => Heard::Expired,
-            true if extends => Heard::Extended,
-            true if self.version > before => Heard::Change(self.version),
-            true => Heard::Repeat,
+            false => SettleEffect::Expired,
+            true if extends => SettleEffect::Extended,
+            true if self.version > before => SettleEffect::Change(self.version),
+            true => SettleEffect::Repeat,
         }
     }
 
     /// The dead letters of a batch could not be written for want of room: what is left of it does without them. Gives
     /// the changes that are refused.
-    pub fn exhume(&mut self, batch: &mut Batch, dead: &[Dying], now: Now) -> Vec<u64> {
+    pub fn exhume(&mut self, batch: &mut Batch, dead: &[FinalFailure], now: Now) -> Vec<u64> {
         let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
         batch.outcomes.retain(|outcome| !is_dead(outcome));
         let mut refused = Vec::new();
@@ -161,8 +161,8 @@ impl State {
     }
 
     /// What was said of a lease was not accepted, and the lease is open as it was before, unless its partition has moved.
-    fn take_back(&mut self, said: Said, generation: u64) {
-        let Said { words: Words { token, .. }, lease, before, resets, version: _ } = said;
+    fn take_back(&mut self, said: UndoableSettle, generation: u64) {
+        let UndoableSettle { words: SettleRequest { token, .. }, lease, before, resets, version: _ } = said;
         let (lane, offset) = (lease.partition, lease.offset);
         self.leases.take_back(token);
         if self.undo(Undo { lane, offset, generation, resets, before }) {
@@ -173,8 +173,8 @@ impl State {
     }
 
     /// An event has failed for the last time without anybody saying so: it waits for its letter.
-    fn unbury(&mut self, dying: Dying, now: Now) {
-        let Dying { lane, offset, generation, resets, before, .. } = dying;
+    fn unbury(&mut self, dying: FinalFailure, now: Now) {
+        let FinalFailure { lane, offset, generation, resets, before, .. } = dying;
         if self.undo(Undo { lane, offset, generation, resets, before }) {
             self.unburied.push(dying);
             self.bury_at = Some(now.instant + PAUSE);
@@ -205,7 +205,7 @@ impl State {
             let lane = &mut self.lanes[step.lane];
             lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
             let changes = lane.progress.take_changes();
-            *step = LaneMove::new(step.lane, lane, changes);
+            *step = PartitionMove::new(step.lane, lane, changes);
         }
     }
 

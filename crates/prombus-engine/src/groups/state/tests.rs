@@ -4,10 +4,10 @@
 mod refusals;
 
 use super::{Settle, State};
-use crate::groups::lane::{Lane, Now};
 use crate::groups::lease::{Lease, LeaseToken, Leases, Session};
 use crate::groups::metrics::GroupMetrics;
 use crate::groups::options::{GroupOptions, Mode};
+use crate::groups::partition_queue::{Now, PartitionQueue};
 use crate::groups::progress::Progress;
 use prombus_core::{Epoch, TopicNumber};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MANY: u64 = 60_000;
 
 fn state(options: GroupOptions) -> (State, Now) {
     let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
-    let mut lane = Lane::new(Progress::default(), 0, session.epoch);
+    let mut lane = PartitionQueue::new(Progress::default(), 0, session.epoch);
     lane.owners = (options.mode == Mode::Partitioned).then_some(0);
     let leases = Leases::new(session, 0);
     let state = State::new(Arc::new(options), vec![lane], leases, GroupMetrics::default());

@@ -89,7 +89,7 @@ pub async fn an_event_is_committed_or_skipped_and_settled_either_way(s: Stage) {
         // A pause is what this is about: the first lease would end in it, and must not bring its event back.
         tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
         assert!(take_if_any(&group, "m").await.is_empty());
-        assert_eq!(group.status().await.expect("a status").lanes[0].in_flight, 0);
+        assert_eq!(group.status().await.expect("a status").partitions[0].in_flight, 0);
     }
 }
 
@@ -197,6 +197,6 @@ pub async fn a_partition_that_moves_takes_its_leases_along(s: Stage) {
         let settled = group.cursor();
         assert_eq!(settled, [Offset(expected + 1)]);
         let status = group.status().await.expect("a status");
-        assert_eq!(status.lanes[0].in_flight, 0);
+        assert_eq!(status.partitions[0].in_flight, 0);
     }
 }

@@ -63,7 +63,7 @@ pub async fn what_was_read_ahead_is_judged_by_the_new_filter(s: Stage) {
     group.alter(filter("event.payload.n % 10 == 3")).await.unwrap();
     assert!(group.ack(first.lease).await, "what was delivered before can still be settled");
     assert_eq!(drain(&group, "m").await, [3, 13]);
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 0, "the others are passed over");
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 0, "the others are passed over");
 }
 
 pub async fn what_waits_for_its_key_is_judged_by_the_new_filter(s: Stage) {
@@ -143,7 +143,7 @@ pub async fn fewer_attempts_count_from_the_next_failure_on(s: Stage) {
     let last = group.take_just("m", 0, 4).await;
     assert_eq!(group.counters().dead_lettered.get(), 0, "no event dies by a change alone");
     assert!(group.nack(last.lease, None).await);
-    group.until("it is dead", |status| status.lanes[0].lag == 0).await;
+    group.until("it is dead", |status| status.partitions[0].lag == 0).await;
     assert_eq!(group.counters().dead_lettered.get(), 1);
     // What comes back by hand comes, whatever the filter says by now.
     group.alter(filter("event.payload.n == 77")).await.unwrap();

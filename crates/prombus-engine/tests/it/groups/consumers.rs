@@ -46,7 +46,10 @@ pub async fn what_a_handler_did_is_acked(s: Stage) {
     assert_eq!(all, (0..6).map(|n| (n, 1)).collect::<Vec<_>>(), "those that were there, and new ones");
     subscription.unsubscribe().await;
     let status = s.found(&topic, "g").await.status().await.unwrap();
-    assert!(status.lanes.iter().all(|lane| lane.lag == 0 && lane.in_flight == 0), "all are acked");
+    assert!(
+        status.partitions.iter().all(|partition| partition.lag == 0 && partition.in_flight == 0),
+        "all are acked"
+    );
     let s = s.restart().await;
     assert!(drain(&s.found(&topic, "g").await, "m").await.is_empty());
 }
@@ -85,7 +88,7 @@ pub async fn with_manual_acks_the_handler_decides(s: Stage) {
     }
     held.sort_by_key(|received| received.event().offset);
     let group = s.found(&topic, "g").await;
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 3, "what it returned acks nothing");
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 3, "what it returned acks nothing");
     assert!(held[0].ack().await.unwrap() && held[0].ack().await.unwrap());
     assert!(held[1].nack(HandlerError::new("later")).await.unwrap());
     let again = told(&mut handled).await;
@@ -95,7 +98,7 @@ pub async fn with_manual_acks_the_handler_decides(s: Stage) {
     assert_eq!(s.letters(&topic).await.len(), 1, "a hopeless failure is the last one");
     subscription.unsubscribe().await;
     assert!(held[2].ack().await.unwrap(), "what is held can be acked after unsubscribing");
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 0);
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 0);
 }
 
 pub async fn a_failure_is_nacked_even_with_manual_acks(s: Stage) {
@@ -140,7 +143,7 @@ pub async fn unsubscribing_waits_for_what_is_in_flight(s: Stage) {
     gate.add_permits(1);
     ending.await.unwrap();
     let group = s.found(&topic, "g").await;
-    assert_eq!(group.status().await.unwrap().lanes[0].next, 1, "what was in flight is acked");
+    assert_eq!(group.status().await.unwrap().partitions[0].next, 1, "what was in flight is acked");
     assert!(handled.try_recv().is_err(), "and nothing more was fetched");
     group.take_just("n", 2, 1).await;
 }
@@ -166,7 +169,7 @@ pub async fn no_more_than_allowed_is_handled_at_once(s: Stage) {
     let three = ConsumerOptions { max_in_flight: 3, batch: 10, ..options(defaults()) };
     let subscription = s.hub.subscribe(&topic, &group_name("g"), handler, three).await.unwrap();
     let group = s.found(&topic, "g").await;
-    group.until("all are handled", |status| status.lanes[0].lag == 0).await;
+    group.until("all are handled", |status| status.partitions[0].lag == 0).await;
     subscription.unsubscribe().await;
     assert!(most.load(Ordering::SeqCst) <= 3, "{most:?} at once");
 }
@@ -186,7 +189,7 @@ pub async fn a_handler_that_panics_gets_the_event_again(s: Stage) {
     let subscription = s.hub.subscribe(&topic, &group_name("g"), handler, short).await.unwrap();
     assert_eq!((told(&mut handled).await, told(&mut handled).await), (1, 2));
     subscription.unsubscribe().await;
-    assert_eq!(s.found(&topic, "g").await.status().await.unwrap().lanes[0].lag, 0);
+    assert_eq!(s.found(&topic, "g").await.status().await.unwrap().partitions[0].lag, 0);
 }
 
 pub async fn a_handler_can_ask_for_more_time(s: Stage) {
@@ -221,7 +224,7 @@ pub async fn a_subscription_outlives_a_store_that_refuses(s: Stage) {
     let subscription = s.hub.subscribe(&topic, &group_name("g"), handler, options(defaults())).await.unwrap();
     s.publish_numbers(&topic, None, [1]).await;
     assert_eq!(told(&mut handled).await, 1);
-    s.found(&topic, "g").await.until("it is acked", |status| status.lanes[0].lag == 0).await;
+    s.found(&topic, "g").await.until("it is acked", |status| status.partitions[0].lag == 0).await;
     s.publish_numbers(&topic, None, [2]).await;
     s.log.refuse_all(true);
     // Whether acks were written before the store refused is not known; if not, the event comes again.
@@ -230,7 +233,7 @@ pub async fn a_subscription_outlives_a_store_that_refuses(s: Stage) {
     s.publish_numbers(&topic, None, [3]).await;
     while told(&mut handled).await != 3 {}
     subscription.unsubscribe().await;
-    s.found(&topic, "g").await.until("all are acked", |status| status.lanes[0].lag == 0).await;
+    s.found(&topic, "g").await.until("all are acked", |status| status.partitions[0].lag == 0).await;
 }
 
 struct Ledger(Arc<Mutex<Vec<Partition>>>, mpsc::UnboundedSender<(&'static str, Vec<Partition>)>);

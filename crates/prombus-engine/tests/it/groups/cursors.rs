@@ -26,7 +26,7 @@ pub async fn a_cursor_can_be_set_anywhere(s: Stage) {
         (From::Offset(Offset(4)), vec![]),
     ] {
         group.set_cursor(place, None).await.expect("a cursor can be set");
-        assert_eq!(group.status().await.unwrap().lanes[0].lag, wanted.len() as u64, "{place:?}");
+        assert_eq!(group.status().await.unwrap().partitions[0].lag, wanted.len() as u64, "{place:?}");
         assert_eq!(drain(&group, "m").await, wanted, "{place:?}");
     }
     group.set_cursor(From::Offset(Offset(3)), None).await.unwrap();

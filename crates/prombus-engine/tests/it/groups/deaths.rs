@@ -43,7 +43,7 @@ pub async fn after_its_last_attempt_an_event_is_a_dead_letter(s: Stage) {
     let failed_by = FailedBy::Group("g \"quoted\"".into());
     assert_eq!((parsed.original_id, parsed.failed_by, parsed.offset), (id, failed_by, 0));
     let status = group.status().await.unwrap();
-    assert!(status.lanes.iter().all(|lane| lane.lag == 0), "the cursor has moved with it");
+    assert!(status.partitions.iter().all(|partition| partition.lag == 0), "the cursor has moved with it");
     assert_eq!(group.counters().dead_lettered.get(), 1);
 }
 
@@ -111,7 +111,7 @@ pub async fn lost_connections_lead_to_dead_letters(s: Stage) {
         tokio::task::yield_now().await;
         letters = s.letters(&topic).await;
     }
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 1);
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 1);
     assert_eq!(DeadLetter::parse(letters[0].clone()).unwrap().original_id, ids[0]);
 }
 

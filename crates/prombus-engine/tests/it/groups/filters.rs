@@ -18,7 +18,7 @@ pub async fn what_a_filter_drops_is_settled(s: Stage) {
     let group = s.group(&topic, "g", filter("event.payload.n % 100 == 7")).await;
     assert_eq!(drain(&group, "m").await, [7, 107, 207]);
     let status = group.status().await.unwrap();
-    assert_eq!((status.lanes[0].lag, status.lanes[0].next), (0, 300), "what it drops is settled");
+    assert_eq!((status.partitions[0].lag, status.partitions[0].next), (0, 300), "what it drops is settled");
     assert_eq!(group.counters().delivered.get(), 3, "and is no delivery");
 }
 
@@ -33,7 +33,7 @@ pub async fn a_filter_that_fails_does_not_match(s: Stage) {
     assert!(drain(&group, "m").await.is_empty(), "no key, no match");
     s.publish_numbers(&topic, Some("ab"), [3]).await;
     group.take_just("m", 3, 1).await;
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 1, "only the match is open");
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 1, "only the match is open");
 }
 
 pub async fn a_filter_survives_a_restart(s: Stage) {
@@ -52,7 +52,7 @@ pub async fn a_filter_that_fails_is_counted(s: Stage) {
     let group = s.group(&topic, "g", filter("event.payload.missing == 1")).await;
     assert!(drain(&group, "m").await.is_empty());
     let status = group.status().await.unwrap();
-    assert_eq!((status.filter_errors, status.bad_filter, status.lanes[0].lag), (7, None, 0));
+    assert_eq!((status.filter_errors, status.bad_filter, status.partitions[0].lag), (7, None, 0));
 }
 
 pub async fn a_filter_that_costs_too_much_does_not_match(s: Stage) {
@@ -95,7 +95,7 @@ pub async fn a_filter_that_compiles_no_more_delivers_nothing_and_loses_nothing(s
     let pulled = group.pull(&Pull::default()).await;
     assert!(matches!(pulled, Err(GroupError::BadFilter(_))), "{pulled:?}");
     let status = group.status().await.unwrap();
-    assert_eq!((status.lanes[0].lag, status.lanes[0].next), (1, 0), "it waits");
+    assert_eq!((status.partitions[0].lag, status.partitions[0].next), (1, 0), "it waits");
     assert!(status.bad_filter.is_some());
     let state = s.log.topic(&topic).await.unwrap().unwrap();
     assert_eq!(s.hub.groups().list(&state).await.len(), 1);

@@ -43,7 +43,11 @@ pub async fn an_ack_without_room_fails_alone(s: Stage) {
     group.ack_all(&other).await;
     group.ack_all(&one[1..]).await;
     let status = group.status().await.unwrap();
-    assert_eq!((status.lanes[0].lag, status.lanes[0].in_flight), (1, 1), "what was refused is not done");
+    assert_eq!(
+        (status.partitions[0].lag, status.partitions[0].in_flight),
+        (1, 1),
+        "what was refused is not done"
+    );
     group.ack_all(&one).await;
     let s = s.restart().await;
     assert!(drain(&s.found(&topic, "g").await, "m").await.is_empty(), "all was acked");
@@ -77,7 +81,7 @@ pub async fn a_lease_that_ends_without_room_is_counted_later(s: Stage) {
     let group = s.group(&topic, "g", options).await;
     let lost = group.take_just("m", 1, 1).await;
     fill(&s, |_| true);
-    group.until("the lease ends", |status| status.lanes[0].in_flight == 0).await;
+    group.until("the lease ends", |status| status.partitions[0].in_flight == 0).await;
     let late = group.settle(SettleCall::acks([lost.lease])).await;
     assert!(matches!(late.as_deref(), Ok([SettleResult::Expired])), "{late:?}");
     clear(&s);
@@ -114,7 +118,7 @@ pub async fn what_dies_without_room_waits_for_its_letter(s: Stage) {
     let group = s.group(&topic, "g", options).await;
     group.take_just("m", 1, 1).await;
     fill(&s, |commit| !commit.events.is_empty());
-    group.until("the lease ends", |status| status.lanes[0].in_flight == 0).await;
+    group.until("the lease ends", |status| status.partitions[0].in_flight == 0).await;
     let extended = OptionsPatch { ack_timeout_ms: Some(60_000), ..attempts(1) };
     let other = s.group(&topic, "other", extended).await;
     assert!(other.ack(other.take_just("m", 1, 1).await.lease).await, "acks go on");

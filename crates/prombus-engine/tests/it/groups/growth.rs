@@ -10,11 +10,14 @@ fn moving() -> String {
 }
 
 fn waits_for_growth(status: &GroupStatus) -> bool {
-    status.lanes.iter().any(|lane| lane.waiting.is_some_and(|(why, _)| why.as_str() == "growth"))
+    status
+        .partitions
+        .iter()
+        .any(|partition| partition.waiting.is_some_and(|(why, _)| why.as_str() == "growth"))
 }
 
 fn settled(status: &GroupStatus) -> bool {
-    status.lanes.iter().all(|lane| lane.lag == 0)
+    status.partitions.iter().all(|partition| partition.lag == 0)
 }
 
 /// A topic whose key has moved to another partition: 1 and 2 are in the old one, 3 in the new one.

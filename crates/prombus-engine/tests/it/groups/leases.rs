@@ -30,7 +30,7 @@ pub async fn an_acked_event_is_never_delivered_again(s: Stage) {
     let group = s.found(&topic, "g").await;
     assert!(drain(&group, "m").await.is_empty());
     let status = group.status().await.unwrap();
-    assert!(status.lanes.iter().all(|lane| lane.lag == 0 && lane.next == lane.tail));
+    assert!(status.partitions.iter().all(|partition| partition.lag == 0 && partition.next == partition.tail));
 }
 
 pub async fn a_nack_gives_an_event_back_at_once_the_first_time(s: Stage) {
@@ -44,7 +44,7 @@ pub async fn a_nack_gives_an_event_back_at_once_the_first_time(s: Stage) {
     assert!(group.nack(lease, None).await);
     assert!(group.take_now("n", 1).await.is_empty(), "the second time it waits");
     let status = group.status().await.unwrap();
-    assert_eq!(status.lanes[0].waiting.map(|(why, count)| (why.as_str(), count)), Some(("retry", 1)));
+    assert_eq!(status.partitions[0].waiting.map(|(why, count)| (why.as_str(), count)), Some(("retry", 1)));
 }
 
 pub async fn later_nacks_wait_longer_each_time(s: Stage) {
@@ -120,7 +120,7 @@ pub async fn a_late_ack_never_settles_the_next_attempt(s: Stage) {
     assert!(!group.ack(late).await, "a late ack");
     assert!(!group.nack(late, None).await, "a late nack");
     assert!(!group.say(Settle::Extend { lease: late, by: None }).await, "late");
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 1, "the event is not settled");
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 1, "the event is not settled");
     assert!(group.ack(lease).await, "the second holder settles it");
     assert!(!group.ack(late).await, "and then still no late ack is taken");
 }

@@ -75,7 +75,7 @@ pub async fn a_status_says_how_far_the_group_is(s: Stage) {
     s.clock.advance(1_234);
     group.take_just("n", 1, 2).await;
     let status = group.status().await.unwrap();
-    let lane = &status.lanes[0];
+    let lane = &status.partitions[0];
     assert_eq!((lane.next, lane.tail, lane.lag), (1, 5, 4), "the first unsettled, the end, and how many");
     assert_eq!(lane.last, Some((events[0].id, events[0].ts)), "the event before the first unsettled");
     assert_eq!(lane.lag_ms, 1_234, "how old the oldest unsettled event is");

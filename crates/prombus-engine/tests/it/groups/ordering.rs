@@ -12,7 +12,7 @@ fn ordering(ordering: Ordering) -> OptionsPatch {
 }
 
 fn waiting(status: &GroupStatus) -> Option<(&'static str, u64)> {
-    status.lanes[0].waiting.map(|(why, count)| (why.as_str(), count))
+    status.partitions[0].waiting.map(|(why, count)| (why.as_str(), count))
 }
 
 pub async fn later_events_of_a_key_wait(s: Stage) {

@@ -13,7 +13,7 @@ fn partitioned() -> OptionsPatch {
 }
 
 async fn owners(group: &Arc<Group>) -> Vec<Option<String>> {
-    let lanes = group.status().await.unwrap().lanes;
+    let lanes = group.status().await.unwrap().partitions;
     lanes.into_iter().map(|lane| lane.owner.map(|owner| owner.to_string())).collect()
 }
 
@@ -110,7 +110,7 @@ pub async fn a_silent_member_is_dropped(s: Stage) {
     assert_eq!(group.counters().redelivered.get(), 8, "and yet no delivery of these was the first");
     assert!(!group.ack(held[0].lease).await, "the old owner is fenced");
     let status = group.status().await.unwrap();
-    assert!(status.lanes.iter().all(|lane| lane.lag == 0));
+    assert!(status.partitions.iter().all(|partition| partition.lag == 0));
 }
 
 pub async fn a_member_that_waits_is_not_silent(s: Stage) {
@@ -213,7 +213,7 @@ pub async fn a_move_fences_the_old_owner_and_counts_nothing(s: Stage) {
 pub async fn epochs_grow_and_survive_a_restart(s: Stage) {
     let topic = s.topic("epochs", 1).await;
     let group = s.group(&topic, "g", partitioned()).await;
-    let epoch = async |group: &Arc<Group>| group.status().await.unwrap().lanes[0].epoch;
+    let epoch = async |group: &Arc<Group>| group.status().await.unwrap().partitions[0].epoch;
     let a = group.enter("a").unwrap();
     let first = epoch(&group).await;
     drop(a);

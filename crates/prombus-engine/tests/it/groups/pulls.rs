@@ -111,7 +111,9 @@ pub async fn many_pulls_share_the_events(s: Stage) {
         )
         .await;
     }
-    group.until("everything is settled", |status| status.lanes.iter().all(|lane| lane.lag == 0)).await;
+    group
+        .until("everything is settled", |status| status.partitions.iter().all(|partition| partition.lag == 0))
+        .await;
     // One event at a time tells one member to stop.
     let mut got = Vec::new();
     for (n, member) in members.into_iter().enumerate() {

@@ -17,7 +17,7 @@ async fn replay(s: &Stage, topic: &TopicName, replay: Replay) -> Replayed {
 
 /// Lets everything that there is die.
 async fn fail_all(group: &Arc<Group>) {
-    while group.status().await.unwrap().lanes.iter().any(|lane| lane.lag > 0) {
+    while group.status().await.unwrap().partitions.iter().any(|partition| partition.lag > 0) {
         for delivery in group.take("m", 100).await {
             assert!(group.nack(delivery.lease, None).await);
         }
@@ -37,7 +37,7 @@ pub async fn a_replayed_letter_reaches_only_its_group(s: Stage) {
     assert_eq!(drain(&group, "m").await, [2, 3]);
     let answer = replay(&s, &topic, Replay::default()).await;
     assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (1, 1, 0));
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 1, "it is open again");
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 1, "it is open again");
     let s = s.restart().await;
     let (group, other) = (s.found(&topic, "g").await, s.found(&topic, "other").await);
     let lease = group.take_just("m", 1, 1).await.lease;

@@ -22,10 +22,10 @@ pub async fn acks_out_of_order_survive_a_restart(s: Stage) {
     let even = deliveries.iter().filter(|delivery| delivery.event.offset.0 % 2 == 0);
     let acks = SettleCall::acks(even.map(|delivery| delivery.lease));
     assert!(group.settle(acks).await.unwrap().into_iter().all(SettleResult::is_done));
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 25);
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 25);
     let s = s.restart().await;
     let group = s.found(&topic, "g").await;
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 25, "it is known without a pull");
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 25, "it is known without a pull");
     let odd: Vec<u64> = (0..50).filter(|n| n % 2 == 1).collect();
     assert_eq!(drain(&group, "m").await, odd, "just what was not acked");
 }
@@ -114,7 +114,7 @@ pub async fn what_an_ack_writes_goes_by_what_changed(s: Stage) {
     s.clock.advance(HOUR.as_millis() as u64);
     let s = s.restart().await;
     let group = s.found(&topic, "g").await;
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, NACKED as u64);
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, NACKED as u64);
     assert!(group.take("m", 1_000).await.iter().all(|delivery| delivery.attempt == 2));
     s.hub.groups().delete(&topic, &group_name("g")).await.unwrap();
     assert!(s.log.readers(&topic, "").await.unwrap().is_empty(), "nothing is left of a group that is gone");

@@ -18,7 +18,7 @@ pub async fn a_group_is_moved_up_and_says_what_it_lost(s: Stage) {
     let group = s.found(&topic, "g").await;
     assert_eq!(drain(&group, "m").await, [7, 8, 9], "it goes on at what is kept");
     assert_eq!(group.counters().lost.get(), 5, "and says how many it missed");
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 0);
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 0);
     let s = s.restart().await;
     assert!(drain(&s.found(&topic, "g").await, "m").await.is_empty());
     assert_eq!(s.found(&topic, "g").await.counters().lost.get(), 0, "they are lost only once");
@@ -33,7 +33,7 @@ pub async fn an_event_that_is_gone_before_its_retry_is_lost(s: Stage) {
     assert!(group.nack(lease, Some(Duration::ZERO)).await, "the hub cannot know yet");
     assert_eq!(drain(&group, "m").await, [1, 2], "its key does not wait for ever");
     assert_eq!(group.counters().lost.get(), 1);
-    assert_eq!(group.status().await.unwrap().lanes[0].lag, 0);
+    assert_eq!(group.status().await.unwrap().partitions[0].lag, 0);
 }
 
 pub async fn an_event_that_is_gone_before_its_death_has_no_letter(s: Stage) {

@@ -170,7 +170,7 @@ pub async fn drain(group: &Arc<Group>, member: &str) -> Vec<u64> {
         let mut deliveries = group.take_now(member, 100).await;
         if deliveries.is_empty() {
             let status = group.status().await.expect("a group has a status");
-            if status.lanes.iter().all(|lane| lane.lag == 0) {
+            if status.partitions.iter().all(|partition| partition.lag == 0) {
                 return all;
             }
             // A pull that does not wait may give up the search on a slow machine.

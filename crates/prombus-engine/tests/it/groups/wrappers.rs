@@ -16,7 +16,7 @@ fn once() -> OptionsPatch {
 }
 
 fn settled(status: &prombus_engine::groups::GroupStatus) -> bool {
-    status.lanes.iter().all(|lane| lane.lag == 0)
+    status.partitions.iter().all(|partition| partition.lag == 0)
 }
 
 pub async fn a_retry_keeps_failures_from_the_group(s: Stage) {

@@ -313,7 +313,7 @@ pub async fn finish(seat: Seat, name: String, until: Instant) -> bool {
         let acks = deliveries.iter().map(|delivery| Settle::Ack(delivery.lease)).collect();
         seat.say(&group, load, acks).await;
         let Ok(status) = group.status().await else { continue };
-        if status.lanes.iter().all(|lane| lane.lag == 0) {
+        if status.partitions.iter().all(|partition| partition.lag == 0) {
             return true;
         }
     }

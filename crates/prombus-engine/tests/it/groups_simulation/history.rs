@@ -6,12 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 /// Partition and offset.
-pub type Place = (u32, u64);
+pub type EventPosition = (u32, u64);
 
 /// One delivery.
 #[derive(Clone)]
 pub struct Delivered {
-    pub place: Place,
+    pub place: EventPosition,
     /// What the payload says.
     pub number: u64,
     pub member: Option<String>,
@@ -59,7 +59,7 @@ pub struct Stamped {
 
 impl Stamped {
     /// Whether this has to do with an event.
-    pub fn is_about(&self, place: Place, all: &[Stamped]) -> bool {
+    pub fn is_about(&self, place: EventPosition, all: &[Stamped]) -> bool {
         let delivered = |lease: &LeaseToken| {
             all.iter().any(|other| match &other.entry {
                 Entry::Delivered(d) => d.place == place && d.lease == *lease,

@@ -1,7 +1,7 @@
 //! One run: the lives of a hub, one after another on the same store; in some, two hubs at a time.
 
 use crate::groups_simulation::actors::{Member, Seat, finish, meddle, number_of, produce, stall};
-use crate::groups_simulation::history::{Entry, History, Place, Stamped};
+use crate::groups_simulation::history::{Entry, EventPosition, History, Stamped};
 use crate::groups_simulation::plan::Plan;
 use crate::groups_simulation::world::{SlowStore, Tide, WallClock, pass};
 use crate::support::stalling::StallingHomes;
@@ -32,7 +32,7 @@ pub struct Logged {
 #[derive(Debug, Clone)]
 pub struct Letter {
     pub group: String,
-    pub place: Place,
+    pub place: EventPosition,
     pub attempts: u32,
     pub caused_by: String,
 }
@@ -41,7 +41,7 @@ pub struct Letter {
 pub struct Outcome {
     pub plan: Plan,
     pub histories: Vec<Vec<Stamped>>,
-    pub log: BTreeMap<Place, Logged>,
+    pub log: BTreeMap<EventPosition, Logged>,
     pub letters: Vec<Letter>,
     /// Where the lower partitions ended when each partition was added.
     pub before: Vec<Vec<u64>>,

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Where an event is in the one order.
-type Place = (u64, u32, u64);
+type MergeKey = (u64, u32, u64);
 
-fn place(event: &Event) -> Place {
+fn place(event: &Event) -> MergeKey {
     (event.recorded_ts, event.partition.0, event.offset.0)
 }
 
 /// Chains events: each document says what came before in all of the topic, so that any other order is another chain.
-struct Chain(Arc<Mutex<Vec<Place>>>);
+struct Chain(Arc<Mutex<Vec<MergeKey>>>);
 
 #[async_trait]
 impl Project for Chain {
@@ -33,7 +33,7 @@ impl Project for Chain {
 }
 
 /// Runs [`Chain`], and says what it sees.
-async fn chain(s: &Stage) -> Arc<Mutex<Vec<Place>>> {
+async fn chain(s: &Stage) -> Arc<Mutex<Vec<MergeKey>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let collections = vec![("chain".to_owned(), CollectionSettings::default())];
     let setup = CodeSetup { topic: topic_name("t"), collections, project: Arc::new(Chain(seen.clone())) };
@@ -59,14 +59,14 @@ async fn publish(s: &Stage, topic: &TopicName, rounds: std::ops::Range<u64>) {
 }
 
 /// All events of a topic in the one order.
-async fn in_order(s: &Stage, topic: &TopicName) -> Vec<Place> {
-    let mut all: Vec<Place> = s.events(topic).await.iter().map(place).collect();
+async fn in_order(s: &Stage, topic: &TopicName) -> Vec<MergeKey> {
+    let mut all: Vec<MergeKey> = s.events(topic).await.iter().map(place).collect();
     all.sort_unstable();
     all
 }
 
 /// What is made anew is the same, and comes of the same order.
-async fn assert_same_again(s: &Stage, topic: &TopicName, seen: &Mutex<Vec<Place>>) {
+async fn assert_same_again(s: &Stage, topic: &TopicName, seen: &Mutex<Vec<MergeKey>>) {
     let before = s.all("chain").await;
     seen.lock().clear();
     s.rebuilt("p").await;

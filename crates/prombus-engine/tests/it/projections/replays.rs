@@ -59,7 +59,7 @@ pub async fn a_letter_goes_back_to_its_projection_and_to_no_group(s: Stage) {
     assert_eq!(count(&s, "none").await, Value::Null, "nothing was done");
     assert_eq!(s.hub.replay(&topic, projection).await.expect("an answer").replayed, 1);
     assert_eq!((count(&s, "none").await, count(&s, "a").await), (json!(1), json!(2)));
-    assert_eq!(group.status().await.expect("a status").lanes[0].lag, 0);
+    assert_eq!(group.status().await.expect("a status").partitions[0].lag, 0);
     assert!(skipped(&s, &topic, false).await.contains("replayed already"));
     assert!(skipped(&s, &topic, true).await.contains("applied the original"), "not even by force");
     let s = s.crash().await;

@@ -5,7 +5,7 @@
 
 mod settling;
 
-use crate::groups_simulation::history::{Delivered, Entry, Place, Stamped};
+use crate::groups_simulation::history::{Delivered, Entry, EventPosition, Stamped};
 use crate::groups_simulation::plan::GroupPlan;
 use crate::groups_simulation::run::{Logged, Outcome};
 use prombus_engine::groups::{LeaseToken, Mode, Ordering};
@@ -17,7 +17,7 @@ pub struct Broken {
     pub group: usize,
     /// Which entry of its history shows it.
     pub at: usize,
-    pub event: Option<Place>,
+    pub event: Option<EventPosition>,
     pub what: String,
 }
 
@@ -43,7 +43,7 @@ enum End {
 
 #[derive(Debug)]
 struct Lease {
-    place: Place,
+    place: EventPosition,
     member: Option<String>,
     load: usize,
     deadline: Duration,
@@ -77,10 +77,10 @@ struct Known {
 
 struct Checker<'a> {
     plan: &'a GroupPlan,
-    log: &'a BTreeMap<Place, Logged>,
+    log: &'a BTreeMap<EventPosition, Logged>,
     before: &'a [Vec<u64>],
     answers: HashMap<usize, (&'a Option<Vec<bool>>, u64)>,
-    events: BTreeMap<Place, Known>,
+    events: BTreeMap<EventPosition, Known>,
     leases: HashMap<LeaseToken, Lease>,
     /// The latest load of the group.
     load: usize,
@@ -88,9 +88,9 @@ struct Checker<'a> {
     is_alone: bool,
 }
 
-type Verdict = Result<(), (Option<Place>, String)>;
+type Verdict = Result<(), (Option<EventPosition>, String)>;
 
-fn broken<T>(place: Place, what: impl Into<String>) -> Result<T, (Option<Place>, String)> {
+fn broken<T>(place: EventPosition, what: impl Into<String>) -> Result<T, (Option<EventPosition>, String)> {
     Err((Some(place), format!("event {place:?}: {}", what.into())))
 }
 
@@ -112,7 +112,7 @@ pub fn check(outcome: &Outcome) -> Result<(), Broken> {
 
 impl<'a> Checker<'a> {
     fn new(outcome: &'a Outcome, plan: &'a GroupPlan, history: &'a [Stamped]) -> Self {
-        let known = |place: Place| Known {
+        let known = |place: EventPosition| Known {
             failures: (0, 0),
             fate: Fate::Open,
             last: None,
@@ -182,7 +182,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether an event needs no more attention, as far as can be known.
-    fn is_done(&self, place: Place, at: Duration) -> bool {
+    fn is_done(&self, place: EventPosition, at: Duration) -> bool {
         let event = &self.events[&place];
         event.fate != Fate::Open || (!event.letters.is_empty() && self.may_be_dead(event, at))
     }
@@ -195,12 +195,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether the one must be done before the other is delivered.
-    fn comes_first(&self, one: Place, other: Place) -> bool {
+    fn comes_first(&self, one: EventPosition, other: EventPosition) -> bool {
         if one == other {
             return false;
         }
         let in_partition = self.plan.ordering == Ordering::Partition && one.0 == other.0 && one.1 < other.1;
-        let key = |place: &Place| self.log[place].key.as_ref();
+        let key = |place: &EventPosition| self.log[place].key.as_ref();
         let in_key = self.plan.ordering != Ordering::None
             && one < other
             && key(&one).is_some()
@@ -243,7 +243,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The lease before must be over; if it ended by itself, that counts as a failure.
-    fn check_last_lease(&mut self, entry: &Stamped, place: Place) -> Verdict {
+    fn check_last_lease(&mut self, entry: &Stamped, place: EventPosition) -> Verdict {
         let Some((token, _)) = self.events[&place].last else { return Ok(()) };
         let (Some(lease), Some(event)) = (self.leases.get_mut(&token), self.events.get_mut(&place)) else {
             return Ok(());
@@ -294,7 +294,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn check_order(&self, entry: &Stamped, place: Place) -> Verdict {
+    fn check_order(&self, entry: &Stamped, place: EventPosition) -> Verdict {
         for other in self.events.keys().copied() {
             if self.comes_first(other, place) && !self.is_done(other, entry.at) {
                 return broken(place, format!("was delivered before {other:?} was settled"));
@@ -344,7 +344,7 @@ impl<'a> Checker<'a> {
     }
 
     fn finish(&self, outcome: &Outcome, at: Duration, stuck: bool) -> Verdict {
-        let is_ours = |place: &Place| self.events.contains_key(place);
+        let is_ours = |place: &EventPosition| self.events.contains_key(place);
         let ours = outcome.letters.iter().filter(|letter| letter.group == self.plan.name);
         for letter in ours {
             if !is_ours(&letter.place) {
@@ -363,7 +363,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn check_end(&self, place: Place, event: &Known, at: Duration) -> Verdict {
+    fn check_end(&self, place: EventPosition, event: &Known, at: Duration) -> Verdict {
         match (event.letters.as_slice(), event.fate) {
             ([], Fate::Open) if event.doomed => broken(place, "has no dead letter"),
             ([], Fate::Open) => broken(place, "was never processed"),

@@ -6,7 +6,7 @@
 
 use super::options::Ordering;
 use super::progress::Progress;
-use super::state::LaneMove;
+use super::state::PartitionMove;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use prombus_core::{Epoch, Event, Offset, Page};
@@ -111,7 +111,7 @@ pub struct Pause {
 }
 
 /// One partition of a group.
-pub struct Lane {
+pub struct PartitionQueue {
     /// What is settled.
     pub progress: Progress,
     /// What was settled when the cursor was last written.
@@ -157,7 +157,7 @@ pub struct Lane {
     parked_bytes: usize,
 }
 
-impl Lane {
+impl PartitionQueue {
     /// A lane that goes on from `progress`.
     pub fn new(progress: Progress, cursor_version: u64, cursor_epoch: Epoch) -> Self {
         let mut lane = Self {
@@ -217,7 +217,7 @@ impl Lane {
     }
 
     /// Its cursors were written.
-    pub fn moved(&mut self, step: &LaneMove) {
+    pub fn moved(&mut self, step: &PartitionMove) {
         self.cursor_version += 1;
         for chunk in &step.chunks {
             match &chunk.to {

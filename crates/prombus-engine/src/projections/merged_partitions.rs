@@ -16,7 +16,7 @@ const LEAST_SHARE_BYTES: usize = 16 << 10;
 
 /// Where it is in a partition; `next <= taken <= reached <= read`.
 #[derive(Debug)]
-struct Lane {
+struct PartitionReader {
     /// The version of its cursor.
     version: u64,
     /// The first offset that is not done.
@@ -29,7 +29,7 @@ struct Lane {
     read: u64,
 }
 
-impl Lane {
+impl PartitionReader {
     /// Where the events begin that are ahead, or would.
     fn reached(&self) -> u64 {
         self.ahead.front().map_or(self.read, |event| event.offset.0)
@@ -67,9 +67,9 @@ pub(super) struct Wanted {
 
 /// All partitions of a topic that are known.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Vec<Lane>);
+pub(super) struct MergedPartitions(Vec<PartitionReader>);
 
-impl Lanes {
+impl MergedPartitions {
     /// How many there are.
     pub fn count(&self) -> u32 {
         self.0.len() as u32
@@ -77,7 +77,7 @@ impl Lanes {
 
     /// Adds one, with its cursor.
     pub fn add(&mut self, version: u64, next: u64) {
-        self.0.push(Lane { version, next, taken: next, ahead: VecDeque::new(), read: next });
+        self.0.push(PartitionReader { version, next, taken: next, ahead: VecDeque::new(), read: next });
     }
 
     /// Forgets all.
@@ -147,7 +147,7 @@ fn end_of(limit: Option<&[u64]>, partition: u32) -> u64 {
 
 /// A run in the making.
 pub(super) struct Taking<'a> {
-    lanes: &'a mut Lanes,
+    lanes: &'a mut MergedPartitions,
     /// Only what was recorded before is taken.
     before: u64,
     /// And what is below these offsets.
@@ -238,7 +238,7 @@ impl Taking<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.lanes.0.iter_mut().for_each(Lane::forget_ahead);
+            self.lanes.0.iter_mut().for_each(PartitionReader::forget_ahead);
         }
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     use prombus_core::{Json, NewEvent, Offset, Partition, TopicName};
     use proptest::prelude::*;
 
-    type Place = (u64, u32, u64);
+    type MergeKey = (u64, u32, u64);
 
     /// A partition as it is in the end: when each event was recorded, and how many offsets were removed before it.
     type Log = Vec<(u64, u64)>;
@@ -318,18 +318,18 @@ mod tests {
         Page { events, next: Offset(next), end: Offset(end.max(wanted.from)) }
     }
 
-    fn places(events: &[Event]) -> Vec<Place> {
+    fn places(events: &[Event]) -> Vec<MergeKey> {
         events.iter().map(|event| (event.recorded_ts, event.partition.0, event.offset.0)).collect()
     }
 
     /// A reader, and what is there to read.
     struct World {
         logs: Vec<Log>,
-        lanes: Lanes,
+        lanes: MergedPartitions,
         now: u64,
-        done: Vec<Place>,
+        done: Vec<MergeKey>,
         /// What was taken and is not done.
-        flights: VecDeque<(Vec<Place>, BTreeMap<u32, u64>)>,
+        flights: VecDeque<(Vec<MergeKey>, BTreeMap<u32, u64>)>,
     }
 
     impl World {
@@ -379,7 +379,7 @@ mod tests {
                 log.iter().map(|(step, removed)| { ts += step; (ts, *removed) }).collect()
             };
             let logs: Vec<Log> = steps.iter().map(recorded).collect();
-            let mut lanes = Lanes::default();
+            let mut lanes = MergedPartitions::default();
             logs.iter().for_each(|_| lanes.add(0, 0));
             let mut world = World { logs, lanes, now: 0, done: Vec::new(), flights: VecDeque::new() };
             for act in &acts {
@@ -388,7 +388,7 @@ mod tests {
             world.act(&Act::Wait(1_000));
             world.act(&Act::Take { page: 2, fails_after: None });
             world.act(&Act::Land);
-            let mut all: Vec<Place> = Vec::new();
+            let mut all: Vec<MergeKey> = Vec::new();
             for (partition, log) in (0..).zip(&world.logs) {
                 let events = visible(partition, log, world.now);
                 let end = events.last().map_or(0, |event| event.offset.0 + 1);
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_run_has_an_end() {
-        let mut lanes = Lanes::default();
+        let mut lanes = MergedPartitions::default();
         (0..2).for_each(|_| lanes.add(0, 0));
         let logs: Vec<Log> = vec![vec![(1, 0); 3_000], vec![(2, 0); 10]];
         let mut lengths = Vec::new();
