@@ -14,7 +14,6 @@ use prombus_wire::{ErrorCode, SettleFrame, parse_object};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::fmt::Simple;
 
 /// A frame that settles deliveries.
 #[derive(Debug)]
@@ -144,10 +143,7 @@ impl Session {
 }
 
 fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
-    // Only what is as long as the id of an event can be taken for one.
-    if text.len() < Simple::LENGTH
-        && let Ok(lease) = text.parse()
-    {
+    if let Ok(lease) = text.parse() {
         return Ok(lease);
     }
     match not_a_lease(text) {
@@ -155,7 +151,7 @@ fn parse_lease(text: &str) -> Result<LeaseToken, ApiError> {
             let message = format!("{why}, or name the event with id or ids");
             Err(ApiError::with_code(ErrorCode::LeaseExpired, message))
         }
-        None => text.parse().map_err(|_| expired()),
+        None => Err(expired()),
     }
 }
 
