@@ -239,7 +239,7 @@ pub enum WriteError {
     #[error("a document must be a JSON object")]
     NotAnObject,
     /// Only numbers can be added.
-    #[error("field {0:?} is not a number, or the sum does not fit one")]
+    #[error("field {0:?} is not a number, or the sum is out of range")]
     NotANumber(String),
     /// Integers are added exactly, or not at all.
     #[error("field {0:?} would leave the 64-bit integers; add a double (such as 1.0) where rounding is fine")]

@@ -13,13 +13,13 @@ pub enum CommitError {
     #[error("topic {0} does not exist")]
     TopicNotFound(TopicName),
     /// A topic to be made exists already.
-    #[error("topic {0} exists already")]
+    #[error("topic {0} already exists")]
     TopicExists(TopicName),
     /// The topic was altered since its settings were read.
     #[error("topic {0} was changed by someone else; read it again")]
     TopicChanged(TopicName),
     /// Partitions can only grow.
-    #[error("topic {topic} has {now} partitions and cannot shrink to {asked}")]
+    #[error("topic {topic} has {now} partitions and cannot be reduced to {asked}")]
     PartitionsShrink {
         /// The topic.
         topic: TopicName,
@@ -122,13 +122,13 @@ pub enum CommitError {
     #[error("a changefeed publishes to a topic that does not exist: {}", .0.iter().map(TopicName::as_str).collect::<Vec<_>>().join(", "))]
     ChangefeedsNotFound(Vec<TopicName>),
     /// There are as many topics as may be.
-    #[error("there are {limit} topics already, as many as limits.topics allows")]
+    #[error("limits.topics is reached: there are {limit} topics already")]
     TooManyTopics {
         /// The limit.
         limit: usize,
     },
     /// There are as many collections as may be.
-    #[error("there are {limit} collections already, as many as limits.collections allows")]
+    #[error("limits.collections is reached: there are {limit} collections already")]
     TooManyCollections {
         /// The limit.
         limit: usize,
@@ -176,7 +176,7 @@ pub enum CommitError {
     },
     /// There is no room for more events. Reads go on, and so do changes that make room.
     #[error(
-        "there is no room on disk: it is full, or a quota or a limit on file sizes is reached; free some space, and publishing resumes by itself"
+        "the disk is full, or a quota or file size limit is reached; free some space, and publishing resumes automatically"
     )]
     NoRoom,
     /// Others change the same things at the same time. Nothing happened: try again.
@@ -247,7 +247,7 @@ pub enum ReadError {
     TopicNotFound(TopicName),
     /// The incarnation of the topic that was asked for was deleted.
     #[error(
-        "topic {0} was deleted meanwhile; if one of that name exists now, it is a different one: start over"
+        "topic {0} was deleted in the meantime; if one of that name exists now, it is a different one: start over"
     )]
     TopicGone(TopicName),
     /// The topic has no such partition.

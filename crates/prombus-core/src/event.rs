@@ -142,7 +142,7 @@ impl<'de> serde::Deserialize<'de> for HeaderNames {
                 let mut names: Vec<String> = Vec::new();
                 while let Some((name, _)) = map.next_entry::<String, Cow<'_, str>>()? {
                     if names.contains(&name) {
-                        return Err(serde::de::Error::custom("a name comes twice"));
+                        return Err(serde::de::Error::custom("a name appears twice"));
                     }
                     names.push(name);
                 }

@@ -67,7 +67,7 @@ impl CollectionSettings {
     pub fn check(&self) -> Result<(), String> {
         check_indexes(&self.indexes)?;
         match self.changefeed.as_ref().is_some_and(TopicName::is_internal) {
-            true => Err("a changefeed cannot be a topic of the hub's own".into()),
+            true => Err("a changefeed cannot be one of the hub's own topics".into()),
             false => Ok(()),
         }
     }

@@ -93,14 +93,16 @@ pub enum QueryError {
         partitions: u32,
     },
     /// There is no event with that id to start after.
-    #[error("there is no event with id {0} to start after: it is in another partition, or not kept")]
+    #[error(
+        "there is no event with id {0} to start after: it is in another partition, or no longer retained"
+    )]
     UnknownId(Uuid),
     /// The token is not one of this hub's.
     #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
     BadToken,
     /// One stream cannot follow so many.
     #[error(
-        "the topics that match have more than {limit} partitions, as many as one stream follows: name fewer topics"
+        "the topics that match have more than {limit} partitions, the maximum of one stream: name fewer topics"
     )]
     TooManyPartitions {
         /// The most.

@@ -99,7 +99,7 @@ pub struct CollectionRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "an index must be an array of fields, or an object with fields and perhaps unique"
+    expecting = "an index must be an array of fields, or an object with fields and optionally unique"
 )]
 pub enum IndexRequest {
     /// The fields.

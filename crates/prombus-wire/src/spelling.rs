@@ -45,7 +45,7 @@ pub fn is_other_spelling(given: &str, name: &str) -> bool {
 /// What is said of a name that was given in both spellings.
 pub fn given_twice(name: &str) -> String {
     let other = other_spelling(name).map_or(Cow::Borrowed(name), Cow::Owned);
-    format!("{name} and {other} are two spellings of one name; give one of them")
+    format!("{name} and {other} are two spellings of the same name; give only one of them")
 }
 
 /// The object behind a map: a struct that is made of it gets its declared names.

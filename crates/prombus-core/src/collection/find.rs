@@ -43,7 +43,7 @@ pub enum BadFind {
     Field(#[from] BadField),
     /// Too much would have to be put in order.
     #[error(
-        "this sorts more than {MAX_SORTED} documents, or more than fits into memory, in an order that no index has; add an index, or a condition"
+        "this would sort more than {MAX_SORTED} documents, or more than fits into memory, in an order that no index has; add an index or a condition"
     )]
     TooMany,
 }

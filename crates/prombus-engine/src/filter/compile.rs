@@ -43,7 +43,7 @@ impl From<NotCompiled> for BadFilter {
     fn from(why: NotCompiled) -> Self {
         match why {
             NotCompiled::Bad(bad) => bad,
-            NotCompiled::NoRoom => at_start("there is no room to compile it now; try again"),
+            NotCompiled::NoRoom => at_start("too many expressions are being compiled; try again"),
         }
     }
 }

@@ -259,7 +259,7 @@ fn reason(error: &ExecutionError) -> String {
         | Error::NoSuchOverload(_)
         | Error::UndeclaredReference(_)
         | Error::FunctionError { .. } => error.to_string(),
-        _ => "it does not fit these values".to_owned(),
+        _ => "it cannot be applied to these values".to_owned(),
     };
     text.chars().take(MAX_REASON).collect()
 }

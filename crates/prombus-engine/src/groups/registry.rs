@@ -185,7 +185,7 @@ impl Groups {
         let (config, starts) = match &state {
             Some(state) => {
                 if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {
-                    let message = format!("topic {topic} has {MAX_GROUPS} groups, as many as it may have");
+                    let message = format!("topic {topic} has {MAX_GROUPS} groups, which is the maximum");
                     return Err(GroupError::BadOption(message));
                 }
                 (Vec::new(), places::starts(&*self.hub.log, state, call.from).await?)

@@ -427,7 +427,7 @@ impl Group {
                 let count = || state.lanes[lane].progress.given_back().count();
                 let open = given_back.entry(lane).or_insert_with(count);
                 if *open >= MAX_REOPENED {
-                    let why = "too many others are open again; let the group settle those first";
+                    let why = "too many replayed events are open; let the group settle those first";
                     refused.push((letter.event.id, why.into()));
                 } else if state.reopen(lane, letter.offset, letter.replays + 1) {
                     *open += usize::from(letter.offset < state.lanes[lane].progress.next());

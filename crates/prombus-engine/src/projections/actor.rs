@@ -426,7 +426,7 @@ impl Actor {
                 let done = match self.setup.record.rebuilding {
                     // What takes the place of the collections would lack it, or have it twice.
                     true => {
-                        let why = "the projection is being rebuilt, which applies all events anew";
+                        let why = "the projection is being rebuilt, which applies all events again";
                         Ok(Outcome::Refused(why.into()))
                     }
                     false => work.live.apply_again(again).await,

@@ -73,7 +73,7 @@ pub enum ProjectionError {
         first: Offset,
     },
     /// It is being rebuilt already.
-    #[error("projection {0:?} is being rebuilt already")]
+    #[error("projection {0:?} is already being rebuilt")]
     Rebuilding(String),
     /// The store cannot be read.
     #[error(transparent)]

@@ -144,7 +144,7 @@ impl Plan {
                         // No commit takes more, and what is made until then is in memory.
                         made += write.size();
                         if made > DEFAULT_RESULT_BYTES {
-                            return Err(format!("its writes come to more than {DEFAULT_RESULT_BYTES} bytes"));
+                            return Err(format!("its writes exceed {DEFAULT_RESULT_BYTES} bytes"));
                         }
                         all.push(write);
                     }

@@ -331,7 +331,7 @@ impl Projections {
         check_name(name)?;
         let _changing = self.turn().await?;
         if self.running.lock().contains_key(name) {
-            return Err(ProjectionError::Bad(format!("there is a projection {name:?} already")));
+            return Err(ProjectionError::Bad(format!("projection {name:?} already exists")));
         }
         let owner = Owner::projection(name);
         let mut collections = Vec::new();
@@ -656,7 +656,7 @@ pub(super) fn check_name(name: &str) -> Result<(), ProjectionError> {
     let fits = name.len() <= MAX_NAME_BYTES && TopicName::parse(name).is_ok();
     fits.then_some(()).ok_or_else(|| {
         ProjectionError::Bad(format!(
-            "{name:?} is not a name of a projection: use dot-separated segments of a-z, 0-9, _ and -, {MAX_NAME_BYTES} bytes at most"
+            "{name:?} is not a projection name: use dot-separated segments of a-z, 0-9, _ and -, {MAX_NAME_BYTES} bytes at most"
         ))
     })
 }
