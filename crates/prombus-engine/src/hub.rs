@@ -148,7 +148,7 @@ impl Hub {
         };
         let groups = Groups::new(context, makes);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
-        let Store { log, documents, homes: _ } = store.clone();
+        let Store { log, documents, homes } = store.clone();
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };
         // What projections publish is checked event by event, since their dead letters go the same way.
         let projections = ProjectionContext {
@@ -159,6 +159,7 @@ impl Hub {
             claims: claims.clone(),
             checks: checks.clone(),
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
+            has_others: homes.is_some(),
             slots: WorkSlots::default(),
         };
         let projections = Arc::new(Projections::new(projections));

@@ -48,6 +48,10 @@ impl Probation {
     }
 
     fn note(&self, took: Duration, events: usize) {
+        // Nothing was evaluated, so nothing is known: what was asked for besides the filter has left no event.
+        if events == 0 {
+            return;
+        }
         let events = u32::try_from(events).unwrap_or(u32::MAX);
         if took > COSTLY_TIME * events || took > SHORT_KEEP_TIME.max(LASTING_TIME * events) {
             self.left.store(PROBATION_BATCHES, Ordering::Relaxed);
@@ -65,7 +69,8 @@ mod tests {
     #[test]
     fn what_was_slow_is_costly_until_it_was_quick_for_long() {
         let probation = Probation::default();
-        for (quick, events) in [(COSTLY_TIME, 1), (SHORT_KEEP_TIME, 10), (KEEP_TIME, 1_000)] {
+        for (quick, events) in [(COSTLY_TIME, 0), (COSTLY_TIME, 1), (SHORT_KEEP_TIME, 10), (KEEP_TIME, 1_000)]
+        {
             probation.note(quick, events);
             assert!(!probation.is_slow());
         }
@@ -73,6 +78,7 @@ mod tests {
             probation.note(slow, events);
             for _ in 1..PROBATION_BATCHES {
                 probation.note(Duration::ZERO, 1);
+                probation.note(Duration::ZERO, 0);
                 assert!(probation.is_slow());
             }
         }

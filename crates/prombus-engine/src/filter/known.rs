@@ -49,7 +49,10 @@ impl Text {
     ///
     /// What has compiled once compiles again, as soon as there is room: an event must not be passed over because there is none.
     pub fn compile(self: &Arc<Self>) -> Result<Arc<Compiled>, BadFilter> {
-        if let Some((_, compiled)) = KNOWN.lock().compiled.get(&self.source) {
+        let known = KNOWN.lock().compiled.get(&self.source);
+        if let Some((_, compiled)) = known {
+            // Two may have compiled a text at once, and only one of them knows what was kept.
+            *self.compiled.lock() = Arc::downgrade(&compiled);
             return Ok(compiled);
         }
         let (compiled, facts) = loop {

@@ -240,8 +240,9 @@ impl Group {
     pub(super) fn fail(&self, error: GroupError) {
         {
             // Whoever has the state now is done with it before anyone reads the group anew.
-            let _state = self.state.lock();
+            let mut state = self.state.lock();
             self.durable.fail(error);
+            state.forget_ahead();
         }
         self.kick.notify_one();
         self.more.notify_waiters();

@@ -206,7 +206,17 @@ impl Groups {
             reader_partitions: Some(stored::partitions(self.hub.most_partitions)),
             ..CommitLimits::default()
         };
-        self.hub.bus.commit(Arc::new(Commit { config, cursors, limits, ..Commit::default() })).await?;
+        let made =
+            self.hub.bus.commit(Arc::new(Commit { config, cursors, limits, ..Commit::default() })).await;
+        if made.is_err() && state.is_none() {
+            // Nobody else asks for a topic that does not exist, and there may be any number of them.
+            self.hub.claims.give_up(topic).await;
+        }
+        made?;
+        if let Some(state) = self.hub.log.topic(topic).await? {
+            // Its cursors have the epoch that its leases will have: nobody else has given any.
+            self.seats.slot(&state, name)?.is_ours.store(true, Ordering::Release);
+        }
         Ok(())
     }
 

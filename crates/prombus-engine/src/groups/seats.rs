@@ -27,14 +27,30 @@ impl Slot {
     pub fn loaded(&self) -> Option<Arc<Group>> {
         self.group.lock().clone().filter(|group| group.works())
     }
+
+    /// The group, if it is loaded and has not been told that it has ended.
+    fn present(&self) -> Option<Arc<Group>> {
+        self.group.lock().clone().filter(|group| !group.has_failed())
+    }
 }
 
+/// The first seat is below this.
+const FIRST_SEATS: u32 = 1 << 16;
+
 /// The groups of one topic.
-#[derive(Default)]
 struct TopicSeats {
     slots: BTreeMap<GroupName, Arc<Slot>>,
     by_seat: HashMap<u32, Weak<Slot>>,
     next_seat: u32,
+}
+
+impl Default for TopicSeats {
+    /// Seats start anywhere: on a clock that stands still, a hub that is started again would otherwise give a group that was
+    /// deleted and made again the leases that it had before.
+    fn default() -> Self {
+        let (slots, by_seat) = Default::default();
+        Self { slots, by_seat, next_seat: fastrand::u32(..FIRST_SEATS) }
+    }
 }
 
 #[derive(Default)]
@@ -48,7 +64,7 @@ impl Topics {
     fn forget(&mut self, topic: &TopicName) -> Vec<Arc<Group>> {
         let seats = self.numbers.remove(topic).and_then(|number| self.seats.remove(&number));
         let slots = seats.into_iter().flat_map(|seats| seats.slots.into_values());
-        slots.filter_map(|slot| slot.loaded()).collect()
+        slots.filter_map(|slot| slot.present()).collect()
     }
 }
 
@@ -112,18 +128,18 @@ impl Seats {
         self.topics.lock().forget(topic)
     }
 
-    /// The groups of a topic that are loaded.
+    /// The groups of a topic that are loaded, whether it is still at home here or not.
     pub fn loaded_of(&self, topic: &TopicName) -> Vec<Arc<Group>> {
         let topics = self.topics.lock();
         let seats = topics.numbers.get(topic).and_then(|number| topics.seats.get(number));
-        seats.into_iter().flat_map(|seats| seats.slots.values()).filter_map(|slot| slot.loaded()).collect()
+        seats.into_iter().flat_map(|seats| seats.slots.values()).filter_map(|slot| slot.present()).collect()
     }
 
     /// All groups that are loaded.
     pub fn loaded(&self) -> Vec<Arc<Group>> {
         let topics = self.topics.lock();
         let slots = topics.seats.values().flat_map(|seats| seats.slots.values());
-        slots.filter_map(|slot| slot.loaded()).collect()
+        slots.filter_map(|slot| slot.present()).collect()
     }
 }
 

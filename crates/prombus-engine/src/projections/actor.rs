@@ -3,7 +3,7 @@
 use super::batch::Projector;
 use super::replay::{Again, Outcome};
 use super::runner::{Failures, ProjectionContext, Runner, Step, Stop};
-use super::slots::WorkSlot;
+use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{ProjectionError, ProjectionState};
 use crate::homes::Home;
@@ -97,13 +97,17 @@ struct Work {
     tails: Option<Vec<u64>>,
     /// When it goes on, where it waits for better times.
     resume: Option<Instant>,
-    /// Without one it has read nothing, and has nothing under way.
+    /// Without one it holds little, and reads nothing.
     slot: Option<WorkSlot>,
 }
 
 impl Work {
     fn waits(&self) -> bool {
         self.resume.is_some_and(|at| at > Instant::now())
+    }
+
+    fn runners(&mut self) -> impl Iterator<Item = &mut Runner> {
+        [Some(&mut self.live), self.rebuild.as_mut()].into_iter().flatten()
     }
 }
 
@@ -150,7 +154,7 @@ impl Actor {
         let live = self.runner(&home, false);
         let mut work = Work { live, rebuild, stopped, tails: None, resume: None, slot: None };
         std::mem::swap(&mut work.live.failures, failures);
-        let mut seen = Sequence(0);
+        let (mut seen, mut in_line) = (Sequence(0), None);
         // What another hub has done of it is not known here.
         while !home.is_lost() {
             loop {
@@ -168,7 +172,11 @@ impl Actor {
             if let Err(error) = self.hub.claims.check(&home).await {
                 self.wait(&error.to_string(), MOVE_PAUSE, &mut work);
             }
-            if work.slot.is_none() && !work.waits() && self.setup.projector.needs_slot() {
+            let may_work = !work.waits();
+            if may_work && work.slot.is_none() && self.setup.projector.needs_slot() {
+                let take = || Box::pin(self.hub.slots.take(self.setup.projector.is_costly()));
+                // Whatever it is told meanwhile, it keeps its place in line.
+                let taking = in_line.get_or_insert_with(take);
                 tokio::select! {
                     biased;
                     command = self.commands.recv() => {
@@ -179,13 +187,11 @@ impl Actor {
                         continue;
                     }
                     () = home.until_lost() => continue,
-                    slot = self.hub.slots.take(self.setup.projector.is_costly()) => work.slot = Some(slot),
+                    slot = taking => (work.slot, in_line) = (Some(slot), None),
                 }
             }
-            let worked = self.advance(&mut work).await;
-            if !worked || work.slot.as_ref().is_some_and(WorkSlot::is_over) {
-                self.give_slot_back(&mut work).await;
-            }
+            let worked = may_work && self.advance(&mut work).await;
+            self.give_slot_back(worked, &mut work).await;
             if worked {
                 continue;
             }
@@ -211,9 +217,6 @@ impl Actor {
 
     /// Goes on by a page, both with the collections and with what is made anew. Whether there may be more to do.
     async fn advance(&mut self, work: &mut Work) -> bool {
-        if work.waits() {
-            return false;
-        }
         work.resume = None;
         let mut worked = false;
         if !work.stopped {
@@ -397,11 +400,19 @@ impl Actor {
         }
     }
 
-    /// Lets others work.
-    async fn give_slot_back(&self, work: &mut Work) {
-        if work.slot.is_some() {
+    /// Lets others work, where it has nothing more to do for now, or they have waited for long. What it still holds then is
+    /// little.
+    async fn give_slot_back(&self, worked: bool, work: &mut Work) {
+        let held: usize = work.runners().map(|runner| runner.held_bytes()).sum();
+        let Some(slot) = &work.slot else { return };
+        if worked && held <= LITTLE_BYTES && slot.is_wanted() {
+            work.slot = None;
+        } else if !worked || slot.is_over() {
             self.land(work).await;
-            [Some(&mut work.live), work.rebuild.as_mut()].into_iter().flatten().for_each(Runner::go_back);
+            work.runners().for_each(Runner::go_back);
+            if worked {
+                self.note(Step::Worked, &work.live);
+            }
             work.slot = None;
         }
     }

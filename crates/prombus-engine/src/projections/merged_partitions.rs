@@ -85,6 +85,11 @@ impl MergedPartitions {
         self.0.clear();
     }
 
+    /// What was read and not taken yet.
+    pub fn ahead(&self) -> impl Iterator<Item = &Event> {
+        self.0.iter().flat_map(|lane| &lane.ahead)
+    }
+
     /// The version of a cursor.
     pub fn version(&self, partition: u32) -> u64 {
         self.0[partition as usize].version

@@ -106,11 +106,12 @@ impl Projections {
         Self { hub: Arc::new(hub), running, changing: tokio::sync::Mutex::default(), follower }
     }
 
-    /// Runs the projections that are stored, and from then on follows what is made, changed or deleted, by whichever hub.
+    /// Runs the projections that are stored. Where there are other hubs, it follows what they make, change or delete from
+    /// then on.
     pub async fn start(self: &Arc<Self>) -> Result<(), ProjectionError> {
         self.catch_up().await?;
         let mut follower = self.follower.lock();
-        if follower.is_none() {
+        if self.hub.has_others && follower.is_none() {
             let (log, this) = (self.hub.log.clone(), Arc::downgrade(self));
             *follower = Some(tokio::spawn(follow(log, this)).abort_handle());
         }

@@ -56,6 +56,8 @@ pub(crate) struct ProjectionContext {
     pub checks: Checks,
     /// Turns of large batches. Whoever publishes waits behind no more of them, however many projections have a backlog.
     pub large_batches: Arc<Semaphore>,
+    /// Whether other hubs may change what is stored.
+    pub has_others: bool,
     /// Who works, of all that have something to do.
     pub slots: WorkSlots,
 }
@@ -392,6 +394,14 @@ impl Runner {
                 })
             }
         }
+    }
+
+    /// What it holds of events that are not done, in bytes, about.
+    pub fn held_bytes(&self) -> usize {
+        let under_way =
+            self.flight.iter().flat_map(|flight| &flight.batch.applied).map(|applied| &applied.event);
+        let taken = self.rest.iter().flat_map(|rest| &rest.events);
+        under_way.chain(taken).chain(self.lanes.ahead()).map(|event| event.payload.len()).sum()
     }
 
     /// Takes back everything that is not done. Nothing may be under way.

@@ -1,6 +1,6 @@
 //! Two hubs on one store: one stalls, the other takes over, and the first comes back. Nothing is doubled, and nothing lost.
 
-use crate::groups::stage::{append as numbered, group_name};
+use crate::groups::stage::{append as numbered, begins_to_wait, group_name};
 use crate::projections::stage::{append, counter, moves_cursors};
 use crate::support::stage::{LONG, Stage, topic_name};
 use crate::support::stalling::{Stall, StallingHomes};
@@ -12,7 +12,10 @@ use prombus_engine::projections::{ProjectionState, ProjectionStatus};
 use prombus_engine::query::From;
 use prombus_store_memory::MemoryStore;
 use serde_json::json;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// No time passes but by hand, so this is never over by itself.
 const TTL_MS: u64 = 60_000;
@@ -257,4 +260,39 @@ async fn a_group_is_as_it_is_stored() {
     move_options(&s, |_| None).await;
     let gone = s.hub.groups().find(&topic_name("t"), &group_name("g")).await.err();
     assert!(matches!(gone, Some(GroupError::NotFound { .. })), "{gone:?}");
+}
+
+async fn another_group(s: &Stage) -> Arc<Group> {
+    let call = GroupCall { from: From::Earliest, ..GroupCall::default() };
+    s.hub.group(&topic_name("t"), &group_name("another"), &call).await.unwrap().0
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_hears_that_the_topic_is_lost() {
+    let pair = Pair::new().await;
+    publish_numbers(&pair.one, 0..1).await;
+    let (before, another) = (group(&pair.one).await.unwrap(), another_group(&pair.one).await);
+    pulled(&before, 1).await;
+    let [delivery] = &pulled(&another, 1).await[..] else { panic!("one is delivered") };
+    let pull = Pull { max: 1, wait: LONG, ..Pull::default() };
+    let mut waiting = pin!(before.pull(&pull));
+    begins_to_wait(waiting.as_mut()).await;
+    pair.stall();
+    group(&pair.other).await.unwrap();
+    pair.resume();
+    // Whoever acts first finds it out, and all others hear of it.
+    assert_eq!(said(&another, [Settle::Ack(delivery.lease)]).await, [false]);
+    let told = Instant::now();
+    assert!(waiting.await.is_err());
+    assert_eq!(told.elapsed(), Duration::ZERO, "no time passes unless there is nothing else to wait for");
+}
+
+#[tokio::test]
+async fn another_group_of_the_topic_voids_no_lease() {
+    let pair = Pair::new().await;
+    publish_numbers(&pair.one, 0..1).await;
+    let first = group(&pair.one).await.unwrap();
+    let [delivery] = &pulled(&first, 1).await[..] else { panic!("one is delivered") };
+    assert_eq!(pulled(&another_group(&pair.one).await, 1).await.len(), 1);
+    assert_eq!(said(&first, [Settle::Ack(delivery.lease)]).await, [true]);
 }

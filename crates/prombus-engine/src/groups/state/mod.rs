@@ -400,10 +400,15 @@ impl State {
     /// Counts what was read and not delivered, and lets go of it where groups hold too much.
     pub fn trim(&mut self) {
         let held = self.lanes.iter().map(PartitionQueue::held_bytes).sum();
-        if let Some(share) = &mut self.ahead
-            && share.set(held)
-        {
-            self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
+        if self.ahead.as_mut().is_some_and(|share| share.set(held)) {
+            self.forget_ahead();
+        }
+    }
+
+    /// Lets go of what was read and not delivered: it can be read again.
+    pub fn forget_ahead(&mut self) {
+        self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
+        if let Some(share) = &mut self.ahead {
             share.set(0);
         }
     }

@@ -27,7 +27,7 @@ impl Handled {
     }
 }
 
-/// SettleRequest that settle a lease.
+/// An ack or nack of a lease.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SettleRequest {
     pub(super) token: LeaseToken,
