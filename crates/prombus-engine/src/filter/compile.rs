@@ -10,9 +10,12 @@ use cel::Context;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
 use cel::parser::Parser;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// Parsing and dropping go down as deep as the text lets them; nothing deeper than [`MAX_DEPTH`] leaves this stack.
 const STACK_BYTES: usize = 256 << 20;
+/// How long to wait for room on a machine that has none.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// An expression of so many operations is quick, unless it repeats some.
 const FEW_OPERATIONS: usize = 64;
 /// Names of types, which are values.
@@ -30,48 +33,37 @@ pub(super) struct Checked {
     pub is_costly: bool,
 }
 
-/// Why an expression was not compiled.
-#[derive(Debug)]
-pub(super) enum NotCompiled {
-    /// It never will be.
-    Bad(BadFilter),
-    /// The machine has no room for it at the moment.
-    NoRoom,
-}
-
-impl From<NotCompiled> for BadFilter {
-    fn from(why: NotCompiled) -> Self {
-        match why {
-            NotCompiled::Bad(bad) => bad,
-            NotCompiled::NoRoom => at_start("too many expressions are being compiled; try again"),
-        }
-    }
-}
-
 fn at_start(message: &str) -> BadFilter {
     BadFilter { message: message.to_owned(), line: 1, column: 1 }
 }
 
 /// Compiles `source`.
-pub(super) fn compile(source: &str) -> Result<Checked, NotCompiled> {
+///
+/// Where the machine has no room for a thread, this waits for some: what does not compile is refused for good, and a stored
+/// expression must not be because of one bad moment.
+pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
     if source.len() > MAX_SOURCE_BYTES {
-        let message = format!("it is longer than {MAX_SOURCE_BYTES} bytes");
-        return Err(NotCompiled::Bad(at_start(&message)));
+        return Err(at_start(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")));
     }
     off_the_runtime(|| {
-        std::thread::scope(|scope| {
-            let parse = || {
-                // The parser is generated code that meets whatever a client sends; should it give up, only this
-                // filter must.
-                catch_unwind(AssertUnwindSafe(|| parse(source)))
-            };
-            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, parse);
-            match thread.map(std::thread::ScopedJoinHandle::join) {
-                Ok(Ok(Ok(answer))) => answer.map_err(NotCompiled::Bad),
-                Ok(_) => Err(NotCompiled::Bad(at_start("the parser gave up on it"))),
-                Err(_) => Err(NotCompiled::NoRoom),
+        loop {
+            if let Some(answer) = parse_aside(source, STACK_BYTES) {
+                return answer;
             }
-        })
+            // Nobody tells when there is room again.
+            std::thread::sleep(NO_ROOM_PAUSE);
+        }
+    })
+}
+
+/// Parses `source` on a stack of its own. `None`: there is no room for one.
+fn parse_aside(source: &str, stack_bytes: usize) -> Option<Result<Checked, BadFilter>> {
+    std::thread::scope(|scope| {
+        // The parser is generated code that meets whatever a client sends; should it give up, only this filter must.
+        let parse = || catch_unwind(AssertUnwindSafe(|| parse(source)));
+        let thread = std::thread::Builder::new().stack_size(stack_bytes).spawn_scoped(scope, parse).ok()?;
+        let gave_up = || Err(at_start("the parser gave up on it"));
+        Some(thread.join().flatten().unwrap_or_else(|_| gave_up()))
     })
 }
 
@@ -226,5 +218,17 @@ impl Check {
             bad.column -= name.chars().count();
         }
         Err(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_room_says_nothing_about_an_expression() {
+        assert!(parse_aside("true", 1 << 60).is_none());
+        assert!(matches!(parse_aside("true", STACK_BYTES), Some(Ok(_))));
+        assert!(matches!(parse_aside("(", STACK_BYTES), Some(Err(_))));
     }
 }

@@ -5,12 +5,11 @@
 //! evicted is compiled again when it is used. What must not be forgotten meanwhile is kept beside.
 
 use super::cache::Cache;
-use super::compile::{self, Checked, NotCompiled};
+use super::compile::{self, Checked};
 use super::{BadFilter, Compiled, Probation};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
-use std::time::Duration;
 
 /// The most that compiled expressions may take, in bytes.
 const MAX_COMPILED_BYTES: usize = 64 << 20;
@@ -18,9 +17,6 @@ const MAX_COMPILED_BYTES: usize = 64 << 20;
 const OPERATION_BYTES: usize = 192;
 /// Texts that nobody uses any more are forgotten when there are as many as were in use the last time, and this many more.
 const SPARE_TEXTS: usize = 32;
-
-/// How long to wait for room on a machine that has none.
-const NO_ROOM_PAUSE: Duration = Duration::from_millis(10);
 
 /// Memory is the machine's, whichever hub of the process uses an expression.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known::new(MAX_COMPILED_BYTES)));
@@ -45,9 +41,7 @@ impl Text {
         compiled.map_or_else(|| self.compile(), Ok)
     }
 
-    /// The compiled expression, which counts as used now.
-    ///
-    /// What has compiled once compiles again, as soon as there is room: an event must not be passed over because there is none.
+    /// The compiled expression, which counts as used now. What has compiled once compiles again.
     pub fn compile(self: &Arc<Self>) -> Result<Arc<Compiled>, BadFilter> {
         let known = KNOWN.lock().compiled.get(&self.source);
         if let Some((_, compiled)) = known {
@@ -55,13 +49,7 @@ impl Text {
             *self.compiled.lock() = Arc::downgrade(&compiled);
             return Ok(compiled);
         }
-        let (compiled, facts) = loop {
-            match compiled(&self.source) {
-                // Nobody tells when a machine has room again.
-                Err(NotCompiled::NoRoom) => std::thread::sleep(NO_ROOM_PAUSE),
-                answer => break answer?,
-            }
-        };
+        let (compiled, facts) = compiled(&self.source)?;
         *self.compiled.lock() = Arc::downgrade(&compiled);
         let gone = KNOWN.lock().keep(self, &compiled, facts.bytes);
         drop(gone);
@@ -75,7 +63,7 @@ struct Facts {
     bytes: usize,
 }
 
-fn compiled(source: &str) -> Result<(Arc<Compiled>, Facts), NotCompiled> {
+fn compiled(source: &str) -> Result<(Arc<Compiled>, Facts), BadFilter> {
     let Checked { expression, patterns, touched, operations, is_costly } = compile::compile(source)?;
     let facts =
         Facts { is_written_costly: is_costly, bytes: operations * OPERATION_BYTES + 4 * source.len() };
