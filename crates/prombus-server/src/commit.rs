@@ -84,9 +84,15 @@ impl CommitCall {
         let Self { request, not_a_lease, .. } = self;
         let hub = by.app.hub()?;
         let settled = groups_of(hub, &request.acks);
-        for LeaseOf { topic, group } in settled.iter().flatten() {
+        let may_settle = |LeaseOf { topic, group }: &LeaseOf| {
             let (topic, group) = (topic.as_str(), Some(group.as_str()));
-            by.caller.check(Ask { action: Action::Subscribe, topic, group })?;
+            by.caller.may(Ask { action: Action::Subscribe, topic, group })
+        };
+        if !settled.iter().flatten().all(may_settle) {
+            // A lease can be guessed, so whose it is must not be told.
+            return Err(ApiError::forbidden(
+                "this token does not allow subscribe on the topic and group of one of the leases",
+            ));
         }
         if let Some(lease) = not_a_lease {
             return Err(ApiError::lease_expired(&lease));

@@ -457,3 +457,17 @@ fn a_conflict_names_no_document_to_those_who_may_not_read_it() {
     assert!(!refused(&["publish:people"]).contains("hidden"));
     assert!(refused(&["publish:people", "read:people"]).contains("hidden"));
 }
+
+#[test]
+fn a_lease_of_others_does_not_tell_whose_it_is() {
+    let (hub, master) = hub();
+    publish(hub.caller(&master), "secret.topic", &json!(1));
+    let group = "/v1/topics/secret.topic/groups/hidden-group";
+    let answer = hub.caller(&master).put(group, &json!({"from": "earliest"}));
+    assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+    let lease = pull_one(hub.caller(&master), "secret.topic", "hidden-group");
+    let token = token(&["subscribe:own", "publish:own"]);
+    let told = hub.caller(&token).post("/v1/commit", &json!({"ack": [lease]})).is(403).to_string();
+    assert!(!told.contains("secret") && !told.contains("hidden"), "{told}");
+    assert_eq!(in_flight(hub.caller(&master), "secret.topic", "hidden-group"), 1);
+}
