@@ -8,9 +8,10 @@ use crate::collection::{self, CollectionConfig};
 use crate::document::{DocumentWrite, WriteError, WriteOp};
 use crate::error::CommitError;
 use crate::event::NewEvent;
+use crate::offsets::Offsets;
 use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
-use crate::topic::{Durability, TopicConfig, TopicName};
+use crate::topic::{Durability, TopicConfig, TopicName, TopicRef};
 use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -296,6 +297,19 @@ pub enum ConfigChange {
         partition: Partition,
         /// The first offset that is kept; lower than the present first, or higher than next, is clamped.
         before: Offset,
+        /// What goes with them.
+        loss: Loss,
+    },
+    /// Gives up single events of a partition and leaves holes where they were: offsets keep their numbers.
+    Discard {
+        /// The incarnation of the topic that was read.
+        topic: TopicRef,
+        /// The partition.
+        partition: Partition,
+        /// Their offsets; those that are not kept are passed over.
+        offsets: Arc<Offsets>,
+        /// What goes with them.
+        loss: Loss,
     },
     /// Makes a collection, or replaces the settings of one. New indexes are made for the documents that are there, at
     /// once or beside, as [`Progress`](crate::collection::Progress) says; those that failed are begun anew. A unique
@@ -327,13 +341,26 @@ impl ConfigChange {
     /// Whether it gives something up and adds nothing.
     fn removes(&self) -> bool {
         match self {
-            Self::DeleteTopic { .. } | Self::Trim { .. } | Self::DropCollection { .. } => true,
+            Self::DeleteTopic { .. }
+            | Self::Trim { .. }
+            | Self::Discard { .. }
+            | Self::DropCollection { .. } => true,
             Self::CreateTopic { .. }
             | Self::AlterTopic { .. }
             | Self::PutCollection { .. }
             | Self::SwapCollection { .. } => false,
         }
     }
+}
+
+/// What goes with events that are given up, as counted by whoever has read them: a store does not read them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Loss {
+    /// Their [sizes](crate::Event::size).
+    pub bytes: u64,
+    /// The time from which on what is left still says what every key was; `None` where that is not told by these events,
+    /// because nobody may ask for them any more.
+    pub horizon_ts: Option<u64>,
 }
 
 /// Whose position in which partition.

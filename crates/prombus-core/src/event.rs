@@ -194,6 +194,11 @@ impl Event {
             + optional(&self.tags)
     }
 
+    /// What it counts for where kept events are counted: as much as [`NewEvent::size`] did.
+    pub fn size(&self) -> usize {
+        FIXED_BYTES + self.text_bytes()
+    }
+
     /// The event with memory of its own: one small event must not keep the page that it was read with, or the request that
     /// it came in.
     pub fn detached(self) -> Self {

@@ -16,6 +16,7 @@ pub mod histogram;
 pub mod homes;
 pub mod id;
 pub mod json;
+pub mod offsets;
 pub mod placing;
 pub mod ports;
 pub mod position;
@@ -29,7 +30,7 @@ pub mod wakes;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Loss,
     Placement, ReaderLimit, Receipt, ResultBytes,
 };
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
@@ -39,9 +40,10 @@ pub use histogram::Histogram;
 pub use homes::{Claim, ClaimRequest, Homes, HomesError, HubId, MemoryHomes};
 pub use id::IdMaker;
 pub use json::{Json, JsonError, ParseJson};
+pub use offsets::Offsets;
 pub use placing::{NewTopics, Placer};
 pub use ports::{
-    Bounds, Cursor, Documents, EventLog, HistoryRequest, Page, ReadRequest, ScanRequest, StoreStatus,
+    Bounds, Cursor, Documents, EventLog, HistoryRequest, Kept, Page, ReadRequest, ScanRequest, StoreStatus,
     TsRequest,
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};

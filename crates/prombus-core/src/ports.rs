@@ -70,8 +70,8 @@ pub trait EventLog: Send + Sync {
     /// empty page; below the first kept offset, [`ReadError::Gone`].
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError>;
 
-    /// The first kept and the first unwritten offset of a partition.
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError>;
+    /// What is kept of a partition.
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError>;
 
     /// The first kept offset whose event has a `ts` at or after the one asked for; the end where there is none.
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError>;
@@ -171,7 +171,7 @@ pub struct ReadRequest {
 pub struct Page {
     /// The events.
     pub events: Vec<Event>,
-    /// The first offset that was not looked at.
+    /// The first offset behind the events that has one, or the end.
     pub next: Offset,
     /// The first offset that was not visible when the page was read.
     pub end: Offset,
@@ -184,6 +184,19 @@ pub struct Bounds {
     pub first: Offset,
     /// The first offset that is not visible yet.
     pub next: Offset,
+}
+
+/// What is kept of a partition, and what was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// The offsets between which events are kept.
+    pub bounds: Bounds,
+    /// The [sizes](Event::size) of the events that are kept. Events of folders that did not count them are not counted.
+    pub bytes: u64,
+    /// The time from which on the events that are kept say what every key was.
+    pub horizon_ts: u64,
+    /// Whether events between the bounds were given up that somebody might ask for.
+    pub has_holes: bool,
 }
 
 /// A place in a partition by time.

@@ -7,10 +7,11 @@
 
 use crate::collection::{Drafted, Drafts, Written};
 use crate::commit::{
-    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Receipt, ResultBytes,
+    Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Loss, Receipt, ResultBytes,
 };
 use crate::document::DocumentWrite;
 use crate::error::CommitError;
+use crate::offsets::Offsets;
 use crate::ports::{Bounds, Cursor};
 use crate::position::{Offset, Partition, Sequence, TopicNumber};
 use crate::topic::{Durability, TopicConfig, TopicName, TopicRef, TopicState};
@@ -49,7 +50,15 @@ pub trait Staging {
     fn delete_topic(&mut self, name: &TopicName) -> Result<(), CommitError>;
 
     /// Gives up the events of a partition below `first`, which is within its bounds.
-    fn trim(&mut self, topic: &TopicRef, partition: Partition, first: Offset) -> Result<(), CommitError>;
+    fn trim(&mut self, at: (&TopicRef, Partition), first: Offset, loss: Loss) -> Result<(), CommitError>;
+
+    /// Gives up single events of a partition. Those outside its bounds, and those that are gone already, are passed over.
+    fn discard(
+        &mut self,
+        at: (&TopicRef, Partition),
+        offsets: &Offsets,
+        loss: Loss,
+    ) -> Result<(), CommitError>;
 
     /// Makes, changes, renames or removes a collection: how its rows and indexes follow is the store's own affair.
     fn configure_collection(
@@ -153,11 +162,19 @@ fn configure(to: &mut impl Staging, change: &ConfigChange, limits: CommitLimits)
             existing(to, name)?;
             to.delete_topic(name)
         }
-        ConfigChange::Trim { topic, partition, before } => {
+        ConfigChange::Trim { topic, partition, before, loss } => {
             let topic = existing(to, topic)?;
             match to.bounds(topic, *partition).trimmed(*before) {
-                Some(first) => to.trim(&topic.pinned(), *partition, first),
+                Some(first) => to.trim((&topic.pinned(), *partition), first, *loss),
                 None => Ok(()),
+            }
+        }
+        ConfigChange::Discard { topic, partition, offsets, loss } => {
+            let there = existing(to, &topic.name)?;
+            match topic.incarnation.is_none_or(|number| number == there.number) {
+                true => to.discard((&there.pinned(), *partition), offsets, *loss),
+                // What was read is gone with its topic.
+                false => Ok(()),
             }
         }
         ConfigChange::PutCollection { .. }

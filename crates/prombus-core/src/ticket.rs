@@ -1,8 +1,10 @@
 //! A commit in two steps: first it gets its place in the order, then what comes of it is waited for.
 
 use crate::commit::{Commit, Receipt};
-use crate::error::CommitError;
-use crate::ports::EventLog;
+use crate::error::{CommitError, ReadError};
+use crate::ports::{Bounds, EventLog};
+use crate::position::Partition;
+use crate::topic::TopicRef;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,14 +33,25 @@ impl Future for Ticket {
     }
 }
 
-/// Both steps at once, for those who have nothing to do in between.
+/// What follows from the methods of the port.
 pub trait EventLogExt: EventLog {
     /// Enqueues a commit, and waits for what comes of it.
     fn commit(&self, commit: Arc<Commit>) -> impl Future<Output = Result<Receipt, CommitError>> + Send;
+
+    /// The first kept and the first unwritten offset of a partition.
+    fn bounds(
+        &self,
+        topic: &TopicRef,
+        partition: Partition,
+    ) -> impl Future<Output = Result<Bounds, ReadError>> + Send;
 }
 
 impl<L: EventLog + ?Sized> EventLogExt for L {
     async fn commit(&self, commit: Arc<Commit>) -> Result<Receipt, CommitError> {
         self.enqueue(commit).await?.await
+    }
+
+    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
+        Ok(self.kept(topic, partition).await?.bounds)
     }
 }

@@ -9,7 +9,8 @@ pub use rounds::{MAX_PARTITIONS, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::filter::{Filter, Turn};
 use crate::query::{Query, QueryError, Reader};
 use prombus_core::{
-    Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState, Watched,
+    Event, EventLog, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState,
+    Watched,
 };
 use std::sync::Arc;
 use token::Kind;

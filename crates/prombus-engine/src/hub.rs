@@ -16,8 +16,8 @@ use crate::retry::Tries;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    Homes, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock, Ticket,
-    TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    Homes, Kept, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
+    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -217,13 +217,18 @@ impl Hub {
         self.topics.subscribe()
     }
 
-    /// What each partition of a topic holds.
-    pub async fn bounds(&self, topic: &TopicState) -> Result<Vec<Bounds>, ReadError> {
-        let mut bounds = Vec::with_capacity(topic.config.partitions as usize);
+    /// What is kept of each partition of a topic.
+    pub async fn kept(&self, topic: &TopicState) -> Result<Vec<Kept>, ReadError> {
+        let mut kept = Vec::with_capacity(topic.config.partitions as usize);
         for partition in 0..topic.config.partitions {
-            bounds.push(self.store.log.bounds(&topic.pinned(), Partition(partition)).await?);
+            kept.push(self.store.log.kept(&topic.pinned(), Partition(partition)).await?);
         }
-        Ok(bounds)
+        Ok(kept)
+    }
+
+    /// The first kept and the first unwritten offset of each partition of a topic.
+    pub async fn bounds(&self, topic: &TopicState) -> Result<Vec<Bounds>, ReadError> {
+        Ok(self.kept(topic).await?.into_iter().map(|kept| kept.bounds).collect())
     }
 
     /// Makes a topic, or changes the settings that `patch` names. Says whether it was made.

@@ -4,7 +4,8 @@ use crate::filter::{Cost, Filter, Turn};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{
-    Event, EventLog, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState, TsRequest,
+    Event, EventLog, EventLogExt, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState,
+    TsRequest,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

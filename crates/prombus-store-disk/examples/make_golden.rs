@@ -56,7 +56,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     configure(&store, ConfigChange::DeleteTopic { name: gone }).await?;
     let before = Offset(4);
-    configure(&store, ConfigChange::Trim { topic: kept.clone(), partition: Partition(1), before }).await?;
+    configure(
+        &store,
+        ConfigChange::Trim { topic: kept.clone(), partition: Partition(1), before, loss: Loss::default() },
+    )
+    .await?;
     std::fs::write(folder.join("expected.txt"), listing::listing(&store).await)?;
     store.close().await;
     Ok(())

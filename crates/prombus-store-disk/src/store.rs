@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
-    Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite,
-    Documents, Event, EventLog, Find, Found, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
+    Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite, Documents,
+    Event, EventLog, Find, Found, HistoryRequest, IdMaker, Kept, Offset, Page, Partition, ReadError,
     ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef, TopicState,
     TsRequest, Watched,
 };
@@ -280,8 +280,8 @@ impl EventLog for DiskStore {
         self.snapshot().read(&request)
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        self.snapshot().bounds(topic, partition)
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
+        self.snapshot().kept(topic, partition)
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {

@@ -10,7 +10,7 @@ use collections::Collections;
 use parking_lot::RwLock;
 use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event,
-    EventLog, Find, Found, Histogram, HistoryRequest, IdMaker, Offset, Page, Partition, ReadError,
+    EventLog, Find, Found, Histogram, HistoryRequest, IdMaker, Kept, Offset, Page, Partition, ReadError,
     ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest,
     Wakes, Watched,
 };
@@ -96,14 +96,13 @@ impl EventLog for MemoryStore {
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         self.in_partition(&request.topic, request.partition, |log| {
-            let end = log.next();
-            if request.from < log.first {
-                return Err(ReadError::Gone { first: log.first });
+            let Bounds { first, next: end } = log.bounds;
+            if request.from < first {
+                return Err(ReadError::Gone { first });
             }
             let mut bytes = 0;
             let events: Vec<Event> = log
                 .from(request.from)
-                .iter()
                 .take(request.limit)
                 .take_while(|event| {
                     let fits = bytes == 0 || bytes < request.max_bytes;
@@ -112,22 +111,20 @@ impl EventLog for MemoryStore {
                 })
                 .cloned()
                 .collect();
-            let next = events.last().map_or(request.from.min(end), |event| event.offset.plus(1));
+            let behind = events.last().map_or(request.from, |event| event.offset.plus(1));
+            let next = log.from(behind).next().map_or(end, |event| event.offset);
             Ok(Page { events, next, end })
         })
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        self.in_partition(topic, partition, |log| Ok(Bounds { first: log.first, next: log.next() }))
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
+        self.in_partition(topic, partition, |log| Ok(log.kept()))
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
         self.in_partition(&request.topic, request.partition, |log| {
-            Ok(log
-                .events
-                .iter()
-                .find(|event| event.ts >= request.ts)
-                .map_or(log.next(), |event| event.offset))
+            let mut events = log.events.values();
+            Ok(events.find(|event| event.ts >= request.ts).map_or(log.bounds.next, |event| event.offset))
         })
     }
 

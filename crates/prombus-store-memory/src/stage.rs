@@ -7,8 +7,8 @@ use prombus_core::collection::{Drafted, Drafts, Written};
 use prombus_core::staging::{self, Staging};
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey,
-    DocumentWrite, Durability, Event, Offset, Partition, ResultBytes, TopicName, TopicNumber, TopicRef,
-    TopicState,
+    DocumentWrite, Durability, Event, Loss, Offset, Offsets, Partition, ResultBytes, TopicName, TopicNumber,
+    TopicRef, TopicState,
 };
 use prombus_rows::DocumentRow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use uuid::Uuid;
 #[derive(Default)]
 pub struct Changes {
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
-    pub trims: Vec<Trim>,
+    pub given_up: Vec<GivenUp>,
     pub events: Vec<Event>,
     pub collections: collections::Staged,
     pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
@@ -26,10 +26,29 @@ pub struct Changes {
 }
 
 /// Events of one incarnation of a topic that are given up.
-pub struct Trim {
+pub struct GivenUp {
     pub topic: TopicRef,
     pub partition: Partition,
-    pub before: Offset,
+    pub which: Which,
+    pub loss: Loss,
+}
+
+/// Which events of a partition.
+pub enum Which {
+    /// Those below an offset, which becomes the first.
+    Below(Offset),
+    /// Single ones.
+    Single(Offsets),
+}
+
+impl GivenUp {
+    fn has(&self, topic: &Topic, (partition, offset): At) -> bool {
+        let is_one = match &self.which {
+            Which::Below(first) => offset < *first,
+            Which::Single(offsets) => offsets.contains(offset),
+        };
+        is_one && self.partition == partition && self.topic == topic.state.pinned()
+    }
 }
 
 pub struct Stage<'a> {
@@ -126,13 +145,9 @@ impl<'a> Stage<'a> {
         Appended { id, partition, offset, ts, duplicate: false }
     }
 
-    /// The latest event of a key among what the trims of this commit leave.
+    /// The latest event of a key among what this commit leaves.
     fn latest<'t>(&self, old: &'t Topic, key: &str) -> Option<&'t Event> {
-        let is_left = |(partition, offset): &&At| {
-            !self.changes.trims.iter().any(|trim| {
-                trim.topic == old.state.pinned() && trim.partition == *partition && *offset < trim.before
-            })
-        };
+        let is_left = |at: &&At| !self.changes.given_up.iter().any(|given_up| given_up.has(old, **at));
         old.keys.get(key)?.iter().rev().filter(is_left).find_map(|at| old.at(*at))
     }
 }
@@ -157,8 +172,7 @@ impl Staging for Stage<'_> {
 
     fn bounds(&self, topic: &TopicState, partition: Partition) -> Bounds {
         let log = self.before(topic).and_then(|old| old.logs.get(partition.0 as usize));
-        let (first, next) = log.map_or((Offset(0), Offset(0)), |log| (log.first, log.next()));
-        Bounds { first, next }
+        log.map_or(Bounds { first: Offset(0), next: Offset(0) }, |log| log.bounds)
     }
 
     fn cursor(&self, topic: &TopicState, key: &CursorKey) -> Option<&Cursor> {
@@ -203,8 +217,25 @@ impl Staging for Stage<'_> {
         Ok(())
     }
 
-    fn trim(&mut self, topic: &TopicRef, partition: Partition, first: Offset) -> Result<(), CommitError> {
-        self.changes.trims.push(Trim { topic: topic.clone(), partition, before: first });
+    fn trim(
+        &mut self,
+        (topic, partition): (&TopicRef, Partition),
+        first: Offset,
+        loss: Loss,
+    ) -> Result<(), CommitError> {
+        let which = Which::Below(first);
+        self.changes.given_up.push(GivenUp { topic: topic.clone(), partition, which, loss });
+        Ok(())
+    }
+
+    fn discard(
+        &mut self,
+        (topic, partition): (&TopicRef, Partition),
+        offsets: &Offsets,
+        loss: Loss,
+    ) -> Result<(), CommitError> {
+        let which = Which::Single(offsets.clone());
+        self.changes.given_up.push(GivenUp { topic: topic.clone(), partition, which, loss });
         Ok(())
     }
 

@@ -1,13 +1,13 @@
 //! What the memory store holds, and how a staged commit becomes part of it.
 
 use crate::collections::Collections;
-use crate::stage::{Changes, Stage, Trim};
+use crate::stage::{Changes, GivenUp, Stage, Which};
 use bytestring::ByteString;
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::staging;
 use prombus_core::{
-    Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Offset, Partition, Placer, Receipt, Sequence,
-    TopicName, TopicRef, TopicState, Touched,
+    Bounds, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, Loss, Offset, Partition, Placer,
+    Receipt, Sequence, TopicName, TopicRef, TopicState, Touched,
 };
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -15,27 +15,52 @@ use uuid::Uuid;
 /// Where an event is within its topic.
 pub type At = (Partition, Offset);
 
-/// One partition. `events` starts at offset `first`.
-#[derive(Debug, Default)]
+/// One partition.
+#[derive(Debug)]
 pub struct Log {
-    pub first: Offset,
-    pub events: Vec<Event>,
+    pub bounds: Bounds,
+    pub events: BTreeMap<Offset, Event>,
+    bytes: u64,
+    horizon_ts: u64,
+    has_holes: bool,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let bounds = Bounds { first: Offset(0), next: Offset(0) };
+        Self { bounds, events: BTreeMap::new(), bytes: 0, horizon_ts: 0, has_holes: false }
+    }
 }
 
 impl Log {
-    pub fn next(&self) -> Offset {
-        self.first.plus(self.events.len() as u64)
+    pub fn from(&self, offset: Offset) -> impl Iterator<Item = &Event> {
+        self.events.range(offset..).map(|(_, event)| event)
     }
 
-    pub fn from(&self, offset: Offset) -> &[Event] {
-        let start = offset.0.saturating_sub(self.first.0).min(self.events.len() as u64);
-        &self.events[start as usize..]
+    pub fn kept(&self) -> Kept {
+        let Self { bounds, bytes, horizon_ts, has_holes, .. } = *self;
+        Kept { bounds, bytes, horizon_ts, has_holes }
     }
 
-    fn trim(&mut self, before: Offset) {
-        let before = before.clamp(self.first, self.next());
-        self.events.drain(..(before.0 - self.first.0) as usize);
-        self.first = before;
+    fn push(&mut self, event: Event) {
+        self.bounds.next = event.offset.plus(1);
+        self.bytes += event.size() as u64;
+        self.events.insert(event.offset, event);
+    }
+
+    fn give_up(&mut self, which: Which, loss: Loss) {
+        match which {
+            Which::Below(first) => {
+                self.events = self.events.split_off(&first);
+                self.bounds.first = first;
+            }
+            Which::Single(offsets) => {
+                offsets.iter().for_each(|offset| drop(self.events.remove(&offset)));
+                self.has_holes |= loss.horizon_ts.is_some();
+            }
+        }
+        self.bytes = self.bytes.saturating_sub(loss.bytes);
+        self.horizon_ts = self.horizon_ts.max(loss.horizon_ts.unwrap_or(0));
     }
 }
 
@@ -60,10 +85,9 @@ impl Topic {
         self.logs.resize_with(self.state.config.partitions as usize, Log::default);
     }
 
-    /// The event there, unless it was trimmed.
+    /// The event there, unless it was given up.
     pub fn at(&self, (partition, offset): At) -> Option<&Event> {
-        let log = &self.logs[partition.0 as usize];
-        if offset < log.first { None } else { log.from(offset).first() }
+        self.logs[partition.0 as usize].events.get(&offset)
     }
 
     pub fn latest(&self, key: &str) -> Option<&Event> {
@@ -76,7 +100,7 @@ impl Topic {
         if let Some(key) = &event.key {
             self.keys.entry(key.clone()).or_default().push(at);
         }
-        self.logs[event.partition.0 as usize].events.push(event);
+        self.logs[event.partition.0 as usize].push(event);
     }
 }
 
@@ -141,17 +165,17 @@ impl State {
                 },
             }
         }
+        for GivenUp { topic: TopicRef { name, incarnation }, partition, which, loss } in changes.given_up {
+            let topic = self.topics.get_mut(&name).filter(|topic| Some(topic.state.number) == incarnation);
+            if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
+                log.give_up(which, loss);
+                touched.changed(&name);
+            }
+        }
         for event in changes.events {
             touched.appended_to(&event.topic);
             if let Some(topic) = self.topics.get_mut(&event.topic) {
                 topic.push(event);
-            }
-        }
-        for Trim { topic: TopicRef { name, incarnation }, partition, before } in changes.trims {
-            let topic = self.topics.get_mut(&name).filter(|topic| Some(topic.state.number) == incarnation);
-            if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
-                log.trim(before);
-                touched.changed(&name);
             }
         }
         self.collections.apply(changes.collections);

@@ -137,6 +137,15 @@ macro_rules! log_exact_conformance {
             several_topics_change_as_a_whole_or_not_at_all
             a_commit_is_as_durable_as_its_strictest_topic
             several_topics_become_visible_at_once
+            discarded_events_are_passed_over
+            what_is_not_there_is_not_discarded
+            a_place_by_time_has_an_event
+            keys_are_looked_up_among_what_is_left
+            a_history_goes_on_after_a_discarded_event
+            an_id_is_remembered_though_its_event_is_discarded
+            an_expectation_is_about_what_is_left
+            only_the_topic_that_was_read_loses_events
+            what_is_kept_is_counted
             trimmed_events_are_gone
             a_trim_is_clamped
             a_partition_trimmed_to_its_end_goes_on

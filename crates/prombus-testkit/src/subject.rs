@@ -3,8 +3,8 @@
 use crate::build::{self, Draft};
 use prombus_core::{
     Append, Appended, Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Document, Documents,
-    Event, EventLog, EventLogExt, HistoryRequest, ManualClock, Offset, Partition, Placement, ReadError,
-    ReadRequest, Receipt, TopicConfig, TopicName, TopicState, TsRequest,
+    Event, EventLog, EventLogExt, HistoryRequest, Kept, Loss, ManualClock, Offset, Partition, Placement,
+    ReadError, ReadRequest, Receipt, TopicConfig, TopicName, TopicState, TsRequest,
 };
 use std::any::Any;
 use std::fmt::Debug;
@@ -126,8 +126,19 @@ impl Subject {
     /// Gives up the events of a partition below an offset.
     pub async fn trim(&self, topic: &TopicName, partition: u32, before: u64) {
         let (partition, before) = (Partition(partition), Offset(before));
-        let change = ConfigChange::Trim { topic: topic.clone(), partition, before };
+        let change = ConfigChange::Trim { topic: topic.clone(), partition, before, loss: Loss::default() };
         must(self.configure(change).await, "a partition can be trimmed");
+    }
+
+    /// Gives up single events of a partition.
+    pub async fn discard(&self, topic: &TopicName, partition: u32, offsets: &[u64]) {
+        let change = ConfigChange::Discard {
+            topic: topic.into(),
+            partition: Partition(partition),
+            offsets: Arc::new(offsets.iter().copied().map(Offset).collect()),
+            loss: Loss::default(),
+        };
+        must(self.configure(change).await, "single events can be given up");
     }
 
     /// Events for a topic: by the key, or in the partition that the producer named, or else in 0, so that a test knows
@@ -204,6 +215,11 @@ impl Subject {
     pub fn page(&self, topic: &TopicName, partition: u32, from: Offset) -> ReadRequest {
         let (topic, partition) = (topic.into(), Partition(partition));
         ReadRequest { topic, partition, from, limit: PAGE_EVENTS, max_bytes: PAGE_BYTES }
+    }
+
+    /// What is kept of a partition.
+    pub async fn kept(&self, topic: &TopicName, partition: u32) -> Kept {
+        must(self.log.kept(&topic.into(), Partition(partition)).await, "a partition says what it keeps")
     }
 
     /// The bounds of a partition that must exist.

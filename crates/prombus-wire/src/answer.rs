@@ -128,6 +128,9 @@ pub struct PartitionBounds {
     pub first: u64,
     /// The first offset that is not written yet.
     pub next: u64,
+    /// The time from which on the events that are kept say what the state of every key was.
+    #[serde(default)]
+    pub horizon_ts: u64,
 }
 
 /// A topic as it is now.

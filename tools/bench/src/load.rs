@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use bytestring::ByteString;
 use prombus_core::{
-    Append, Commit, ConfigChange, EventLog, EventLogExt, Json, NewEvent, Partition, Placement, TopicConfig,
-    TopicName,
+    Append, Commit, ConfigChange, EventLogExt, Json, NewEvent, Partition, Placement, TopicConfig, TopicName,
 };
 use prombus_store_disk::{DiskOptions, DiskStore};
 use std::path::Path;

@@ -11,8 +11,8 @@ use crate::filter::{Filter, Turn};
 use crate::query::{From, QueryError};
 use crate::topics::{LONGEST_REST, SHORTEST_REST};
 use prombus_core::{
-    Clock, Event, EventLog, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicName,
-    TopicNumber, TopicRef, TopicState, TsRequest, Watched,
+    Clock, Event, EventLog, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence,
+    TopicName, TopicNumber, TopicRef, TopicState, TsRequest, Watched,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::{GroupError, places};
 use crate::filter::{Filter, Turn};
 use crate::query::From;
-use prombus_core::{Bounds, Offset, Partition, ReadError};
+use prombus_core::{Bounds, EventLogExt, Offset, Partition, ReadError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -13,7 +13,7 @@ use crate::homes::{Claims, Home};
 use crate::query::From;
 use parking_lot::{Mutex, MutexGuard};
 use prombus_core::{
-    Clock, CommitError, Epoch, EventLog, HomesError, Offset, Partition, ReadError, TopicState,
+    Clock, CommitError, Epoch, EventLog, EventLogExt, HomesError, Offset, Partition, ReadError, TopicState,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

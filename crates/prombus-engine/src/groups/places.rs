@@ -2,7 +2,7 @@
 
 use super::GroupError;
 use crate::query::{From, QueryError};
-use prombus_core::{EventLog, Partition, ReadError, TopicState, TsRequest};
+use prombus_core::{EventLog, EventLogExt, Partition, ReadError, TopicState, TsRequest};
 
 /// The offset in each partition of `topic` that `from` stands for.
 pub async fn starts(log: &dyn EventLog, topic: &TopicState, from: From) -> Result<Vec<u64>, GroupError> {

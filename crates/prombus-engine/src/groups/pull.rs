@@ -8,7 +8,9 @@ use super::partition_queue::Want;
 use super::state::{Delivery, GroupFilter, PartitionWant, Take};
 use crate::bus::BusError;
 use crate::filter::{self, Cost, Filter};
-use prombus_core::{CommitError, Event, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched};
+use prombus_core::{
+    CommitError, Event, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched,
+};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -5,7 +5,7 @@ use super::group::Group;
 use super::options::GroupOptions;
 use super::partition_queue::Obstacle;
 use crate::filter::BadFilter;
-use prombus_core::{Bounds, Event, Offset, Partition, ReadError, ReadRequest};
+use prombus_core::{Bounds, Event, EventLogExt, Offset, Partition, ReadError, ReadRequest};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;

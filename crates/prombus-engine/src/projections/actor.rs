@@ -10,8 +10,8 @@ use crate::homes::Home;
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
 use prombus_core::{
-    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, Offset, Partition, ReadError, Sequence, TopicName,
-    TopicNumber, Watched,
+    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, EventLogExt, Offset, Partition, ReadError,
+    Sequence, TopicName, TopicNumber, Watched,
 };
 use std::sync::Arc;
 use std::time::Duration;

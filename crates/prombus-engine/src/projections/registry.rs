@@ -17,7 +17,8 @@ use crate::topics::{LONGEST_REST, REST_FACTOR, SHORTEST_REST};
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{
-    Commit, ConfigChange, EventLog, Offset, Owner, Partition, ReadError, Sequence, TopicName, Watched,
+    Commit, ConfigChange, EventLog, EventLogExt, Offset, Owner, Partition, ReadError, Sequence, TopicName,
+    Watched,
 };
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -16,8 +16,8 @@ use crate::layers::Checks;
 use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, HomesError, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket, TopicName,
-    TopicRef, TopicState, WriteOp,
+    EventLog, EventLogExt, HomesError, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket,
+    TopicName, TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

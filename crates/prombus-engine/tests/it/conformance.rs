@@ -31,8 +31,8 @@ impl EventLog for Layered {
         self.log.read(request).await
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        self.log.bounds(topic, partition).await
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
+        self.log.kept(topic, partition).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {

@@ -14,7 +14,7 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use prombus_core::{Bounds, ReadError, TopicConfig, TopicPatch, TopicState};
+use prombus_core::{Bounds, Kept, ReadError, TopicConfig, TopicPatch, TopicState};
 use prombus_engine::Hub;
 use prombus_wire::{ErrorCode, PartitionBounds};
 use serde::Serialize;
@@ -31,25 +31,27 @@ struct TopicView<'a> {
 
 impl<'a> TopicView<'a> {
     async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
-        let bounds = hub.bounds(state).await.map_err(|error| match error {
+        let kept = hub.kept(state).await.map_err(|error| match error {
             // Nobody has read anything of it yet.
             ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic),
             error => error,
         })?;
-        let numbered = bounds.iter().zip(0..);
         Ok(Self {
             topic: state.name.as_str(),
             config: &state.config,
-            events: bounds.iter().map(|Bounds { first, next }| next.0.saturating_sub(first.0)).sum(),
-            bounds: numbered
-                .map(|(Bounds { first, next }, partition)| PartitionBounds {
-                    partition,
-                    first: first.0,
-                    next: next.0,
-                })
-                .collect(),
+            events: kept.iter().map(|kept| kept.bounds.next.0.saturating_sub(kept.bounds.first.0)).sum(),
+            bounds: shown_bounds(&kept),
         })
     }
+}
+
+/// What is kept of the partitions of a topic, as users see it.
+fn shown_bounds(kept: &[Kept]) -> Vec<PartitionBounds> {
+    let shown = |(kept, partition): (&Kept, u32)| {
+        let (Bounds { first, next }, horizon_ts) = (kept.bounds, kept.horizon_ts);
+        PartitionBounds { partition, first: first.0, next: next.0, horizon_ts }
+    };
+    kept.iter().zip(0..).map(shown).collect()
 }
 
 /// `GET /v1/topics`.

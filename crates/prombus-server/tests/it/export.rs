@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::{Answer, start};
 use futures::StreamExt;
-use prombus_core::{Commit, ConfigChange, EventLogExt, Offset, Partition, TopicName};
+use prombus_core::{Commit, ConfigChange, EventLogExt, Loss, Offset, Partition, TopicName};
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 use std::sync::Arc;
@@ -83,7 +83,8 @@ async fn an_export_that_cannot_be_finished_breaks_off() {
     let mut body = request.send().await.unwrap().bytes_stream();
     body.next().await.unwrap().unwrap();
     let topic = TopicName::parse("t").unwrap();
-    let trim = ConfigChange::Trim { topic, partition: Partition(0), before: Offset(1_999) };
+    let trim =
+        ConfigChange::Trim { topic, partition: Partition(0), before: Offset(1_999), loss: Loss::default() };
     hub.store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
     let mut broken = false;
     while let Some(part) = body.next().await {

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{Served, payloads, start};
-use prombus_core::{Commit, ConfigChange, EventLogExt, Offset, Partition, TopicName};
+use prombus_core::{Commit, ConfigChange, EventLogExt, Loss, Offset, Partition, TopicName};
 use prombus_wire::EventsPage;
 use reqwest::Method;
 use serde_json::Value;
@@ -24,7 +24,8 @@ async fn all_pages(hub: &Served, query: &str, limit: usize) -> Vec<i64> {
 
 async fn trim(hub: &Served, before: u64) {
     let topic = TopicName::parse("t").unwrap();
-    let trim = ConfigChange::Trim { topic, partition: Partition(0), before: Offset(before) };
+    let trim =
+        ConfigChange::Trim { topic, partition: Partition(0), before: Offset(before), loss: Loss::default() };
     hub.store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
 }
 

@@ -6,8 +6,8 @@ use crate::state::view::{Change, Counters, IndexChange, Span};
 use bytes::Bytes;
 use prombus_core::collection::{CollectionConfig, IndexState, Progress};
 use prombus_core::{
-    CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Partition, TopicName, TopicNumber,
-    TopicState,
+    CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Offsets, Partition, TopicName,
+    TopicNumber, TopicState,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -26,6 +26,8 @@ const COLLECTION_SWAP: u8 = 12;
 const REVISED_DOCUMENT: u8 = 13;
 const TABLES: u8 = 14;
 const INDEX: u8 = 15;
+const KEPT_SPAN: u8 = 16;
+const HOLES: u8 = 17;
 
 /// Appends a change as an item. After an error, the bytes after the last item are meaningless.
 pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
@@ -41,11 +43,15 @@ pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
             }
         }),
         Change::TopicGone(name) => write_item(out, TOPIC_GONE, |out| text(out, name.as_str().as_bytes())),
-        Change::Span(partition, span) => write_item(out, SPAN, |out| {
-            number(out, u64::from(partition.topic));
-            number(out, u64::from(partition.partition));
-            number(out, span.first);
-            number(out, span.next);
+        Change::Span(partition, span) => write_item(out, KEPT_SPAN, |out| {
+            partition_ref(out, *partition);
+            for value in [span.first, span.next, span.bytes, span.horizon_ts, u64::from(span.has_holes)] {
+                number(out, value);
+            }
+        }),
+        Change::Holes(partition, offsets) => write_item(out, HOLES, |out| {
+            partition_ref(out, *partition);
+            text(out, &offsets.to_bytes());
         }),
         Change::Collection(state) => write_item(out, COLLECTION, |out| {
             number(out, u64::from(state.number));
@@ -126,13 +132,18 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             Change::Topic(TopicState { name, number, revision, config, growths })
         }
         TOPIC_GONE => Change::TopicGone(TopicName::parse(rest.string()?).ok()?),
+        // As early builds wrote it, which did not count bytes.
         SPAN => {
-            let (topic, partition) = (rest.number()?.try_into().ok()?, rest.number()?.try_into().ok()?);
-            Change::Span(
-                PartitionRef { topic, partition },
-                Span { first: rest.number()?, next: rest.number()? },
-            )
+            let partition = rest.partition_ref()?;
+            Change::Span(partition, Span { first: rest.number()?, next: rest.number()?, ..Span::default() })
         }
+        KEPT_SPAN => {
+            let partition = rest.partition_ref()?;
+            let (first, next, bytes) = (rest.number()?, rest.number()?, rest.number()?);
+            let (horizon_ts, has_holes) = (rest.number()?, rest.number()? != 0);
+            Change::Span(partition, Span { first, next, bytes, horizon_ts, has_holes })
+        }
+        HOLES => Change::Holes(rest.partition_ref()?, Offsets::from_bytes(rest.text()?).ok()?),
         COLLECTION => {
             let (number, revision) = (rest.number()?.try_into().ok()?, rest.number()?);
             let name = rest.string()?.into();
@@ -208,6 +219,11 @@ fn cursor_key(out: &mut Vec<u8>, key: &CursorKey) {
     number(out, u64::from(key.partition.0));
 }
 
+fn partition_ref(out: &mut Vec<u8>, partition: PartitionRef) {
+    number(out, u64::from(partition.topic));
+    number(out, u64::from(partition.partition));
+}
+
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -228,6 +244,11 @@ impl<'a> Reader<'a> {
 
     fn string(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.text()?).ok()
+    }
+
+    fn partition_ref(&mut self) -> Option<PartitionRef> {
+        let (topic, partition) = (self.number()?.try_into().ok()?, self.number()?.try_into().ok()?);
+        Some(PartitionRef { topic, partition })
     }
 
     fn cursor_key(&mut self) -> Option<CursorKey> {
@@ -273,7 +294,11 @@ mod tests {
         let changes = [
             Change::Topic(state),
             Change::TopicGone(name),
-            Change::Span(PartitionRef { topic: 1, partition: 2 }, Span { first: 3, next: 4 }),
+            Change::Span(
+                PartitionRef { topic: 1, partition: 2 },
+                Span { first: 3, next: 4, bytes: 5, horizon_ts: 6, has_holes: true },
+            ),
+            Change::Holes(PartitionRef { topic: 1, partition: 2 }, [3, 9].map(Offset).into_iter().collect()),
             Change::Collection(collection.with_progress(0, building.clone())),
             Change::Collection(collection.with_progress(0, failed.clone())),
             Change::Collection(collection.with_settings(CollectionConfig::default())),

@@ -174,6 +174,17 @@ pub fn event_head(item: &[u8]) -> Option<EventHead> {
     })
 }
 
+/// What the event counts for, as [`Event::size`] says.
+pub fn event_size(item: &[u8]) -> u64 {
+    let flags = item.get(9).copied().unwrap_or_default();
+    item.len().saturating_sub(4 * extras(flags)) as u64
+}
+
+/// How many texts there are beside key and payload.
+fn extras(flags: u8) -> usize {
+    (flags & (HAS_SID | HAS_HEADERS | HAS_CAUSED_BY | HAS_TAGS)).count_ones() as usize
+}
+
 /// The key of an event item, as bytes.
 pub fn event_key(item: &[u8]) -> Option<&[u8]> {
     let flags = *item.get(9)?;
@@ -181,8 +192,7 @@ pub fn event_key(item: &[u8]) -> Option<&[u8]> {
         return None;
     }
     let len = u16::from_le_bytes(number(item, 10)?) as usize;
-    let extras = (flags & (HAS_SID | HAS_HEADERS | HAS_CAUSED_BY | HAS_TAGS)).count_ones() as usize;
-    let start = EVENT_HEAD + 4 * extras;
+    let start = EVENT_HEAD + 4 * extras(flags);
     item.get(start..start + len)
 }
 
@@ -285,6 +295,7 @@ mod tests {
             prop_assert_eq!(event_head(&bytes).unwrap(), head);
             prop_assert_eq!(event_key(&bytes), new.key.as_ref().map(|key| &key.as_bytes()[..]));
             let back = event(&bytes, TopicName::parse("t").unwrap()).unwrap();
+            prop_assert_eq!((event_size(&bytes), new.size()), (back.size() as u64, back.size()));
             prop_assert_eq!(&back.key, &new.key);
             prop_assert_eq!(&back.payload, &new.payload);
             prop_assert_eq!((&back.sid, &back.headers, &back.caused_by, &back.tags), (&new.sid, &new.headers, &new.caused_by, &new.tags));

@@ -23,12 +23,19 @@ pub struct Fetch<'a> {
     pub partition: PartitionRef,
     /// The topic's name.
     pub topic: &'a TopicName,
-    /// Their positions.
-    pub places: &'a [u32],
-    /// The offset of the first.
-    pub first: u64,
+    /// Where they are.
+    pub places: &'a [Place],
     /// Stops after about this many bytes of payload, but not before the first event.
     pub max_bytes: usize,
+}
+
+/// Where an event is in its part.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Its offset.
+    pub offset: u64,
+    /// Its position.
+    pub at: u32,
 }
 
 impl Fetch<'_> {
@@ -38,10 +45,10 @@ impl Fetch<'_> {
         let mut done = 0;
         while done < self.places.len() && left > 0 {
             let group = group_len(&self.places[done..], left);
-            let (start, last) = (self.places[done], self.places[done + group - 1]);
+            let (start, last) = (self.places[done].at, self.places[done + group - 1].at);
             let bytes = read(&*self.part.file, start, last - start + TAIL)?;
             for place in &self.places[done..done + group] {
-                let event = self.event(&bytes, start, *place, self.first + done as u64)?;
+                let event = self.event(&bytes, start, *place)?;
                 left = left.saturating_sub(event.payload.len().max(1));
                 events.push(event);
                 done += 1;
@@ -53,14 +60,14 @@ impl Fetch<'_> {
         Ok(left)
     }
 
-    /// The event at `place`, out of `bytes` that start at `start` where it is whole in there.
-    fn event(&self, bytes: &Bytes, start: u32, place: u32, offset: u64) -> io::Result<Event> {
-        let damaged = || self.part.damaged(place);
+    /// The event at a place, out of `bytes` that start at `start` where it is whole in there.
+    fn event(&self, bytes: &Bytes, start: u32, Place { offset, at }: Place) -> io::Result<Event> {
+        let damaged = || self.part.damaged(at);
         // A part that is shorter than it was ends before the place.
-        let skip = (place - start) as usize;
+        let skip = (at - start) as usize;
         let rest = if skip < bytes.len() { bytes.slice(skip..) } else { return Err(damaged()) };
         let len = record::item_len(&rest).filter(|len| *len <= record::MAX_ITEM).ok_or_else(damaged)?;
-        let item = if len <= rest.len() { rest.slice(..len) } else { self.part.item(place)? };
+        let item = if len <= rest.len() { rest.slice(..len) } else { self.part.item(at)? };
         if record::item(&item).is_none() {
             return Err(damaged());
         }
@@ -74,10 +81,11 @@ impl Fetch<'_> {
 }
 
 /// How many of the first places to read together.
-fn group_len(places: &[u32], max_bytes: usize) -> usize {
+fn group_len(places: &[Place], max_bytes: usize) -> usize {
     let most = MAX_READ.min(max_bytes.min(MAX_READ as usize) as u32 + TAIL);
     let mut len = 1;
-    while len < places.len() && places[len] - places[len - 1] <= MAX_GAP && places[len] - places[0] <= most {
+    let gap = |from: usize, to: usize| places[to].at - places[from].at;
+    while len < places.len() && gap(len - 1, len) <= MAX_GAP && gap(0, len) <= most {
         len += 1;
     }
     len

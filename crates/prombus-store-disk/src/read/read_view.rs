@@ -6,14 +6,15 @@ use crate::index::lookup::{LookupKey, key_hash};
 use crate::journal::part::Part;
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
-use crate::read::fetch::Fetch;
+use crate::read::fetch::{Fetch, Place};
 use crate::state::view::{Span, View};
 use bytes::Bytes;
 use prombus_core::{
-    Bounds, Event, HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, TopicRef, TopicState,
-    TsRequest,
+    Event, HistoryRequest, Kept, Offset, Offsets, Page, Partition, ReadError, ReadRequest, TopicRef,
+    TopicState, TsRequest,
 };
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -33,6 +34,31 @@ struct PartitionView<'a> {
     topic: &'a TopicState,
     partition: PartitionRef,
     span: Span,
+    holes: Option<&'a Offsets>,
+}
+
+impl PartitionView<'_> {
+    /// The first offset from `offset` on that has an event, or the end.
+    fn past_holes(&self, offset: u64) -> u64 {
+        let kept = self.holes.map_or(offset, |holes| holes.next_absent(Offset(offset)).0);
+        kept.min(self.span.next)
+    }
+
+    /// Where a part has the next events of the partition: `wanted` of them at most, and those only that are kept. The
+    /// first of `offsets` is one that has an event; where the part does not have it, there are none.
+    fn places(&self, part: &Part, offsets: Range<u64>, wanted: u64) -> io::Result<Vec<Place>> {
+        let wanted = wanted.min(offsets.end - offsets.start);
+        let places = part.places(self.partition, offsets.start, wanted)?;
+        let places = (offsets.start..).zip(places).map(|(offset, at)| Place { offset, at });
+        Ok(match self.holes {
+            None => places.collect(),
+            Some(holes) => places.filter(|place| !holes.contains(Offset(place.offset))).collect(),
+        })
+    }
+
+    fn fetch<'f>(&'f self, part: &'f Part, places: &'f [Place], max_bytes: usize) -> Fetch<'f> {
+        Fetch { part, partition: self.partition, topic: &self.topic.name, places, max_bytes }
+    }
 }
 
 fn failed(error: io::Error) -> ReadError {
@@ -54,7 +80,8 @@ impl ReadView {
             return Err(ReadError::NoSuchPartition { topic: asked.name.clone(), partitions });
         }
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
-        Ok(PartitionView { topic, partition, span: self.view.span(partition) })
+        let holes = self.view.holes.get(&partition).map(|holes| &**holes);
+        Ok(PartitionView { topic, partition, span: self.view.span(partition), holes })
     }
 
     /// The parts that the view refers to.
@@ -68,47 +95,45 @@ impl ReadView {
         if part.number == self.view.end.part { self.view.end.at } else { u32::MAX }
     }
 
-    /// What a partition holds.
-    pub fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        let span = self.partition_view(topic, partition)?.span;
-        Ok(Bounds { first: Offset(span.first), next: Offset(span.next) })
+    /// What is kept of a partition.
+    pub fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
+        Ok(self.partition_view(topic, partition)?.span.kept())
     }
 
     /// A page of a partition. It ends before anything that cannot be read; continuing from there returns the error.
     pub fn read(&self, request: &ReadRequest) -> Result<Page, ReadError> {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
-        let Span { first, next: end } = partition_view.span;
+        let Span { first, next: end, .. } = partition_view.span;
         if request.from.0 < first {
             return Err(ReadError::Gone { first: Offset(first) });
         }
         let mut events = Vec::new();
-        let mut next = request.from.0.min(end);
+        let mut next = partition_view.past_holes(request.from.0);
         let mut left = request.max_bytes.max(1);
         let start = self.part_with(partition_view.partition, next);
         for part in &self.parts()[start..] {
-            let wanted = (end - next).min((request.limit - events.len()) as u64);
-            if wanted == 0 || left == 0 {
-                break;
+            // Where there are holes, it takes several rounds to find as many events as are wanted.
+            while next < end && events.len() < request.limit && left > 0 {
+                let wanted = (request.limit - events.len()) as u64;
+                let places = match partition_view.places(part, next..end, wanted) {
+                    Err(_) if !events.is_empty() => {
+                        left = 0;
+                        break;
+                    }
+                    places => places.map_err(failed)?,
+                };
+                let Some(last) = places.last() else { break };
+                let behind = partition_view.past_holes(last.offset + 1);
+                events.reserve(places.len());
+                left = match partition_view.fetch(part, &places, left).run(&mut events) {
+                    Err(error) if events.is_empty() => return Err(failed(error)),
+                    read => read.unwrap_or(0),
+                };
+                next = match events.last() {
+                    Some(read) if read.offset.0 == last.offset => behind,
+                    read => partition_view.past_holes(read.map_or(next, |read| read.offset.0 + 1)),
+                };
             }
-            let places = match part.places(partition_view.partition, next, wanted) {
-                Err(_) if !events.is_empty() => break,
-                places => places.map_err(failed)?,
-            };
-            let fetch = Fetch {
-                part,
-                partition: partition_view.partition,
-                topic: &partition_view.topic.name,
-                places: &places,
-                first: next,
-                max_bytes: left,
-            };
-            events.reserve(places.len());
-            let read = fetch.run(&mut events);
-            next = events.last().map_or(next, |event| event.offset.0 + 1);
-            left = match read {
-                Err(error) if events.is_empty() => return Err(failed(error)),
-                read => read.unwrap_or(0),
-            };
         }
         Ok(Page { events, next: Offset(next), end: Offset(end) })
     }
@@ -122,7 +147,7 @@ impl ReadView {
     /// The first retained offset whose event has at least the requested time.
     pub fn offset_at(&self, request: &TsRequest) -> Result<Offset, ReadError> {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
-        let Span { first, next: end } = partition_view.span;
+        let Span { first, next: end, .. } = partition_view.span;
         for part in self.parts() {
             let Some((part_first, count)) = part.extent(partition_view.partition) else { continue };
             let part_end = (part_first + count).min(end);
@@ -149,22 +174,17 @@ impl ReadView {
         offsets: std::ops::Range<u64>,
         ts: u64,
     ) -> io::Result<Option<u64>> {
-        let mut next = offsets.start;
+        let mut next = partition_view.past_holes(offsets.start);
         let mut events = Vec::new();
         while next < offsets.end {
-            let places =
-                part.places(partition_view.partition, next, SEARCH_EVENTS.min(offsets.end - next))?;
+            let places = partition_view.places(part, next..offsets.end, SEARCH_EVENTS)?;
+            let Some(last) = places.last() else { return Ok(None) };
+            next = partition_view.past_holes(last.offset + 1);
             events.clear();
-            let (partition, topic) = (partition_view.partition, &partition_view.topic.name);
-            Fetch { part, partition, topic, places: &places, first: next, max_bytes: usize::MAX }
-                .run(&mut events)?;
+            partition_view.fetch(part, &places, usize::MAX).run(&mut events)?;
             if let Some(found) = events.iter().find(|event| event.ts >= ts) {
                 return Ok(Some(found.offset.0));
             }
-            if events.is_empty() {
-                return Ok(None);
-            }
-            next += events.len() as u64;
         }
         Ok(None)
     }
@@ -206,7 +226,7 @@ impl ReadView {
 
     fn is_kept(&self, item: &Bytes, topic: &TopicState) -> bool {
         record::event_head(item).is_some_and(|head| {
-            head.partition.topic == topic.number.0 && head.offset >= self.view.span(head.partition).first
+            head.partition.topic == topic.number.0 && self.view.is_kept(head.partition, head.offset)
         })
     }
 

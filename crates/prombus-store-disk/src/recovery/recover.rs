@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_TEXT: &str = "prombus data folder, format ";
-/// Format 2 has collections and tables, format 3 indexes that are made in steps; folders of earlier formats become such
-/// when they are opened.
-const FORMAT: u32 = 3;
+/// Format 2 has collections and tables, format 3 indexes that are made in steps, format 4 holes in partitions; folders of
+/// earlier formats become such when they are opened.
+const FORMAT: u32 = 4;
 
 /// What to do about a file that can be made again, which is good advice only where the journal is whole.
 const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says which files can be moved away and will be rebuilt; otherwise restore the folder from a backup";
@@ -201,8 +201,8 @@ pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenE
     let text = String::from_utf8_lossy(&text[..len]).into_owned();
     match text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok()) {
         Some(FORMAT) => Ok(()),
-        Some(1 | 2) if make => mark(disk, dir).map_err(at_file(&path)),
-        Some(1 | 2) => Ok(()),
+        Some(1..FORMAT) if make => mark(disk, dir).map_err(at_file(&path)),
+        Some(1..FORMAT) => Ok(()),
         Some(found) if found > FORMAT => Err(OpenError::Newer { dir: dir.to_owned(), found }),
         _ => Err(not_ours("its file FORMAT does not say so")),
     }

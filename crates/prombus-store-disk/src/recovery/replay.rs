@@ -63,7 +63,8 @@ impl Replay {
             if span.next != head.offset {
                 return None;
             }
-            self.view.spans.insert(head.partition, Span { next: head.offset + 1, ..span });
+            let bytes = span.bytes + record::event_size(item);
+            self.view.spans.insert(head.partition, Span { next: head.offset + 1, bytes, ..span });
             if head.hub_id {
                 self.view.last_hub_id = self.view.last_hub_id.max(head.id);
             }

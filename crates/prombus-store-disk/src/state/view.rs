@@ -9,20 +9,40 @@ use hashbrown::HashSet;
 use imbl::{HashMap, OrdMap};
 use prombus_core::collection::Progress;
 use prombus_core::{
-    CollectionConfig, CollectionState, CommitError, Cursor, CursorKey, Document, Owner, ReadError, TopicName,
-    TopicState,
+    Bounds, CollectionConfig, CollectionState, CommitError, Cursor, CursorKey, Document, Kept, Loss, Offset,
+    Offsets, Owner, ReadError, TopicName, TopicState,
 };
 use prombus_rows::{DOCUMENT, INDEX_PREFIX, IndexStep};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The kept offsets of a partition: `first <= offset < next`.
+/// What is kept of a partition: `first <= offset < next`, without the holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// The first that is kept.
     pub first: u64,
     /// The first that is not written.
     pub next: u64,
+    /// The sizes of the events that are kept.
+    pub bytes: u64,
+    /// From when on what is kept says what every key was.
+    pub horizon_ts: u64,
+    /// Whether it has holes that somebody might ask for.
+    pub has_holes: bool,
+}
+
+impl Span {
+    /// The same as the port says it.
+    pub fn kept(self) -> Kept {
+        let Self { first, next, bytes, horizon_ts, has_holes } = self;
+        Kept { bounds: Bounds { first: Offset(first), next: Offset(next) }, bytes, horizon_ts, has_holes }
+    }
+
+    /// What is kept without events that were given up.
+    pub fn without(self, loss: Loss) -> Self {
+        let horizon_ts = self.horizon_ts.max(loss.horizon_ts.unwrap_or(0));
+        Self { bytes: self.bytes.saturating_sub(loss.bytes), horizon_ts, ..self }
+    }
 }
 
 /// The state as of one commit.
@@ -36,6 +56,8 @@ pub struct View {
     pub topics: OrdMap<TopicName, Arc<TopicState>>,
     /// Partitions that ever had an event or were trimmed.
     pub spans: HashMap<PartitionRef, Span>,
+    /// Offsets between the bounds whose events were given up.
+    pub holes: HashMap<PartitionRef, Arc<Offsets>>,
     /// Collections by name.
     pub collections: OrdMap<Arc<str>, Arc<CollectionState>>,
     /// The rows of collections.
@@ -59,8 +81,10 @@ pub enum Change {
     Topic(TopicState),
     /// A topic is gone.
     TopicGone(TopicName),
-    /// The bounds of a partition (after a trim, and in checkpoints).
+    /// What is kept of a partition (after some was given up, and in checkpoints).
     Span(PartitionRef, Span),
+    /// Single events of a partition were given up.
+    Holes(PartitionRef, Offsets),
     /// A collection as it is now, with no documents where it is new.
     Collection(CollectionState),
     /// An index of a collection is further on.
@@ -130,6 +154,20 @@ impl View {
         self.spans.get(&partition).copied().unwrap_or_default()
     }
 
+    /// Whether an event that was written is kept.
+    pub fn is_kept(&self, partition: PartitionRef, offset: u64) -> bool {
+        offset >= self.span(partition).first
+            && self.holes.get(&partition).is_none_or(|holes| !holes.contains(Offset(offset)))
+    }
+
+    fn change_holes(&mut self, partition: PartitionRef, change: impl FnOnce(&mut Offsets)) {
+        let mut holes = self.holes.remove(&partition).unwrap_or_default();
+        change(Arc::make_mut(&mut holes));
+        if !holes.is_empty() {
+            self.holes.insert(partition, holes);
+        }
+    }
+
     /// Makes a change.
     pub fn apply(&mut self, change: Change) -> Result<(), CommitError> {
         match change {
@@ -140,6 +178,13 @@ impl View {
             Change::TopicGone(name) => self.remove_topic(&name),
             Change::Span(partition, span) => {
                 self.spans.insert(partition, span);
+                self.change_holes(partition, |holes| holes.remove_below(Offset(span.first)));
+            }
+            Change::Holes(partition, offsets) => {
+                let Span { first, next, .. } = self.span(partition);
+                self.change_holes(partition, |holes| {
+                    holes.add_within(&offsets, Offset(first), Offset(next));
+                });
             }
             Change::Collection(after) => {
                 self.next_collection = self.next_collection.max(after.number + 1);
@@ -244,7 +289,9 @@ impl View {
     fn remove_topic(&mut self, name: &TopicName) {
         let Some(topic) = self.topics.remove(name) else { return };
         for partition in 0..topic.config.partitions {
-            self.spans.remove(&PartitionRef { topic: topic.number.0, partition });
+            let partition = PartitionRef { topic: topic.number.0, partition };
+            self.spans.remove(&partition);
+            self.holes.remove(&partition);
         }
         let gone: Vec<CursorKey> = self.cursors.keys().filter(|key| key.topic == *name).cloned().collect();
         for key in gone {
@@ -256,6 +303,8 @@ impl View {
     pub fn changes(&self, epoch: u64) -> impl Iterator<Item = Change> + '_ {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
         let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));
+        // Behind the bounds that they lie within.
+        let holes = self.holes.iter().map(|(partition, holes)| Change::Holes(*partition, (**holes).clone()));
         let collections = self.collections.values().map(|state| Change::Collection((**state).clone()));
         let cursors =
             self.cursors.iter().map(|(key, cursor)| Change::Cursor(key.clone(), (**cursor).clone()));
@@ -268,7 +317,7 @@ impl View {
             last_hub_id: self.last_hub_id,
             epoch,
         });
-        topics.chain(spans).chain(collections).chain(cursors).chain([counters])
+        topics.chain(spans).chain(holes).chain(collections).chain(cursors).chain([counters])
     }
 }
 

@@ -17,8 +17,8 @@ use prombus_core::collection::{Base, Drafted, Drafts, Progress, Written};
 use prombus_core::staging::{self, Staging};
 use prombus_core::{
     Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor,
-    CursorKey, DocumentWrite, Durability, IdMaker, NewEvent, Offset, Partition, Placer, ReadError, Receipt,
-    ResultBytes, Sequence, TopicName, TopicNumber, TopicRef, TopicState, Touched,
+    CursorKey, DocumentWrite, Durability, IdMaker, Loss, NewEvent, Offset, Offsets, Partition, Placer,
+    ReadError, Receipt, ResultBytes, Sequence, TopicName, TopicNumber, TopicRef, TopicState, Touched,
 };
 use prombus_rows::{DocumentRow, IndexStep, Rows};
 use std::cmp::Reverse;
@@ -83,14 +83,15 @@ struct Appending<'a> {
 }
 
 impl Appending<'_> {
-    /// The offset of the next event of a partition.
-    fn next_offset(&mut self, partition: PartitionRef, view: &View) -> u64 {
+    /// The offset of the next event of a partition, which counts for `size`.
+    fn next_offset(&mut self, partition: PartitionRef, view: &View, size: usize) -> u64 {
         let slot = self.spans.iter().rposition(|(known, _)| *known == partition).unwrap_or_else(|| {
             self.spans.push((partition, view.span(partition)));
             self.spans.len() - 1
         });
         let span = &mut self.spans[slot].1;
         span.next += 1;
+        span.bytes += size as u64;
         span.next - 1
     }
 }
@@ -291,7 +292,7 @@ impl Stage {
             expect.check(n, self.latest(number, key, &to.index)?)?;
         }
         let partition = PartitionRef { topic: number, partition: partition.0 };
-        let offset = to.next_offset(partition, &self.view);
+        let offset = to.next_offset(partition, &self.view, append.event.size());
         self.put(partition, offset, &append.event, to)
     }
 
@@ -320,6 +321,13 @@ impl Stage {
         let (partition, offset) = (Partition(partition.partition), Offset(offset));
         to.appended.push(Appended { id, partition, offset, ts, duplicate: false });
         Ok(())
+    }
+
+    /// A partition of a pinned topic, of which something is given up.
+    fn changed_partition(&mut self, (topic, partition): (&TopicRef, Partition)) -> Option<PartitionRef> {
+        let number = topic.incarnation?;
+        self.touched.changed(&topic.name);
+        Some(PartitionRef { topic: number.0, partition: partition.0 })
     }
 
     /// Where the batch starts in its part.
@@ -359,7 +367,7 @@ impl Stage {
             record::event_head(item).is_some_and(|head| {
                 head.partition.topic == topic
                     && record::event_key(item) == Some(key.as_bytes())
-                    && head.offset >= self.view.span(head.partition).first
+                    && self.view.is_kept(head.partition, head.offset)
             })
         };
         let by = LookupKey::key(topic, key.as_bytes());
@@ -434,9 +442,8 @@ impl Staging for Stage {
     }
 
     fn bounds(&self, topic: &TopicState, partition: Partition) -> Bounds {
-        let Span { first, next } =
-            self.view.span(PartitionRef { topic: topic.number.0, partition: partition.0 });
-        Bounds { first: Offset(first), next: Offset(next) }
+        let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
+        self.view.span(partition).kept().bounds
     }
 
     // A topic takes its cursors with it, so those that there are belong to this incarnation.
@@ -463,12 +470,23 @@ impl Staging for Stage {
         self.change(Change::TopicGone(name.clone()))
     }
 
-    fn trim(&mut self, topic: &TopicRef, partition: Partition, first: Offset) -> Result<(), CommitError> {
-        let Some(number) = topic.incarnation else { return Ok(()) };
-        self.touched.changed(&topic.name);
-        let partition = PartitionRef { topic: number.0, partition: partition.0 };
-        let span = self.view.span(partition);
+    fn trim(&mut self, at: (&TopicRef, Partition), first: Offset, loss: Loss) -> Result<(), CommitError> {
+        let Some(partition) = self.changed_partition(at) else { return Ok(()) };
+        let span = self.view.span(partition).without(loss);
         self.change(Change::Span(partition, Span { first: first.0, ..span }))
+    }
+
+    fn discard(
+        &mut self,
+        at: (&TopicRef, Partition),
+        offsets: &Offsets,
+        loss: Loss,
+    ) -> Result<(), CommitError> {
+        let Some(partition) = self.changed_partition(at) else { return Ok(()) };
+        self.change(Change::Holes(partition, offsets.clone()))?;
+        let span = self.view.span(partition).without(loss);
+        let has_holes = span.has_holes || loss.horizon_ts.is_some();
+        self.change(Change::Span(partition, Span { has_holes, ..span }))
     }
 
     fn configure_collection(

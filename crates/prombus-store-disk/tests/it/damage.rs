@@ -259,8 +259,8 @@ async fn a_folder_is_locked_and_its_format_checked() {
     drop(first);
     use prombus_store_disk::disk::Disk;
     let format = std::path::Path::new(DIR).join("FORMAT");
-    disk.open(&format).unwrap().write_at(b"prombus data folder, format 4\n", 0).unwrap();
-    assert!(matches!(open(&disk), Err(OpenError::Newer { found: 4, .. })));
+    disk.open(&format).unwrap().write_at(b"prombus data folder, format 5\n", 0).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Newer { found: 5, .. })));
     disk.open(&format).unwrap().write_at(b"something else", 0).unwrap();
     assert!(matches!(open(&disk), Err(OpenError::NotOurs { .. })));
 }

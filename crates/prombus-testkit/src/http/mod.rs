@@ -12,9 +12,9 @@ use async_trait::async_trait;
 use calls::{Answer, Calls};
 use parking_lot::Mutex;
 use prombus_core::{
-    Bounds, Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
-    HistoryRequest, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus, Ticket,
-    TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest, Watched,
+    Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
+    HistoryRequest, Kept, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus,
+    Ticket, TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest, Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,10 +67,10 @@ impl HttpLog {
     }
 
     /// What a partition holds.
-    async fn partition(&self, topic: &TopicName, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn partition(&self, topic: &TopicName, partition: Partition) -> Result<Kept, ReadError> {
         let shown = self.shown(topic).await.map_err(ReadError::Unavailable)?;
         let shown = shown.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
-        shown.bounds(partition).ok_or_else(|| ReadError::NoSuchPartition {
+        shown.kept(partition).ok_or_else(|| ReadError::NoSuchPartition {
             topic: topic.clone(),
             partitions: shown.config.partitions,
         })
@@ -159,6 +159,7 @@ impl HttpLog {
                 }
             }
             ConfigChange::Trim { .. }
+            | ConfigChange::Discard { .. }
             | ConfigChange::PutCollection { .. }
             | ConfigChange::DropCollection { .. }
             | ConfigChange::SwapCollection { .. } => Err(unsayable()),
@@ -223,7 +224,7 @@ impl EventLog for HttpLog {
         let ReadRequest { topic, partition, from, limit, max_bytes } = request;
         let topic = self.named(topic)?;
         // Before the page, so that everything below this end was looked at when the page says it is the last.
-        let end = self.partition(&topic, partition).await?.next;
+        let end = self.partition(&topic, partition).await?.bounds.next;
         let query = [
             ("from", "offset".to_owned()),
             ("offset", from.to_string()),
@@ -236,14 +237,14 @@ impl EventLog for HttpLog {
         Ok(Page { events, next, end: end.max(next) })
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
         self.partition(&self.named(topic.clone())?, partition).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
         let TsRequest { topic, partition, ts } = request;
         let topic = self.named(topic)?;
-        let end = self.partition(&topic, partition).await?.next;
+        let end = self.partition(&topic, partition).await?.bounds.next;
         let mut query = vec![
             ("from", "ts".to_owned()),
             ("ts", ts.to_string()),

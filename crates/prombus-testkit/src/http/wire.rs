@@ -1,7 +1,7 @@
 //! The bodies of answers as the types of the ports.
 
 use bytes::Bytes;
-use prombus_core::{Bounds, Event, Json, Offset, Partition, TopicConfig, TopicName};
+use prombus_core::{Bounds, Event, Json, Kept, Offset, Partition, TopicConfig, TopicName};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -23,6 +23,7 @@ struct ShownBounds {
     partition: Partition,
     first: Offset,
     next: Offset,
+    horizon_ts: u64,
 }
 
 impl Shown {
@@ -56,10 +57,11 @@ impl Shown {
         Ok(Self { name, config, bounds })
     }
 
-    /// The bounds of a partition that the topic has.
-    pub fn bounds(&self, partition: Partition) -> Option<Bounds> {
+    /// What is kept of a partition that the topic has, as far as that is shown.
+    pub fn kept(&self, partition: Partition) -> Option<Kept> {
         let found = self.bounds.get(partition.0 as usize)?;
-        Some(Bounds { first: found.first, next: found.next })
+        let bounds = Bounds { first: found.first, next: found.next };
+        Some(Kept { bounds, bytes: 0, horizon_ts: found.horizon_ts, has_holes: false })
     }
 }
 

@@ -4,8 +4,8 @@ use crate::Subject;
 use crate::build::{event, numbered, partitions, producer_id, topic};
 use crate::subject::{assert_no_topic, must, refusal};
 use prombus_core::{
-    Bounds, CommitError, ConfigChange, Durability, HistoryRequest, Offset, Partition, ReadError, ReadRequest,
-    SchemaMode, TopicConfig, TopicRef, TsRequest,
+    Bounds, CommitError, ConfigChange, Durability, EventLogExt, HistoryRequest, Offset, Partition, ReadError,
+    ReadRequest, SchemaMode, TopicConfig, TopicRef, TsRequest,
 };
 use std::fmt::Debug;
 

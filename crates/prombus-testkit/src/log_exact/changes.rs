@@ -4,7 +4,7 @@ use crate::Subject;
 use crate::build::{event, partitions, topic};
 use crate::subject::{must, refusal};
 use crate::tasks::together;
-use prombus_core::{Commit, CommitError, ConfigChange, Offset, Partition, TopicConfig, TopicName};
+use prombus_core::{Commit, CommitError, ConfigChange, Loss, Offset, Partition, TopicConfig, TopicName};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -40,7 +40,12 @@ pub async fn a_topic_that_exists_cannot_be_made(s: Subject) {
 /// A topic that does not exist cannot be changed, deleted or trimmed.
 pub async fn a_missing_topic_cannot_be_changed(s: Subject) {
     let name = topic("never-made");
-    let trim = ConfigChange::Trim { topic: name.clone(), partition: Partition(0), before: Offset(0) };
+    let trim = ConfigChange::Trim {
+        topic: name.clone(),
+        partition: Partition(0),
+        before: Offset(0),
+        loss: Loss::default(),
+    };
     for change in [alter(&name, 1, partitions(1)), delete(&name), trim] {
         let error = refusal(s.configure(change.clone()).await);
         assert_eq!(error, CommitError::TopicNotFound(name.clone()), "{change:?}");
@@ -149,7 +154,12 @@ pub async fn changes_happen_as_a_whole_or_not_at_all(s: Subject) {
     s.published(&kept, [event("1"), event("2")]).await;
     let before = s.topic(&kept).await;
     let new = topic("whole.new");
-    let trim = ConfigChange::Trim { topic: kept.clone(), partition: Partition(0), before: Offset(1) };
+    let trim = ConfigChange::Trim {
+        topic: kept.clone(),
+        partition: Partition(0),
+        before: Offset(1),
+        loss: Loss::default(),
+    };
     let good =
         [create(&new, partitions(1)), trim, alter(&kept, before.revision, partitions(5)), delete(&kept)];
     let bad = [

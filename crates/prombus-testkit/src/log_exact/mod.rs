@@ -4,6 +4,7 @@
 mod changes;
 mod clock;
 mod closing;
+mod discarding;
 mod dropping;
 mod horizon;
 mod making;
@@ -16,6 +17,7 @@ mod waiting;
 pub use changes::*;
 pub use clock::*;
 pub use closing::*;
+pub use discarding::*;
 pub use dropping::*;
 pub use horizon::*;
 pub use making::*;

@@ -4,7 +4,7 @@ use crate::Subject;
 use crate::build::{event, moving_keys, numbered, partitions, producer_id};
 use crate::subject::{PAGE_BYTES, must, refusal};
 use prombus_core::{
-    Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Offset, Partition, ReadError,
+    Appended, Bounds, Commit, CommitError, ConfigChange, HistoryRequest, Loss, Offset, Partition, ReadError,
     TopicName, TopicRef,
 };
 
@@ -165,7 +165,12 @@ pub async fn a_trim_comes_before_the_events_of_its_commit(s: Subject) {
     let topic = s.create("trimmed.first", partitions(1)).await;
     s.published(&topic, (0..3).map(|n| numbered(n).key("k"))).await;
     let events = s.place(&topic, [event("9").key("k")]);
-    let trim = ConfigChange::Trim { topic: topic.clone(), partition: Partition(0), before: Offset(u64::MAX) };
+    let trim = ConfigChange::Trim {
+        topic: topic.clone(),
+        partition: Partition(0),
+        before: Offset(u64::MAX),
+        loss: Loss::default(),
+    };
     let commit = Commit { config: vec![trim], events, ..Commit::default() };
     let receipt = must(s.commit(commit).await, "a trim and events can share a commit");
     assert_eq!(receipt.events[0].offset, Offset(3), "offsets go on after a trim");
@@ -177,7 +182,12 @@ pub async fn a_trim_comes_before_the_events_of_its_commit(s: Subject) {
 /// A trim is of the topic that has the name at that moment.
 pub async fn a_trim_is_of_the_topic_that_is_there(s: Subject) {
     let topic = filled(&s, "trimmed.replaced").await;
-    let trim = ConfigChange::Trim { topic: topic.clone(), partition: Partition(0), before: Offset(5) };
+    let trim = ConfigChange::Trim {
+        topic: topic.clone(),
+        partition: Partition(0),
+        before: Offset(5),
+        loss: Loss::default(),
+    };
     let delete = ConfigChange::DeleteTopic { name: topic.clone() };
     let create = ConfigChange::CreateTopic { name: topic.clone(), config: partitions(1) };
     let events = s.place(&topic, [event("1"), event("2")]);
@@ -191,8 +201,12 @@ pub async fn a_trim_is_of_the_topic_that_is_there(s: Subject) {
 pub async fn an_expectation_is_about_what_is_kept(s: Subject) {
     let topic = s.create("trimmed.expect", partitions(1)).await;
     let receipt = s.published(&topic, (0..3).map(|n| numbered(n).key("k"))).await;
-    let trim =
-        |before| ConfigChange::Trim { topic: topic.clone(), partition: Partition(0), before: Offset(before) };
+    let trim = |before| ConfigChange::Trim {
+        topic: topic.clone(),
+        partition: Partition(0),
+        before: Offset(before),
+        loss: Loss::default(),
+    };
     s.trim(&topic, 0, 2).await;
     let last = Some(receipt[2].id);
     let error = s.refused(&topic, [event("3").key("k").expecting(None)]).await;

@@ -7,8 +7,8 @@ use super::{Model, Options};
 use crate::Subject;
 use crate::subject::must;
 use prombus_core::{
-    CommitLimits, ConfigChange, CursorMove, DocumentWrite, Durability, NewEvent, NewTopics, Offset,
-    Partition, Placement, TopicConfig, TopicName, TopicState,
+    CommitLimits, ConfigChange, CursorMove, DocumentWrite, Durability, Event, EventLogExt, Loss, NewEvent,
+    NewTopics, Offset, Offsets, Partition, Placement, TopicConfig, TopicName, TopicState,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -96,6 +96,10 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
         let Model { options, rng, topics, .. } = &mut *model;
         let names = universe::topics();
         let name = pick(rng, &names).clone();
+        // What events count for is known only while nobody else gives them up.
+        if changes.iter().any(|change| gives_up(change, &name)) {
+            continue;
+        }
         // Now and then what makes no sense: to make one that exists, to change one that does not.
         let change = match topics.get(&name) {
             None if chance(rng, 90) => create(rng, options, name),
@@ -112,7 +116,8 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
                 };
                 ConfigChange::AlterTopic { name, expect_revision: state.revision + wrong, config }
             }
-            Some(state) => trim(rng, reference, state).await,
+            Some(state) if rng.bool() => trim(rng, reference, state).await,
+            Some(state) => discard(rng, reference, state).await,
         };
         changes.push(change);
         // A topic that was deleted is mostly made again, sometimes at once.
@@ -123,6 +128,14 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
         }
     }
     changes
+}
+
+fn gives_up(change: &ConfigChange, name: &TopicName) -> bool {
+    match change {
+        ConfigChange::Trim { topic, .. } => topic == name,
+        ConfigChange::Discard { topic, .. } => topic.name == *name,
+        _ => false,
+    }
 }
 
 /// The settings that some topics get by their first event.
@@ -158,5 +171,27 @@ async fn trim(rng: &mut fastrand::Rng, reference: &Subject, topic: &TopicState) 
         // Mostly little, so that there is something to read.
         _ => bounds.first.plus(rng.u64(0..=(bounds.next.0 - bounds.first.0) / 3)),
     };
-    ConfigChange::Trim { topic: topic.name.clone(), partition, before }
+    let loss = loss(rng, &events_of(reference, topic, partition).await, |event| event.offset < before);
+    ConfigChange::Trim { topic: topic.name.clone(), partition, before, loss }
+}
+
+/// Single events, some of which may be gone already, or not be there yet.
+async fn discard(rng: &mut fastrand::Rng, reference: &Subject, topic: &TopicState) -> ConfigChange {
+    let partition = Partition(rng.u32(0..topic.config.partitions));
+    let events = events_of(reference, topic, partition).await;
+    let next = events.last().map_or(0, |event| event.offset.0);
+    let many = chance(rng, 20);
+    let offsets: Offsets =
+        (0..next + 2).filter(|_| if many { rng.bool() } else { chance(rng, 10) }).map(Offset).collect();
+    let loss = loss(rng, &events, |event| offsets.contains(event.offset));
+    ConfigChange::Discard { topic: (&topic.name).into(), partition, offsets: offsets.into(), loss }
+}
+
+async fn events_of(reference: &Subject, topic: &TopicState, partition: Partition) -> Vec<Event> {
+    reference.all(&topic.name, partition.0).await
+}
+
+fn loss(rng: &mut fastrand::Rng, events: &[Event], goes: impl Fn(&Event) -> bool) -> Loss {
+    let bytes = events.iter().filter(|event| goes(event)).map(|event| event.size() as u64).sum();
+    Loss { bytes, horizon_ts: rng.bool().then(|| rng.u64(0..1_000)) }
 }

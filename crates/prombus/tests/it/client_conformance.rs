@@ -8,8 +8,8 @@ use prombus_client::{
     Client, ClientError, Expect, HubError, Live, NewEvent, Published, Publisher, PublisherOptions,
 };
 use prombus_core::{
-    Append, Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog,
-    EventLogExt, HistoryRequest, Json, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt,
+    Append, Appended, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog, EventLogExt,
+    HistoryRequest, Json, Kept, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt,
     Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest, Watched,
 };
 use prombus_testkit::{HttpLog, Subject};
@@ -166,8 +166,8 @@ impl EventLog for LiveLog {
         self.http.read(request).await
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        self.http.bounds(topic, partition).await
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
+        self.http.kept(topic, partition).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {

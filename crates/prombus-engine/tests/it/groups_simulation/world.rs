@@ -156,9 +156,9 @@ impl EventLog for SlowStore {
         page
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
         self.before_read().await?;
-        self.inner.bounds(topic, partition).await
+        self.inner.kept(topic, partition).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {

@@ -1,7 +1,7 @@
 //! Collections that are made anew.
 
 use crate::projections::stage::*;
-use prombus_core::{Append, Commit, CommitError, EventLog, Partition, Placement, TopicName, collection};
+use prombus_core::{Append, Commit, CommitError, EventLogExt, Partition, Placement, TopicName, collection};
 use prombus_engine::projections::{ProjectionError, ProjectionState};
 use serde_json::{Value, json};
 

@@ -131,7 +131,8 @@ impl Stage {
     /// Gives up the events of partition 0 below an offset.
     pub async fn trim(&self, topic: &TopicName, before: u64) {
         let (partition, before) = (Partition(0), Offset(before));
-        let config = vec![ConfigChange::Trim { topic: topic.clone(), partition, before }];
+        let config =
+            vec![ConfigChange::Trim { topic: topic.clone(), partition, before, loss: Loss::default() }];
         let commit = Commit { config, ..Commit::default() };
         self.log.commit(Arc::new(commit)).await.expect("a partition can be trimmed");
     }

@@ -214,8 +214,8 @@ impl EventLog for Switch {
         Ok(page)
     }
 
-    async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
-        self.log()?.bounds(topic, partition).await
+    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
+        self.log()?.kept(topic, partition).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
