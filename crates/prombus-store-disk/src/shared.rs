@@ -1,7 +1,6 @@
 //! What the writer, the housekeeper and all readers share.
 
 use crate::disk::Disk;
-use crate::journal::part::Part;
 use crate::state::rows::Target;
 use crate::state::view::View;
 use crate::store::DiskOptions;
@@ -33,7 +32,6 @@ pub struct Shared {
     /// Those who are waiting for commits.
     pub wakes: Wakes,
     view: RwLock<Arc<View>>,
-    parts: RwLock<Arc<Vec<Arc<Part>>>>,
     failed: OnceLock<String>,
     next_table: AtomicU64,
     /// Whether the store closes, so that nothing long is begun or gone on with.
@@ -51,8 +49,6 @@ pub struct Shared {
 pub struct Opened {
     /// The state.
     pub view: View,
-    /// All parts; the last one is being written.
-    pub parts: Vec<Arc<Part>>,
     /// The number of the next table.
     pub next_table: u64,
     /// Keeps other processes out.
@@ -62,7 +58,7 @@ pub struct Opened {
 impl Shared {
     /// The state of a store that was just opened.
     pub fn new(disk: Arc<dyn Disk>, options: DiskOptions, opened: Opened) -> Self {
-        let Opened { view, parts, next_table, lock } = opened;
+        let Opened { view, next_table, lock } = opened;
         Self {
             disk,
             clock: options.clock.clone(),
@@ -71,7 +67,6 @@ impl Shared {
             flushes: Arc::default(),
             wakes: Wakes::new(view.sequence),
             view: RwLock::new(Arc::new(view)),
-            parts: RwLock::new(Arc::new(parts)),
             failed: OnceLock::new(),
             next_table: AtomicU64::new(next_table),
             closing: AtomicBool::new(false),
@@ -120,24 +115,6 @@ impl Shared {
             true => tracing::error!("the disk is full: events are refused until there is room again"),
             false => tracing::info!("there is room on the disk again"),
         }
-    }
-
-    /// All parts. Taken after the view, it has every part that the view speaks of.
-    pub fn parts(&self) -> Arc<Vec<Arc<Part>>> {
-        self.parts.read().clone()
-    }
-
-    /// The part that is being written.
-    pub fn last_part(&self) -> Arc<Part> {
-        let parts = self.parts.read();
-        // A store always has a part.
-        parts[parts.len() - 1].clone()
-    }
-
-    /// Adds a part behind the others.
-    pub fn add_part(&self, part: Arc<Part>) {
-        let mut parts = self.parts.write();
-        *parts = Arc::new(parts.iter().cloned().chain([part]).collect());
     }
 
     /// How much one step under construction of an index scans.

@@ -113,11 +113,11 @@ impl DiskStore {
         let dir = options.dir.clone();
         let opening = Opening { reserve: options.reserve_step(), rows_in_memory: options.rows_in_memory };
         let began = Instant::now();
-        let Recovered { parts, view, epoch, unsealed, kept, next_table, lock } =
+        let Recovered { view, epoch, unsealed, kept, next_table, lock } =
             recover::open(&*disk, &dir, opening)?;
         let checkpoint_is_due = began.elapsed() > options.slow_open;
         let ids = IdMaker::new(options.seed);
-        let opened = Opened { view, parts, next_table, lock };
+        let opened = Opened { view, next_table, lock };
         let shared = Arc::new(Shared::new(disk, options, opened));
         let (queue, commits) = mpsc::channel();
         let (chores, housekeeping) = mpsc::sync_channel(MAX_WAITING);
@@ -170,9 +170,7 @@ impl DiskStore {
     }
 
     fn snapshot(&self) -> ReadView {
-        // The view first: parts are only ever added, so they cover it.
-        let view = self.shared.view();
-        ReadView { view, parts: self.shared.parts() }
+        ReadView(self.shared.view())
     }
 
     /// Scans the rows of a collection, if there is one of that name: on its own thread where that reads tables or may
@@ -341,7 +339,7 @@ impl EventLog for DiskStore {
     }
 
     fn status(&self) -> StoreStatus {
-        let parts = self.shared.parts().iter().map(|part| part.disk_bytes()).sum::<u64>();
+        let parts = self.shared.view().parts.iter().map(|part| part.disk_bytes()).sum::<u64>();
         let tables = self.shared.view().rows.tables().disk_bytes();
         let free = self.shared.disk.free_bytes(self.dir()).unwrap_or(0);
         StoreStatus {

@@ -267,7 +267,7 @@ fn note(chore: Chore, waiting: &mut VecDeque<Chore>) -> bool {
 
 fn seal(shared: &Shared, part: &Part, facts: PartFacts) -> io::Result<()> {
     let (disk, dir) = (&*shared.disk, &shared.options.dir);
-    let path = index_path(dir, facts.part);
+    let path = index_path(dir, facts.name);
     let unsealed = match &*part.index() {
         Index::Sealed(_) => false,
         Index::Active(index) => {
@@ -279,7 +279,7 @@ fn seal(shared: &Shared, part: &Part, facts: PartFacts) -> io::Result<()> {
         }
     };
     if unsealed {
-        part.seal(Sidecar::open(disk.open_to_read(&path)?, facts.part)?);
+        part.seal(Sidecar::open(disk.open_to_read(&path)?, facts.name)?);
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! its events again in reverse order, and so does a batch that cannot be written.
 
 use crate::index::lookup::{LookupKey, id_hash};
+use crate::journal::part::Place;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::EventHead;
 use hashbrown::HashMap;
@@ -102,10 +103,67 @@ pub struct Run {
     pub partition: PartitionRef,
     /// The offset of the first.
     pub first: u64,
+    /// The offset of each, where they do not follow each other: the part was rewritten.
+    sparse: Option<Vec<u64>>,
     /// The position of each.
     pub ats: Vec<u32>,
     /// The greatest `ts` up to and with each.
     pub max_ts: Vec<u64>,
+}
+
+impl Run {
+    fn new(head: &EventHead) -> Self {
+        let (ats, max_ts) = (Vec::new(), Vec::new());
+        Self { partition: head.partition, first: head.offset, sparse: None, ats, max_ts }
+    }
+
+    /// The offset of the nth event.
+    pub fn offset(&self, n: usize) -> u64 {
+        self.sparse.as_ref().map_or(self.first + n as u64, |offsets| offsets[n])
+    }
+
+    /// The first offset behind all of them.
+    pub fn end(&self) -> u64 {
+        self.ats.len().checked_sub(1).map_or(self.first, |last| self.offset(last) + 1)
+    }
+
+    /// The offsets, where they do not follow each other.
+    pub fn sparse(&self) -> Option<&[u64]> {
+        self.sparse.as_deref()
+    }
+
+    /// At most `limit` events from offset `from`.
+    pub fn places(&self, from: u64, limit: u64) -> Vec<Place> {
+        let start = match &self.sparse {
+            None => (from.saturating_sub(self.first) as usize).min(self.ats.len()),
+            Some(offsets) => offsets.partition_point(|offset| *offset < from),
+        };
+        let end = start.saturating_add(limit as usize).min(self.ats.len());
+        (start..end).map(|n| Place { offset: self.offset(n), at: self.ats[n] }).collect()
+    }
+
+    fn push(&mut self, head: &EventHead, at: u32) {
+        // A run that a failed commit emptied starts wherever the partition goes on.
+        if self.ats.is_empty() {
+            (self.first, self.sparse) = (head.offset, None);
+        }
+        if self.sparse.is_none() && head.offset != self.end() {
+            self.sparse = Some((self.first..self.end()).collect());
+        }
+        if let Some(offsets) = &mut self.sparse {
+            offsets.push(head.offset);
+        }
+        self.ats.push(at);
+        self.max_ts.push(self.max_ts.last().map_or(head.ts, |max| head.ts.max(*max)));
+    }
+
+    fn pop(&mut self) {
+        self.ats.pop();
+        self.max_ts.pop();
+        if let Some(offsets) = &mut self.sparse {
+            offsets.pop();
+        }
+    }
 }
 
 /// An entry of the index.
@@ -157,13 +215,7 @@ impl ActiveIndex {
     pub fn push(&mut self, entry: Entry) {
         let Entry { head, key_hash, at } = entry;
         let run_index = self.run_for(&head);
-        let run = &mut self.runs[run_index];
-        // A run that a failed commit emptied starts wherever the partition goes on.
-        if run.ats.is_empty() {
-            run.first = head.offset;
-        }
-        run.ats.push(at);
-        run.max_ts.push(run.max_ts.last().map_or(head.ts, |max| head.ts.max(*max)));
+        self.runs[run_index].push(&head, at);
         if head.hub_id {
             self.made.push(Made { id: head.id, topic: head.partition.topic, at });
         } else {
@@ -181,8 +233,7 @@ impl ActiveIndex {
         }
         let runs = &mut self.runs;
         self.last_run = *self.by_partition.entry(head.partition).or_insert_with(|| {
-            let (partition, first) = (head.partition, head.offset);
-            runs.push(Run { partition, first, ats: Vec::new(), max_ts: Vec::new() });
+            runs.push(Run::new(head));
             runs.len() - 1
         });
         self.last_run
@@ -262,8 +313,7 @@ impl ActiveIndex {
         while self.pending.len() > count
             && let Some(Pending { run, has_key, made }) = self.pending.pop()
         {
-            self.runs[run].ats.pop();
-            self.runs[run].max_ts.pop();
+            self.runs[run].pop();
             if made {
                 self.made.pop();
             } else {

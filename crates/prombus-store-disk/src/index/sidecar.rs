@@ -7,6 +7,7 @@ use crate::disk::{Disk, DiskFile, folder_of};
 use crate::index::active::ActiveIndex;
 use crate::index::bloom::Bloom;
 use crate::index::lookup::LookupKey;
+use crate::journal::part::{PartName, Place};
 use crate::journal::position::PartitionRef;
 use crate::paged::{PagedFile, PagedWriter, damaged};
 use hashbrown::HashMap;
@@ -15,7 +16,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"PROMBUSX";
-const VERSION: u32 = 1;
+/// Indexes of parts whose offsets all follow each other.
+const DENSE: u32 = 1;
+const VERSION: u32 = 2;
 /// One in so many greatest times of a run is kept.
 pub const TS_EVERY: usize = 64;
 /// The approximate number of entries per bucket.
@@ -25,7 +28,11 @@ const SMALL: u32 = 256;
 /// A hash and a position.
 const ENTRY: usize = 12;
 /// The description of a run.
-const RUN: usize = 48;
+const RUN: usize = 64;
+/// The same in early indexes.
+const DENSE_RUN: usize = 48;
+/// Where a header says which rewrite of its part it is of.
+const REWRITE_AT: usize = 28 + 16 * 7;
 
 /// The position of a section of the file, in content bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,12 +46,16 @@ struct Section {
 pub struct SealedRun {
     /// The offset of the first.
     pub first: u64,
+    /// The first offset behind the last.
+    pub end: u64,
     /// How many there are.
     pub count: u64,
     /// The greatest time of all.
     pub max_ts: u64,
     places: u64,
     times: u64,
+    /// Where the offsets are; 0 where they follow each other.
+    offsets: u64,
 }
 
 /// An index by hash: bucket starts and filter in memory, entries in the file.
@@ -69,8 +80,8 @@ pub struct Sidecar {
 /// What is known of a part beside its events.
 #[derive(Debug, Clone, Copy)]
 pub struct PartFacts {
-    /// Its number.
-    pub part: u32,
+    /// What its files are called by.
+    pub name: PartName,
     /// The end of its last batch.
     pub end: u32,
     /// The recorded time of its last event.
@@ -84,7 +95,7 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
     let mut header = Vec::new();
     header.extend_from_slice(&MAGIC);
     header.extend_from_slice(&VERSION.to_le_bytes());
-    header.extend_from_slice(&facts.part.to_le_bytes());
+    header.extend_from_slice(&facts.name.number.to_le_bytes());
     header.extend_from_slice(&facts.end.to_le_bytes());
     header.extend_from_slice(&facts.last_recorded_ts.to_le_bytes());
     let runs = write_runs(&mut out, index)?;
@@ -95,6 +106,7 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
         header.extend_from_slice(&section.at.to_le_bytes());
         header.extend_from_slice(&section.len.to_le_bytes());
     }
+    header.extend_from_slice(&facts.name.rewrite.to_le_bytes());
     out.finish(&header)?;
     disk.rename(&tmp, path)?;
     disk.sync_dir(folder_of(path))
@@ -118,10 +130,14 @@ fn write_runs(out: &mut PagedWriter, index: &ActiveIndex) -> io::Result<Vec<u8>>
         for chunk in run.max_ts.chunks(TS_EVERY) {
             out.write(&chunk[chunk.len() - 1].to_le_bytes())?;
         }
+        let offsets = if run.sparse().is_some() { out.position() } else { 0 };
+        for offset in run.sparse().unwrap_or_default() {
+            out.write(&offset.to_le_bytes())?;
+        }
         let max_ts = run.max_ts.last().copied().unwrap_or(0);
         told.extend_from_slice(&run.partition.topic.to_le_bytes());
         told.extend_from_slice(&run.partition.partition.to_le_bytes());
-        for number in [run.first, run.ats.len() as u64, max_ts, places, times] {
+        for number in [run.first, run.ats.len() as u64, max_ts, places, times, run.end(), offsets] {
             told.extend_from_slice(&number.to_le_bytes());
         }
     }
@@ -159,16 +175,19 @@ fn bucket(hash: u64, bits: u32) -> usize {
 
 impl Sidecar {
     /// Opens the index of part `part`.
-    pub fn open(file: Arc<dyn DiskFile>, part: u32) -> io::Result<Self> {
+    pub fn open(file: Arc<dyn DiskFile>, name: PartName) -> io::Result<Self> {
         let (file, header) = PagedFile::open(file)?;
         let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap_or_default());
         let u64_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-        if header[..8] != MAGIC || u32_at(8) != VERSION || u32_at(12) != part {
-            return Err(damaged(format!("it is not the index of part {part}")));
+        let version = u32_at(8);
+        let rewrite = if version == DENSE { 0 } else { u32_at(REWRITE_AT) };
+        let is_known = (DENSE..=VERSION).contains(&version);
+        if header[..8] != MAGIC || !is_known || name != (PartName { number: u32_at(12), rewrite }) {
+            return Err(damaged(format!("it is not the index of part {name}")));
         }
         let sections: Vec<Section> =
             (0..7).map(|i| Section { at: u64_at(28 + 16 * i), len: u64_at(36 + 16 * i) }).collect();
-        let runs = parse_runs(&file.read(sections[0].at, sections[0].len as usize)?);
+        let runs = parse_runs(&file.read(sections[0].at, sections[0].len as usize)?, version);
         let ids = HashIndex::open(&file, &sections[1..4])?;
         let keys = HashIndex::open(&file, &sections[4..7])?;
         Ok(Self { runs, ids, keys, part_end: u32_at(16), last_recorded_ts: u64_at(20), file })
@@ -184,10 +203,44 @@ impl Sidecar {
         self.runs.iter().map(|(partition, run)| (*partition, *run))
     }
 
-    /// Where the events `from` to `from + len` of a run lie.
-    pub fn places(&self, run: &SealedRun, from: u64, len: u64) -> io::Result<Vec<u32>> {
-        let bytes = self.file.read(run.places + 4 * from, 4 * len as usize)?;
-        Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default())).collect())
+    /// Where at most `limit` events of a run lie, from offset `from`.
+    pub fn places(&self, run: &SealedRun, from: u64, limit: u64) -> io::Result<Vec<Place>> {
+        let start = self.nth_from(run, from)?;
+        let len = limit.min(run.count - start);
+        let bytes = self.file.read(run.places + 4 * start, 4 * len as usize)?;
+        let ats = bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
+        if run.offsets == 0 {
+            return Ok((run.first + start..).zip(ats).map(|(offset, at)| Place { offset, at }).collect());
+        }
+        let offsets = self.file.read(run.offsets + 8 * start, 8 * len as usize)?;
+        let offsets = offsets.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()));
+        Ok(offsets.zip(ats).map(|(offset, at)| Place { offset, at }).collect())
+    }
+
+    /// How many events of a run lie before offset `from`.
+    fn nth_from(&self, run: &SealedRun, from: u64) -> io::Result<u64> {
+        if run.offsets == 0 || from <= run.first {
+            return Ok(from.saturating_sub(run.first).min(run.count));
+        }
+        let (mut low, mut high) = (0, run.count);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.offset(run, middle)? < from {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The offset of the nth event of a run.
+    pub fn offset(&self, run: &SealedRun, n: u64) -> io::Result<u64> {
+        if run.offsets == 0 {
+            return Ok(run.first + n);
+        }
+        let bytes = self.file.read(run.offsets + 8 * n, 8)?;
+        Ok(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
     }
 
     /// The first block of [`TS_EVERY`] events by whose end a time of at least `ts` was seen.
@@ -238,21 +291,25 @@ impl Sidecar {
     }
 }
 
-fn parse_runs(bytes: &[u8]) -> HashMap<PartitionRef, SealedRun> {
+fn parse_runs(bytes: &[u8], version: u32) -> HashMap<PartitionRef, SealedRun> {
+    let is_dense = version == DENSE;
     let parse = |run: &[u8]| {
         let u32_at = |at: usize| u32::from_le_bytes(run[at..at + 4].try_into().unwrap_or_default());
         let u64_at = |at: usize| u64::from_le_bytes(run[at..at + 8].try_into().unwrap_or_default());
         let partition = PartitionRef { topic: u32_at(0), partition: u32_at(4) };
+        let (first, count) = (u64_at(8), u64_at(16));
         let run = SealedRun {
-            first: u64_at(8),
-            count: u64_at(16),
+            first,
+            end: if is_dense { first + count } else { u64_at(48) },
+            count,
             max_ts: u64_at(24),
             places: u64_at(32),
             times: u64_at(40),
+            offsets: if is_dense { 0 } else { u64_at(56) },
         };
         (partition, run)
     };
-    bytes.chunks_exact(RUN).map(parse).collect()
+    bytes.chunks_exact(if is_dense { DENSE_RUN } else { RUN }).map(parse).collect()
 }
 
 impl HashIndex {
@@ -381,8 +438,15 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.index");
-        write(&RealDisk::new(), &path, &index, PartFacts { part: 9, end: 77, last_recorded_ts: 88 }).unwrap();
-        let sidecar = Sidecar::open(RealDisk::new().open_to_read(&path).unwrap(), 9).unwrap();
+        write(
+            &RealDisk::new(),
+            &path,
+            &index,
+            PartFacts { name: PartName::written(9), end: 77, last_recorded_ts: 88 },
+        )
+        .unwrap();
+        let sidecar =
+            Sidecar::open(RealDisk::new().open_to_read(&path).unwrap(), PartName::written(9)).unwrap();
         (dir, sidecar)
     }
 
@@ -408,7 +472,10 @@ mod tests {
             let run = sidecar.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
             assert_eq!((run.first, run.count), (5, u64::from(events.div_ceil(3))));
             let last = run.count - 1;
-            assert_eq!(sidecar.places(&run, last, 1).unwrap(), [last as u32 * 300]);
+            assert_eq!(
+                sidecar.places(&run, run.first + last, 1).unwrap(),
+                [Place { offset: run.first + last, at: last as u32 * 300 }]
+            );
             assert!(sidecar.run(PartitionRef { topic: 2, partition: 0 }).is_none());
         }
     }
@@ -426,7 +493,11 @@ mod tests {
     fn another_parts_index_is_refused() {
         let (dir, _) = sealed(10);
         assert!(
-            Sidecar::open(RealDisk::new().open_to_read(&dir.path().join("1.index")).unwrap(), 8).is_err()
+            Sidecar::open(
+                RealDisk::new().open_to_read(&dir.path().join("1.index")).unwrap(),
+                PartName::written(8)
+            )
+            .is_err()
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The encoding of state changes in the journal and in checkpoints.
 
+use crate::journal::part_set::PartSet;
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{TooLong, text_len, write_item};
 use crate::state::view::{Change, Counters, IndexChange, Span};
@@ -28,6 +29,7 @@ const TABLES: u8 = 14;
 const INDEX: u8 = 15;
 const KEPT_SPAN: u8 = 16;
 const HOLES: u8 = 17;
+const PARTS: u8 = 19;
 
 /// Appends a change as an item. After an error, the bytes after the last item are meaningless.
 pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
@@ -101,6 +103,13 @@ pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
         Change::CursorGone(key) => write_item(out, CURSOR_GONE, |out| cursor_key(out, key)),
         Change::Tables(tables) => write_item(out, TABLES, |out| {
             tables.iter().for_each(|table| number(out, *table));
+        }),
+        Change::Parts(parts) => write_item(out, PARTS, |out| {
+            number(out, u64::from(parts.first()));
+            for (part, rewrite) in parts.changed() {
+                number(out, u64::from(part));
+                number(out, rewrite.map_or(u64::MAX, u64::from));
+            }
         }),
         Change::Counters(counters) => write_item(out, COUNTERS, |out| {
             number(out, counters.sequence);
@@ -179,6 +188,19 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
         TABLES => {
             let tables = (0..content.len() / size_of::<u64>()).map(|_| rest.number());
             Change::Tables(tables.collect::<Option<_>>()?)
+        }
+        PARTS => {
+            let first = rest.number()?.try_into().ok()?;
+            let mut changed = Vec::new();
+            while !rest.0.is_empty() {
+                let part = rest.number()?.try_into().ok()?;
+                let rewrite = match rest.number()? {
+                    u64::MAX => None,
+                    rewrite => Some(rewrite.try_into().ok()?),
+                };
+                changed.push((part, rewrite));
+            }
+            Change::Parts(PartSet::new(first, changed))
         }
         COUNTERS => Change::Counters(Counters {
             sequence: rest.number()?,
@@ -315,6 +337,8 @@ mod tests {
             Change::Cursor(key.clone(), cursor),
             Change::CursorGone(key),
             Change::Tables(Vec::new()),
+            Change::Parts(PartSet::default()),
+            Change::Parts(PartSet::new(3, [(4, None), (5, Some(2))])),
             Change::Tables(vec![3, 1, u64::MAX]),
             Change::Counters(Counters {
                 next_collection: None,

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod change;
 pub(crate) mod part;
+pub(crate) mod part_set;
 pub(crate) mod position;
 pub(crate) mod record;
 pub(crate) mod scan;

@@ -8,34 +8,42 @@ use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
+use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The head of a part.
 pub const PART_HEAD: usize = 64;
 const MAGIC: [u8; 8] = *b"PROMBUSJ";
-const VERSION: u32 = 1;
+/// A part as the writer writes it.
+const WRITTEN: u32 = 1;
+/// A part that was rewritten.
+const REWRITTEN: u32 = 2;
 /// How much is read for an event whose length is not known yet.
 const GUESS: usize = 1024;
 
 /// The header of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartHead {
-    /// Its number.
-    pub part: u32,
+    /// What its files are called by.
+    pub name: PartName,
     /// The run of the engine that made it.
     pub epoch: u64,
-    /// Where the part before it ended; all of that was flushed before this one was made.
+    /// Where the part before it ended; all of that was flushed before this one was made. Where this one was rewritten,
+    /// its own end: it has no neighbours, and was written as a whole.
     pub prev_end: Pos,
 }
 
 impl PartHead {
-    fn encode(&self) -> [u8; PART_HEAD] {
+    pub fn encode(&self) -> [u8; PART_HEAD] {
         let mut bytes = [0; PART_HEAD];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[12..16].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.part.to_le_bytes());
+        let version = if self.name.rewrite == 0 { WRITTEN } else { REWRITTEN };
+        bytes[12..16].copy_from_slice(&version.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.name.number.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.name.rewrite.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.prev_end.pack().to_le_bytes());
         let crc = crc32fast::hash(&bytes[12..]);
@@ -48,31 +56,61 @@ impl PartHead {
         let bytes: &[u8; PART_HEAD] = bytes.get(..PART_HEAD)?.try_into().ok()?;
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
         let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let head = Self { part: u32_at(16)?, epoch: u64_at(24)?, prev_end: Pos::unpack(u64_at(32)?) };
+        let name = PartName { number: u32_at(16)?, rewrite: u32_at(20)? };
+        let head = Self { name, epoch: u64_at(24)?, prev_end: Pos::unpack(u64_at(32)?) };
         (head.encode() == *bytes).then_some(head)
     }
 }
 
+/// What the files of a part are called by: its number, and how often it was rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartName {
+    /// Its number, from 1.
+    pub number: u32,
+    /// How often it was rewritten: 0 as long as it is what the writer wrote.
+    pub rewrite: u32,
+}
+
+impl PartName {
+    /// A part as the writer writes it.
+    pub fn written(number: u32) -> Self {
+        Self { number, rewrite: 0 }
+    }
+
+    fn parse(stem: &str) -> Option<Self> {
+        let (number, rewrite) = stem.split_once('-').unwrap_or((stem, "0"));
+        let name = Self { number: number.parse().ok()?, rewrite: rewrite.parse().ok()? };
+        (name.number > 0 && name.to_string() == stem).then_some(name)
+    }
+}
+
+impl fmt::Display for PartName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rewrite {
+            0 => write!(f, "{:010}", self.number),
+            rewrite => write!(f, "{:010}-{rewrite:010}", self.number),
+        }
+    }
+}
+
 /// The file of a part.
-pub fn part_path(dir: &Path, part: u32) -> PathBuf {
-    dir.join("journal").join(format!("{part:010}.part"))
+pub fn part_path(dir: &Path, part: PartName) -> PathBuf {
+    dir.join("journal").join(format!("{part}.part"))
 }
 
 /// The index of a sealed part.
-pub fn index_path(dir: &Path, part: u32) -> PathBuf {
+pub fn index_path(dir: &Path, part: PartName) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
 /// The part whose file has that name.
-pub fn part_of(name: &str) -> Option<u32> {
-    let part = name.strip_suffix(".part")?.parse().ok()?;
-    (part > 0 && name == format!("{part:010}.part")).then_some(part)
+pub fn part_of(name: &str) -> Option<PartName> {
+    PartName::parse(name.strip_suffix(".part")?)
 }
 
 /// The part whose index has that name.
-pub fn index_part(name: &str) -> Option<u32> {
-    let part = name.strip_suffix(".index")?.parse().ok()?;
-    (name == format!("{part:010}.index")).then_some(part)
+pub fn index_part(name: &str) -> Option<PartName> {
+    PartName::parse(name.strip_suffix(".index")?)
 }
 
 /// Why a part was not created.
@@ -92,7 +130,7 @@ pub fn create(
     head: PartHead,
     reserve: u64,
 ) -> Result<Arc<dyn DiskFile>, CreateError> {
-    let path = part_path(dir, head.part);
+    let path = part_path(dir, head.name);
     let tmp = path.with_extension("tmp");
     let file = disk.create(&tmp).map_err(CreateError::Surely)?;
     let filled =
@@ -124,24 +162,44 @@ pub enum Index {
     Sealed(Sidecar),
 }
 
+/// Where an event of a partition is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its offset.
+    pub offset: u64,
+    /// Its position in the part.
+    pub at: u32,
+}
+
 /// A part of the journal.
 pub struct Part {
-    /// Its number.
-    pub number: u32,
+    /// What its files are called by.
+    pub name: PartName,
     /// Its file.
     pub file: Arc<dyn DiskFile>,
     index: RwLock<Index>,
 }
 
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "part {}", self.name)
+    }
+}
+
 impl Part {
     /// A part with an index in memory.
-    pub fn active(number: u32, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
-        Self { number, file, index: RwLock::new(Index::Active(RwLock::new(index))) }
+    pub fn active(name: PartName, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
+        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))) }
     }
 
     /// A part with its index on disk.
-    pub fn sealed(number: u32, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
-        Self { number, file, index: RwLock::new(Index::Sealed(sidecar)) }
+    pub fn sealed(name: PartName, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
+        Self { name, file, index: RwLock::new(Index::Sealed(sidecar)) }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.name.number
     }
 
     /// The index as it is now. It is only ever replaced once, when the part is sealed.
@@ -187,29 +245,25 @@ impl Part {
         }
     }
 
-    /// The offsets of a partition in this part: first and number.
-    pub fn extent(&self, partition: PartitionRef) -> Option<(u64, u64)> {
+    /// The offsets of a partition in this part: from the first to behind the last. A part that was rewritten does not
+    /// have all of them.
+    pub fn extent(&self, partition: PartitionRef) -> Option<Range<u64>> {
         match &*self.index() {
-            Index::Active(index) => index.read().run(partition).map(|run| (run.first, run.ats.len() as u64)),
-            Index::Sealed(sidecar) => sidecar.run(partition).map(|run| (run.first, run.count)),
+            Index::Active(index) => index.read().run(partition).map(|run| run.first..run.end()),
+            Index::Sealed(sidecar) => sidecar.run(partition).map(|run| run.first..run.end),
         }
     }
 
-    /// The positions of the events of a partition, from offset `from`, at most `limit` of them.
-    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<u32>> {
+    /// Where the events of a partition are, from offset `from`, at most `limit` of them.
+    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<Place>> {
         match &*self.index() {
             Index::Active(index) => {
-                let index = index.read();
-                let Some(run) = index.run(partition) else { return Ok(Vec::new()) };
-                let start = (from.saturating_sub(run.first) as usize).min(run.ats.len());
-                let end = start.saturating_add(limit as usize).min(run.ats.len());
-                Ok(run.ats[start..end].to_vec())
+                Ok(index.read().run(partition).map_or(Vec::new(), |run| run.places(from, limit)))
             }
-            Index::Sealed(sidecar) => {
-                let Some(run) = sidecar.run(partition) else { return Ok(Vec::new()) };
-                let start = from.saturating_sub(run.first).min(run.count);
-                sidecar.places(&run, start, limit.min(run.count - start))
-            }
+            Index::Sealed(sidecar) => match sidecar.run(partition) {
+                Some(run) => sidecar.places(&run, from, limit),
+                None => Ok(Vec::new()),
+            },
         }
     }
 
@@ -221,14 +275,15 @@ impl Part {
                 let index = index.read();
                 let Some(run) = index.run(partition) else { return Ok(None) };
                 let earlier = run.max_ts.partition_point(|max| *max < ts);
-                Ok((earlier < run.ats.len()).then_some(run.first + earlier as u64))
+                Ok((earlier < run.ats.len()).then(|| run.offset(earlier)))
             }
             Index::Sealed(sidecar) => {
                 let Some(run) = sidecar.run(partition) else { return Ok(None) };
                 if run.max_ts < ts {
                     return Ok(None);
                 }
-                Ok(Some(run.first + sidecar.block_at(&run, ts)? * TS_EVERY as u64))
+                let block = sidecar.block_at(&run, ts)? * TS_EVERY as u64;
+                sidecar.offset(&run, block).map(Some)
             }
         }
     }
@@ -253,7 +308,7 @@ impl Part {
     pub fn damaged(&self, at: u32) -> io::Error {
         crate::paged::damaged(format!(
             "journal part {} is damaged at byte {at}: run `prombus check` on the data folder",
-            self.number
+            self.name.number
         ))
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::disk::{DiskFile, read_exact};
 use crate::journal::batch::{self, ALIGN, BatchHead};
-use crate::journal::part::{PART_HEAD, PartHead};
+use crate::journal::part::{PART_HEAD, PartHead, PartName};
 use crate::journal::position::Pos;
 use crate::paged::damaged;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::io;
 
 /// A part in memory.
 pub struct PartBytes {
-    part: u32,
+    name: PartName,
     bytes: Vec<u8>,
 }
 
@@ -46,12 +46,15 @@ pub enum Witness {
     Batch(Pos),
     /// The next part, which was begun when this one ended at this place.
     NextPart(Pos),
+    /// Its own head: it was rewritten, and ended at this place.
+    Whole(Pos),
 }
 
 impl fmt::Display for Witness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch(pos) => write!(f, "it was flushed before the batch at byte {} was written", pos.at),
+            Self::Whole(end) => write!(f, "it was written up to byte {}", end.at),
             Self::NextPart(end) => {
                 write!(f, "it was flushed up to byte {} before the next part was begun", end.at)
             }
@@ -60,33 +63,33 @@ impl fmt::Display for Witness {
 }
 
 impl PartBytes {
-    /// Reads the file of part `part`.
-    pub fn read(file: &dyn DiskFile, part: u32) -> io::Result<Self> {
+    /// Reads the file of a part.
+    pub fn read(file: &dyn DiskFile, name: PartName) -> io::Result<Self> {
         let len = file.len()?;
         // Where the places end, so does what can be said of it: least of all that something may be cut off.
         let fits = usize::try_from(len).ok().filter(|_| len <= u64::from(u32::MAX));
         let too_long = || damaged(format!("it has {len} bytes, more than a part of the journal can have"));
         let mut bytes = vec![0; fits.ok_or_else(too_long)?];
         read_exact(file, &mut bytes, 0)?;
-        Ok(Self { part, bytes })
+        Ok(Self { name, bytes })
     }
 
-    /// The head of the file of part `part`, if it is one of this part.
-    pub fn read_head(file: &dyn DiskFile, part: u32) -> io::Result<Option<PartHead>> {
+    /// The head of the file of a part, if it is one of this part.
+    pub fn read_head(file: &dyn DiskFile, name: PartName) -> io::Result<Option<PartHead>> {
         let mut bytes = vec![0; PART_HEAD];
         let len = file.read_at(&mut bytes, 0)?;
         bytes.truncate(len);
-        Ok(Self { part, bytes }.head())
+        Ok(Self { name, bytes }.head())
     }
 
-    /// The number of the part.
-    pub fn part(&self) -> u32 {
-        self.part
+    /// What the files of the part are called by.
+    pub fn name(&self) -> PartName {
+        self.name
     }
 
     /// The head of the part, if it is one of this part.
     pub fn head(&self) -> Option<PartHead> {
-        PartHead::parse(&self.bytes).filter(|head| head.part == self.part)
+        PartHead::parse(&self.bytes).filter(|head| head.name == self.name)
     }
 
     /// The valid batches, up to the first invalid one.
@@ -112,9 +115,18 @@ impl PartBytes {
         })
     }
 
-    /// What lies at `end`, behind the last good batch; `next` is the head of the part after this one.
+    /// What lies at `end`, behind the last good batch; `next` is the head of the part after this one, which says nothing
+    /// of this one where either was rewritten.
     pub fn tail(&self, end: u32, next: Option<PartHead>) -> Tail {
-        let here = Pos { part: self.part, at: end };
+        let here = Pos { part: self.name.number, at: end };
+        if self.name.rewrite > 0 {
+            // It was written as a whole, under another name first.
+            return match self.head() {
+                Some(head) if head.prev_end == here && end as usize == self.bytes.len() => Tail::Clean,
+                head => Tail::Damaged(Witness::Whole(head.map_or(here, |head| head.prev_end))),
+            };
+        }
+        let next = next.filter(|next| next.name.rewrite == 0);
         let rest = &self.bytes[(end as usize).min(self.bytes.len())..];
         let is_clean = rest.iter().all(|byte| *byte == 0);
         match next {
@@ -146,7 +158,7 @@ impl PartBytes {
     }
 
     fn batch_at(&self, at: usize) -> Option<(BatchHead, &[u8])> {
-        let pos = Pos { part: self.part, at: 0 }.plus(at)?;
+        let pos = Pos { part: self.name.number, at: 0 }.plus(at)?;
         batch::parse(self.bytes.get(at..)?, pos)
     }
 }

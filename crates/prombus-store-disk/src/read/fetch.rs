@@ -1,7 +1,7 @@
 //! Reading events whose positions are known: adjacent ones in one read, others one by one.
 
 use crate::disk::DiskFile;
-use crate::journal::part::Part;
+use crate::journal::part::{Part, Place};
 use crate::journal::position::PartitionRef;
 use crate::journal::record;
 use bytes::Bytes;
@@ -27,15 +27,6 @@ pub struct Fetch<'a> {
     pub places: &'a [Place],
     /// Stops after about this many bytes of payload, but not before the first event.
     pub max_bytes: usize,
-}
-
-/// Where an event is in its part.
-#[derive(Debug, Clone, Copy)]
-pub struct Place {
-    /// Its offset.
-    pub offset: u64,
-    /// Its position.
-    pub at: u32,
 }
 
 impl Fetch<'_> {

@@ -3,10 +3,10 @@
 //! A read view holds its parts, so nothing that it refers to goes away while it is in use.
 
 use crate::index::lookup::{LookupKey, key_hash};
-use crate::journal::part::Part;
+use crate::journal::part::{Part, Place};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
-use crate::read::fetch::{Fetch, Place};
+use crate::read::fetch::Fetch;
 use crate::state::view::{Span, View};
 use bytes::Bytes;
 use prombus_core::{
@@ -21,13 +21,8 @@ use uuid::Uuid;
 /// How many events are read at a time when searching by time.
 const SEARCH_EVENTS: u64 = 128;
 
-/// A view and the parts that it refers to.
-pub struct ReadView {
-    /// The view.
-    pub view: Arc<View>,
-    /// The parts, and perhaps later ones.
-    pub parts: Arc<Vec<Arc<Part>>>,
-}
+/// A view, and how events are read from its parts.
+pub struct ReadView(pub Arc<View>);
 
 /// A partition that exists.
 struct PartitionView<'a> {
@@ -45,15 +40,13 @@ impl PartitionView<'_> {
     }
 
     /// Where a part has the next events of the partition: `wanted` of them at most, and those only that are kept. The
-    /// first of `offsets` is one that has an event; where the part does not have it, there are none.
+    /// first of `offsets` is one that has an event, so that there are none only where the part has no more.
     fn places(&self, part: &Part, offsets: Range<u64>, wanted: u64) -> io::Result<Vec<Place>> {
-        let wanted = wanted.min(offsets.end - offsets.start);
-        let places = part.places(self.partition, offsets.start, wanted)?;
-        let places = (offsets.start..).zip(places).map(|(offset, at)| Place { offset, at });
-        Ok(match self.holes {
-            None => places.collect(),
-            Some(holes) => places.filter(|place| !holes.contains(Offset(place.offset))).collect(),
-        })
+        let mut places = part.places(self.partition, offsets.start, wanted)?;
+        places.retain(|place| {
+            place.offset < offsets.end && self.holes.is_none_or(|holes| !holes.contains(Offset(place.offset)))
+        });
+        Ok(places)
     }
 
     fn fetch<'f>(&'f self, part: &'f Part, places: &'f [Place], max_bytes: usize) -> Fetch<'f> {
@@ -70,7 +63,7 @@ fn failed(error: io::Error) -> ReadError {
 
 impl ReadView {
     fn topic(&self, asked: &TopicRef) -> Result<&TopicState, ReadError> {
-        asked.pick(self.view.topics.get(&asked.name).map(|topic| &**topic), |topic| topic.number)
+        asked.pick(self.0.topics.get(&asked.name).map(|topic| &**topic), |topic| topic.number)
     }
 
     fn partition_view(&self, asked: &TopicRef, partition: Partition) -> Result<PartitionView<'_>, ReadError> {
@@ -80,19 +73,17 @@ impl ReadView {
             return Err(ReadError::NoSuchPartition { topic: asked.name.clone(), partitions });
         }
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
-        let holes = self.view.holes.get(&partition).map(|holes| &**holes);
-        Ok(PartitionView { topic, partition, span: self.view.span(partition), holes })
+        let holes = self.0.holes.get(&partition).map(|holes| &**holes);
+        Ok(PartitionView { topic, partition, span: self.0.span(partition), holes })
     }
 
-    /// The parts that the view refers to.
     fn parts(&self) -> &[Arc<Part>] {
-        let visible = self.parts.partition_point(|part| part.number <= self.view.end.part);
-        &self.parts[..visible]
+        &self.0.parts
     }
 
     /// The first byte of a part that is not visible.
     fn visible_end(&self, part: &Part) -> u32 {
-        if part.number == self.view.end.part { self.view.end.at } else { u32::MAX }
+        if part.number() == self.0.end.part { self.0.end.at } else { u32::MAX }
     }
 
     /// What is kept of a partition.
@@ -140,7 +131,7 @@ impl ReadView {
 
     /// The index of the part that holds an offset of a partition, or of the last one before it.
     fn part_with(&self, partition: PartitionRef, offset: u64) -> usize {
-        let holds = |part: &Arc<Part>| part.extent(partition).is_some_and(|(first, _)| first <= offset);
+        let holds = |part: &Arc<Part>| part.extent(partition).is_some_and(|extent| extent.start <= offset);
         self.parts().iter().rposition(holds).unwrap_or(0)
     }
 
@@ -149,8 +140,8 @@ impl ReadView {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
         let Span { first, next: end, .. } = partition_view.span;
         for part in self.parts() {
-            let Some((part_first, count)) = part.extent(partition_view.partition) else { continue };
-            let part_end = (part_first + count).min(end);
+            let Some(extent) = part.extent(partition_view.partition) else { continue };
+            let part_end = extent.end.min(end);
             if part_end <= first {
                 continue;
             }
@@ -226,7 +217,7 @@ impl ReadView {
 
     fn is_kept(&self, item: &Bytes, topic: &TopicState) -> bool {
         record::event_head(item).is_some_and(|head| {
-            head.partition.topic == topic.number.0 && self.view.is_kept(head.partition, head.offset)
+            head.partition.topic == topic.number.0 && self.0.is_kept(head.partition, head.offset)
         })
     }
 
@@ -238,10 +229,18 @@ impl ReadView {
             None => Pos::default(),
             Some((partition, offset)) => self.position_after(topic, partition, offset)?,
         };
+        // Where it starts is only as good as what is left of the part there.
+        let is_behind = |item: &[u8]| match (request.after, record::event_head(item)) {
+            (Some((partition, offset)), Some(head)) => {
+                (head.partition.partition, head.offset) > (partition.0, offset.0)
+            }
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
         let mut events = Vec::new();
         let mut left = request.max_bytes.max(1);
-        for part in self.parts().iter().filter(|part| part.number >= start.part) {
-            let mut from = if part.number == start.part { start.at } else { 0 };
+        for part in self.parts().iter().filter(|part| part.number() >= start.part) {
+            let mut from = if part.number() == start.part { start.at } else { 0 };
             let end = self.visible_end(part);
             loop {
                 let wanted = request.limit - events.len();
@@ -249,7 +248,7 @@ impl ReadView {
                 for at in &places {
                     let item = part.item(*at).map_err(failed)?;
                     let is_it = record::event_key(&item) == Some(request.key.as_bytes());
-                    if is_it && self.is_kept(&item, topic) {
+                    if is_it && self.is_kept(&item, topic) && is_behind(&item) {
                         left = left.saturating_sub(item.len());
                         events.extend(record::event(&item, topic.name.clone()));
                     }
@@ -266,7 +265,7 @@ impl ReadView {
         Ok(events)
     }
 
-    /// The place right behind the start of an event.
+    /// A place at or before that of the first event of a key behind this one.
     fn position_after(
         &self,
         topic: &TopicState,
@@ -277,7 +276,7 @@ impl ReadView {
         let Some(part) = self.parts().get(self.part_with(partition, offset.0)) else {
             return Ok(Pos::default());
         };
-        let partition_view = part.places(partition, offset.0, 1).map_err(failed)?;
-        Ok(partition_view.first().map_or(Pos::default(), |at| Pos { part: part.number, at: at + 1 }))
+        let place = part.places(partition, offset.0, 1).map_err(failed)?;
+        Ok(place.first().map_or(Pos::default(), |place| Pos { part: part.number(), at: place.at }))
     }
 }

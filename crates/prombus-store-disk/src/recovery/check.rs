@@ -4,7 +4,7 @@
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::Sidecar;
-use crate::journal::part::{PART_HEAD, PartHead, index_part, index_path, part_of, part_path};
+use crate::journal::part::{PART_HEAD, PartHead, PartName, index_part, index_path, part_of, part_path};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail};
 use crate::paged::PagedFile;
@@ -274,68 +274,99 @@ impl<'a> Check<'a> {
         Some(stored)
     }
 
-    /// What the journal is applied to: nothing, or the oldest checkpoint where there are too many rows.
-    fn start(&mut self) -> Replay {
+    /// What the journal is applied to: nothing, or the oldest checkpoint where parts before it were rewritten, or where
+    /// there are too many rows.
+    fn start(&mut self, files: &[PartName]) -> Replay {
         let stored = self.checkpoints.front().copied().and_then(|pos| self.stored(pos));
+        let is_rewritten = files.iter().any(|file| file.rewrite > 0) || self.was_rewritten();
         match stored {
-            Some(stored) if stored.view.rows.tables().disk_bytes() > MAX_REPLAYED_BYTES => {
+            Some(stored) if is_rewritten || stored.view.rows.tables().disk_bytes() > MAX_REPLAYED_BYTES => {
                 self.checkpoints.pop_front();
                 Replay { from: stored.view.end, view: stored.view }
+            }
+            None if is_rewritten && !self.checkpoints.is_empty() => {
+                // Nothing can be said of the one that cannot be read; the next one may do.
+                self.checkpoints.pop_front();
+                self.start(files)
+            }
+            None if is_rewritten => {
+                let what =
+                    "there is no checkpoint, and parts of the journal were rewritten since it was begun";
+                self.damage(&checkpoint::folder(self.dir), 0, what);
+                Replay { view: View::default(), from: Pos::default() }
             }
             _ => Replay { view: View::default(), from: Pos::default() },
         }
     }
 
+    /// Whether a checkpoint says that parts were rewritten or dropped.
+    fn was_rewritten(&self) -> bool {
+        let read = |pos: &Pos| checkpoint::read(self.disk, self.dir, *pos).ok();
+        self.checkpoints.iter().filter_map(read).any(|stored| !stored.view.part_set.is_untouched())
+    }
+
     /// The journal from front to back, with indexes and checkpoints on the way.
     fn journal(&mut self) -> Result<(), OpenError> {
-        let mut replay = self.start();
+        let files = recover::list_parts(self.disk, self.dir)?;
+        let mut replay = self.start(&files);
         let mut whole = true;
-        let is_part =
-            |path: &&PathBuf| path.file_name().and_then(|name| name.to_str()).and_then(part_of).is_some();
-        let parts = self.names.iter().filter(is_part).count() as u32;
-        for number in 1..=parts {
-            let path = part_path(self.dir, number);
-            let file = match self.disk.open_to_read(&path) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.damage(&path, 0, "it is missing");
-                    whole = false;
-                    continue;
-                }
-                Err(error) => return Err(at_file(&path)(error)),
-            };
-            let bytes = match PartBytes::read(&*file, number) {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    self.damage(&path, 0, error.to_string());
-                    whole = false;
-                    continue;
-                }
-                Err(error) => return Err(at_file(&path)(error)),
-            };
-            match bytes.head() {
-                None => self.damage(&path, 0, "it does not start like this part of the journal"),
-                // That the part before this one ended there was seen when it was read, unless there is none.
-                Some(head) if number == 1 && head.prev_end != Pos::default() => {
-                    self.damage(&path, 0, "it is the first part, and says that there was one before it");
-                }
-                Some(_) => {}
-            }
-            let next = self.next_head(number, parts)?;
-            let (index, part_end, good) =
-                self.part(&bytes, &path, Applied { replay: &mut replay, whole, next });
-            whole &= good;
-            if good {
-                self.sidecar(number, part_end, &index, number == parts);
-            }
-            self.count(file.len().map_err(at_file(&path))?);
+        let last = files.last().map_or(0, |file| file.number);
+        // Parts that may have been rewritten are seen when it is known which.
+        let is_rewritten = replay.from != Pos::default() && files.iter().any(|file| file.rewrite > 0);
+        let is_rewritten = is_rewritten || !replay.view.part_set.is_untouched();
+        let first = if is_rewritten { replay.from.part } else { 1 };
+        for number in first..=last {
+            let next = self.next_head(number, last)?;
+            let applied = Applied { replay: &mut replay, whole, next };
+            whole &= self.one_part(PartName::written(number), number == last, applied)?;
         }
         if whole {
             for pos in std::mem::take(&mut self.checkpoints) {
                 self.damage(&checkpoint::path(self.dir, pos), 0, "the journal ends before its place");
             }
         }
+        let part_set = replay.view.part_set.clone();
+        for name in (part_set.first()..first).filter_map(|number| part_set.name(number)) {
+            let next = self.next_head(name.number, last)?;
+            let applied = Applied { replay: &mut replay, whole, next };
+            whole &= self.one_part(name, false, applied)?;
+        }
         Ok(())
+    }
+
+    /// A part and its index; whether nothing is wrong with it.
+    fn one_part(&mut self, name: PartName, is_last: bool, applied: Applied<'_>) -> Result<bool, OpenError> {
+        let path = part_path(self.dir, name);
+        let file = match self.disk.open_to_read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.damage(&path, 0, "it is missing");
+                return Ok(false);
+            }
+            Err(error) => return Err(at_file(&path)(error)),
+        };
+        let bytes = match PartBytes::read(&*file, name) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.damage(&path, 0, error.to_string());
+                return Ok(false);
+            }
+            Err(error) => return Err(at_file(&path)(error)),
+        };
+        match bytes.head() {
+            None => self.damage(&path, 0, "it does not start like this part of the journal"),
+            // That the part before this one ended there was seen when it was read, unless there is none.
+            Some(head) if name == PartName::written(1) && head.prev_end != Pos::default() => {
+                self.damage(&path, 0, "it is the first part, and says that there was one before it");
+            }
+            Some(_) => {}
+        }
+        let (index, part_end, good) = self.part(&bytes, &path, applied);
+        if good {
+            self.sidecar(name, part_end, &index, is_last);
+        }
+        self.count(file.len().map_err(at_file(&path))?);
+        Ok(good)
     }
 
     /// The head of the part after `number`, where there is a readable one. That there is none is told when its turn
@@ -344,8 +375,9 @@ impl<'a> Check<'a> {
         if number == parts {
             return Ok(None);
         }
-        let path = part_path(self.dir, number + 1);
-        match self.disk.open_to_read(&path).and_then(|file| PartBytes::read_head(&*file, number + 1)) {
+        let next = PartName::written(number + 1);
+        let path = part_path(self.dir, next);
+        match self.disk.open_to_read(&path).and_then(|file| PartBytes::read_head(&*file, next)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             head => head.map_err(at_file(&path)),
         }
@@ -382,7 +414,7 @@ impl<'a> Check<'a> {
             let witness = match bytes.tail(at, next) {
                 Tail::Clean => break,
                 Tail::Torn => {
-                    let is_sealed = self.names.contains(&index_path(self.dir, bytes.part()));
+                    let is_sealed = self.names.contains(&index_path(self.dir, bytes.name()));
                     let what = match is_sealed {
                         true => "what follows does not belong to the journal, and can be ignored",
                         false => "what follows was never flushed as a whole; the next open cuts it off",
@@ -402,7 +434,7 @@ impl<'a> Check<'a> {
             at = next_good;
         }
         if good && whole {
-            self.checkpoints_to(Pos { part: bytes.part(), at }, replay);
+            self.checkpoints_to(Pos { part: bytes.name().number, at }, replay);
         }
         (index, at, good)
     }
@@ -424,24 +456,24 @@ impl<'a> Check<'a> {
     }
 
     /// The index of a part against the part.
-    fn sidecar(&mut self, number: u32, part_end: u32, index: &ActiveIndex, is_last: bool) {
-        let path = index_path(self.dir, number);
+    fn sidecar(&mut self, name: PartName, part_end: u32, index: &ActiveIndex, is_last: bool) {
+        let path = index_path(self.dir, name);
         let file = match self.disk.open_to_read(&path) {
             Ok(_) if is_last => {
-                let missing = part_path(self.dir, number + 1);
+                let missing = part_path(self.dir, PartName::written(name.number + 1));
                 return self.damage(&missing, 0, "it is missing: an index of the part before it is there");
             }
             Ok(file) => file,
             // One that is not there yet is made at the next open.
             Err(_) => return,
         };
-        let same = Sidecar::open(file, number).and_then(|sidecar| same_index(&sidecar, index, part_end));
+        let same = Sidecar::open(file, name).and_then(|sidecar| same_index(&sidecar, index, part_end));
         match same {
             Ok(SameIndex::Yes) => {}
             Ok(SameIndex::No) => self.remakeable(&path, 0, "it does not say what the part holds"),
             Ok(SameIndex::EndsAt(end)) => {
                 let what = format!("it ends here, and its index says that it was written up to byte {end}");
-                self.damage(&part_path(self.dir, number), u64::from(part_end), what);
+                self.damage(&part_path(self.dir, name), u64::from(part_end), what);
             }
             // What keeps it from being read was told already.
             Err(_) => {}
@@ -491,7 +523,7 @@ fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Resu
         let Some(sealed) = sidecar.run(run.partition) else { return Ok(SameIndex::No) };
         let same = sealed.first == run.first
             && Some(sealed.max_ts) == run.max_ts.last().copied()
-            && sidecar.places(&sealed, 0, sealed.count)? == run.ats;
+            && sidecar.places(&sealed, 0, sealed.count)? == run.places(0, sealed.count);
         if !same {
             return Ok(SameIndex::No);
         }

@@ -1,9 +1,11 @@
 //! Opening a data folder: the newest checkpoint, then everything in the journal after it.
 
-use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full};
+use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full, remove_if_there};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
-use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead, index_path, part_of, part_path};
+use crate::journal::part::{
+    self, CreateError, Index, PART_HEAD, Part, PartHead, PartName, index_path, part_of, part_path,
+};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
 use crate::recovery::replay::{BadBatch, Replay};
@@ -122,9 +124,7 @@ pub fn at_file(file: &Path) -> impl FnOnce(io::Error) -> OpenError {
 
 /// What an opened folder holds.
 pub struct Recovered {
-    /// All parts; the last one is being written.
-    pub parts: Vec<Arc<Part>>,
-    /// The state.
+    /// The state, with the parts of the journal.
     pub view: View,
     /// The epoch of this run.
     pub epoch: u64,
@@ -161,10 +161,10 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
         disk.sync_dir(folder).map_err(at_file(folder))?;
     }
     let mut recovery = Recovery::start(disk, dir, opening.rows_in_memory)?;
-    let numbers = list_parts(disk, dir)?;
-    for number in &numbers {
-        recovery.take_part(*number, Some(number) == numbers.last())?;
-    }
+    let files = list_parts(disk, dir)?;
+    let older = recovery.open_older(&files)?;
+    recovery.replay_parts(&files)?;
+    recovery.settle_older(&files, older)?;
     recovery.finish(opening.reserve, lock)
 }
 
@@ -267,21 +267,17 @@ fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     disk.sync_dir(dir)
 }
 
-/// The numbers of the parts; one that is missing in between is damage.
-pub fn list_parts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u32>, OpenError> {
+/// The parts whose files are there, in order.
+pub fn list_parts(disk: &dyn Disk, dir: &Path) -> Result<Vec<PartName>, OpenError> {
     let folder = dir.join("journal");
     let names = disk.list(&folder).map_err(at_file(&folder))?;
-    let parts: Vec<u32> = names.iter().filter_map(|name| part_of(name)).collect();
-    for (expected, found) in (1..).zip(&parts) {
-        if expected != *found {
-            return Err(OpenError::Damaged {
-                file: part_path(dir, expected),
-                at: 0,
-                what: "it is missing".into(),
-            });
-        }
-    }
+    let mut parts: Vec<PartName> = names.iter().filter_map(|name| part_of(name)).collect();
+    parts.sort_unstable();
     Ok(parts)
+}
+
+fn is_missing(dir: &Path, part: PartName) -> OpenError {
+    OpenError::Damaged { file: part_path(dir, part), at: 0, what: "it is missing".into() }
 }
 
 fn no_head(path: &Path) -> OpenError {
@@ -299,8 +295,8 @@ struct Recovery<'a> {
     next_table: u64,
     parts: Vec<Arc<Part>>,
     unsealed: Vec<(Arc<Part>, PartFacts)>,
-    /// Where the last part that was taken ends.
-    end: Pos,
+    /// Where the last part ends.
+    end: Option<Pos>,
 }
 
 impl<'a> Recovery<'a> {
@@ -331,7 +327,7 @@ impl<'a> Recovery<'a> {
         }
         let next_table = remove_unnamed(disk, dir, &kept, all_known)?;
         let replay = Replay { view, from: newest.unwrap_or_default() };
-        let (parts, unsealed, end) = (Vec::new(), Vec::new(), Pos::default());
+        let (parts, unsealed, end) = (Vec::new(), Vec::new(), None);
         Ok(Self { disk, dir, rows_in_memory, replay, epoch, kept, next_table, parts, unsealed, end })
     }
 
@@ -359,86 +355,172 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn take_part(&mut self, number: u32, is_last: bool) -> Result<(), OpenError> {
-        let path = part_path(self.dir, number);
-        let file = self.disk.open(&path).map_err(at_file(&path))?;
-        let sidecar = self.open_sidecar(number)?;
-        if is_last && sidecar.is_some() {
-            // An index is only written once the next part is there.
-            let file = part_path(self.dir, number + 1);
-            return Err(OpenError::Damaged { file, at: 0, what: "it is missing".into() });
+    /// Applies the parts from the one that the checkpoint is of, or from the first one where there is none.
+    fn replay_parts(&mut self, files: &[PartName]) -> Result<(), OpenError> {
+        let first = self.replay.from.part.max(1);
+        let last = files.last().map_or(0, |last| last.number);
+        if self.replay.from == Pos::default() && files.iter().any(|file| file.rewrite > 0) {
+            let what = "there is no checkpoint, and parts of the journal were rewritten since it was begun";
+            return Err(OpenError::DamagedState { file: checkpoint::folder(self.dir), what: what.into() });
         }
-        let part = match sidecar {
-            Some(sidecar) if number < self.replay.from.part => {
-                // Nothing of it is read here, but its length costs nothing to look at.
-                let len = file.len().map_err(at_file(&path))?;
-                if len < u64::from(sidecar.part_end) {
-                    let what = format!("it ends there, and its index goes up to byte {}", sidecar.part_end);
-                    return Err(OpenError::Damaged { file: path, at: len, what });
-                }
-                self.end = Pos { part: number, at: sidecar.part_end };
-                Arc::new(Part::sealed(number, file, sidecar))
+        for number in first..=last {
+            let name = PartName::written(number);
+            if files.binary_search(&name).is_err() {
+                return Err(is_missing(self.dir, name));
             }
-            sidecar => {
-                let (index, facts) = self.read_part(number, &*file, is_last)?;
-                self.end = Pos { part: number, at: facts.end };
-                match sidecar {
-                    Some(sidecar) => Arc::new(Part::sealed(number, file, sidecar)),
-                    None => {
-                        let part = Arc::new(Part::active(number, file, index));
-                        self.unsealed.push((part.clone(), facts));
-                        part
-                    }
-                }
+            let is_last = number == last;
+            let path = part_path(self.dir, name);
+            let file = self.disk.open(&path).map_err(at_file(&path))?;
+            let sidecar = self.open_sidecar(name)?;
+            if is_last && sidecar.is_some() {
+                // An index is only written once the next part is there.
+                return Err(is_missing(self.dir, PartName::written(number + 1)));
             }
-        };
-        self.parts.push(part);
+            let next = if is_last { None } else { Some(self.head_of(PartName::written(number + 1))?) };
+            let (index, facts) = self.read_part(name, &*file, next)?;
+            self.end = Some(Pos { part: number, at: facts.end });
+            let part = match sidecar {
+                Some(sidecar) => Arc::new(Part::sealed(name, file, sidecar)),
+                None => {
+                    let part = Arc::new(Part::active(name, file, index));
+                    self.unsealed.push((part.clone(), facts));
+                    part
+                }
+            };
+            self.parts.push(part);
+        }
         Ok(())
     }
 
-    fn open_sidecar(&self, number: u32) -> Result<Option<Sidecar>, OpenError> {
-        let path = index_path(self.dir, number);
+    /// Opens the parts before those, as the checkpoint knows them: whatever is wrong with them is told before anything is
+    /// written. Those that were rewritten since have other names by now.
+    fn open_older(&mut self, files: &[PartName]) -> Result<Vec<Arc<Part>>, OpenError> {
+        let part_set = self.replay.view.part_set.clone();
+        let names = (part_set.first()..self.replay.from.part).filter_map(|number| part_set.name(number));
+        names.filter(|name| files.binary_search(name).is_ok()).map(|name| self.open_part(name)).collect()
+    }
+
+    /// Puts the older parts before those that were read, as the journal says that they are now. Files that it does not
+    /// count on any more are what an unfinished rewrite has left.
+    fn settle_older(&mut self, files: &[PartName], mut opened: Vec<Arc<Part>>) -> Result<(), OpenError> {
+        let part_set = self.replay.view.part_set.clone();
+        let mut older = Vec::new();
+        for name in (part_set.first()..self.replay.from.part).filter_map(|number| part_set.name(number)) {
+            let known = opened.iter().position(|part| part.name == name);
+            older.push(match known {
+                Some(known) => opened.remove(known),
+                None if files.binary_search(&name).is_ok() => self.open_part(name)?,
+                None => return Err(is_missing(self.dir, name)),
+            });
+        }
+        self.unsealed.retain(|(part, _)| !opened.iter().any(|gone| Arc::ptr_eq(gone, part)));
+        // That the first part that was read goes on where the one before it ended.
+        if let (Some(before), Some(after)) = (older.last(), self.parts.first())
+            && before.name.rewrite == 0
+            && before.number() + 1 == after.number()
+        {
+            let (head, end) = (self.head_of(after.name)?, self.end_of(before)?);
+            if head.prev_end.at != end {
+                let file = part_path(self.dir, before.name);
+                let what = Witness::NextPart(head.prev_end).to_string();
+                return Err(OpenError::Damaged { file, at: u64::from(end), what });
+            }
+        }
+        self.parts.splice(..0, older);
+        self.remove_superseded(files)
+    }
+
+    /// Opens a part of which the checkpoint has everything but the events.
+    fn open_part(&mut self, name: PartName) -> Result<Arc<Part>, OpenError> {
+        let path = part_path(self.dir, name);
+        let file = self.disk.open(&path).map_err(at_file(&path))?;
+        let Some(sidecar) = self.open_sidecar(name)? else {
+            // The part behind it may have been rewritten, or be gone, and then it says nothing of this one.
+            let next = self.head_if_there(PartName::written(name.number + 1))?;
+            let (index, facts) = self.read_part(name, &*file, next)?;
+            let part = Arc::new(Part::active(name, file, index));
+            self.unsealed.push((part.clone(), facts));
+            return Ok(part);
+        };
+        // Nothing of it is read here, but its length costs nothing to look at.
+        let len = file.len().map_err(at_file(&path))?;
+        if len < u64::from(sidecar.part_end) {
+            let what = format!("it ends there, and its index goes up to byte {}", sidecar.part_end);
+            return Err(OpenError::Damaged { file: path, at: len, what });
+        }
+        Ok(Arc::new(Part::sealed(name, file, sidecar)))
+    }
+
+    /// Where an older part ends.
+    fn end_of(&self, part: &Arc<Part>) -> Result<u32, OpenError> {
+        let unsealed = self.unsealed.iter().find(|(unsealed, _)| Arc::ptr_eq(unsealed, part));
+        Ok(match (unsealed, &*part.index()) {
+            (Some((_, facts)), _) => facts.end,
+            (None, Index::Sealed(sidecar)) => sidecar.part_end,
+            (None, Index::Active(_)) => PART_HEAD as u32,
+        })
+    }
+
+    /// Removes the files of parts in a form that they do not have any more, or never came to have.
+    fn remove_superseded(&self, files: &[PartName]) -> Result<(), OpenError> {
+        let is_counted_on = |name: &&PartName| self.parts.iter().any(|part| part.name == **name);
+        for name in files.iter().filter(|name| !is_counted_on(name)) {
+            for path in [part_path(self.dir, *name), index_path(self.dir, *name)] {
+                remove_if_there(self.disk, &path).map_err(at_file(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_sidecar(&self, name: PartName) -> Result<Option<Sidecar>, OpenError> {
+        let path = index_path(self.dir, name);
         match self.disk.open_to_read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(at_file(&path)(error)),
-            Ok(file) => Sidecar::open(file, number)
+            Ok(file) => Sidecar::open(file, name)
                 .map(Some)
                 .map_err(|error| OpenError::DamagedView { file: path, what: error.to_string() }),
         }
     }
 
-    fn head_of(&self, number: u32) -> Result<PartHead, OpenError> {
-        let path = part_path(self.dir, number);
+    fn head_of(&self, name: PartName) -> Result<PartHead, OpenError> {
+        let path = part_path(self.dir, name);
         let file = self.disk.open_to_read(&path).map_err(at_file(&path))?;
-        let head = PartBytes::read_head(&*file, number).map_err(at_file(&path))?;
+        let head = PartBytes::read_head(&*file, name).map_err(at_file(&path))?;
         head.ok_or_else(|| no_head(&path))
+    }
+
+    fn head_if_there(&self, name: PartName) -> Result<Option<PartHead>, OpenError> {
+        match self.head_of(name) {
+            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            head => head.map(Some),
+        }
     }
 
     /// Reads a part, applies what the checkpoint does not hold yet, and gives its index.
     fn read_part(
         &mut self,
-        number: u32,
+        name: PartName,
         file: &dyn DiskFile,
-        is_last: bool,
+        next: Option<PartHead>,
     ) -> Result<(ActiveIndex, PartFacts), OpenError> {
-        let path = part_path(self.dir, number);
+        let number = name.number;
+        let path = part_path(self.dir, name);
         let damaged =
             |at: u32, what: String| OpenError::Damaged { file: path.clone(), at: u64::from(at), what };
-        let bytes = PartBytes::read(file, number).map_err(|error| match error.kind() {
+        let bytes = PartBytes::read(file, name).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => damaged(0, error.to_string()),
             _ => at_file(&path)(error),
         })?;
         let head = bytes.head().ok_or_else(|| no_head(&path))?;
-        // Where the part before this one was read, that was seen already; its index may say otherwise.
-        if head.prev_end != self.end {
-            let file = part_path(self.dir, head.prev_end.part);
-            let what = Witness::NextPart(head.prev_end).to_string();
-            return Err(OpenError::Damaged { file, at: u64::from(self.end.at), what });
+        // Where the part before this one was read, that was seen already.
+        if number == 1 && name.rewrite == 0 && head.prev_end != Pos::default() {
+            let what = "it is the first part, and says that there was one before it".to_owned();
+            return Err(damaged(0, what));
         }
-        let next = if is_last { None } else { Some(self.head_of(number + 1)?) };
         self.epoch = self.epoch.max(head.epoch);
         let mut index = ActiveIndex::default();
-        let mut facts = PartFacts { part: number, end: PART_HEAD as u32, last_recorded_ts: 0 };
+        let mut facts = PartFacts { name, end: PART_HEAD as u32, last_recorded_ts: 0 };
         for batch in bytes.batches() {
             self.replay.take(&batch, &mut index).map_err(|bad| match bad {
                 BadBatch::Item(at) => damaged(at, "an item of a good batch cannot be read".into()),
@@ -474,19 +556,19 @@ impl<'a> Recovery<'a> {
     }
 
     fn finish(mut self, reserve: u64, lock: Box<dyn Any + Send + Sync>) -> Result<Recovered, OpenError> {
-        let last = self.parts.last().map_or(0, |part| part.number);
-        if self.replay.from.part > last.max(1) {
-            let file = part_path(self.dir, self.replay.from.part);
-            return Err(OpenError::Damaged { file, at: 0, what: "it is missing".into() });
+        let last = self.parts.last().map_or(0, |part| part.number());
+        if self.replay.from.part > last {
+            return Err(is_missing(self.dir, PartName::written(self.replay.from.part)));
         }
         let epoch = self.epoch + 1;
-        self.replay.view.end = self.end;
+        self.replay.view.end = self.end.unwrap_or_default();
         match self.parts.last() {
             // What is visible from now on must be there after a power cut, so it is flushed first.
-            Some(part) => part.file.sync().map_err(at_file(&part_path(self.dir, part.number)))?,
+            Some(part) => part.file.sync().map_err(at_file(&part_path(self.dir, part.name)))?,
             None => {
-                let head = PartHead { part: 1, epoch, prev_end: Pos::default() };
-                let path = part_path(self.dir, 1);
+                let name = PartName::written(1);
+                let head = PartHead { name, epoch, prev_end: Pos::default() };
+                let path = part_path(self.dir, name);
                 let create = |reserve| match part::create(self.disk, self.dir, head, reserve) {
                     Err(CreateError::Surely(error) | CreateError::Perhaps(error)) => Err(error),
                     Ok(file) => Ok(file),
@@ -498,11 +580,12 @@ impl<'a> Recovery<'a> {
                 };
                 let file = made.map_err(at_file(&path))?;
                 self.replay.view.end = Pos { part: 1, at: PART_HEAD as u32 };
-                self.parts.push(Arc::new(Part::active(1, file, ActiveIndex::default())));
+                self.parts.push(Arc::new(Part::active(name, file, ActiveIndex::default())));
             }
         }
-        let unsealed = self.unsealed.into_iter().filter(|(part, _)| part.number < last).collect();
-        let Self { parts, kept, next_table, replay, .. } = self;
-        Ok(Recovered { parts, view: replay.view, epoch, unsealed, kept, next_table, lock })
+        let unsealed = self.unsealed.into_iter().filter(|(part, _)| part.number() < last).collect();
+        let Self { parts, kept, next_table, mut replay, .. } = self;
+        replay.view.parts = Arc::new(parts);
+        Ok(Recovered { view: replay.view, epoch, unsealed, kept, next_table, lock })
     }
 }

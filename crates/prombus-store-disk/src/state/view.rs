@@ -3,6 +3,8 @@
 //! The maps are persistent, so keeping a view costs next to nothing: the writer works on its own version, a failed commit
 //! is rolled back to the previous one, and readers get a new version atomically once it is durable.
 
+use crate::journal::part::Part;
+use crate::journal::part_set::PartSet;
 use crate::journal::position::{PartitionRef, Pos};
 use crate::state::rows::Rows;
 use hashbrown::HashSet;
@@ -52,6 +54,10 @@ pub struct View {
     pub sequence: u64,
     /// The end of the last batch.
     pub end: Pos,
+    /// Which parts the journal has.
+    pub part_set: PartSet,
+    /// The parts of the journal, the last of which is being written. Whoever only replays it has none.
+    pub parts: Arc<Vec<Arc<Part>>>,
     /// Topics by name.
     pub topics: OrdMap<TopicName, Arc<TopicState>>,
     /// Partitions that ever had an event or were trimmed.
@@ -101,6 +107,8 @@ pub enum Change {
     Cursor(CursorKey, Cursor),
     /// A cursor is gone.
     CursorGone(CursorKey),
+    /// Parts of the journal were rewritten or dropped.
+    Parts(PartSet),
     /// The numbers of the tables of a checkpoint, the oldest first.
     Tables(Vec<u64>),
     /// The counters of a checkpoint.
@@ -222,6 +230,8 @@ impl View {
             Change::CursorGone(key) => {
                 self.cursors.remove(&key);
             }
+            // Whoever reads the journal opens the files.
+            Change::Parts(parts) => self.part_set.apply(&parts),
             // Whoever reads the checkpoint opens them.
             Change::Tables(_) => {}
             Change::Counters(counters) => {
@@ -317,7 +327,9 @@ impl View {
             last_hub_id: self.last_hub_id,
             epoch,
         });
-        topics.chain(spans).chain(holes).chain(collections).chain(cursors).chain([counters])
+        let parts = (!self.part_set.is_untouched()).then(|| Change::Parts(self.part_set.clone()));
+        let state = topics.chain(spans).chain(holes).chain(collections).chain(cursors);
+        state.chain(parts).chain([counters])
     }
 }
 

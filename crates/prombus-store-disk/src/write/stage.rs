@@ -40,8 +40,7 @@ pub struct Stage {
     pub buffer: Vec<u8>,
     /// How many items it has.
     pub items: u32,
-    /// All parts; it goes to the last one.
-    parts: Arc<Vec<Arc<Part>>>,
+    /// The part that it goes to.
     part: Arc<Part>,
     /// Before anything was put into the batch.
     start: Mark,
@@ -106,10 +105,9 @@ fn unreadable(error: ReadError) -> CommitError {
 
 impl Stage {
     /// An empty batch behind `view`.
-    pub fn new(shared: Arc<Shared>, view: View, mut ids: IdMaker) -> Self {
+    pub fn new(shared: Arc<Shared>, view: View, part: Arc<Part>, mut ids: IdMaker) -> Self {
         ids.resume_after(view.last_hub_id);
         let start = Mark { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
-        let (parts, part) = (shared.parts(), shared.last_part());
         Self {
             shared,
             ids,
@@ -118,7 +116,6 @@ impl Stage {
             view,
             buffer: Vec::new(),
             items: 0,
-            parts,
             part,
             start,
             has_begun_index: false,
@@ -129,7 +126,6 @@ impl Stage {
     /// Starts a batch that goes to `part`, keeping what the one before it changed.
     pub fn begin(&mut self, part: Arc<Part>) {
         self.part.with_active(|index| index.keep());
-        self.parts = self.shared.parts();
         self.part = part;
         batch::start(&mut self.buffer);
         self.items = 0;
@@ -261,7 +257,7 @@ impl Stage {
         active.warm_up(hashes.iter().map(|(_, by)| *by));
         let horizon = self.view.last_recorded_ts.saturating_sub(window);
         let mut suspects = Vec::new();
-        for (at, part) in self.parts.iter().enumerate().rev().skip(1) {
+        for (at, part) in self.view.parts.iter().enumerate().rev().skip(1) {
             match &*part.index() {
                 Index::Sealed(sidecar) if sidecar.last_recorded_ts < horizon => break,
                 Index::Sealed(sidecar) => {
@@ -353,7 +349,7 @@ impl Stage {
         let mut found = self.find_active(by, active, is_same)?;
         while let Some((_, part)) = suspects.pop_front_if(|(suspect, _)| *suspect == n) {
             if found.is_none() {
-                found = self.find_in(&self.parts[part], by, is_same)?;
+                found = self.find_in(&self.view.parts[part], by, is_same)?;
             }
         }
         let first = found.and_then(|item| record::event(&item, topic.name.clone()));
@@ -372,7 +368,7 @@ impl Stage {
         };
         let by = LookupKey::key(topic, key.as_bytes());
         let mut found = self.find_active(by, active, is_kept)?;
-        let mut earlier = self.parts.iter().rev().skip(1);
+        let mut earlier = self.view.parts.iter().rev().skip(1);
         while found.is_none()
             && let Some(part) = earlier.next()
         {

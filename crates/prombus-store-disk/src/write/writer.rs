@@ -9,7 +9,7 @@ use crate::background::housekeeper::{Chore, Chores};
 use crate::disk::is_full;
 use crate::index::sidecar::PartFacts;
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
-use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead};
+use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead, PartName};
 use crate::journal::position::Pos;
 use crate::journal::record::TooLong;
 use crate::shared::Shared;
@@ -160,9 +160,9 @@ impl Writer {
     pub fn new(start: Start) -> io::Result<Self> {
         let Start { shared, queue, chores, builder, epoch, checkpoint_is_due, ids } = start;
         let view = shared.view();
-        let part = shared.last_part();
+        let part = view.parts.last().cloned().ok_or_else(|| io::Error::other("a store has a part"))?;
         let reserved = part.file.len()?;
-        let stage = Stage::new(shared.clone(), (*view).clone(), ids);
+        let stage = Stage::new(shared.clone(), (*view).clone(), part.clone(), ids);
         let mut writer = Self {
             flushed_to: view.end,
             shared,
@@ -535,22 +535,23 @@ impl Writer {
 
     fn roll(&mut self) -> Result<(), CreateError> {
         let prev_end = self.stage.view.end;
-        let head = PartHead { part: prev_end.part + 1, epoch: self.epoch, prev_end };
+        let name = PartName::written(prev_end.part + 1);
+        let head = PartHead { name, epoch: self.epoch, prev_end };
         let reserved = self.shared.options.reserve_step();
         let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, reserved)?;
         let facts = PartFacts {
-            part: prev_end.part,
+            name: PartName::written(prev_end.part),
             end: prev_end.at,
             last_recorded_ts: self.stage.view.last_recorded_ts,
         };
-        let full =
-            std::mem::replace(&mut self.part, Arc::new(Part::active(head.part, file, Default::default())));
+        let next = Arc::new(Part::active(name, file, Default::default()));
+        let full = std::mem::replace(&mut self.part, next);
         self.reserved = reserved;
         self.shared.set_disk_full(false);
-        self.stage.view.end = Pos { part: head.part, at: PART_HEAD as u32 };
+        self.stage.view.end = Pos { part: name.number, at: PART_HEAD as u32 };
         self.flushed_to = self.stage.view.end;
         self.covered = true;
-        self.shared.add_part(self.part.clone());
+        Arc::make_mut(&mut self.stage.view.parts).push(self.part.clone());
         self.show();
         self.begin();
         self.checkpoint_is_due = true;
