@@ -47,6 +47,11 @@ impl Offsets {
         self.0.remove_range(..first.0);
     }
 
+    /// How many there are in `first..next`.
+    pub fn count_within(&self, first: Offset, next: Offset) -> u64 {
+        if first < next { self.0.range_cardinality(first.0..next.0) } else { 0 }
+    }
+
     /// The first offset at or after `from` that is not in the set.
     pub fn next_absent(&self, from: Offset) -> Offset {
         if !self.contains(from) {
@@ -113,6 +118,7 @@ mod tests {
         let mut holes = set([1]);
         holes.add_within(&set([0, 1, 2, 3, 9]), Offset(2), Offset(9));
         assert_eq!(holes, set([1, 2, 3]));
+        assert_eq!(holes.count_within(Offset(2), Offset(9)), 2);
         holes.remove_below(Offset(3));
         assert_eq!((holes.len(), holes.is_empty()), (1, false));
     }

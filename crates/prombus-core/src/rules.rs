@@ -60,6 +60,17 @@ impl TopicState {
     }
 }
 
+/// An event whose id came again, as far as a store remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// Where it is, or was.
+    pub first: Appended,
+    /// When it was recorded.
+    pub recorded_ts: u64,
+    /// Whether what came again has the same key and payload.
+    pub is_repeated: bool,
+}
+
 impl Event {
     /// What a publish of `new`, the `index`th event of its commit, is answered where this event has its id. `None` where
     /// that is longer ago than the window of the topic, so that `new` is an event of its own.
@@ -69,13 +80,28 @@ impl Event {
         topic: &TopicState,
         recorded_ts: u64,
     ) -> Result<Option<Appended>, CommitError> {
+        let Self { id, partition, offset, ts, .. } = *self;
+        let first = Appended { id, partition, offset, ts, duplicate: true };
+        let is_repeated = self.is_repeated_by(new);
+        Remembered { first, recorded_ts: self.recorded_ts, is_repeated }.answer(index, topic, recorded_ts)
+    }
+}
+
+impl Remembered {
+    /// What a publish of the `index`th event of a commit is answered where this one has its id. `None` where that is
+    /// longer ago than the window of the topic, so that it is an event of its own.
+    pub fn answer(
+        self,
+        index: usize,
+        topic: &TopicState,
+        recorded_ts: u64,
+    ) -> Result<Option<Appended>, CommitError> {
         if self.recorded_ts < recorded_ts.saturating_sub(topic.config.dedupe_window_ms) {
             return Ok(None);
         }
-        let Self { id, partition, offset, ts, .. } = *self;
-        match self.is_repeated_by(new) {
-            true => Ok(Some(Appended { id, partition, offset, ts, duplicate: true })),
-            false => Err(CommitError::IdConflict { index, id }),
+        match self.is_repeated {
+            true => Ok(Some(self.first)),
+            false => Err(CommitError::IdConflict { index, id: self.first.id }),
         }
     }
 }

@@ -4,11 +4,12 @@ use crate::disk::Disk;
 use crate::state::rows::Target;
 use crate::state::view::View;
 use crate::store::DiskOptions;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use prombus_core::{Clock, Histogram, Touched, Wakes};
 use prombus_rows::StepLimits;
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,14 @@ pub struct Shared {
     view: RwLock<Arc<View>>,
     failed: OnceLock<String>,
     next_table: AtomicU64,
+    /// The part that the oldest checkpoint is of: what those before it changed is in all checkpoints.
+    pub checkpointed_part: AtomicU32,
+    /// How much space was given back since the store was opened.
+    pub reclaimed_bytes: AtomicU64,
+    /// What of the journal is dead, as of when the rewriter last looked.
+    pub dead_bytes: AtomicU64,
+    /// Wakes the rewriter.
+    rewriter: Mutex<Option<SyncSender<()>>>,
     /// Whether the store closes, so that nothing long is begun or gone on with.
     pub closing: AtomicBool,
     /// Whether index rows are being made.
@@ -51,6 +60,10 @@ pub struct Opened {
     pub view: View,
     /// The number of the next table.
     pub next_table: u64,
+    /// The part that the oldest checkpoint is of; 0 where there is none.
+    pub checkpointed_part: u32,
+    /// Wakes the rewriter.
+    pub rewriter: SyncSender<()>,
     /// Keeps other processes out.
     pub lock: Box<dyn Any + Send + Sync>,
 }
@@ -58,7 +71,7 @@ pub struct Opened {
 impl Shared {
     /// The state of a store that was just opened.
     pub fn new(disk: Arc<dyn Disk>, options: DiskOptions, opened: Opened) -> Self {
-        let Opened { view, next_table, lock } = opened;
+        let Opened { view, next_table, checkpointed_part, rewriter, lock } = opened;
         Self {
             disk,
             clock: options.clock.clone(),
@@ -69,6 +82,10 @@ impl Shared {
             view: RwLock::new(Arc::new(view)),
             failed: OnceLock::new(),
             next_table: AtomicU64::new(next_table),
+            checkpointed_part: AtomicU32::new(checkpointed_part),
+            reclaimed_bytes: AtomicU64::new(0),
+            dead_bytes: AtomicU64::new(0),
+            rewriter: Mutex::new(Some(rewriter)),
             closing: AtomicBool::new(false),
             is_preparing: AtomicBool::new(false),
             opened: Instant::now(),
@@ -87,6 +104,18 @@ impl Shared {
     pub fn lists_are_asked_for(&self) -> bool {
         let asked = self.asked_ms.load(Ordering::Relaxed);
         asked > 0 && self.opened.elapsed() < Duration::from_millis(asked) + ASKED_LATELY
+    }
+
+    /// Has somebody look whether there is space to be given back.
+    pub fn wake_rewriter(&self) {
+        // Where it was woken already, it sees this too.
+        let _ = self.rewriter.lock().as_ref().map(|rewriter| rewriter.try_send(()));
+    }
+
+    /// Nothing long is begun or gone on with from now on.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        drop(self.rewriter.lock().take());
     }
 
     /// The last visible state.

@@ -1,7 +1,7 @@
 //! The store: opening it, the ports, and closing it.
 
-use crate::background::builder;
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
+use crate::background::{builder, rewriter};
 use crate::disk::{Disk, RealDisk};
 use crate::read::read_view::ReadView;
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
@@ -97,7 +97,7 @@ pub struct DiskStore {
     shared: Arc<Shared>,
     queue: Mutex<Option<Sender<Message>>>,
     room: Arc<Semaphore>,
-    threads: [Handle; 3],
+    threads: [Handle; 4],
 }
 
 impl DiskStore {
@@ -117,7 +117,9 @@ impl DiskStore {
             recover::open(&*disk, &dir, opening)?;
         let checkpoint_is_due = began.elapsed() > options.slow_open;
         let ids = IdMaker::new(options.seed);
-        let opened = Opened { view, next_table, lock };
+        let (rewriter, rewriting) = mpsc::sync_channel(1);
+        let checkpointed_part = kept.oldest_part();
+        let opened = Opened { view, next_table, checkpointed_part, rewriter, lock };
         let shared = Arc::new(Shared::new(disk, options, opened));
         let (queue, commits) = mpsc::channel();
         let (chores, housekeeping) = mpsc::sync_channel(MAX_WAITING);
@@ -142,6 +144,12 @@ impl DiskStore {
             let (shared, writer) = (shared.clone(), queue.clone());
             spawn("prombus-builder", move || builder::run(&shared, &writer, &woken)).map_err(at_file(&dir))?
         };
+        let rewriter = {
+            let (shared, writer) = (shared.clone(), queue.clone());
+            spawn("prombus-rewriter", move || rewriter::run(&shared, &writer, &rewriting))
+                .map_err(at_file(&dir))?
+        };
+        shared.wake_rewriter();
         let start = Start {
             shared: shared.clone(),
             queue: commits,
@@ -159,7 +167,7 @@ impl DiskStore {
             writer.run();
         })
         .map_err(at_file(&dir))?;
-        let threads = [writer, housekeeper, builder].map(|thread| Mutex::new(Some(thread)));
+        let threads = [writer, housekeeper, builder, rewriter].map(|thread| Mutex::new(Some(thread)));
         let room = Arc::new(Semaphore::new(QUEUE_KIB as usize));
         Ok(Arc::new(Self { shared, queue: Mutex::new(Some(queue)), room, threads }))
     }
@@ -206,7 +214,7 @@ impl DiskStore {
             // A writer that is gone needs not be told.
             let _ = queue.send(Message::Stop);
         }
-        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.close();
     }
 
     /// Stops all threads. The writer flushes everything before it ends.
@@ -346,7 +354,12 @@ impl EventLog for DiskStore {
             kind: "disk",
             failed: self.shared.failed(),
             is_full: self.shared.is_disk_full(),
-            extra: vec![("disk_bytes", parts + tables), ("disk_free_bytes", free)],
+            extra: vec![
+                ("disk_bytes", parts + tables),
+                ("disk_free_bytes", free),
+                ("reclaimed_bytes", self.shared.reclaimed_bytes.load(Ordering::Relaxed)),
+                ("dead_bytes", self.shared.dead_bytes.load(Ordering::Relaxed)),
+            ],
             flushes: self.shared.flushes.clone(),
         }
     }

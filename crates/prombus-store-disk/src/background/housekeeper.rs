@@ -230,6 +230,8 @@ impl Housekeeper {
         if let Err(error) = self.kept.let_go(disk, dir) {
             tracing::warn!(%error, "unneeded files cannot be removed yet");
         }
+        self.shared.checkpointed_part.store(self.kept.oldest_part(), Ordering::Relaxed);
+        self.shared.wake_rewriter();
         Ok(())
     }
 

@@ -3,3 +3,4 @@
 pub(crate) mod builder;
 pub(crate) mod housekeeper;
 pub(crate) mod merger;
+pub(crate) mod rewriter;

@@ -175,6 +175,8 @@ pub struct Entry {
     pub key_hash: Option<u64>,
     /// Its position in the part.
     pub at: u32,
+    /// What it takes.
+    pub bytes: u32,
 }
 
 /// An event whose id the engine made.
@@ -188,6 +190,7 @@ struct Made {
 /// What is needed to remove an event again.
 struct Pending {
     run: usize,
+    bytes: u32,
     has_key: bool,
     made: bool,
 }
@@ -208,15 +211,19 @@ pub struct ActiveIndex {
     last_run: usize,
     /// What the current batch has added.
     pending: Vec<Pending>,
+    /// What the events take.
+    event_bytes: u64,
 }
 
 impl ActiveIndex {
     /// Adds an event.
     pub fn push(&mut self, entry: Entry) {
-        let Entry { head, key_hash, at } = entry;
+        let Entry { head, key_hash, at, bytes } = entry;
         let run_index = self.run_for(&head);
         self.runs[run_index].push(&head, at);
-        if head.hub_id {
+        // In a part that was rewritten, they do not come in their order.
+        let made = head.hub_id && self.made.last().is_none_or(|last| last.id < head.id);
+        if made {
             self.made.push(Made { id: head.id, topic: head.partition.topic, at });
         } else {
             self.ids.push(id_hash(head.partition.topic, head.id), at);
@@ -224,7 +231,18 @@ impl ActiveIndex {
         if let Some(hash) = key_hash {
             self.keys.push(hash, at);
         }
-        self.pending.push(Pending { run: run_index, has_key: key_hash.is_some(), made: head.hub_id });
+        self.event_bytes += u64::from(bytes);
+        self.pending.push(Pending { run: run_index, bytes, has_key: key_hash.is_some(), made });
+    }
+
+    /// Adds what is left of an event that was given up: it is found by its id only. Nothing of this is taken back.
+    pub fn push_gone(&mut self, head: &EventHead, at: u32) {
+        self.ids.push(id_hash(head.partition.topic, head.id), at);
+    }
+
+    /// What the events take.
+    pub fn event_bytes(&self) -> u64 {
+        self.event_bytes
     }
 
     fn run_for(&mut self, head: &EventHead) -> usize {
@@ -311,8 +329,9 @@ impl ActiveIndex {
     /// Removes what the current batch has added beyond its first `count`.
     pub fn undo_to(&mut self, count: usize) {
         while self.pending.len() > count
-            && let Some(Pending { run, has_key, made }) = self.pending.pop()
+            && let Some(Pending { run, bytes, has_key, made }) = self.pending.pop()
         {
+            self.event_bytes -= u64::from(bytes);
             self.runs[run].pop();
             if made {
                 self.made.pop();
@@ -339,7 +358,7 @@ mod tests {
         let partition = PartitionRef { topic: 1, partition };
         let (id, hub_id) = (Uuid::from_u128(u128::from(at)), at.is_multiple_of(20));
         let head = EventHead { partition, offset, id, hub_id, ts: 100 - offset, recorded_ts: 0 };
-        Entry { head, key_hash, at }
+        Entry { head, key_hash, at, bytes: 7 }
     }
 
     fn by_id(at: u32) -> LookupKey {
@@ -370,5 +389,6 @@ mod tests {
         let run = index.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
         assert_eq!((&run.ats[..], &run.max_ts[..]), (&[10, 20][..], &[100, 100][..]));
         assert_eq!((index.id_entries().len(), index.key_entries().len()), (3, 2));
+        assert_eq!(index.event_bytes(), 21);
     }
 }

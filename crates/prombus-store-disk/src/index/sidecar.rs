@@ -75,6 +75,8 @@ pub struct Sidecar {
     pub part_end: u32,
     /// The recorded time of its last event.
     pub last_recorded_ts: u64,
+    /// What its events take. Early indexes do not know it, and take the whole part for events.
+    pub event_bytes: u64,
 }
 
 /// What is known of a part beside its events.
@@ -107,6 +109,7 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
         header.extend_from_slice(&section.len.to_le_bytes());
     }
     header.extend_from_slice(&facts.name.rewrite.to_le_bytes());
+    header.extend_from_slice(&index.event_bytes().to_le_bytes());
     out.finish(&header)?;
     disk.rename(&tmp, path)?;
     disk.sync_dir(folder_of(path))
@@ -190,7 +193,9 @@ impl Sidecar {
         let runs = parse_runs(&file.read(sections[0].at, sections[0].len as usize)?, version);
         let ids = HashIndex::open(&file, &sections[1..4])?;
         let keys = HashIndex::open(&file, &sections[4..7])?;
-        Ok(Self { runs, ids, keys, part_end: u32_at(16), last_recorded_ts: u64_at(20), file })
+        let part_end = u32_at(16);
+        let event_bytes = if version == DENSE { u64::from(part_end) } else { u64_at(REWRITE_AT + 4) };
+        Ok(Self { runs, ids, keys, part_end, last_recorded_ts: u64_at(20), event_bytes, file })
     }
 
     /// The events of a partition, if there are any.
@@ -434,7 +439,7 @@ mod tests {
                 recorded_ts: 0,
             };
             let key_hash = (i % 2 == 0).then(|| xxh3_64(&(i % 10).to_le_bytes()));
-            index.push(Entry { head, key_hash, at: i * 100 });
+            index.push(Entry { head, key_hash, at: i * 100, bytes: 100 });
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.index");

@@ -15,6 +15,8 @@ use uuid::Uuid;
 pub const ITEM_HEAD: usize = 9;
 /// The kind of an event.
 pub const EVENT: u8 = 1;
+/// The kind of what is left of an event that was given up, as long as its id must be recognised.
+pub const GONE: u8 = 18;
 /// The fixed part of an event.
 pub const EVENT_HEAD: usize = 64;
 /// Maximum length of an item: a longer one is never written, so it is damage, and not worth the memory.
@@ -133,6 +135,35 @@ pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) -> Res
     })
 }
 
+/// Appends what is left of an event: its head, and a digest of its key and payload.
+pub fn write_gone(out: &mut Vec<u8>, event: &[u8]) -> Result<(), TooLong> {
+    let fixed = event.get(ITEM_HEAD..EVENT_HEAD).unwrap_or_default();
+    let text = |at: usize, len: usize| event.get(at..at + len).unwrap_or_default();
+    let key = event_key(event);
+    let payload_len = number(event, 20).map_or(0, u32::from_le_bytes) as usize;
+    let payload = text(event.len().saturating_sub(payload_len), payload_len);
+    write_item(out, GONE, |out| {
+        out.extend_from_slice(fixed);
+        out.extend_from_slice(&digest(key, payload).to_le_bytes());
+    })
+}
+
+/// What tells one publish from another under the same id.
+fn digest(key: Option<&[u8]>, payload: &[u8]) -> u128 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    hash.update(&[u8::from(key.is_some())]);
+    hash.update(&(key.map_or(0, <[u8]>::len) as u64).to_le_bytes());
+    hash.update(key.unwrap_or_default());
+    hash.update(payload);
+    hash.digest128()
+}
+
+/// Whether `new` is the same publish again as the event that left this item.
+pub fn is_repeated(gone: &[u8], new: &NewEvent) -> bool {
+    let digest = digest(new.key.as_deref().map(str::as_bytes), new.payload.as_bytes());
+    gone.get(EVENT_HEAD..) == Some(&digest.to_le_bytes()[..])
+}
+
 /// The length that an item claims to have; at least its head.
 pub fn item_len(bytes: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
@@ -156,9 +187,9 @@ fn number<const N: usize>(item: &[u8], at: usize) -> Option<[u8; N]> {
     item.get(at..at + N)?.try_into().ok()
 }
 
-/// The head of an event item. The caller has checked the item.
+/// The head of an event item, or of what is left of one. The caller has checked the item.
 pub fn event_head(item: &[u8]) -> Option<EventHead> {
-    if item.len() < EVENT_HEAD || item[8] != EVENT {
+    if item.len() < EVENT_HEAD || !matches!(item[8], EVENT | GONE) {
         return None;
     }
     Some(EventHead {
@@ -188,7 +219,7 @@ fn extras(flags: u8) -> usize {
 /// The key of an event item, as bytes.
 pub fn event_key(item: &[u8]) -> Option<&[u8]> {
     let flags = *item.get(9)?;
-    if flags & HAS_KEY == 0 {
+    if flags & HAS_KEY == 0 || item[8] != EVENT {
         return None;
     }
     let len = u16::from_le_bytes(number(item, 10)?) as usize;
@@ -198,7 +229,7 @@ pub fn event_key(item: &[u8]) -> Option<&[u8]> {
 
 /// The event of an item, sharing its memory. The caller has checked the item.
 pub fn event(item: &Bytes, topic: TopicName) -> Option<Event> {
-    let head = event_head(item)?;
+    let head = event_head(item).filter(|_| item[8] == EVENT)?;
     let flags = item[9];
     let key_len = u16::from_le_bytes(number(item, 10)?) as usize;
     let payload_len = u32::from_le_bytes(number(item, 20)?) as usize;
@@ -299,6 +330,24 @@ mod tests {
             prop_assert_eq!(&back.key, &new.key);
             prop_assert_eq!(&back.payload, &new.payload);
             prop_assert_eq!((&back.sid, &back.headers, &back.caused_by, &back.tags), (&new.sid, &new.headers, &new.caused_by, &new.tags));
+        }
+
+        #[test]
+        fn what_is_left_recognises_the_same_publish(extras in 0u8..16, key in prop::option::of(".{0,40}")) {
+            let (head, new) = sample(extras, key);
+            let mut event = Vec::new();
+            write_event(&mut event, &head, &new).unwrap();
+            let mut gone = Vec::new();
+            write_gone(&mut gone, &event).unwrap();
+            prop_assert_eq!(item(&gone).unwrap().0, GONE);
+            prop_assert_eq!(event_head(&gone), Some(head));
+            prop_assert!(is_repeated(&gone, &new));
+            prop_assert_eq!((event_key(&gone), super::event(&gone.clone().into(), TopicName::parse("t").unwrap())), (None, None));
+            let other = NewEvent { key: Some("another".into()), ..new.clone() };
+            prop_assert!(!is_repeated(&gone, &other));
+            let payload = Json::parse("{}".to_owned().into()).unwrap();
+            let other = NewEvent { payload, ..new };
+            prop_assert!(!is_repeated(&gone, &other));
         }
 
         #[test]

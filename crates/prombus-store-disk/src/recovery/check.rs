@@ -279,8 +279,14 @@ impl<'a> Check<'a> {
     fn start(&mut self, files: &[PartName]) -> Replay {
         let stored = self.checkpoints.front().copied().and_then(|pos| self.stored(pos));
         let is_rewritten = files.iter().any(|file| file.rewrite > 0) || self.was_rewritten();
+        // One that was dropped after the checkpoint: the journal behind it says so.
+        let may_be_dropped = !files.iter().copied().eq((1..).map(PartName::written).take(files.len()));
         match stored {
-            Some(stored) if is_rewritten || stored.view.rows.tables().disk_bytes() > MAX_REPLAYED_BYTES => {
+            Some(stored)
+                if is_rewritten
+                    || may_be_dropped
+                    || stored.view.rows.tables().disk_bytes() > MAX_REPLAYED_BYTES =>
+            {
                 self.checkpoints.pop_front();
                 Replay { from: stored.view.end, view: stored.view }
             }
@@ -312,9 +318,7 @@ impl<'a> Check<'a> {
         let mut whole = true;
         let last = files.last().map_or(0, |file| file.number);
         // Parts that may have been rewritten are seen when it is known which.
-        let is_rewritten = replay.from != Pos::default() && files.iter().any(|file| file.rewrite > 0);
-        let is_rewritten = is_rewritten || !replay.view.part_set.is_untouched();
-        let first = if is_rewritten { replay.from.part } else { 1 };
+        let first = replay.from.part.max(1);
         for number in first..=last {
             let next = self.next_head(number, last)?;
             let applied = Applied { replay: &mut replay, whole, next };

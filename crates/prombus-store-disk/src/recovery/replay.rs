@@ -4,7 +4,7 @@ use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
 use crate::journal::change;
 use crate::journal::position::Pos;
-use crate::journal::record::{self, EVENT};
+use crate::journal::record::{self, EVENT, GONE};
 use crate::journal::scan::Batch;
 use crate::state::view::{Span, View};
 use prombus_core::CommitError;
@@ -40,6 +40,8 @@ impl Replay {
             let len = record::item_len(rest).ok_or_else(bad)?;
             if kind == EVENT {
                 self.take_event(&rest[..len], at, index, applies).ok_or_else(bad)?;
+            } else if kind == GONE {
+                index.push_gone(&record::event_head(&rest[..len]).ok_or_else(bad)?, at);
             } else if applies {
                 let change = change::parse(kind, content).ok_or_else(bad)?;
                 self.view.apply(change).map_err(BadBatch::Rows)?;
@@ -57,7 +59,7 @@ impl Replay {
     fn take_event(&mut self, item: &[u8], at: u32, index: &mut ActiveIndex, applies: bool) -> Option<()> {
         let head = record::event_head(item)?;
         let key_hash = record::event_key(item).map(|key| key_hash(head.partition.topic, key));
-        index.push(Entry { head, key_hash, at });
+        index.push(Entry { head, key_hash, at, bytes: u32::try_from(item.len()).ok()? });
         if applies {
             let span = self.view.span(head.partition);
             if span.next != head.offset {

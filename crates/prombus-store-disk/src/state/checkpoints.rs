@@ -32,6 +32,11 @@ impl Checkpoints {
         self.checkpoints.insert(at, (pos, tables));
     }
 
+    /// The part that the oldest one is of; 0 where there is none.
+    pub fn oldest_part(&self) -> u32 {
+        self.checkpoints.first().map_or(0, |(pos, _)| pos.part)
+    }
+
     /// Whether a checkpoint refers to the table.
     pub fn names(&self, table: u64) -> bool {
         self.checkpoints.iter().any(|(_, tables)| tables.contains(&table))
@@ -41,19 +46,17 @@ impl Checkpoints {
     /// next time.
     pub fn let_go(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let old = self.checkpoints.len().saturating_sub(KEEP);
-        for _ in 0..old {
-            let (pos, tables) = self.checkpoints[0].clone();
-            remove_if_there(disk, &checkpoint::path(dir, pos))?;
-            self.checkpoints.remove(0);
-            self.retired.extend(tables);
+        for (pos, _) in &self.checkpoints[..old] {
+            remove_if_there(disk, &checkpoint::path(dir, *pos))?;
         }
+        if old > 0 {
+            // One that comes back after a power cut would need parts that may be rewritten once it is gone.
+            disk.sync_dir(&checkpoint::folder(dir))?;
+        }
+        self.retired.extend(self.checkpoints.drain(..old).flat_map(|(_, tables)| tables));
         let retired = std::mem::take(&mut self.retired);
         // One that another checkpoint names comes back here when that one goes.
         self.retired = retired.into_iter().filter(|table| !self.names(*table)).collect();
-        if self.retired.is_empty() {
-            return Ok(());
-        }
-        disk.sync_dir(&checkpoint::folder(dir))?;
         while let Some(table) = self.retired.first().copied() {
             remove_if_there(disk, &rows::path(dir, table))?;
             self.retired.remove(&table);

@@ -2,11 +2,13 @@
 //! are encoded and applied at once. A commit that fails is rolled back without a trace.
 
 use crate::background::builder::{self, Build};
+use crate::background::rewriter::Replacement;
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::{LookupKey, key_hash};
 use crate::journal::batch::{self, BATCH_HEAD, MAX_BATCH};
 use crate::journal::change;
 use crate::journal::part::{Index, Part};
+use crate::journal::part_set::PartSet;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::{self, EventHead, TooLong};
 use crate::shared::Shared;
@@ -18,7 +20,8 @@ use prombus_core::staging::{self, Staging};
 use prombus_core::{
     Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, ConfigChange, Cursor,
     CursorKey, DocumentWrite, Durability, IdMaker, Loss, NewEvent, Offset, Offsets, Partition, Placer,
-    ReadError, Receipt, ResultBytes, Sequence, TopicName, TopicNumber, TopicRef, TopicState, Touched,
+    ReadError, Receipt, Remembered, ResultBytes, Sequence, TopicName, TopicNumber, TopicRef, TopicState,
+    Touched,
 };
 use prombus_rows::{DocumentRow, IndexStep, Rows};
 use std::cmp::Reverse;
@@ -46,6 +49,8 @@ pub struct Stage {
     start: Mark,
     /// Whether there is something new for the builder of indexes.
     pub has_begun_index: bool,
+    /// Whether there is something new for the rewriter of parts.
+    pub has_given_up: bool,
     /// What was touched since a state was shown; what was taken back again may be among it.
     pub touched: Touched,
 }
@@ -119,6 +124,7 @@ impl Stage {
             part,
             start,
             has_begun_index: false,
+            has_given_up: false,
             touched: Touched::default(),
         }
     }
@@ -224,6 +230,24 @@ impl Stage {
         Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
     }
 
+    /// Puts a part in place of others.
+    pub fn replace(&mut self, replacement: &Replacement) -> Result<Receipt, CommitError> {
+        let Replacement { old, new } = replacement;
+        let is_old = |part: &Arc<Part>| old.iter().any(|old| Arc::ptr_eq(old, part));
+        let new_number = new.as_ref().map(|part| part.number());
+        let gone = old.iter().map(|part| part.number()).filter(|number| Some(*number) != new_number);
+        let changed = gone.map(|number| (number, None));
+        let rewritten = new.iter().map(|part| (part.number(), Some(part.name.rewrite)));
+        self.change(Change::Parts(PartSet::new(1, changed.chain(rewritten))))?;
+        let mut parts: Vec<_> = self.view.parts.iter().filter(|part| !is_old(part)).cloned().collect();
+        parts.extend(new.clone());
+        parts.sort_unstable_by_key(|part| part.name);
+        self.view.parts = Arc::new(parts);
+        self.view.sequence += 1;
+        let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Sync);
+        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+    }
+
     fn advance(
         &mut self,
         state: &CollectionState,
@@ -308,12 +332,15 @@ impl Stage {
             self.view.last_hub_id = id;
         }
         let too_long = TooLong { bytes: self.buffer.len(), limit: MAX_BATCH };
-        let at = self.start.view.end.plus(self.buffer.len()).ok_or(too_long)?.at;
+        let start = self.buffer.len();
+        let at = self.start.view.end.plus(start).ok_or(too_long)?.at;
         let head = EventHead { partition, offset, id, hub_id, ts, recorded_ts };
         record::write_event(&mut self.buffer, &head, event)?;
         self.items += 1;
         let key_hash = event.key.as_ref().map(|key| key_hash(partition.topic, key.as_bytes()));
-        to.index.push(Entry { head, key_hash, at });
+        // No item is that long.
+        let bytes = u32::try_from(self.buffer.len() - start).unwrap_or(u32::MAX);
+        to.index.push(Entry { head, key_hash, at, bytes });
         let (partition, offset) = (Partition(partition.partition), Offset(offset));
         to.appended.push(Appended { id, partition, offset, ts, duplicate: false });
         Ok(())
@@ -323,6 +350,7 @@ impl Stage {
     fn changed_partition(&mut self, (topic, partition): (&TopicRef, Partition)) -> Option<PartitionRef> {
         let number = topic.incarnation?;
         self.touched.changed(&topic.name);
+        self.has_given_up = true;
         Some(PartitionRef { topic: number.0, partition: partition.0 })
     }
 
@@ -352,9 +380,18 @@ impl Stage {
                 found = self.find_in(&self.view.parts[part], by, is_same)?;
             }
         }
-        let first = found.and_then(|item| record::event(&item, topic.name.clone()));
-        let answer = first.map(|first| first.answer_to((n, new), topic, self.view.last_recorded_ts));
-        Ok(answer.transpose()?.flatten())
+        let Some((item, head)) = found.and_then(|item| Some((item.clone(), record::event_head(&item)?)))
+        else {
+            return Ok(None);
+        };
+        let is_repeated = match record::event(&item, topic.name.clone()) {
+            Some(first) => first.is_repeated_by(new),
+            None => record::is_repeated(&item, new),
+        };
+        let EventHead { partition, offset, ts, recorded_ts, .. } = head;
+        let (partition, offset) = (Partition(partition.partition), Offset(offset));
+        let first = Appended { id, partition, offset, ts, duplicate: true };
+        Remembered { first, recorded_ts, is_repeated }.answer(n, topic, self.view.last_recorded_ts)
     }
 
     /// The id of the latest kept event of a key.
@@ -463,6 +500,7 @@ impl Staging for Stage {
 
     fn delete_topic(&mut self, name: &TopicName) -> Result<(), CommitError> {
         self.touched.changed(name);
+        self.has_given_up = true;
         self.change(Change::TopicGone(name.clone()))
     }
 

@@ -6,6 +6,7 @@
 
 use crate::background::builder::Build;
 use crate::background::housekeeper::{Chore, Chores};
+use crate::background::rewriter::Replacement;
 use crate::disk::is_full;
 use crate::index::sidecar::PartFacts;
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
@@ -50,6 +51,8 @@ pub enum Work {
     Commit(Arc<Commit>),
     /// A step of building an index.
     Build(Build),
+    /// A part in place of others.
+    Replace(Replacement),
 }
 
 impl Work {
@@ -57,6 +60,7 @@ impl Work {
     fn must_leave(&self, options: &DiskOptions) -> u64 {
         match self {
             Self::Commit(commit) if commit.only_removes() => 0,
+            Self::Replace(_) => 0,
             Self::Commit(commit) if commit.events.is_empty() => options.headroom_for_deletes(),
             Self::Commit(_) | Self::Build(_) => options.headroom(),
         }
@@ -67,6 +71,7 @@ impl Work {
         match self {
             Self::Commit(commit) => !commit.documents.is_empty(),
             Self::Build(_) => true,
+            Self::Replace(_) => false,
         }
     }
 }
@@ -310,6 +315,7 @@ impl Writer {
         let taken = match work {
             Work::Commit(commit) => self.stage.commit(commit),
             Work::Build(build) => self.stage.build(build),
+            Work::Replace(replacement) => self.stage.replace(replacement),
         };
         let taken = taken.and_then(|receipt| {
             let (bytes, limit) = (self.stage.buffer.len(), MAX_BATCH);
@@ -422,6 +428,9 @@ impl Writer {
                 self.begin();
                 if std::mem::take(&mut self.stage.has_begun_index) {
                     self.wake_builder();
+                }
+                if std::mem::take(&mut self.stage.has_given_up) {
+                    self.shared.wake_rewriter();
                 }
                 Ok(())
             }

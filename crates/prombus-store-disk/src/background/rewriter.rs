@@ -1,0 +1,392 @@
+//! The thread that gives space back: it drops parts of the journal of which nothing is needed any more, and rewrites
+//! those that are mostly dead.
+//!
+//! What a part changed beside its events is in the checkpoints, so a part is left alone until the oldest checkpoint is of
+//! a later one. A rewritten part is durable, with its index, before the commit that puts it in place of others, and those
+//! are deleted once that commit is. Readers that still hold them read on: a deleted file stays until it is closed.
+
+use crate::disk::{folder_of, remove_if_there};
+use crate::index::active::{ActiveIndex, Entry};
+use crate::index::lookup::key_hash;
+use crate::index::sidecar::{self, PartFacts, Sidecar};
+use crate::journal::batch::{self, BATCH_HEAD, BatchHead};
+use crate::journal::part::{Index, PART_HEAD, Part, PartHead, PartName, Place, index_path, part_path};
+use crate::journal::position::{PartitionRef, Pos};
+use crate::journal::record::{self, EVENT};
+use crate::shared::Shared;
+use crate::state::view::View;
+use crate::write::writer::{Job, Message, Work};
+use hashbrown::HashMap;
+use prombus_core::Offset;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// A batch of a rewritten part is written once it has grown to this.
+const BATCH_BYTES: usize = 1 << 20;
+/// How many events of a partition are looked up at a time.
+const PLACES: u64 = 1024;
+/// A part with less than this share of the size of a part in it is put together with its neighbours.
+const SMALL: u64 = 8;
+/// So many small neighbours are worth it even where nothing in them is dead.
+const SMALL_PARTS: usize = 8;
+
+/// A part in place of others, or none.
+pub struct Replacement {
+    /// The parts that go.
+    pub old: Vec<Arc<Part>>,
+    /// What is left of them.
+    pub new: Option<Arc<Part>>,
+}
+
+/// Runs until nobody wakes it any more.
+pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
+    while woken.recv().is_ok() {
+        while !shared.closing.load(Ordering::Relaxed) && shared.failed().is_none() {
+            match reclaim_some(shared, writer) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "space of dead events cannot be given back yet");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Rewrites or drops the parts that are worth it most; whether there were some.
+fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> io::Result<bool> {
+    let view = shared.view();
+    let Some(old) = pick(shared, &view) else { return Ok(false) };
+    let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
+    let new = Rewrite::new(shared, &view, &old)?.run()?;
+    let after = new.as_ref().map_or(0, |part| part.disk_bytes());
+    let (answer, answered) = oneshot::channel();
+    let work = Work::Replace(Replacement { old: old.clone(), new });
+    if writer.send(Message::Commit(Job { work, answer, permit: None })).is_err() {
+        return Ok(false);
+    }
+    match answered.blocking_recv() {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => return Err(io::Error::other(error)),
+        Err(_) => return Ok(false),
+    }
+    shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
+    for part in &old {
+        for path in [part_path(&shared.options.dir, part.name), index_path(&shared.options.dir, part.name)] {
+            // Where that fails, the next open does it.
+            remove_if_there(&*shared.disk, &path)?;
+        }
+    }
+    Ok(true)
+}
+
+/// What is known of a part without reading it.
+struct Worth {
+    part: Arc<Part>,
+    bytes: u64,
+    /// What its kept events take, about.
+    live: u64,
+    /// How many events it has.
+    events: u64,
+    /// How many of them are kept.
+    kept: u64,
+    /// Whether nothing of it is needed.
+    is_over: bool,
+}
+
+impl Worth {
+    fn is_mostly_dead(&self) -> bool {
+        let is_mostly_dead = match self.part.name.rewrite {
+            0 => self.live < self.bytes / 2,
+            // It holds nothing but events and what is left of some, which would only be copied.
+            _ => self.kept < self.events.div_ceil(2),
+        };
+        self.is_over || is_mostly_dead
+    }
+
+    fn is_small(&self, part_bytes: u64) -> bool {
+        self.live < part_bytes / SMALL
+    }
+}
+
+fn worth(shared: &Shared, view: &View, part: &Arc<Part>) -> Option<Worth> {
+    let index = part.index();
+    let Index::Sealed(sidecar) = &*index else { return None };
+    let (mut events, mut kept) = (0, 0);
+    let windows = windows(view);
+    for (partition, run) in sidecar.runs() {
+        events += run.count;
+        if windows.contains_key(&partition.topic) {
+            kept += kept_within(view, partition, run.first, run.end);
+        }
+    }
+    let bytes = u64::from(sidecar.part_end);
+    let share = kept as f64 / events.max(1) as f64;
+    let live = (sidecar.event_bytes as f64 * share) as u64;
+    // Ids are recognised for as long as any topic asks for: what is left of events may be of one that has none here.
+    let longest = windows.values().copied().max().unwrap_or(0);
+    let is_forgotten = sidecar.last_recorded_ts < shared.clock.now_ms().saturating_sub(longest);
+    let is_over = kept == 0 && (is_forgotten || windows.is_empty());
+    Some(Worth { part: part.clone(), bytes, live, events, kept, is_over })
+}
+
+/// How long each topic recognises ids, by its number.
+fn windows(view: &View) -> HashMap<u32, u64> {
+    view.topics.values().map(|topic| (topic.number.0, topic.config.dedupe_window_ms)).collect()
+}
+
+/// How many events of a partition are kept within these offsets.
+fn kept_within(view: &View, partition: PartitionRef, first: u64, end: u64) -> u64 {
+    let first = first.max(view.span(partition).first);
+    let holes = view.holes.get(&partition).map_or(0, |holes| holes.count_within(Offset(first), Offset(end)));
+    end.saturating_sub(first).saturating_sub(holes)
+}
+
+/// Neighbours that become one part, or none.
+fn pick(shared: &Shared, view: &View) -> Option<Vec<Arc<Part>>> {
+    let safe = shared.checkpointed_part.load(Ordering::Relaxed);
+    let part_bytes = shared.options.part_bytes;
+    let mut best: Option<Vec<Arc<Part>>> = None;
+    let mut group: Vec<Worth> = Vec::new();
+    let older = view.parts.iter().take_while(|part| part.number() < safe);
+    let mut worths: Vec<Option<Worth>> = older.map(|part| worth(shared, view, part)).collect();
+    let dead = worths.iter().flatten().map(|worth| worth.bytes.saturating_sub(worth.live)).sum();
+    shared.dead_bytes.store(dead, Ordering::Relaxed);
+    worths.push(None);
+    for worth in worths {
+        let fits = worth.as_ref().is_some_and(|worth| {
+            let live: u64 = group.iter().map(|worth| worth.live).sum();
+            (worth.is_mostly_dead() || worth.is_small(part_bytes)) && live + worth.live <= part_bytes
+        });
+        if !fits {
+            let is_worth_it = group.iter().any(Worth::is_mostly_dead) || group.len() >= SMALL_PARTS;
+            if is_worth_it && best.is_none() {
+                best = Some(group.iter().map(|worth| worth.part.clone()).collect());
+            }
+            group.clear();
+        }
+        if let Some(worth) = worth.filter(|worth| worth.is_mostly_dead() || worth.is_small(part_bytes)) {
+            group.push(worth);
+        }
+    }
+    best
+}
+
+/// The rewriting of some neighbours.
+struct Rewrite<'a> {
+    shared: &'a Shared,
+    view: &'a View,
+    old: &'a [Arc<Part>],
+    windows: HashMap<u32, u64>,
+    now_ms: u64,
+    name: PartName,
+    last_recorded_ts: u64,
+    file: Option<Arc<dyn crate::disk::DiskFile>>,
+    end: u32,
+    buffer: Vec<u8>,
+    items: u32,
+    index: ActiveIndex,
+    began: Instant,
+}
+
+impl<'a> Rewrite<'a> {
+    fn new(shared: &'a Shared, view: &'a View, old: &'a [Arc<Part>]) -> io::Result<Self> {
+        let last = old.last().ok_or_else(|| io::Error::other("there is nothing to rewrite"))?;
+        let recorded = |part: &Arc<Part>| match &*part.index() {
+            Index::Sealed(sidecar) => sidecar.last_recorded_ts,
+            Index::Active(_) => 0,
+        };
+        let mut buffer = Vec::new();
+        batch::start(&mut buffer);
+        Ok(Self {
+            shared,
+            view,
+            old,
+            windows: windows(view),
+            now_ms: shared.clock.now_ms(),
+            // The last number, so that the order of parts stays that of their events.
+            name: PartName { rewrite: last.name.rewrite + 1, ..last.name },
+            last_recorded_ts: old.iter().map(recorded).max().unwrap_or(0),
+            file: None,
+            end: PART_HEAD as u32,
+            buffer,
+            items: 0,
+            index: ActiveIndex::default(),
+            began: Instant::now(),
+        })
+    }
+
+    /// Writes what is left of the parts, durably; `None` where that is nothing.
+    fn run(mut self) -> io::Result<Option<Arc<Part>>> {
+        let mut partitions = BTreeSet::new();
+        for part in self.old {
+            if let Index::Sealed(sidecar) = &*part.index() {
+                partitions.extend(sidecar.runs().map(|(partition, _)| partition));
+            }
+        }
+        for partition in partitions {
+            for part in self.old {
+                self.take_run(part, partition)?;
+            }
+        }
+        for part in self.old {
+            self.take_gone(part)?;
+        }
+        self.finish()
+    }
+
+    /// Takes over what is needed of a partition's events in a part.
+    fn take_run(&mut self, part: &Part, partition: PartitionRef) -> io::Result<()> {
+        let mut next = 0;
+        loop {
+            let places = part.places(partition, next, PLACES)?;
+            let Some(last) = places.last() else { return Ok(()) };
+            next = last.offset + 1;
+            for Place { offset, at } in places {
+                let is_kept =
+                    self.windows.contains_key(&partition.topic) && self.view.is_kept(partition, offset);
+                let item = part.item(at)?;
+                if is_kept {
+                    self.keep(&item)?;
+                } else {
+                    self.remember(&item)?;
+                }
+            }
+            self.give_way()?;
+        }
+    }
+
+    /// Takes over what is left of events that were given up before.
+    fn take_gone(&mut self, part: &Part) -> io::Result<()> {
+        let entries = match &*part.index() {
+            Index::Sealed(sidecar) if part.name.rewrite > 0 => {
+                let [ids, _] = sidecar.all_entries()?;
+                ids
+            }
+            _ => return Ok(()),
+        };
+        let places: BTreeSet<u32> = entries.into_iter().map(|(_, at)| at).collect();
+        for at in places {
+            let item = part.item(at)?;
+            if item[8] != EVENT {
+                self.remember(&item)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, item: &[u8]) -> io::Result<()> {
+        let damaged = || crate::paged::damaged("an event of the journal cannot be read".into());
+        let head = record::event_head(item).ok_or_else(damaged)?;
+        let at = self.put(|out| {
+            out.extend_from_slice(item);
+            Ok(())
+        })?;
+        let key_hash = record::event_key(item).map(|key| key_hash(head.partition.topic, key));
+        let bytes = u32::try_from(item.len()).unwrap_or(u32::MAX);
+        self.index.push(Entry { head, key_hash, at, bytes });
+        self.index.keep();
+        Ok(())
+    }
+
+    /// Keeps what recognises the id of an event that is given up, as long as its topic asks for it.
+    fn remember(&mut self, item: &[u8]) -> io::Result<()> {
+        let Some(head) = record::event_head(item) else { return Ok(()) };
+        let Some(window) = self.windows.get(&head.partition.topic) else { return Ok(()) };
+        if head.hub_id || head.recorded_ts < self.now_ms.saturating_sub(*window) {
+            return Ok(());
+        }
+        let at = self.put(|out| match item[8] {
+            EVENT => record::write_gone(out, item).map_err(io::Error::from),
+            _ => {
+                out.extend_from_slice(item);
+                Ok(())
+            }
+        })?;
+        self.index.push_gone(&head, at);
+        Ok(())
+    }
+
+    /// Appends an item to the batch; where it is.
+    fn put(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<u32> {
+        if self.buffer.len() >= BATCH_BYTES {
+            self.write_batch()?;
+        }
+        let too_long = || io::Error::other("the rewritten part would be too long");
+        let start = u32::try_from(self.buffer.len()).map_err(|_| too_long())?;
+        let at = self.end.checked_add(start).ok_or_else(too_long)?;
+        fill(&mut self.buffer)?;
+        self.items += 1;
+        Ok(at)
+    }
+
+    fn write_batch(&mut self) -> io::Result<()> {
+        if self.items == 0 {
+            return Ok(());
+        }
+        let pos = Pos { part: self.name.number, at: self.end };
+        let head = BatchHead {
+            len: 0,
+            items: self.items,
+            pos,
+            epoch: 0,
+            flushed_to: pos,
+            sequence: 0,
+            recorded_ts: self.last_recorded_ts,
+        };
+        let head = batch::finish(&mut self.buffer, head)?;
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => {
+                let path = part_path(&self.shared.options.dir, self.name).with_extension("tmp");
+                let file = self.shared.disk.create(&path)?;
+                self.file = Some(file.clone());
+                file
+            }
+        };
+        file.write_at(&self.buffer, u64::from(self.end))?;
+        self.end = head.end().ok_or_else(|| io::Error::other("the rewritten part would be too long"))?.at;
+        batch::start(&mut self.buffer);
+        debug_assert_eq!(self.buffer.len(), BATCH_HEAD);
+        self.items = 0;
+        Ok(())
+    }
+
+    /// Leaves the disk and the processor to others most of the time.
+    fn give_way(&mut self) -> io::Result<()> {
+        if self.shared.closing.load(Ordering::Relaxed) {
+            return Err(io::Error::from(io::ErrorKind::Interrupted));
+        }
+        let worked = self.began.elapsed();
+        if worked > Duration::from_millis(10) {
+            // What others publish meanwhile must not become much slower for what nobody waits for.
+            std::thread::sleep(2 * worked);
+            self.began = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Option<Arc<Part>>> {
+        self.write_batch()?;
+        let Some(file) = self.file.take() else { return Ok(None) };
+        let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
+        let end = Pos { part: self.name.number, at: self.end };
+        let head = PartHead { name: self.name, epoch: 0, prev_end: end };
+        file.write_at(&head.encode(), 0)?;
+        file.sync()?;
+        let path = part_path(dir, self.name);
+        disk.rename(&path.with_extension("tmp"), &path)?;
+        disk.sync_dir(folder_of(&path))?;
+        let facts = PartFacts { name: self.name, end: self.end, last_recorded_ts: self.last_recorded_ts };
+        let index = index_path(dir, self.name);
+        sidecar::write(disk, &index, &self.index, facts)?;
+        let sidecar = Sidecar::open(disk.open_to_read(&index)?, self.name)?;
+        Ok(Some(Arc::new(Part::sealed(self.name, file, sidecar))))
+    }
+}
