@@ -103,7 +103,7 @@ impl Follower {
                 From::AfterId(_) | From::Offset(_) => false,
             };
             if *next < first.0 && !starts_there {
-                return Err(QueryError::Gone { partition, first });
+                return Err(QueryError::Gone { topic: self.topic.name.clone(), partition, first });
             }
             *next = first.0.max(*next);
         }
@@ -162,7 +162,7 @@ impl Follower {
                     self.next[partition.0 as usize] = first.0;
                     continue;
                 }
-                page => page.map_err(|error| QueryError::reading(partition, error))?,
+                page => page.map_err(|error| QueryError::reading((&self.topic.name, partition), error))?,
             };
             if next.0 <= from {
                 return Ok(None);

@@ -4,8 +4,8 @@ use crate::filter::{Cost, Filter, Turn};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{
-    Event, EventLog, EventLogExt, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState,
-    TsRequest,
+    Event, EventLog, EventLogExt, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicName,
+    TopicState, TsRequest,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -95,9 +95,11 @@ pub enum QueryError {
     },
     /// The place to read from is no longer kept.
     #[error(
-        "offsets below {first} of partition {partition} are no longer kept: start at offset {first}, or from earliest"
+        "topic {topic} no longer has the offsets below {first} of partition {partition}: start at offset {first}, or from earliest"
     )]
     Gone {
+        /// The topic.
+        topic: TopicName,
         /// The partition.
         partition: Partition,
         /// The first offset of it that is kept.
@@ -132,9 +134,9 @@ pub enum QueryError {
 
 impl QueryError {
     /// What it means that a partition could not be read.
-    pub(crate) fn reading(partition: Partition, error: ReadError) -> Self {
+    pub(crate) fn reading((topic, partition): (&TopicName, Partition), error: ReadError) -> Self {
         match error {
-            ReadError::Gone { first } => Self::Gone { partition, first },
+            ReadError::Gone { first } => Self::Gone { topic: topic.clone(), partition, first },
             error => error.into(),
         }
     }
@@ -374,7 +376,9 @@ impl Reader {
                     Err(ReadError::Gone { .. }) if self.place.offset.is_none() && self.starts_anywhere() => {
                         continue;
                     }
-                    page => page.map_err(|error| QueryError::reading(partition, error))?,
+                    page => {
+                        page.map_err(|error| QueryError::reading((&self.topic.name, partition), error))?
+                    }
                 };
                 if !page.events.is_empty() {
                     self.at_end = self.is_last(partition) && page.next >= page.end.min(end);
@@ -408,7 +412,8 @@ impl Reader {
             From::Earliest => bounds.first,
             From::Latest => bounds.next,
             From::Offset(offset) if offset < bounds.first => {
-                return Err(QueryError::Gone { partition, first: bounds.first });
+                let topic = self.topic.name.clone();
+                return Err(QueryError::Gone { topic, partition, first: bounds.first });
             }
             From::Offset(offset) => offset,
             From::Ts(ts) => {
@@ -449,7 +454,8 @@ impl Reader {
         let QueryPosition { partition, offset } = self.place;
         let Some(offset) = offset else { return Ok(()) };
         let first = self.log.bounds(&self.topic.pinned(), partition).await?.first;
-        if offset.0 + 1 < first.0 { Err(QueryError::Gone { partition, first }) } else { Ok(()) }
+        let topic = self.topic.name.clone();
+        if offset.0 + 1 < first.0 { Err(QueryError::Gone { topic, partition, first }) } else { Ok(()) }
     }
 
     /// Where the query starts in each partition (for one that is not read, nowhere).

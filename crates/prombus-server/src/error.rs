@@ -389,7 +389,7 @@ impl From<QueryError> for ApiError {
             }
             QueryError::BadToken => Self::bad_request(message),
             QueryError::UnknownId(_) => Self::not_found(message),
-            QueryError::Gone { partition, first }
+            QueryError::Gone { partition, first, .. }
             | QueryError::IdGone { kept: Some((partition, first)), .. } => {
                 Self::new(ErrorCode::Gone, message).with("partition", partition.0).with("first", first.0)
             }
@@ -552,7 +552,8 @@ mod tests {
         assert_eq!(seen(QueryError::UnknownId(Uuid::nil())), (404, "not_found"));
         let (partition, first) = (Partition(2), Offset(7));
         let id_gone = |kept| ApiError::from(QueryError::IdGone { id: Uuid::nil(), kept });
-        for gone in [QueryError::Gone { partition, first }.into(), id_gone(Some((partition, first)))] {
+        let gone = QueryError::Gone { topic: topic(), partition, first };
+        for gone in [gone.into(), id_gone(Some((partition, first)))] {
             assert_eq!((&gone.details["partition"], &gone.details["first"]), (&json!(2), &json!(7)));
             assert_eq!(seen(gone), (410, "gone"));
         }
