@@ -24,7 +24,7 @@ pub struct GivenUpEvents {
     pub partition: Partition,
     /// The first offset that is kept now.
     pub first: Offset,
-    /// Single ones that may have been kept, behind it.
+    /// Single ones that were given up for certain, among others.
     pub single: Option<Arc<Offsets>>,
 }
 
@@ -70,7 +70,7 @@ struct Told {
 #[async_trait]
 impl Bus for Told {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
-        let all: Vec<_> = commit.config.iter().filter_map(given_up_by).collect();
+        let mut all: Vec<_> = commit.config.iter().filter_map(given_up_by).collect();
         let ticket = self.inner.enqueue(commit).await?;
         if all.is_empty() {
             return Ok(ticket);
@@ -79,7 +79,10 @@ impl Bus for Told {
         // On its own, because it must come to its end even if nobody waits for the ticket.
         let told = tokio::spawn(async move {
             let answer = ticket.await;
-            // Where it is not known what came of it, it may have happened.
+            if answer.is_err() {
+                // It may have happened where that is not known, and may not: what was read is read again.
+                all.iter_mut().for_each(|events| events.single = None);
+            }
             layer.done(all).await;
             answer
         });
