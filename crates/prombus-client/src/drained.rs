@@ -175,6 +175,7 @@ mod tests {
                 lag_ms: 0,
                 in_flight: 1,
                 redelivered: 0,
+                lost: 0,
                 oldest_unacked_ms: None,
                 waiting,
                 owner: None,

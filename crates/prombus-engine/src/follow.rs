@@ -7,7 +7,7 @@ mod token;
 pub use rounds::{MAX_PARTITIONS, RoundsResume, TopicsFollower, TopicsQuery};
 
 use crate::filter::{Filter, Turn};
-use crate::query::{Query, QueryError, Reader};
+use crate::query::{From, Query, QueryError, Reader};
 use prombus_core::{
     Event, EventLog, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence, TopicState,
     Watched,
@@ -70,6 +70,7 @@ impl Follower {
         query: Query,
         resume: Option<Resume>,
     ) -> Result<Self, QueryError> {
+        let resumes = resume.is_some();
         let next = match resume {
             Some(resume) if resume.topic != topic.number.0 => return Err(gone(&topic)),
             Some(resume) if resume.next.len() > topic.config.partitions as usize => {
@@ -86,17 +87,25 @@ impl Follower {
         };
         let mut follower = Self { log, topic, query, next, seen: Sequence(0) };
         follower.next.resize(follower.topic.config.partitions as usize, 0);
-        follower.check_kept().await?;
+        follower.check_kept(resumes).await?;
         Ok(follower)
     }
 
-    /// Fails where a place is no longer kept, before the first event is waited for.
-    async fn check_kept(&self) -> Result<(), QueryError> {
+    /// Fails where a place is no longer kept, before the first event is waited for. Who starts at whatever is kept starts
+    /// there.
+    async fn check_kept(&mut self, resumes: bool) -> Result<(), QueryError> {
         for partition in self.partitions() {
-            let bounds = self.log.bounds(&self.topic.pinned(), partition).await?;
-            if self.next[partition.0 as usize] < bounds.first.0 && self.query.from != crate::From::Earliest {
-                return Err(ReadError::Gone { first: bounds.first }.into());
+            let first = self.log.bounds(&self.topic.pinned(), partition).await?.first;
+            let next = &mut self.next[partition.0 as usize];
+            let starts_there = match self.query.from {
+                From::Earliest => !resumes || *next == 0,
+                From::Latest | From::Ts(_) => !resumes,
+                From::AfterId(_) | From::Offset(_) => false,
+            };
+            if *next < first.0 && !starts_there {
+                return Err(QueryError::Gone { topic: self.topic.name.clone(), partition, first });
             }
+            *next = first.0.max(*next);
         }
         Ok(())
     }
@@ -153,7 +162,7 @@ impl Follower {
                     self.next[partition.0 as usize] = first.0;
                     continue;
                 }
-                page => page?,
+                page => page.map_err(|error| QueryError::reading((&self.topic.name, partition), error))?,
             };
             if next.0 <= from {
                 return Ok(None);

@@ -9,7 +9,7 @@ use crate::groups::{
     Handler, LeaseToken, ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
 };
 use crate::homes::Claims;
-use crate::layers::{Checks, Rules};
+use crate::layers::{Checks, GivenUp, Rules};
 use crate::projections::{LARGE_BATCHES, ProjectionContext, Projections, WorkSlots};
 use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
@@ -20,8 +20,8 @@ use prombus_core::{
     Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
@@ -127,6 +127,8 @@ impl Hub {
         let HubOptions { limits, auto_create: makes_topics, topics, clock } = options;
         let makes = makes_topics.then(|| Arc::new(NewTopics { configs: topics }));
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
+        let given_up = GivenUp::new(store.log.clone());
+        let bus = given_up.clone().wrap(bus);
         let most = CommitLimits {
             event_bytes: limits.event_bytes,
             topics: limits.topics,
@@ -147,6 +149,8 @@ impl Hub {
             closing: AtomicBool::new(false),
         };
         let groups = Groups::new(context, makes);
+        let heir: Weak<Groups> = Arc::downgrade(&groups);
+        given_up.tell(heir);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents, homes } = store.clone();
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };

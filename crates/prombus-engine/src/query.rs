@@ -4,8 +4,8 @@ use crate::filter::{Cost, Filter, Turn};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{
-    Event, EventLog, EventLogExt, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState,
-    TsRequest,
+    Event, EventLog, EventLogExt, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicName,
+    TopicState, TsRequest,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -93,11 +93,32 @@ pub enum QueryError {
         /// How many there are.
         partitions: u32,
     },
-    /// There is no event with that id to start after.
+    /// The place to read from is no longer kept.
     #[error(
-        "there is no event with id {0} to start after: it is in another partition, or no longer retained"
+        "topic {topic} no longer has the offsets below {first} of partition {partition}: start at offset {first}, or from earliest"
     )]
+    Gone {
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: Partition,
+        /// The first offset of it that is kept.
+        first: Offset,
+    },
+    /// There is no event with that id to start after.
+    #[error("there is no event with id {0} to start after, or it is in another partition")]
     UnknownId(Uuid),
+    /// The event to start after may have been given up.
+    #[error(
+        "there is no event with id {id} to start after: it is no longer kept; start at an offset or a time that is, or from earliest"
+    )]
+    IdGone {
+        /// The id.
+        id: Uuid,
+        /// The partition that it was looked for in, and the first offset of that which is kept; `None` where it may
+        /// have been in several.
+        kept: Option<(Partition, Offset)>,
+    },
     /// The token is not one of this hub's.
     #[error("the token is not valid: pass the value of \"next\", or of Last-Event-ID, as it was given")]
     BadToken,
@@ -109,6 +130,38 @@ pub enum QueryError {
         /// The most.
         limit: usize,
     },
+}
+
+impl QueryError {
+    /// What it means that a partition could not be read.
+    pub(crate) fn reading((topic, partition): (&TopicName, Partition), error: ReadError) -> Self {
+        match error {
+            ReadError::Gone { first } => Self::Gone { topic: topic.clone(), partition, first },
+            error => error.into(),
+        }
+    }
+}
+
+/// Why there is no event with an id to start after, in a partition or in any.
+pub(crate) async fn missing_id(
+    log: &dyn EventLog,
+    topic: &TopicState,
+    (id, partition): (Uuid, Option<Partition>),
+) -> QueryError {
+    let all = (0..topic.config.partitions).map(Partition);
+    let wanted: Vec<Partition> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+    for partition in &wanted {
+        match log.kept(&topic.pinned(), *partition).await {
+            // An id alone does not tell whether it was ever one of the partition's.
+            Ok(kept) if kept.bounds.first > Offset(0) || kept.has_holes => {
+                let kept = (wanted.len() == 1).then_some((*partition, kept.bounds.first));
+                return QueryError::IdGone { id, kept };
+            }
+            Ok(_) => {}
+            Err(error) => return error.into(),
+        }
+    }
+    QueryError::UnknownId(id)
 }
 
 /// A query and a place in its answer, as an opaque text that a client can hold.
@@ -318,7 +371,15 @@ impl Reader {
             if limit > 0 {
                 let topic = self.topic.pinned();
                 let request = ReadRequest { topic, partition, from, limit, max_bytes: self.read_bytes() };
-                let page = self.log.read(request).await?;
+                let page = match self.log.read(request).await {
+                    // It was given up between the look for the start and this one.
+                    Err(ReadError::Gone { .. }) if self.place.offset.is_none() && self.starts_anywhere() => {
+                        continue;
+                    }
+                    page => {
+                        page.map_err(|error| QueryError::reading((&self.topic.name, partition), error))?
+                    }
+                };
                 if !page.events.is_empty() {
                     self.at_end = self.is_last(partition) && page.next >= page.end.min(end);
                     self.place = QueryPosition { partition, offset: Some(page.next) };
@@ -338,6 +399,11 @@ impl Reader {
         READ_BYTES.min(self.max_page_bytes)
     }
 
+    /// Whether it starts at whatever is kept.
+    fn starts_anywhere(&self) -> bool {
+        matches!(self.query.from, From::Earliest | From::Latest | From::Ts(_))
+    }
+
     /// Where the query starts in `partition`.
     async fn enter(&mut self, partition: Partition) -> Result<Offset, QueryError> {
         let bounds = self.log.bounds(&self.topic.pinned(), partition).await?;
@@ -345,6 +411,10 @@ impl Reader {
         Ok(match self.query.from {
             From::Earliest => bounds.first,
             From::Latest => bounds.next,
+            From::Offset(offset) if offset < bounds.first => {
+                let topic = self.topic.name.clone();
+                return Err(QueryError::Gone { topic, partition, first: bounds.first });
+            }
             From::Offset(offset) => offset,
             From::Ts(ts) => {
                 let topic = self.topic.pinned();
@@ -352,7 +422,8 @@ impl Reader {
             }
             From::AfterId(id) => match self.log.by_id(&self.topic.pinned(), id).await? {
                 Some(event) if event.partition == partition => event.offset.plus(1),
-                _ => return Err(QueryError::UnknownId(id)),
+                Some(_) => return Err(QueryError::UnknownId(id)),
+                None => return Err(missing_id(&*self.log, &self.topic, (id, Some(partition))).await),
             },
         })
     }
@@ -368,6 +439,7 @@ impl Reader {
             max_bytes: self.read_bytes(),
         };
         let mut events = self.log.history(request).await?;
+        self.check_place().await?;
         let Some(last) = events.last() else { return Ok(None) };
         self.place = QueryPosition { partition: last.partition, offset: Some(last.offset) };
         events.retain(|event| {
@@ -375,6 +447,15 @@ impl Reader {
                 && starts.get(event.partition.0 as usize).is_some_and(|start| event.offset >= *start)
         });
         Ok(Some(events))
+    }
+
+    /// Fails where the place in the history of a key is no longer kept: what came after it may be gone, too.
+    async fn check_place(&self) -> Result<(), QueryError> {
+        let QueryPosition { partition, offset } = self.place;
+        let Some(offset) = offset else { return Ok(()) };
+        let first = self.log.bounds(&self.topic.pinned(), partition).await?.first;
+        let topic = self.topic.name.clone();
+        if offset.0 + 1 < first.0 { Err(QueryError::Gone { topic, partition, first }) } else { Ok(()) }
     }
 
     /// Where the query starts in each partition (for one that is not read, nowhere).

@@ -389,6 +389,11 @@ impl From<QueryError> for ApiError {
             }
             QueryError::BadToken => Self::bad_request(message),
             QueryError::UnknownId(_) => Self::not_found(message),
+            QueryError::Gone { partition, first, .. }
+            | QueryError::IdGone { kept: Some((partition, first)), .. } => {
+                Self::new(ErrorCode::Gone, message).with("partition", partition.0).with("first", first.0)
+            }
+            QueryError::IdGone { kept: None, .. } => Self::new(ErrorCode::Gone, message),
             QueryError::TooManyPartitions { .. } => Self::too_large(message),
         }
     }
@@ -442,8 +447,10 @@ impl From<ProjectionError> for ApiError {
             ProjectionError::NotOwner { collection, owner } => {
                 Self::new(ErrorCode::NotOwner, message).with("collection", collection).with("owner", owner)
             }
+            // Not `410`: the projection is there, and can be rebuilt from what is kept.
             ProjectionError::Incomplete { partition, first } => {
-                Self::new(ErrorCode::Gone, message).with("partition", partition.0).with("first", first.0)
+                let gone = Self { status: StatusCode::CONFLICT, ..Self::new(ErrorCode::Gone, message) };
+                gone.with("partition", partition.0).with("first", first.0)
             }
             // Not `unavailable`: a client that retries automatically would start one rebuild after the other.
             ProjectionError::Rebuilding(_) => Self::under_way(message),
@@ -543,6 +550,14 @@ mod tests {
         assert_eq!(seen(ReadError::TopicGone(topic())), (410, "gone"));
         assert_eq!(seen(QueryError::BadToken), (400, "bad_request"));
         assert_eq!(seen(QueryError::UnknownId(Uuid::nil())), (404, "not_found"));
+        let (partition, first) = (Partition(2), Offset(7));
+        let id_gone = |kept| ApiError::from(QueryError::IdGone { id: Uuid::nil(), kept });
+        let gone = QueryError::Gone { topic: topic(), partition, first };
+        for gone in [gone.into(), id_gone(Some((partition, first)))] {
+            assert_eq!((&gone.details["partition"], &gone.details["first"]), (&json!(2), &json!(7)));
+            assert_eq!(seen(gone), (410, "gone"));
+        }
+        assert_eq!(seen(id_gone(None)), (410, "gone"));
     }
 
     #[test]
@@ -571,7 +586,7 @@ mod tests {
             (ProjectionError::Bad(name()).into(), (400, "bad_request")),
             (expression, (400, "bad_filter")),
             (ProjectionError::NotOwner { collection: name(), owner: name() }.into(), (409, "not_owner")),
-            (incomplete, (410, "gone")),
+            (incomplete, (409, "gone")),
             (ProjectionError::Rebuilding(name()).into(), (409, "bad_request")),
             (CollectionError::Bad(name()).into(), (400, "bad_request")),
             (CollectionError::NotFound(name()).into(), (404, "not_found")),

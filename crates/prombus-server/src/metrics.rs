@@ -151,7 +151,7 @@ impl GroupSample {
                 counters.nacked.get(),
                 counters.redelivered.get(),
                 counters.dead_lettered.get(),
-                counters.lost.get(),
+                status.partitions.iter().map(|partition| partition.lost).sum(),
                 counters.filter_errors.get(),
                 status.partitions.iter().map(|partition| partition.in_flight).sum(),
                 status.partitions.iter().map(|partition| partition.lag).sum(),

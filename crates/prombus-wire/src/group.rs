@@ -238,6 +238,9 @@ pub struct GroupAnswer {
     /// How many events its filter failed on, and so did not match, since the hub started.
     #[serde(default)]
     pub filter_errors: u64,
+    /// How many events retention took before the group had settled them, ever.
+    #[serde(default)]
+    pub lost: u64,
     /// Why its filter does not compile; nothing is delivered then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad_filter: Option<String>,
@@ -282,6 +285,9 @@ pub struct GroupPartition {
     pub in_flight: u64,
     /// How many deliveries were not the first of their event, since the hub started.
     pub redelivered: u64,
+    /// How many events retention took before they were settled, ever.
+    #[serde(default)]
+    pub lost: u64,
     /// How long ago the oldest open lease was given.
     pub oldest_unacked_ms: Option<u64>,
     /// What holds events back, if anything does.

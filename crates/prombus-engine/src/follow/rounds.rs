@@ -161,8 +161,9 @@ impl TopicsFollower {
         let followed = self.topics.get(&TopicNumber(topic)).filter(|_| self.under_way && next > 0);
         let Some(followed) = followed else { return Ok(()) };
         let partition = Partition(partition);
-        let bounds = self.log.bounds(&followed.topic, partition).await?;
-        if next < bounds.first.0 { Err(ReadError::Gone { first: bounds.first }.into()) } else { Ok(()) }
+        let first = self.log.bounds(&followed.topic, partition).await?.first;
+        let topic = followed.topic.name.clone();
+        if next < first.0 { Err(QueryError::Gone { topic, partition, first }) } else { Ok(()) }
     }
 
     /// About how much memory it takes for as long as it is there.
@@ -314,7 +315,7 @@ impl TopicsFollower {
                 self.topics.remove(&number);
                 return Ok(None);
             }
-            page => page?,
+            page => page.map_err(|error| QueryError::reading((&followed.topic.name, partition), error))?,
         };
         let of_round = events.partition_point(|event| event.recorded_ts < self.round.until);
         let next = events.get(of_round).map_or(next, |later| later.offset);

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::{GroupError, places};
 use crate::filter::{Filter, Turn};
 use crate::query::From;
-use prombus_core::{Bounds, EventLogExt, Offset, Partition, ReadError};
+use prombus_core::{Bounds, Kept, Offset, Partition, ReadError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 /// At most so many events are asked whether the filter matches them.
 const MAX_JUDGED: u64 = 100_000;
+/// So few are looked at in any case.
+const FEW: u64 = 10_000;
 /// And for so long, whatever the filter costs.
 const MAX_TIME: Duration = Duration::from_secs(5);
 /// So many are read at once.
@@ -56,20 +58,23 @@ impl Group {
         let topic = self.current_topic().await?;
         let targets = places::targets(&*self.hub.log, &topic, from, partition).await?;
         // One of its own, so that what it fails on here is not counted as the group's.
-        let filter = Filter::compile_in_turn(self.options().filter.as_deref()).await?;
+        let filter: Option<Filter> = Filter::compile_in_turn(self.options().filter.as_deref()).await?;
         let until = Instant::now() + MAX_TIME;
         let mut left = Allowance { events: MAX_JUDGED, until, used_up: false };
         let mut partitions = Vec::new();
         for (lane, next) in targets {
             let partition = Partition(lane as u32);
-            let Bounds { first, next: tail } = self.hub.log.bounds(&topic.pinned(), partition).await?;
+            let Kept { bounds: Bounds { first, next: tail }, has_holes, .. } =
+                self.hub.log.kept(&topic.pinned(), partition).await?;
             let start = next.max(first.0);
-            let events = match &filter {
-                None => tail.0.saturating_sub(start),
-                Some(filter) => self.matching((lane, start, tail.0), filter, &mut left).await?,
+            let count = tail.0.saturating_sub(start);
+            let events = match has_holes || filter.is_some() || count <= FEW {
+                true => self.matching((lane, start, tail.0), filter.as_ref(), &mut left).await?,
+                // All are there, but for what was forgotten by hand.
+                false => count,
             };
             let before = match next.checked_sub(1) {
-                Some(before) => self.body(lane, before).await?,
+                Some(before) => self.body(lane, before).await?.event(),
                 None => None,
             };
             let last = before.map(|event| (event.id, event.ts));
@@ -78,11 +83,11 @@ impl Group {
         Ok(Preview { partitions, exact: !left.used_up })
     }
 
-    /// How many events of a lane, from an offset up to another, the filter matches.
+    /// How many events of a lane there are, from an offset up to another, that the filter matches.
     async fn matching(
         &self,
         (lane, mut from, tail): (usize, u64, u64),
-        filter: &Filter,
+        filter: Option<&Filter>,
         left: &mut Allowance,
     ) -> Result<u64, GroupError> {
         let mut count = 0;
@@ -92,7 +97,7 @@ impl Group {
                 return Ok(count + (tail - from));
             }
             let limit = READ_AT_ONCE.min(left.events as usize);
-            let turn = Turn::at_filter(filter).await;
+            let turn = Turn::at(filter).await;
             let page = match self.hub.log.read(self.request(lane, from, limit)).await {
                 Err(ReadError::Gone { first: Offset(first) }) if first > from => {
                     from = first;
@@ -106,7 +111,10 @@ impl Group {
             let mut events = page.events;
             events.retain(|event| event.offset.0 < tail);
             left.events = left.events.saturating_sub(events.len() as u64);
-            let (kept, stopped) = filter.keep(events, turn);
+            let (kept, stopped) = match filter.zip(turn) {
+                None => (events, None),
+                Some((filter, turn)) => filter.keep(events, turn),
+            };
             count += kept.len() as u64;
             from = stopped.map_or(page.next.0, |(_, offset)| offset.0 + 1);
         }

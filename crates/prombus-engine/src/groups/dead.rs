@@ -2,6 +2,7 @@
 
 use super::GroupError;
 use super::group::Group;
+use super::pull::Body;
 use super::state::FinalFailure;
 use bytes::Bytes;
 use prombus_core::{Append, Event, Json, NewEvent, TopicName, json};
@@ -32,12 +33,13 @@ pub async fn prepare(
 ) -> Result<Vec<DeadLetterWrite>, GroupError> {
     let mut burials = Vec::new();
     let mut bytes = 0;
-    for dying in dying {
+    for mut dying in dying {
         if bytes > MAX_BYTES_AT_ONCE {
             break;
         }
         let original = group.body(dying.lane, dying.offset).await?;
-        let letter = original.map(|original| letter(group, &dying, &original)).transpose()?;
+        dying.is_lost = matches!(original, Body::Lost(_));
+        let letter = original.event().map(|original| letter(group, &dying, &original)).transpose()?;
         bytes += letter.as_ref().map_or(0, |letter| letter.event.size());
         burials.push(DeadLetterWrite { dying, letter });
     }

@@ -181,6 +181,7 @@ impl Group {
     pub async fn skip(self: &Arc<Self>, partition: Partition, offset: u64) -> Result<bool, GroupError> {
         let topic = self.current_topic().await?;
         let bounds = self.hub.log.bounds(&topic.pinned(), partition).await?;
+        self.keep_lane_to(partition.0 as usize, bounds.first);
         if offset >= bounds.next.0 {
             return Err(GroupError::BadOption(format!(
                 "partition {partition} ends at offset {}: there is nothing at {offset} to skip",

@@ -153,7 +153,6 @@ impl Group {
             Err(error) => return Err(error.into()),
         }
         self.counters.dead_lettered.add(letters);
-        self.counters.lost.add(buried.len() as u64 - letters);
         self.done(batch);
         Ok(())
     }

@@ -34,8 +34,6 @@ pub struct GroupCounters {
     pub redelivered: Counter,
     /// Events that became dead letters.
     pub dead_lettered: Counter,
-    /// Events that were gone before the group got to them.
-    pub lost: Counter,
     /// Events that the filter failed on, and so did not match.
     pub filter_errors: Counter,
 }

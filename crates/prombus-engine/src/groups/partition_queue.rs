@@ -140,6 +140,12 @@ pub struct PartitionQueue {
     pub in_flight: u64,
     /// How many deliveries were not the first.
     pub redelivered: u64,
+    /// How many events were given up by retention before they were settled, ever.
+    pub lost: u64,
+    /// The first offset that is kept, as far as is known.
+    pub first: u64,
+    /// Events whose leases a commit is about to settle.
+    pub pledged: RoaringTreemap,
     /// Events that were delivered and came back without an attempt, and were not delivered since.
     returned: RoaringTreemap,
     read: u64,
@@ -177,6 +183,9 @@ impl PartitionQueue {
             resets: 0,
             in_flight: 0,
             redelivered: 0,
+            lost: 0,
+            first: 0,
+            pledged: RoaringTreemap::new(),
             returned: RoaringTreemap::new(),
             buffer: VecDeque::new(),
             buffer_bytes: 0,
@@ -363,6 +372,14 @@ impl PartitionQueue {
         true
     }
 
+    /// The pauses of these events are over.
+    pub fn end_pauses(&mut self, which: impl Fn(u64) -> bool) {
+        let over: Vec<u64> = self.retrying.keys().copied().filter(|offset| which(*offset)).collect();
+        for offset in over {
+            self.end_of_pause(offset);
+        }
+    }
+
     /// An event no longer waits for its retry; gives the key that it held.
     pub fn forget_retry(&mut self, offset: u64) -> Option<Option<u64>> {
         self.retrying.remove(&offset)
@@ -442,31 +459,18 @@ impl PartitionQueue {
         }
     }
 
-    /// Takes an event that was read again, or settles it where it is gone. Says which.
-    pub fn offer_body(&mut self, offset: u64, event: Option<Event>) -> bool {
-        let Some(at) = self.cold.iter().position(|(cold, _)| *cold == offset) else { return true };
-        let Some((_, hold)) = self.cold.remove(at) else { return true };
-        match event {
-            Some(event) => {
-                self.ready_bytes += size_of(&event);
-                self.ready.push_back((event, hold));
-                true
-            }
-            None => {
-                self.settle_unseen(offset, hold);
-                false
-            }
+    /// Takes an event that was read again.
+    pub fn offer_body(&mut self, event: Event) {
+        if let Some(hold) = self.take_cold(event.offset.0) {
+            self.ready_bytes += size_of(&event);
+            self.ready.push_back((event, hold));
         }
     }
 
-    /// Settles an event that was to be delivered again, and that the filter does not match any more.
+    /// Settles an event that was to be delivered again: there is nothing left to deliver, or the filter does not match it
+    /// any more.
     pub fn drop_body(&mut self, offset: u64) {
-        let Some(at) = self.cold.iter().position(|(cold, _)| *cold == offset) else { return };
-        let Some((_, hold)) = self.cold.remove(at) else { return };
-        self.settle_unseen(offset, hold);
-    }
-
-    fn settle_unseen(&mut self, offset: u64, hold: Hold) {
+        let Some(hold) = self.take_cold(offset) else { return };
         self.progress.settle(offset);
         self.was_returned(offset);
         self.dirty = true;
@@ -475,14 +479,82 @@ impl PartitionQueue {
         }
     }
 
-    /// Moves up to the first event that is kept, and says how many unsettled ones are lost by that.
-    pub fn move_up(&mut self, first: u64) -> u64 {
-        let lost = self.progress.unsettled(first);
-        self.progress.settle_all(0..first);
-        self.returned.remove_range(..first);
-        self.dirty = true;
-        self.read = self.read.max(first);
+    /// An event that was to be delivered again is not: whoever has it may still settle it.
+    pub fn let_go(&mut self, offset: u64) {
+        if let Some(Hold::Key(key)) = self.take_cold(offset) {
+            self.release(key);
+        }
+    }
+
+    fn take_cold(&mut self, offset: u64) -> Option<Hold> {
+        let at = self.cold.iter().position(|(cold, _)| *cold == offset)?;
+        self.cold.remove(at).map(|(_, hold)| hold)
+    }
+
+    /// Moves up to the first event that is kept, and says how many unsettled ones are lost by that. Those that are `held`
+    /// are for their holders to settle, and are lost only if they don't.
+    pub fn move_up(&mut self, first: u64, held: &RoaringTreemap) -> u64 {
+        self.first = self.first.max(first);
+        let lost = match self.progress.is_open_below(first) {
+            true => self.give_up(first, held),
+            false => 0,
+        };
+        let unread = self.buffer.front().map_or(self.read, |event| event.offset.0);
+        if lost > 0 || unread < first {
+            self.drop_settled(first);
+        }
         lost
+    }
+
+    fn give_up(&mut self, first: u64, held: &RoaringTreemap) -> u64 {
+        let held = held.iter().take_while(|offset| *offset < first);
+        let held: Vec<u64> = held.filter(|offset| self.progress.is_open(*offset)).collect();
+        let lost = self.progress.unsettled(first) - held.len() as u64;
+        let mut from = 0;
+        for end in held.into_iter().chain([first]) {
+            self.progress.settle_all(from..end);
+            from = end + 1;
+        }
+        self.lost += lost;
+        self.dirty |= lost > 0;
+        lost
+    }
+
+    /// Lets go of everything below `first` that is settled by now, and of the keys that it held.
+    fn drop_settled(&mut self, first: u64) {
+        self.forget_bodies();
+        self.returned.remove_range(..first);
+        self.read = self.read.max(first);
+        self.step_over();
+        let progress = &self.progress;
+        let is_over = |offset: u64| offset < first && !progress.is_open(offset);
+        let (over, cold): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.cold).into_iter().partition(|(offset, _)| is_over(*offset));
+        let mut keys: Vec<u64> = Vec::new();
+        self.retrying.retain(|offset, key| {
+            let is_over = is_over(*offset);
+            keys.extend(key.filter(|_| is_over));
+            !is_over
+        });
+        keys.extend(over.into_iter().filter_map(|(_, hold)| match hold {
+            Hold::Key(key) => key,
+            Hold::Nothing => None,
+        }));
+        self.cold = cold;
+        keys.into_iter().for_each(|key| self.release_from(key, first));
+    }
+
+    /// Lets go of a key, past those that wait for it and are settled themselves, below `first`.
+    fn release_from(&mut self, key: u64, first: u64) {
+        loop {
+            let known = self.cold.len();
+            self.release(Some(key));
+            let next = self.cold.back().filter(|_| self.cold.len() > known).map(|(offset, _)| *offset);
+            if next.is_none_or(|next| next >= first || self.progress.is_open(next)) {
+                return;
+            }
+            self.cold.pop_back();
+        }
     }
 
     /// What keeps the lane from going on by itself, if something does.

@@ -1,7 +1,7 @@
 //! Where a group starts, or is set to.
 
 use super::GroupError;
-use crate::query::{From, QueryError};
+use crate::query::{From, QueryError, missing_id};
 use prombus_core::{EventLog, EventLogExt, Partition, ReadError, TopicState, TsRequest};
 
 /// The offset in each partition of `topic` that `from` stands for.
@@ -39,7 +39,7 @@ async fn start(
         From::AfterId(id) => match log.by_id(&pinned, id).await? {
             Some(event) if event.partition == partition => event.offset.0 + 1,
             Some(event) => at(event.ts).await?.0,
-            None => return Err(QueryError::UnknownId(id).into()),
+            None => return Err(missing_id(log, topic, (id, None)).await.into()),
         },
     })
 }
@@ -61,10 +61,12 @@ pub async fn targets(
     if partition.0 >= partitions {
         return Err(ReadError::NoSuchPartition { topic: topic.name.clone(), partitions }.into());
     }
-    if let From::AfterId(id) = from
-        && log.by_id(&topic.pinned(), id).await?.is_none_or(|event| event.partition != partition)
-    {
-        return Err(QueryError::UnknownId(id).into());
+    if let From::AfterId(id) = from {
+        match log.by_id(&topic.pinned(), id).await? {
+            Some(event) if event.partition == partition => {}
+            Some(_) => return Err(QueryError::UnknownId(id).into()),
+            None => return Err(missing_id(log, topic, (id, Some(partition))).await.into()),
+        }
     }
     Ok(vec![(partition.0 as usize, start(log, topic, partition, from).await?)])
 }

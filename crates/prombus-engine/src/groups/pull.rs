@@ -8,8 +8,10 @@ use super::partition_queue::Want;
 use super::state::{Delivery, GroupFilter, PartitionWant, Take};
 use crate::bus::BusError;
 use crate::filter::{self, Cost, Filter};
+use crate::layers::GivenUpEvents;
 use prombus_core::{
-    CommitError, Event, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence, Watched,
+    Bounds, CommitError, Event, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence,
+    Watched,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -353,12 +355,14 @@ impl Group {
     }
 
     /// Whether there is something to read for a member.
-    async fn is_behind(&self, take: &Take) -> Result<bool, GroupError> {
+    async fn is_behind(self: &Arc<Self>, take: &Take) -> Result<bool, GroupError> {
         let wants = self.locked().wants(&take.member, false);
         let topic = self.topic.pinned();
         for PartitionWant { lane, want, .. } in wants {
             let Want::Page(from) = want else { return Ok(true) };
-            if self.hub.log.bounds(&topic, Partition(lane as u32)).await?.next.0 > from {
+            let Bounds { first, next } = self.hub.log.bounds(&topic, Partition(lane as u32)).await?;
+            // What is open below the first may hold others up.
+            if next.0 > from || self.keep_lane_to(lane, first) {
                 return Ok(true);
             }
         }
@@ -408,13 +412,13 @@ impl Group {
         from: u64,
         max: usize,
     ) -> Result<Option<Fetched>, GroupError> {
-        let filter = self.locked().filter.clone();
+        let (filter, given_up) = self.read_by();
         let limit = if self.hub.read_ahead.is_used_up() { max } else { max.max(MIN_READ) };
         let turn = filter::Turn::at(filter.as_ref().as_ref().ok().and_then(Option::as_ref)).await;
         let page = match self.hub.log.read(self.request(lane, from, limit)).await {
             Ok(page) => page,
             Err(ReadError::Gone { first }) => {
-                self.move_up(lane, generation, first);
+                self.keep_lane_to(lane, first);
                 return Ok(Some(Fetched::default()));
             }
             Err(error) => return Err(error.into()),
@@ -436,10 +440,10 @@ impl Group {
         let bytes = page.events.iter().map(|event| event.payload.len()).sum();
         let fetched = Fetched { events: page.events.len(), bytes };
         let mut state = self.locked();
-        let judged = Arc::ptr_eq(&state.filter, &filter);
-        let open = state.lane_of(lane, generation).filter(|_| judged);
+        let holds = Arc::ptr_eq(&state.filter, &filter) && state.given_up() == given_up;
+        let open = state.lane_of(lane, generation).filter(|_| holds);
         let Some(found) = open.map(|lane| lane.offer_page(from, page)) else {
-            // The lane has started afresh, or the filter is another one now: look again.
+            // The lane has started afresh, the filter is another one now, or events were given up: look again.
             return Ok(Some(Fetched::default()));
         };
         state.note_passed(lane);
@@ -455,27 +459,35 @@ impl Group {
         offsets: Vec<u64>,
     ) -> Result<Option<Fetched>, GroupError> {
         let mut fetched = Fetched::default();
-        let filter = self.locked().filter.clone();
+        let (filter, given_up) = self.read_by();
         for offset in offsets {
             if fetched.bytes > READ_BYTES {
                 break;
             }
-            let event = self.body(lane, offset).await?;
-            let wanted = match &event {
-                Some(event) => self.still_wanted(&filter, lane, event).await?,
-                None => true,
+            let body = self.body(lane, offset).await?;
+            let wanted = match &body {
+                Body::Kept(event) => self.still_wanted(&filter, lane, event).await?,
+                Body::Lost(_) | Body::Hole => false,
             };
-            fetched.events += usize::from(event.is_some());
-            fetched.bytes += event.as_ref().map_or(0, |event| event.payload.len());
             let mut state = self.locked();
-            let judged = Arc::ptr_eq(&state.filter, &filter);
-            let Some(open) = state.lane_of(lane, generation).filter(|_| judged) else { break };
-            if !wanted {
-                open.drop_body(offset);
-                state.note_passed(lane);
-            } else if !open.offer_body(offset, event) {
-                state.note_passed(lane);
-                self.counters.lost.add(1);
+            let holds = Arc::ptr_eq(&state.filter, &filter) && state.given_up() == given_up;
+            let Some(open) = state.lane_of(lane, generation).filter(|_| holds) else { break };
+            match body {
+                Body::Kept(event) if wanted => {
+                    fetched.events += 1;
+                    fetched.bytes += event.payload.len();
+                    open.offer_body(event);
+                }
+                Body::Kept(_) | Body::Hole => {
+                    open.drop_body(offset);
+                    state.note_passed(lane);
+                }
+                Body::Lost(first) => {
+                    let lost = state.move_up(lane, first.0);
+                    state.lanes[lane].let_go(offset);
+                    drop(state);
+                    self.warn_of(lane, lost);
+                }
             }
         }
         self.ensure_keeper();
@@ -502,11 +514,20 @@ impl Group {
         Ok(!kept.is_empty())
     }
 
+    /// What is read goes by these, and must be read again where they are others by then.
+    fn read_by(&self) -> (Arc<GroupFilter>, u64) {
+        let state = self.locked();
+        (state.filter.clone(), state.given_up())
+    }
+
     /// One event, if it is still kept.
-    pub(super) async fn body(&self, lane: usize, offset: u64) -> Result<Option<Event>, GroupError> {
+    pub(super) async fn body(&self, lane: usize, offset: u64) -> Result<Body, GroupError> {
         match self.hub.log.read(self.request(lane, offset, 1)).await {
-            Ok(page) => Ok(page.events.into_iter().next().filter(|event| event.offset.0 == offset)),
-            Err(ReadError::Gone { .. }) => Ok(None),
+            Ok(page) => {
+                let event = page.events.into_iter().next().filter(|event| event.offset.0 == offset);
+                Ok(event.map_or(Body::Hole, Body::Kept))
+            }
+            Err(ReadError::Gone { first }) => Ok(Body::Lost(first)),
             Err(error) => Err(error.into()),
         }
     }
@@ -516,19 +537,66 @@ impl Group {
         ReadRequest { topic, partition, from: Offset(from), limit, max_bytes: READ_BYTES }
     }
 
-    fn move_up(self: &Arc<Self>, lane: usize, generation: u64, first: Offset) {
-        let mut state = self.locked();
-        let Some(open) = state.lane_of(lane, generation) else { return };
-        let lost = open.move_up(first.0);
-        state.note_passed(lane);
-        drop(state);
+    /// Moves a lane up to the first event that is kept. Whether something is lost by that.
+    pub(super) fn keep_lane_to(self: &Arc<Self>, lane: usize, first: Offset) -> bool {
+        let lost = {
+            let mut state = self.locked();
+            if first.0 == 0 || lane >= state.lanes.len() {
+                return false;
+            }
+            state.move_up(lane, first.0)
+        };
+        self.warn_of(lane, lost);
+        self.ensure_keeper();
+        lost > 0
+    }
+
+    /// Moves the group up to what is kept.
+    pub(super) fn keep_to(self: &Arc<Self>, bounds: &[Bounds]) {
+        let moved = self.locked().keep_to(bounds);
+        moved.into_iter().for_each(|(lane, lost)| self.warn_of(lane, lost));
+        self.ensure_keeper();
+    }
+
+    /// Events were given up. When this has returned, none of them is delivered that was not before.
+    pub(super) fn given_up(self: &Arc<Self>, events: &GivenUpEvents) {
+        let lane = events.partition.0 as usize;
+        {
+            let mut state = self.locked();
+            state.give_up(lane, events.single.as_deref());
+            state.trim();
+        }
+        self.keep_lane_to(lane, events.first);
+        self.ensure_keeper();
+    }
+
+    fn warn_of(&self, lane: usize, lost: u64) {
         if lost > 0 {
-            self.counters.lost.add(lost);
             tracing::warn!(
                 topic = %self.topic.name, group = %self.name, partition = lane, lost,
                 "events were gone before the group got to them"
             );
         }
-        self.ensure_keeper();
+    }
+}
+
+/// What there is of an event that was read before.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// The event.
+    Kept(Event),
+    /// It was given up, and others before it are kept.
+    Hole,
+    /// It is below the first offset that is kept, which is this.
+    Lost(Offset),
+}
+
+impl Body {
+    /// The event, if it is still kept.
+    pub fn event(self) -> Option<Event> {
+        match self {
+            Self::Kept(event) => Some(event),
+            Self::Hole | Self::Lost(_) => None,
+        }
     }
 }

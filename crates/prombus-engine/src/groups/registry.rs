@@ -11,6 +11,7 @@ use super::seats::Seats;
 use super::{GroupError, places, stored};
 use crate::filter::Filter;
 use crate::homes::{Home, Tenant};
+use crate::layers::{GivenUpEvents, Heir};
 use crate::query::From;
 use crate::retry::Tries;
 use prombus_core::{
@@ -117,6 +118,8 @@ impl Groups {
         // Partitions that came since are not stored yet.
         group.ensure_keeper();
         *slot.group.lock() = Some(group.clone());
+        // From here on it is told of what is given up.
+        group.look_what_is_kept().await;
         Ok(Some(group))
     }
 
@@ -305,6 +308,12 @@ impl Groups {
         for group in self.seats.loaded() {
             group.fail(GroupError::Failed("the hub is closing".into()));
         }
+    }
+}
+
+impl Heir for Groups {
+    fn given_up(&self, events: &GivenUpEvents) {
+        self.seats.loaded_of(&events.topic).iter().for_each(|group| group.given_up(events));
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::dead::{DeadLetter, FailedBy};
 use super::options::GroupName;
+use super::pull::Body;
 use super::registry::Groups;
 use super::{Group, GroupError};
 use crate::filter::Filter;
@@ -315,7 +316,7 @@ impl Replaying<'_> {
         for letter in letters {
             // A topic that was made anew has other events at the same places.
             match group.body(letter.partition as usize, letter.offset).await {
-                Ok(Some(event)) if letter.is_of(&event) => kept.push(letter),
+                Ok(Body::Kept(event)) if letter.is_of(&event) => kept.push(letter),
                 Ok(_) | Err(GroupError::Query(QueryError::Read(ReadError::NoSuchPartition { .. }))) => {
                     let why = "the topic no longer has the original; replay to the topic";
                     self.skip(letter.event.id, why.into());

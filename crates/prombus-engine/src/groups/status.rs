@@ -5,7 +5,7 @@ use super::group::Group;
 use super::options::GroupOptions;
 use super::partition_queue::Obstacle;
 use crate::filter::BadFilter;
-use prombus_core::{Bounds, Event, EventLogExt, Offset, Partition, ReadError, ReadRequest};
+use prombus_core::{Bounds, Event, EventLogExt, Offset, Partition, ReadError, ReadRequest, TopicState};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -86,6 +86,8 @@ pub struct PartitionStatus {
     pub in_flight: u64,
     /// How many deliveries were not the first.
     pub redelivered: u64,
+    /// How many events retention took before they were settled, ever.
+    pub lost: u64,
     /// How long ago the oldest open lease was given.
     pub oldest_unacked_ms: Option<u64>,
     /// What holds events back, and how many of those that were read.
@@ -100,10 +102,7 @@ impl Group {
     /// How the group is doing.
     pub async fn status(self: &Arc<Self>) -> Result<GroupStatus, GroupError> {
         let topic = self.current_topic().await?;
-        let mut bounds = Vec::new();
-        for partition in (0..topic.config.partitions).map(Partition) {
-            bounds.push(self.hub.log.bounds(&topic.pinned(), partition).await?);
-        }
+        let bounds = self.bounds_of(&topic).await?;
         let mut status = self.outline(&bounds);
         for (partition, lane) in (0..).map(Partition).zip(&mut status.partitions) {
             match self.look_up(partition, lane).await {
@@ -116,9 +115,25 @@ impl Group {
         Ok(status)
     }
 
+    async fn bounds_of(&self, topic: &TopicState) -> Result<Vec<Bounds>, ReadError> {
+        let mut bounds = Vec::new();
+        for partition in (0..topic.config.partitions).map(Partition) {
+            bounds.push(self.hub.log.bounds(&topic.pinned(), partition).await?);
+        }
+        Ok(bounds)
+    }
+
+    /// Looks what is kept of the topic, and moves up to it. Where that cannot be seen now, whoever reads finds out.
+    pub(super) async fn look_what_is_kept(self: &Arc<Self>) {
+        if let Ok(bounds) = self.bounds_of(&self.topic).await {
+            self.keep_to(&bounds);
+        }
+    }
+
     /// How the group is doing as far as that is known without reading events, given what the partitions of its topic
     /// hold: without `last` and `lag_ms`, which take a read for each partition.
     pub fn outline(self: &Arc<Self>, bounds: &[Bounds]) -> GroupStatus {
+        self.keep_to(bounds);
         let status = self.snapshot(bounds);
         self.ensure_keeper();
         status
@@ -171,6 +186,7 @@ impl Group {
                 lag_ms: 0,
                 in_flight: lane.in_flight,
                 redelivered: lane.redelivered,
+                lost: lane.lost,
                 oldest_unacked_ms: oldest[n],
                 waiting: obstacle.map(|why| (why, lane.held_back())),
                 owner: lane.owner.clone(),

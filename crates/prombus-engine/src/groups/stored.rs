@@ -23,20 +23,30 @@ const CHUNKS: &str = "group-chunk:";
 
 /// In the detail of a cursor: how many owners the partition has had comes first. Partitioned groups have that.
 const OWNED: u8 = 3;
+/// In the detail of a cursor: how many events were lost comes next, where some were.
+const LOST: u8 = 4;
 
 /// The detail of a lane's cursor.
-pub fn with_owners(progress: Bytes, owners: Option<u64>) -> Bytes {
-    let Some(owners) = owners else { return progress };
-    [&[OWNED][..], &owners.to_le_bytes(), &progress].concat().into()
+pub fn lane_detail(progress: Bytes, owners: Option<u64>, lost: u64) -> Bytes {
+    let numbers = [(OWNED, owners), (LOST, Some(lost).filter(|lost| *lost > 0))];
+    if numbers.iter().all(|(_, number)| number.is_none()) {
+        return progress;
+    }
+    let mut detail = Vec::new();
+    for (tag, number) in numbers.into_iter().filter_map(|(tag, number)| Some((tag, number?))) {
+        detail.push(tag);
+        detail.extend_from_slice(&number.to_le_bytes());
+    }
+    detail.extend_from_slice(&progress);
+    detail.into()
 }
 
-/// How many owners a partition has had, and what its cursor says beside. Older builds had them as the epoch of the cursor.
-fn owners_of(cursor: &Cursor, mode: Mode) -> (Option<u64>, &[u8]) {
-    let owned = cursor.detail.split_first().filter(|(tag, _)| **tag == OWNED);
-    match owned.and_then(|(_, rest)| rest.split_first_chunk()) {
-        Some((owners, rest)) => (Some(u64::from_le_bytes(*owners)), rest),
-        None if mode == Mode::Partitioned => (Some(cursor.epoch.0), &cursor.detail),
-        None => (None, &cursor.detail),
+/// A number that a detail starts with, and what it says beside.
+fn number_of(tag: u8, detail: &[u8]) -> (Option<u64>, &[u8]) {
+    let tagged = detail.split_first().filter(|(found, _)| **found == tag);
+    match tagged.and_then(|(_, rest)| rest.split_first_chunk()) {
+        Some((number, rest)) => (Some(u64::from_le_bytes(*number)), rest),
+        None => (None, detail),
     }
 }
 
@@ -120,7 +130,7 @@ pub fn creation(new: &NewGroup<'_>, options: &GroupOptions, starts: &[u64]) -> V
     let detail = Bytes::from(serde_json::to_vec(options).unwrap_or_default());
     let lanes = (0..).zip(starts);
     let owners = (options.mode == Mode::Partitioned).then_some(0);
-    let lane = with_owners(Bytes::new(), owners);
+    let lane = lane_detail(Bytes::new(), owners, 0);
     let lanes = lanes.map(|(partition, next)| made(lane_key(topic, group, partition), *next, lane.clone()));
     [made(options_key(topic, group), 0, detail)].into_iter().chain(lanes).collect()
 }
@@ -194,11 +204,14 @@ pub async fn load(
     for partition in 0..topic.config.partitions {
         // The topic has grown since: the rest is for the state to add.
         let Some(cursor) = log.cursor(&lane_key(&topic.name, group, partition)).await? else { break };
-        let (owners, detail) = owners_of(&cursor, options.mode);
+        let (owners, detail) = number_of(OWNED, &cursor.detail);
+        // Older builds had the owners as the epoch of the cursor.
+        let owners = owners.or_else(|| (options.mode == Mode::Partitioned).then_some(cursor.epoch.0));
+        let (lost, detail) = number_of(LOST, detail);
         let progress = Progress::decode(cursor.next.0, detail).ok_or_else(|| damaged(group))?;
         epoch = epoch.max(cursor.epoch);
         let mut lane = PartitionQueue::new(progress, cursor.version, cursor.epoch);
-        lane.owners = owners;
+        (lane.owners, lane.lost) = (owners, lost.unwrap_or(0));
         lanes.push(lane);
     }
     for (partition, chunk) in chunks_of(log, &topic.name, group).await? {

@@ -1,7 +1,9 @@
 //! What happens to every commit on its way to the log, and in which order.
 
 mod checks;
+mod given_up;
 mod rules;
 
 pub use checks::{Checks, CommitSize};
+pub use given_up::{GivenUp, GivenUpEvents, Heir};
 pub use rules::Rules;

@@ -2,7 +2,7 @@
 
 use super::batch::Projector;
 use super::replay::{Again, Outcome};
-use super::runner::{Failures, ProjectionContext, Runner, Step, Stop};
+use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{ProjectionError, ProjectionState};
@@ -54,7 +54,12 @@ pub(super) struct Now {
 /// What a projection is told.
 pub(super) enum Command {
     /// Make the collections anew.
-    Rebuild(oneshot::Sender<Result<(), ProjectionError>>),
+    Rebuild {
+        /// Without events that are no longer kept.
+        partial: bool,
+        /// Whether that has begun.
+        answer: oneshot::Sender<Result<(), ProjectionError>>,
+    },
     /// Apply an event once more that has failed.
     Again(Again, oneshot::Sender<Result<Outcome, ProjectionError>>),
     /// End, having finished what is under way.
@@ -137,7 +142,7 @@ impl Actor {
                 command = self.commands.recv() => match command {
                     None | Some(Command::Stop) => return None,
                     // Whoever no longer waits does not want to know.
-                    Some(Command::Rebuild(answer)) => drop(answer.send(Err(elsewhere()))),
+                    Some(Command::Rebuild { answer, .. }) => drop(answer.send(Err(elsewhere()))),
                     Some(Command::Again(_, answer)) => drop(answer.send(Err(elsewhere()))),
                 },
                 now = self.hub.claims.changed(seen) => seen = now,
@@ -150,8 +155,8 @@ impl Actor {
     /// Works until the topic is lost. `false`: until it was told to stop.
     async fn work_at(&mut self, home: Arc<Home>, failures: &mut Failures) -> bool {
         let stopped = self.setup.projector.halted().is_some();
-        let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.runner(&home, true));
-        let live = self.runner(&home, false);
+        let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.rebuilder(&home));
+        let live = self.runner(&home, Purpose::Live);
         let mut work = Work { live, rebuild, stopped, tails: None, resume: None, slot: None };
         std::mem::swap(&mut work.live.failures, failures);
         let (mut seen, mut in_line) = (Sequence(0), None);
@@ -287,7 +292,7 @@ impl Actor {
             None => return false,
         }
         let failures = std::mem::take(&mut work.live.failures);
-        let live = self.runner(&work.live.home, false);
+        let live = self.runner(&work.live.home, Purpose::Live);
         let slot = work.slot.take();
         *work = Work { live, rebuild: None, stopped: false, tails: None, resume: None, slot };
         work.live.failures = failures;
@@ -340,8 +345,13 @@ impl Actor {
         true
     }
 
-    fn runner(&self, home: &Arc<Home>, rebuild: bool) -> Runner {
-        Runner::new(self.hub.clone(), home.clone(), &self.name, self.setup.projector.clone(), rebuild)
+    fn runner(&self, home: &Arc<Home>, purpose: Purpose) -> Runner {
+        Runner::new(self.hub.clone(), home.clone(), &self.name, self.setup.projector.clone(), purpose)
+    }
+
+    /// What makes the collections anew.
+    fn rebuilder(&self, home: &Arc<Home>) -> Runner {
+        self.runner(home, Purpose::Rebuild { partial: self.setup.record.partial })
     }
 
     /// It cannot go on: for good, or for now.
@@ -423,11 +433,11 @@ impl Actor {
         self.land(work).await;
         match command {
             Command::Stop => return false,
-            Command::Rebuild(answer) => {
-                let begun = self.begin_rebuild(&work.live.home).await;
+            Command::Rebuild { partial, answer } => {
+                let begun = self.begin_rebuild(&work.live.home, partial).await;
                 if begun.is_ok() {
                     self.shared.now.lock().rebuild_error = None;
-                    (work.rebuild, work.tails) = (Some(self.runner(&work.live.home, true)), None);
+                    (work.rebuild, work.tails) = (Some(self.rebuilder(&work.live.home)), None);
                     self.note_rebuild(work.rebuild.as_ref());
                 }
                 // Whoever no longer waits does not want to know.
@@ -477,7 +487,7 @@ impl Actor {
     }
 
     /// Empty shadows of all collections, and nothing done yet.
-    async fn begin_rebuild(&mut self, home: &Arc<Home>) -> Result<(), ProjectionError> {
+    async fn begin_rebuild(&mut self, home: &Arc<Home>, partial: bool) -> Result<(), ProjectionError> {
         let mut config = vec![ConfigChange::DropCollection { name: shadow(&failures_of(&self.name)) }];
         for (name, settings) in &self.setup.collections {
             config.push(ConfigChange::DropCollection { name: shadow(name) });
@@ -491,7 +501,7 @@ impl Actor {
         }
         let cursors = self.without_rebuild_cursors().await?;
         let rebuilt_from = self.hub.log.topic(self.setup.topic()).await?.map(|topic| topic.number.0);
-        let record = Record { rebuilding: true, rebuilt_from, ..self.setup.record.clone() };
+        let record = Record { rebuilding: true, partial, rebuilt_from, ..self.setup.record.clone() };
         self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
     }
 

@@ -90,6 +90,12 @@ impl MergedPartitions {
         self.0.iter().flat_map(|lane| &lane.ahead)
     }
 
+    /// Whether nothing of a partition was ever taken.
+    pub fn is_new(&self, partition: u32) -> bool {
+        let lane = &self.0[partition as usize];
+        lane.version == 0 && lane.taken == lane.next && lane.reached() == lane.next
+    }
+
     /// The version of a cursor.
     pub fn version(&self, partition: u32) -> u64 {
         self.0[partition as usize].version
@@ -223,6 +229,14 @@ impl Taking<'_> {
             Some(event) => self.due.push(Reverse((event.recorded_ts, partition))),
             None if is_dry => {}
             None => self.unread.push(partition),
+        }
+    }
+
+    /// Nothing was read, because what was wanted is gone: goes on at what is kept.
+    pub fn skip_to(&mut self, first: u64) {
+        if let Some(partition) = self.unread.last() {
+            let lane = &mut self.lanes.0[*partition as usize];
+            lane.read = lane.read.max(first);
         }
     }
 

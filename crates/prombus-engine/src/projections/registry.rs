@@ -591,7 +591,7 @@ impl Projections {
         let ended = || ProjectionError::Bad(format!("projection {name:?} has ended; the log says why"));
         let (answer, answered) = oneshot::channel();
         let commands = commands.ok_or_else(ended)?;
-        commands.send(Command::Rebuild(answer)).await.map_err(|_| ended())?;
+        commands.send(Command::Rebuild { partial, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())??;
         self.status(name).await
     }

@@ -7,7 +7,7 @@
 use super::actor::Command;
 use super::batch::Batch;
 use super::registry::Projections;
-use super::runner::{Runner, page};
+use super::runner::{Found, Runner, page};
 use super::stored::{failed_key, failures_of};
 use super::{ProjectionError, merged_partitions::Wanted};
 use crate::groups::{Failure, Reader, letter_of};
@@ -123,14 +123,14 @@ impl Runner {
     async fn original(&self, again: &Again) -> Result<Option<Event>, ReadError> {
         let Again { partition, offset, .. } = *again;
         let wanted = Wanted { partition, from: offset, limit: 1, max_bytes: usize::MAX };
-        let page = match page(&*self.hub.log, &(&self.topic_name).into(), wanted).await {
-            Ok(page) => page,
+        let events = match page(&*self.hub.log, &(&self.topic_name).into(), wanted).await {
+            Ok(Found::Page(page)) => page.events,
             // It was removed meanwhile.
-            Err(stop) if stop.pause.is_none() => None,
+            Ok(Found::Nothing | Found::Gone(_)) => Vec::new(),
+            Err(stop) if stop.pause.is_none() => Vec::new(),
             Err(stop) => return Err(ReadError::Unavailable(stop.reason)),
         };
-        let mut events = page.into_iter().flat_map(|page| page.events);
-        Ok(events.next().filter(|event| (event.offset.0, event.id) == (offset, again.id)))
+        Ok(events.into_iter().next().filter(|event| (event.offset.0, event.id) == (offset, again.id)))
     }
 
     /// What the event does, or its new dead letter, with what is to happen with it.

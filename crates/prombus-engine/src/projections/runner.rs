@@ -162,6 +162,18 @@ struct Pieces {
     whole: bool,
 }
 
+/// What a runner works for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It keeps the collections up to date.
+    Live,
+    /// It makes them anew.
+    Rebuild {
+        /// Without events that are no longer kept.
+        partial: bool,
+    },
+}
+
 pub(super) struct Runner {
     pub hub: Arc<ProjectionContext>,
     /// What it runs under: its cursors carry the epoch of that.
@@ -169,6 +181,7 @@ pub(super) struct Runner {
     pub name: String,
     pub projector: Projector,
     pub topic_name: TopicName,
+    purpose: Purpose,
     /// Whether it makes collections anew.
     rebuild: bool,
     topic: Option<TopicState>,
@@ -189,7 +202,7 @@ impl Runner {
         home: Arc<Home>,
         name: &str,
         projector: Projector,
-        rebuild: bool,
+        purpose: Purpose,
     ) -> Self {
         Self {
             hub,
@@ -197,7 +210,8 @@ impl Runner {
             projector,
             topic_name: home.topic().clone(),
             home,
-            rebuild,
+            purpose,
+            rebuild: purpose != Purpose::Live,
             topic: None,
             lanes: MergedPartitions::default(),
             rest: None,
@@ -275,6 +289,8 @@ impl Runner {
                     self.be_later_than(cursor.epoch).await?;
                     self.lanes.add(cursor.version, cursor.next.0);
                 }
+                // It needs all of it.
+                None if self.purpose == (Purpose::Rebuild { partial: false }) => self.lanes.add(0, 0),
                 None => {
                     let bounds = self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?;
                     self.lanes.add(0, bounds.first.0);
@@ -330,9 +346,20 @@ impl Runner {
         let Some(topic) = self.look_at_topic().await? else { return Ok(Reading::NoTopic) };
         // A partition that is alone has none to wait for.
         let is_alone = self.lanes.count() == 1;
+        let is_new: Vec<bool> =
+            (0..self.lanes.count()).map(|partition| self.lanes.is_new(partition)).collect();
         let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon }, limit);
         while let Some(wanted) = taking.go_on() {
-            taking.read(page(&*self.hub.log, &topic, wanted).await?);
+            let starts_there = match self.purpose {
+                Purpose::Live => is_new[wanted.partition as usize],
+                Purpose::Rebuild { partial } => partial,
+            };
+            match page(&*self.hub.log, &topic, wanted).await? {
+                Found::Page(page) => taking.read(Some(page)),
+                Found::Nothing => taking.read(None),
+                Found::Gone(first) if starts_there => taking.skip_to(first.0),
+                Found::Gone(first) => return Err(gone(wanted, first)),
+            }
         }
         if is_alone {
             let topic = self.hub.log.topic(&self.topic_name).await?;
@@ -626,8 +653,16 @@ fn ends_of(batch: &Batch) -> BTreeMap<u32, u64> {
     batch.applied.iter().map(|applied| (applied.event.partition.0, applied.event.offset.0 + 1)).collect()
 }
 
-/// What there is of a partition; nothing where it is gone, as the next look at the topic will tell.
-pub(super) async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -> Result<Option<Page>, Stop> {
+/// What there is of a partition.
+pub(super) enum Found {
+    Page(Page),
+    /// It is gone, as the next look at the topic will tell.
+    Nothing,
+    /// What was wanted is no longer kept; this is the first that is.
+    Gone(Offset),
+}
+
+pub(super) async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -> Result<Found, Stop> {
     let Wanted { partition, from, limit, max_bytes } = wanted;
     let request = ReadRequest {
         topic: topic.clone(),
@@ -637,14 +672,14 @@ pub(super) async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -
         max_bytes,
     };
     match log.read(request).await {
-        Ok(page) => Ok(Some(page)),
-        Err(ReadError::Gone { first }) => Err(gone(partition, from, first)),
-        Err(ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. }) => Ok(None),
+        Ok(page) => Ok(Found::Page(page)),
+        Err(ReadError::Gone { first }) => Ok(Found::Gone(first)),
+        Err(ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. }) => Ok(Found::Nothing),
         Err(error) => Err(error.into()),
     }
 }
 
-fn gone(partition: u32, from: u64, first: Offset) -> Stop {
+fn gone(Wanted { partition, from, .. }: Wanted, first: Offset) -> Stop {
     let reason = format!(
         "offsets {from} to {} of partition {partition} were removed before they were seen; rebuild it with {{\"partial\": true}}",
         first.0.saturating_sub(1)

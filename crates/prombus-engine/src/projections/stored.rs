@@ -32,6 +32,9 @@ pub(super) struct Record {
     /// Whether its collections are being made anew.
     #[serde(default)]
     pub rebuilding: bool,
+    /// Whether that may go without events that are no longer kept.
+    #[serde(default)]
+    pub partial: bool,
     /// Of which incarnation of the topic, if there was one.
     #[serde(default)]
     pub rebuilt_from: Option<u32>,
@@ -46,14 +49,16 @@ impl Record {
     /// A projection that has done nothing yet.
     pub fn new(definition: Definition) -> Self {
         let made = definition.clone();
-        Self { definition, made, mixed: false, moves: 0, rebuilding: false, rebuilt_from: None }
+        let (mixed, rebuilding, partial) = (false, false, false);
+        Self { definition, made, mixed, moves: 0, rebuilding, partial, rebuilt_from: None }
     }
 
     /// The same projection with another definition, when its cursors have moved so often.
     pub fn redefined(&self, definition: Definition, moves: u64) -> Self {
         let mixed = self.mixed || (self.is_stale() && moves != self.moves);
         let moves = if definition.topic == self.definition.topic { moves } else { 0 };
-        Self { definition, made: self.made.clone(), mixed, moves, rebuilding: false, rebuilt_from: None }
+        let (made, rebuilding, partial) = (self.made.clone(), false, false);
+        Self { definition, made, mixed, moves, rebuilding, partial, rebuilt_from: None }
     }
 }
 

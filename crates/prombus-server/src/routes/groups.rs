@@ -383,6 +383,7 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         lag_ms: lane.lag_ms,
         in_flight: lane.in_flight,
         redelivered: lane.redelivered,
+        lost: lane.lost,
         oldest_unacked_ms: lane.oldest_unacked_ms,
         waiting: lane.waiting.map(|(why, events)| Waiting {
             why: why.as_str().to_owned(),
@@ -397,6 +398,7 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         group: group.name().to_string(),
         options,
         filter_errors: status.filter_errors,
+        lost: status.partitions.iter().map(|partition| partition.lost).sum(),
         bad_filter: status.bad_filter.as_ref().map(ToString::to_string),
         error: status.error.as_ref().map(ToString::to_string),
         members: members.collect(),

@@ -11,6 +11,7 @@ mod conformance;
 mod connections;
 mod damage;
 mod export;
+mod gone;
 mod groups;
 mod keys;
 mod ndjson;

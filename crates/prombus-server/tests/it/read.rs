@@ -2,11 +2,9 @@
 
 use crate::common;
 use crate::common::{Served, payloads, start};
-use prombus_core::{Commit, ConfigChange, EventLogExt, Loss, Offset, Partition, TopicName};
 use prombus_wire::EventsPage;
 use reqwest::Method;
 use serde_json::Value;
-use std::sync::Arc;
 
 const EVENTS: &str = "/v1/topics/t/events";
 
@@ -20,13 +18,6 @@ async fn all_pages(hub: &Served, query: &str, limit: usize) -> Vec<i64> {
         let Some(next) = page["next"].as_str() else { return all };
         page = hub.get(&format!("{EVENTS}?limit={limit}&cursor={next}")).await.is(200).json();
     }
-}
-
-async fn trim(hub: &Served, before: u64) {
-    let topic = TopicName::parse("t").unwrap();
-    let trim =
-        ConfigChange::Trim { topic, partition: Partition(0), before: Offset(before), loss: Loss::default() };
-    hub.store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
 }
 
 #[tokio::test]
@@ -210,19 +201,6 @@ async fn several_partitions() {
     hub.get(&format!("{EVENTS}?from=offset&offset=1")).await.is_error(400, "bad_request");
     hub.get(&format!("{EVENTS}?from=offset&offset=1&partition=2")).await.is(200);
     hub.get(&format!("{EVENTS}?partition=4")).await.is_error(400, "bad_request");
-}
-
-#[tokio::test]
-async fn what_is_no_longer_kept_is_gone() {
-    let hub = start().await;
-    hub.fill("t", 10).await;
-    let next = hub.get(&format!("{EVENTS}?limit=2")).await.json()["next"].as_str().unwrap().to_owned();
-    trim(&hub, 5).await;
-    let gone = hub.get(&format!("{EVENTS}?from=offset&offset=4")).await.is_error(410, "gone");
-    assert_eq!(gone["first"], 5);
-    hub.get(&format!("{EVENTS}?cursor={next}")).await.is_error(410, "gone");
-    assert_eq!(all_pages(&hub, "", 10).await, [5, 6, 7, 8, 9]);
-    hub.export(&format!("{EVENTS}?from=offset&offset=4")).await.is_error(410, "gone");
 }
 
 #[tokio::test]

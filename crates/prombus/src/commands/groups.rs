@@ -263,8 +263,8 @@ fn or_empty<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-const COLUMNS: [&str; 9] =
-    ["topic", "group", "mode", "ordering", "members", "partitions", "lag", "in_flight", "waiting"];
+const COLUMNS: [&str; 10] =
+    ["topic", "group", "mode", "ordering", "members", "partitions", "lag", "in_flight", "waiting", "lost"];
 
 fn write(groups: &[GroupAnswer]) -> Result<(), Failure> {
     let record = |group: &GroupAnswer| {
@@ -284,14 +284,15 @@ fn write(groups: &[GroupAnswer]) -> Result<(), Failure> {
             sum(|partition| partition.lag),
             sum(|partition| partition.in_flight),
             sum(|partition| u64::from(partition.waiting.is_some())),
+            group.lost.to_string(),
         ];
         Record::of(group, cells)
     };
     output::write_records(&COLUMNS, &groups.iter().map(record).collect::<Result<Vec<_>, _>>()?)
 }
 
-const PARTITION_COLUMNS: [&str; 9] =
-    ["partition", "next", "tail", "lag", "lag_ms", "in_flight", "redelivered", "owner", "waiting"];
+const PARTITION_COLUMNS: [&str; 10] =
+    ["partition", "next", "tail", "lag", "lag_ms", "in_flight", "redelivered", "lost", "owner", "waiting"];
 
 fn partition_cells(partition: &GroupPartition) -> Vec<String> {
     let waiting = partition.waiting.as_ref();
@@ -303,6 +304,7 @@ fn partition_cells(partition: &GroupPartition) -> Vec<String> {
         partition.lag_ms.to_string(),
         partition.in_flight.to_string(),
         partition.redelivered.to_string(),
+        partition.lost.to_string(),
         or_empty(partition.owner.as_ref()),
         or_empty(waiting.map(|waiting| format!("{} at offset {}", waiting.why, waiting.offset))),
     ]

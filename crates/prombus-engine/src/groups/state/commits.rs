@@ -80,7 +80,7 @@ impl PartitionMove {
     /// What writes changes of a lane.
     pub(super) fn new(n: usize, lane: &PartitionQueue, changes: Changes) -> Self {
         let Changes { next, detail, chunks } = changes;
-        let detail = stored::with_owners(detail, lane.owners);
+        let detail = stored::lane_detail(detail, lane.owners, lane.lost);
         let stored = chunks.into_iter().filter_map(|(chunk, to)| {
             let expect_version = lane.chunk_versions.get(&chunk).copied().unwrap_or(0);
             // One that came and went in between was never written.
@@ -117,10 +117,11 @@ impl State {
     pub fn begin(&mut self, dead: Vec<FinalFailure>) -> (Batch, Vec<FinalFailure>) {
         let is_needed = self.has_changes();
         let mut buried = Vec::new();
-        for dying in dead {
-            let at = self.dying.iter().position(|d| (d.lane, d.offset) == (dying.lane, dying.offset));
+        for FinalFailure { lane, offset, is_lost, .. } in dead {
+            let at = self.dying.iter().position(|dying| (dying.lane, dying.offset) == (lane, offset));
             // It may have died anew, since it was looked at.
-            let Some(dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
+            let Some(mut dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
+            dying.is_lost = is_lost;
             let FinalFailure { lane, offset, generation, key, .. } = dying;
             let handled = dying.said.as_ref().map(|said| said.words.handled);
             let kind = Kind::Done(key);
@@ -129,6 +130,7 @@ impl State {
             lane.dirty = true;
             if lane.progress.is_open(offset) {
                 lane.progress.settle(offset);
+                lane.lost += u64::from(is_lost);
                 buried.push(dying);
             }
         }
@@ -164,7 +166,10 @@ impl State {
                 Kind::Reopened if lane.is_past(offset) => lane.again(offset, Hold::Nothing),
                 // It is met on the way.
                 Kind::Reopened => {}
-                Kind::Retry(key, pause) if pause.is_zero() => lane.again(offset, Hold::Key(key)),
+                // There is nothing to wait for where it is gone meanwhile.
+                Kind::Retry(key, pause) if pause.is_zero() || offset < lane.first => {
+                    lane.again(offset, Hold::Key(key));
+                }
                 Kind::Retry(key, pause) => {
                     lane.wait_for_retry(offset, key);
                     let at = now.instant + pause;

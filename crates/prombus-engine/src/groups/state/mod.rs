@@ -6,6 +6,7 @@
 //! could take back.
 
 mod commits;
+mod losses;
 mod moves;
 mod pledges;
 mod refusals;
@@ -118,6 +119,8 @@ pub struct FinalFailure {
     pub replays: u32,
     /// Why the last attempt failed.
     pub reason: String,
+    /// Whether retention has taken the event, so that there is nothing to put into a letter.
+    pub is_lost: bool,
     key: Option<u64>,
     generation: u64,
     resets: u64,
@@ -204,6 +207,8 @@ pub struct State {
     metrics: GroupMetrics,
     /// Times of handlers that are not in the metrics yet.
     handling: Tally,
+    /// Counts how often events were given up: what was read before may be of them.
+    given_up: u64,
     /// Whether there may be more to deliver than those who wait know.
     stirred: bool,
     /// Whether partitions got other owners that nobody was told of.
@@ -242,6 +247,7 @@ impl State {
             turn: 0,
             metrics,
             handling: Tally::default(),
+            given_up: 0,
             stirred: false,
             moved: false,
         }
@@ -566,6 +572,7 @@ impl State {
             attempts: record.attempts + 1,
             replays: record.replays,
             reason,
+            is_lost: false,
             key,
             generation: lane.generation,
             resets: lane.resets,

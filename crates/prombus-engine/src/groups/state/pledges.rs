@@ -35,7 +35,8 @@ impl State {
         let mut leases = Vec::with_capacity(tokens.len());
         for token in tokens {
             let Some(lease) = self.leases.close(token.number) else { continue };
-            let lane = &self.lanes[lease.partition];
+            let lane = &mut self.lanes[lease.partition];
+            lane.pledged.insert(lease.offset);
             let (generation, resets) = (lane.generation, lane.resets);
             leases.push(Pledged { token: *token, lease, generation, resets });
         }
@@ -61,6 +62,7 @@ impl State {
         }
         let mut moved = HashSet::new();
         for Pledged { token, lease, generation, resets } in pledge.leases {
+            self.lanes[lease.partition].pledged.remove(lease.offset);
             self.leases.note_acked(token);
             self.members.took_back(&lease.member);
             self.metrics.counters.acked.add(1);
@@ -96,7 +98,8 @@ impl State {
     /// The commit has not happened: the leases are as they were.
     pub fn unpledge(&mut self, pledge: Pledge) {
         for Pledged { token, lease, generation, .. } in pledge.leases {
-            let lane = &mut self.lanes[lease.partition];
+            let (at, lane) = (lease.partition, &mut self.lanes[lease.partition]);
+            lane.pledged.remove(lease.offset);
             if lane.generation == generation && lane.progress.is_open(lease.offset) {
                 self.leases.reopen(token, lease);
                 continue;
@@ -108,6 +111,9 @@ impl State {
                 lane.release(lease.key);
                 self.stirred = true;
             }
+            // A lane that has started again may be past it.
+            let first = lane.first;
+            self.move_up(at, first);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What happens where there is no room to write: nothing has changed, so what was said of leases is taken back and can be
 //! said again. What nobody waits for stays as it is until there is room.
 
-use super::commits::{Batch, Outcome, PartitionMove};
+use super::commits::{Batch, Kind, Outcome, PartitionMove};
 use super::{FinalFailure, Settle, State};
 use crate::groups::chunk::Record;
 use crate::groups::durable::Span;
@@ -119,6 +119,8 @@ impl State {
         let mut dead = dead.to_vec();
         dead.sort_unstable_by_key(|dying| Reverse((dying.lane, dying.offset)));
         for dying in dead {
+            // It is counted when it is settled.
+            self.lanes[dying.lane].lost -= u64::from(dying.is_lost);
             match &dying.said {
                 Some(said) => {
                     refused.push(said.version);
@@ -142,7 +144,16 @@ impl State {
         batch.outcomes.sort_by_key(|outcome| Reverse((outcome.lane, outcome.offset)));
         let (mut refused, mut kept) = (Vec::new(), Vec::new());
         for mut outcome in batch.outcomes {
+            let is_open = self.lanes[outcome.lane].progress.is_open(outcome.offset);
             match outcome.said.take() {
+                // It was to be delivered again, and is gone by now: that has decided about it.
+                Some(said) if matches!(outcome.kind, Kind::Retry(..)) && !is_open => {
+                    refused.push(said.version);
+                    self.leases.take_back(said.words.token);
+                    self.lanes[outcome.lane].dirty = true;
+                    outcome.handled = None;
+                    kept.push(outcome);
+                }
                 Some(said) => {
                     refused.push(said.version);
                     self.take_back(*said, outcome.generation);

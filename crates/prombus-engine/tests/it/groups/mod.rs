@@ -8,6 +8,7 @@ mod deaths;
 mod filters;
 mod full_disk;
 mod growth;
+mod holes;
 mod leases;
 mod listing;
 mod making;
@@ -155,9 +156,22 @@ behaviours! {
         a_set_cursor_forgets_attempts;
     retention:
         a_group_is_moved_up_and_says_what_it_lost
+        a_loss_is_told_though_nobody_reads
+        what_is_in_flight_can_still_be_settled
         an_event_that_is_gone_before_its_retry_is_lost
+        an_event_that_waits_for_its_retry_is_lost_at_once
         an_event_that_is_gone_before_its_death_has_no_letter
-        a_group_behind_a_trim_starts_at_what_is_kept;
+        a_group_behind_a_trim_starts_at_what_is_kept
+        what_waits_for_its_key_is_lost_with_the_rest
+        a_trim_opens_the_way_to_new_partitions
+        a_replayed_letter_whose_original_is_gone_is_told;
+    holes:
+        holes_are_passed_over
+        what_was_read_ahead_is_not_delivered_once_it_is_given_up
+        what_is_in_flight_can_still_be_settled_in_a_hole
+        a_retry_that_is_given_up_holds_up_nobody
+        growth_is_not_held_up_by_holes
+        a_cursor_can_be_set_into_a_hole;
     consumers:
         what_a_handler_did_is_acked
         what_a_handler_could_not_do_is_tried_again

@@ -1,16 +1,19 @@
 //! Those who use the hub: producers, members that behave badly, and someone who changes things meanwhile.
 
+use crate::groups_simulation::archive::{Archive, How};
 use crate::groups_simulation::history::{Delivered, Entry, History, Stamped};
 use crate::groups_simulation::plan::GroupPlan;
 use crate::groups_simulation::world::{SlowStore, WallClock, pass};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prombus_core::{Append, Json, NewEvent, TopicName, TopicPatch};
-use prombus_engine::Hub;
+use prombus_core::{
+    Append, Bounds, Commit, ConfigChange, Json, Loss, NewEvent, Offset, Partition, TopicName, TopicPatch,
+};
 use prombus_engine::groups::{
     Delivery, GivenBack, Group, GroupError, GroupName, LeaseToken, Present, Pull, Settle, SettleCall,
     SettleResult,
 };
+use prombus_engine::{BusError, Hub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -64,6 +67,7 @@ impl Seat {
         connection: Option<&Present>,
         pull: &Pull,
     ) -> Result<Vec<Delivery>, GroupError> {
+        let asked = self.clock.elapsed();
         let deliveries = match connection {
             Some(connection) => connection.pull(pull).await?,
             None => group.pull(pull).await?,
@@ -79,6 +83,7 @@ impl Seat {
                 attempt: delivery.attempt,
                 deadline: self.clock.since_start(delivery.deadline),
                 max_in_flight: pull.max_in_flight,
+                asked,
                 owned: owned.contains(&event.partition),
             };
             self.note(load, Entry::Delivered(delivered));
@@ -135,6 +140,39 @@ pub async fn meddle(hub: Hub, topic: TopicName, clock: Arc<WallClock>, mut rng: 
         let partitions = (state.config.partitions + rng.u32(1..3)).min(MAX_PARTITIONS);
         let patch = TopicPatch { partitions: Some(partitions), ..TopicPatch::default() };
         let _ = hub.put_topic(&topic, patch).await;
+    }
+}
+
+/// Gives events up, now and then: all below an offset, or single ones.
+pub async fn give_up(hub: Hub, topic: TopicName, archive: Arc<Archive>, mut rng: fastrand::Rng) {
+    loop {
+        pass(Duration::from_millis(rng.u64(..300))).await;
+        let Ok(Some(state)) = hub.topic(&topic).await else { continue };
+        let partition = Partition(rng.u32(..state.config.partitions));
+        let Some(Bounds { first, next }) = archive.look(&state, partition).await else { continue };
+        if first == next {
+            continue;
+        }
+        let loss = Loss { bytes: 0, horizon_ts: Some(0) };
+        let (how, offsets, change) = if rng.bool() {
+            let before = Offset(rng.u64(first.0..=next.0));
+            let trim = ConfigChange::Trim { topic: topic.clone(), partition, before, loss };
+            (How::Trimmed, (first.0..before.0).collect::<Vec<_>>(), trim)
+        } else {
+            let offsets: Vec<u64> = (first.0..next.0).filter(|_| rng.u32(..3) == 0).collect();
+            let single = Arc::new(offsets.iter().copied().map(Offset).collect());
+            let topic = state.pinned();
+            (How::Discarded, offsets, ConfigChange::Discard { topic, partition, offsets: single, loss })
+        };
+        let places: Vec<_> = offsets.into_iter().map(|offset| (partition.0, offset)).collect();
+        archive.begins(&places, how);
+        let mut commit = Arc::new(Commit { config: vec![change], ..Commit::default() });
+        let done = async { Ok::<_, BusError>(hub.enqueue(&mut commit).await?.await?) }.await;
+        // What was refused has not happened.
+        match done {
+            Ok(_) => archive.is_done(&places),
+            Err(_) => archive.is_off(&places),
+        }
     }
 }
 
@@ -303,8 +341,9 @@ pub async fn stall(stores: Vec<Arc<SlowStore>>, ttl: Duration, mut rng: fastrand
     }
 }
 
-/// A member that acks everything, until the group has settled all that there is. Says whether it has in the end.
-pub async fn finish(seat: Seat, name: String, until: Instant) -> bool {
+/// A member that acks everything, until the group has settled all that there is. Says how many events were lost ever;
+/// `None` where it has not settled all in the end.
+pub async fn finish(seat: Seat, name: String, until: Instant) -> Option<u64> {
     while Instant::now() < until {
         let Ok((group, load)) = seat.group(0).await else { continue };
         let wait = Duration::from_millis(500);
@@ -314,8 +353,8 @@ pub async fn finish(seat: Seat, name: String, until: Instant) -> bool {
         seat.say(&group, load, acks).await;
         let Ok(status) = group.status().await else { continue };
         if status.partitions.iter().all(|partition| partition.lag == 0) {
-            return true;
+            return Some(status.partitions.iter().map(|partition| partition.lost).sum());
         }
     }
-    false
+    None
 }

@@ -19,6 +19,8 @@ pub struct Delivered {
     pub attempt: u32,
     pub deadline: Duration,
     pub max_in_flight: usize,
+    /// When it was asked for.
+    pub asked: Duration,
     /// Whether the group said, at that moment, that the member owns the partition.
     pub owned: bool,
 }

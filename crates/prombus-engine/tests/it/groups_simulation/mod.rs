@@ -1,12 +1,12 @@
 //! Consumer groups under chaos, by seed: members crash, stall past their lease, ack late and nack at random, the
-//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped. In some runs two
-//! hubs share the store: one stalls, the other takes over, and the first comes back. What
-//! everyone saw is written down, and a checker that knows nothing of the hub reads it afterwards.
+//! hub is killed and starts again, the store is slow and refuses, partitions grow, the clock is stepped, events are given
+//! up. In some runs two hubs share the store: one stalls, the other takes over, and the first comes back. What everyone saw is written down, and a checker that knows nothing of the hub reads it afterwards.
 //!
 //! `PROMBUS_SIM_SEED=7 cargo test -p prombus-engine --test it groups_simulation` runs one seed and prints its history
 //! when it fails; `PROMBUS_SIM_ROUNDS=5000` runs so many.
 
 mod actors;
+mod archive;
 mod checker;
 mod history;
 #[cfg(test)]
@@ -93,9 +93,12 @@ fn a_seed_tells_the_same_story_again() {
 #[test]
 fn the_simulation_does_what_it_is_for() {
     let (mut deliveries, mut again, mut refused, mut dead, mut killed) = (0, 0, 0, 0, 0);
+    let (mut given_up, mut lost) = (0, 0);
     for seed in 0..20 {
         let outcome = run::run(seed);
         dead += outcome.letters.len();
+        given_up += outcome.given_up.len();
+        lost += outcome.lost.iter().flatten().sum::<u64>() as usize;
         for entry in outcome.histories.iter().flatten() {
             match &entry.entry {
                 history::Entry::Delivered(delivered) => {
@@ -110,6 +113,6 @@ fn the_simulation_does_what_it_is_for() {
             }
         }
     }
-    let seen = [deliveries, again, refused, dead, killed];
+    let seen = [deliveries, again, refused, dead, killed, given_up, lost];
     assert!(seen.iter().all(|count| *count > 10), "too little happens for the checker to see: {seen:?}");
 }

@@ -90,6 +90,8 @@ pub struct Plan {
     pub events: u64,
     pub keys: u32,
     pub store_refuses: bool,
+    /// Whether events are given up now and then.
+    pub gives_up: bool,
     /// Whether two hubs share the store, each of which stalls now and then; and after how long the other takes over.
     pub hub_ttl: Option<Duration>,
 }
@@ -105,6 +107,7 @@ impl Plan {
             events: rng.u64(10..90),
             keys: rng.u32(1..8),
             store_refuses: rng.bool(),
+            gives_up: rng.bool(),
             hub_ttl,
         }
     }

@@ -1,13 +1,16 @@
 //! One run: the lives of a hub, one after another on the same store; in some, two hubs at a time.
 
-use crate::groups_simulation::actors::{Member, Seat, finish, meddle, number_of, produce, stall};
+use crate::groups_simulation::actors::{Member, Seat, finish, give_up, meddle, produce, stall};
+use crate::groups_simulation::archive::{Archive, GivenUp, Logged};
 use crate::groups_simulation::history::{Entry, EventPosition, History, Stamped};
 use crate::groups_simulation::plan::Plan;
 use crate::groups_simulation::world::{SlowStore, Tide, WallClock, pass};
 use crate::support::stalling::StallingHomes;
 use parking_lot::Mutex;
 use prombus_core::homes::Town;
-use prombus_core::{Event, EventLog, Offset, Partition, ReadRequest, TopicName, TopicPatch, TopicState};
+use prombus_core::{
+    Event, EventLog, EventLogExt, Offset, Partition, ReadRequest, TopicName, TopicPatch, TopicState,
+};
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_store_memory::MemoryStore;
 use std::collections::{BTreeMap, HashMap};
@@ -19,14 +22,6 @@ use tokio::time::Instant;
 
 /// What is not done after so long, when nobody gets in the way, never will be. The clock may have been stepped back.
 const PATIENCE: Duration = Duration::from_secs(2 * 3_600);
-
-/// An event as it is in the log.
-#[derive(Debug, Clone)]
-pub struct Logged {
-    pub number: u64,
-    pub key: Option<String>,
-    pub id: String,
-}
 
 /// A dead letter as it is in the log.
 #[derive(Debug, Clone)]
@@ -41,12 +36,17 @@ pub struct Letter {
 pub struct Outcome {
     pub plan: Plan,
     pub histories: Vec<Vec<Stamped>>,
+    /// All that was ever in the log.
     pub log: BTreeMap<EventPosition, Logged>,
+    /// What was given up of it.
+    pub given_up: BTreeMap<EventPosition, GivenUp>,
+    /// The first offset that is kept, by partition.
+    pub firsts: Vec<u64>,
+    /// What each group says that it has lost; `None` where it had not settled everything in the end.
+    pub lost: Vec<Option<u64>>,
     pub letters: Vec<Letter>,
     /// Where the lower partitions ended when each partition was added.
     pub before: Vec<Vec<u64>>,
-    /// The groups that had not settled everything in the end.
-    pub stuck: Vec<usize>,
 }
 
 struct World {
@@ -63,6 +63,7 @@ struct World {
     town: Option<Town>,
     /// How many hubs there were.
     hubs: usize,
+    archive: Arc<Archive>,
 }
 
 fn runtime() -> Runtime {
@@ -85,9 +86,11 @@ pub fn run_two_hubs(seed: u64) -> Outcome {
 
 fn run_plan(seed: u64, plan: Plan, rng: fastrand::Rng) -> Outcome {
     let clock = WallClock::new();
+    let memory = Arc::new(MemoryStore::new(clock.clone(), seed));
     let mut world = World {
         topic: TopicName::parse("orders").expect("a valid name"),
-        memory: Arc::new(MemoryStore::new(clock.clone(), seed)),
+        archive: Archive::new(memory.clone(), clock.clone()),
+        memory,
         clock,
         rng,
         histories: plan.groups.iter().map(|_| Arc::default()).collect(),
@@ -110,8 +113,8 @@ fn run_plan(seed: u64, plan: Plan, rng: fastrand::Rng) -> Outcome {
         world.histories.iter().for_each(killed);
     }
     let runtime = runtime();
-    let stuck = runtime.block_on(world.finish(before));
-    runtime.block_on(world.outcome(stuck))
+    let lost = runtime.block_on(world.finish(before));
+    runtime.block_on(world.outcome(lost))
 }
 
 impl World {
@@ -151,6 +154,9 @@ impl World {
         let numbers = (self.next.clone(), self.plan.events, self.plan.keys);
         tokio::spawn(produce(hub.clone(), self.topic.clone(), numbers, self.rng.fork()));
         tokio::spawn(meddle(hub.clone(), self.topic.clone(), self.clock.clone(), self.rng.fork()));
+        if self.plan.gives_up {
+            tokio::spawn(give_up(hub.clone(), self.topic.clone(), self.archive.clone(), self.rng.fork()));
+        }
     }
 
     /// One life, which ends in the middle of everything. Gives when that is.
@@ -183,23 +189,21 @@ impl World {
         self.clock.elapsed()
     }
 
-    /// The last life: everything is published and settled. Gives the groups where that is not so.
-    async fn finish(&mut self, before: Duration) -> Vec<usize> {
+    /// The last life: everything is published and settled. Gives what each group says that it has lost.
+    async fn finish(&mut self, before: Duration) -> Vec<Option<u64>> {
         self.clock.start_life(before);
         let (hub, _) = self.hub();
         let numbers = (self.next.clone(), self.plan.events, self.plan.keys);
         produce(hub.clone(), self.topic.clone(), numbers, self.rng.fork()).await;
         let until = Instant::now() + PATIENCE;
-        let mut stuck = Vec::new();
-        for (n, seat) in self.seats(std::slice::from_ref(&hub)).into_iter().enumerate() {
-            if !finish(seat, "last".into(), until).await {
-                stuck.push(n);
-            }
+        let mut lost = Vec::new();
+        for seat in self.seats(std::slice::from_ref(&hub)) {
+            lost.push(finish(seat, "last".into(), until).await);
         }
-        stuck
+        lost
     }
 
-    async fn outcome(&self, stuck: Vec<usize>) -> Outcome {
+    async fn outcome(&self, lost: Vec<Option<u64>>) -> Outcome {
         let state = self.memory.topic(&self.topic).await.expect("it can be read").expect("it was made");
         let letters = self.topic.dead_letters().expect("a valid name");
         let letters = self.memory.topic(&letters).await.expect("it can be read");
@@ -207,20 +211,23 @@ impl World {
             Some(letters) => self.events(&letters).await.iter().map(letter).collect(),
             None => Vec::new(),
         };
-        let logged = |event: &Event| {
-            let (number, id) = (number_of(&event.payload), event.id.to_string());
-            let key = event.key.as_ref().map(|key| key.to_string());
-            ((event.partition.0, event.offset.0), Logged { number, key, id })
-        };
+        let (log, given_up) = self.archive.all(&state).await;
+        let mut firsts = Vec::new();
+        for partition in (0..state.config.partitions).map(Partition) {
+            let bounds = self.memory.bounds(&state.pinned(), partition).await.expect("it can be read");
+            firsts.push(bounds.first.0);
+        }
         Outcome {
             plan: self.plan.clone(),
             histories: self.histories.iter().map(|history| history.all()).collect(),
-            log: self.events(&state).await.iter().map(logged).collect(),
+            log,
+            given_up,
+            firsts,
+            lost,
             letters,
             before: (0..state.config.partitions)
                 .map(|partition| state.before(Partition(partition)).iter().map(|end| end.0).collect())
                 .collect(),
-            stuck,
         }
     }
 

@@ -7,6 +7,7 @@ mod order;
 mod plans;
 mod rebuilds;
 mod replays;
+mod retention;
 pub mod stage;
 mod topics;
 
@@ -90,6 +91,11 @@ behaviours! {
         a_put_ends_a_rebuild
         a_changefeed_is_silent_during_a_rebuild
         an_empty_topic_can_be_rebuilt_from;
+    retention:
+        a_rebuild_that_is_overtaken_is_given_up
+        a_partial_rebuild_goes_on_at_what_is_kept
+        a_partial_rebuild_stays_one_across_a_restart
+        holes_are_passed_over_in_all_partitions;
     code:
         reads_see_what_earlier_events_wrote
         a_rebuild_of_code_gives_the_same

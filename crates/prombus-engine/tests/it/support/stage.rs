@@ -130,10 +130,23 @@ impl Stage {
 
     /// Gives up the events of partition 0 below an offset.
     pub async fn trim(&self, topic: &TopicName, before: u64) {
-        let (partition, before) = (Partition(0), Offset(before));
-        let config =
-            vec![ConfigChange::Trim { topic: topic.clone(), partition, before, loss: Loss::default() }];
-        let commit = Commit { config, ..Commit::default() };
+        self.give_up(trimmed(topic, before)).await;
+    }
+
+    /// Gives up single events of partition 0.
+    pub async fn discard(&self, topic: &TopicName, offsets: impl IntoIterator<Item = u64>) {
+        self.give_up(discarded(topic, offsets)).await;
+    }
+
+    async fn give_up(&self, change: ConfigChange) {
+        let mut commit = Arc::new(Commit { config: vec![change], ..Commit::default() });
+        let ticket = self.hub.enqueue(&mut commit).await.expect("the hub takes it");
+        ticket.await.expect("events can be given up");
+    }
+
+    /// Gives up the events of partition 0 below an offset, behind the back of the hub.
+    pub async fn trim_unseen(&self, topic: &TopicName, before: u64) {
+        let commit = Commit { config: vec![trimmed(topic, before)], ..Commit::default() };
         self.log.commit(Arc::new(commit)).await.expect("a partition can be trimmed");
     }
 }
@@ -149,6 +162,17 @@ async fn opened(dir: &TempDir, clock: &Arc<ManualClock>) -> Arc<DiskStore> {
             Err(error) => panic!("the store opens, but: {error}"),
         }
     }
+}
+
+fn trimmed(topic: &TopicName, before: u64) -> ConfigChange {
+    let (partition, before) = (Partition(0), Offset(before));
+    ConfigChange::Trim { topic: topic.clone(), partition, before, loss: Loss::default() }
+}
+
+fn discarded(topic: &TopicName, offsets: impl IntoIterator<Item = u64>) -> ConfigChange {
+    let offsets = Arc::new(offsets.into_iter().map(Offset).collect());
+    let loss = Loss { bytes: 0, horizon_ts: Some(1) };
+    ConfigChange::Discard { topic: topic.into(), partition: Partition(0), offsets, loss }
 }
 
 pub fn topic_name(name: &str) -> TopicName {

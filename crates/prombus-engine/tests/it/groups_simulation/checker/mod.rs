@@ -5,9 +5,10 @@
 
 mod settling;
 
+use crate::groups_simulation::archive::{GivenUp, How, Logged};
 use crate::groups_simulation::history::{Delivered, Entry, EventPosition, Stamped};
 use crate::groups_simulation::plan::GroupPlan;
-use crate::groups_simulation::run::{Logged, Outcome};
+use crate::groups_simulation::run::Outcome;
 use prombus_engine::groups::{LeaseToken, Mode, Ordering};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -78,6 +79,7 @@ struct Known {
 struct Checker<'a> {
     plan: &'a GroupPlan,
     log: &'a BTreeMap<EventPosition, Logged>,
+    given_up: &'a BTreeMap<EventPosition, GivenUp>,
     before: &'a [Vec<u64>],
     answers: HashMap<usize, (&'a Option<Vec<bool>>, u64)>,
     events: BTreeMap<EventPosition, Known>,
@@ -104,7 +106,7 @@ pub fn check(outcome: &Outcome) -> Result<(), Broken> {
             verdict.map_err(|(event, what)| Broken { group, at, event, what })?;
         }
         let end = history.last().map_or(Duration::ZERO, |entry| entry.at);
-        let verdict = checker.finish(outcome, end, outcome.stuck.contains(&group));
+        let verdict = checker.finish(outcome, end, outcome.lost[group]);
         verdict.map_err(|(event, what)| Broken { group, at: history.len() - 1, event, what })?;
     }
     Ok(())
@@ -134,6 +136,7 @@ impl<'a> Checker<'a> {
         Self {
             plan,
             log: &outcome.log,
+            given_up: &outcome.given_up,
             before: &outcome.before,
             answers: answers.collect(),
             events: wanted.map(|(place, _)| (*place, known(*place))).collect(),
@@ -184,7 +187,14 @@ impl<'a> Checker<'a> {
     /// Whether an event needs no more attention, as far as can be known.
     fn is_done(&self, place: EventPosition, at: Duration) -> bool {
         let event = &self.events[&place];
-        event.fate != Fate::Open || (!event.letters.is_empty() && self.may_be_dead(event, at))
+        self.may_be_gone(place, at)
+            || event.fate != Fate::Open
+            || (!event.letters.is_empty() && self.may_be_dead(event, at))
+    }
+
+    /// Whether the event may have been given up by then.
+    fn may_be_gone(&self, place: EventPosition, at: Duration) -> bool {
+        self.given_up.get(&place).is_some_and(|given_up| given_up.began <= at)
     }
 
     fn may_be_dead(&self, event: &Known, at: Duration) -> bool {
@@ -222,6 +232,11 @@ impl<'a> Checker<'a> {
                 place,
                 "was delivered by a group that had been loaded anew since, here or elsewhere",
             );
+        }
+        // What another hub gives up is noticed when it is read.
+        let is_gone = |given_up: &GivenUp| given_up.done.is_some_and(|done| done < delivered.asked);
+        if self.is_alone && self.given_up.get(&place).is_some_and(is_gone) {
+            return broken(place, "was delivered to one who asked after it was given up");
         }
         if self.leases.contains_key(&delivered.lease) {
             return broken(place, "was delivered with a token that was there before");
@@ -303,10 +318,12 @@ impl<'a> Checker<'a> {
                 return broken(place, format!("was delivered again after {other:?}, which comes later"));
             }
         }
-        let in_partition = self.events.keys().filter(|other| other.0 == place.0);
+        let in_partition = self.events.keys().filter(|other| other.0 == place.0 && other.1 <= place.1);
         // The window is about memory: what was said moves it, before that is durable.
         let moves = |event: &Known| event.fate != Fate::Open || self.may_be_dead(event, entry.at);
-        let oldest = in_partition.copied().find(|other| !moves(&self.events[other]));
+        let is_open =
+            |other: &EventPosition| !moves(&self.events[other]) && !self.may_be_gone(*other, entry.at);
+        let oldest = in_partition.copied().find(is_open);
         if oldest.is_some_and(|oldest| place.1 - oldest.1 >= self.plan.ack_window) {
             return broken(place, format!("was delivered beyond the window from {oldest:?}"));
         }
@@ -343,7 +360,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn finish(&self, outcome: &Outcome, at: Duration, stuck: bool) -> Verdict {
+    fn finish(&self, outcome: &Outcome, at: Duration, lost: Option<u64>) -> Verdict {
         let is_ours = |place: &EventPosition| self.events.contains_key(place);
         let ours = outcome.letters.iter().filter(|letter| letter.group == self.plan.name);
         for letter in ours {
@@ -357,14 +374,43 @@ impl<'a> Checker<'a> {
         for (place, event) in &self.events {
             self.check_end(*place, event, at)?;
         }
-        if stuck {
-            return Err((None, format!("group {} was not done in the end", self.plan.name)));
+        match lost {
+            None => Err((None, format!("group {} was not done in the end", self.plan.name))),
+            Some(lost) => self.check_lost(lost, &outcome.firsts),
+        }
+    }
+
+    /// Every event that was given up with all before it, and that the group had not settled, is lost, and nothing else is.
+    /// What was a hole by then, or dropped by the filter, may have been passed over or not.
+    fn check_lost(&self, lost: u64, firsts: &[u64]) -> Verdict {
+        let (mut least, mut most) = (0, 0);
+        for (place, _) in self.log.iter().filter(|(place, _)| place.1 < firsts[place.0 as usize]) {
+            let was_hole = self.given_up.get(place).is_none_or(|given_up| given_up.how == How::Discarded);
+            let (is_lost, may_be_lost) = match self.events.get(place) {
+                Some(event) if !event.letters.is_empty() => (false, false),
+                Some(event) => match event.fate {
+                    Fate::Acked => (false, false),
+                    Fate::MaybeAcked(_) => (false, true),
+                    Fate::Open => (!was_hole, true),
+                },
+                None => (false, true),
+            };
+            least += u64::from(is_lost);
+            most += u64::from(may_be_lost);
+        }
+        if !(least..=most).contains(&lost) {
+            let what = format!(
+                "group {} says that it has lost {lost} events, not {least} to {most}",
+                self.plan.name
+            );
+            return Err((None, what));
         }
         Ok(())
     }
 
     fn check_end(&self, place: EventPosition, event: &Known, at: Duration) -> Verdict {
         match (event.letters.as_slice(), event.fate) {
+            ([], _) if self.given_up.contains_key(&place) => Ok(()),
             ([], Fate::Open) if event.doomed => broken(place, "has no dead letter"),
             ([], Fate::Open) => broken(place, "was never processed"),
             ([], _) => Ok(()),

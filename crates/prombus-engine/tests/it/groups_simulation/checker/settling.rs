@@ -1,7 +1,7 @@
 //! What is said of deliveries, and what follows from the answer or from its lack.
 
 use super::{Checker, End, Fate, Verb, Verdict, broken};
-use crate::groups_simulation::history::{Stamped, lease_of};
+use crate::groups_simulation::history::{EventPosition, Stamped, lease_of};
 use prombus_engine::groups::{LeaseToken, Settle};
 
 impl Checker<'_> {
@@ -27,8 +27,14 @@ impl Checker<'_> {
             Some(false) if self.is_alone && (repeated || (valid && self.plan.stayed(lease.moves, moves))) => {
                 return broken(place, format!("{settle:?} was refused, though its lease was valid"));
             }
-            // The partition has moved, or the topic.
-            Some(false) if valid => lease.end = End::Void,
+            // The partition has moved, or the topic. Who loses the topic in the middle of it does not know whether it was
+            // written.
+            Some(false) if valid => {
+                lease.end = End::Void;
+                if !self.is_alone {
+                    self.may_have_happened(place, settle);
+                }
+            }
             Some(false) => {}
             Some(true) | None if valid => self.takes_effect(entry, settle, answer.is_some()),
             Some(true) if lease.end == End::Unsure(verb) => self.is_certain(token, verb),
@@ -59,6 +65,18 @@ impl Checker<'_> {
         lease.end = End::Unsure(verb);
         if certain {
             self.is_certain(token, verb);
+        }
+    }
+
+    /// What was refused may have been written all the same.
+    fn may_have_happened(&mut self, place: EventPosition, settle: &Settle) {
+        let Some(event) = self.events.get_mut(&place) else { return };
+        match settle {
+            Settle::Extend { .. } => {}
+            Settle::Ack(_) if event.fate == Fate::Open => event.fate = Fate::MaybeAcked(usize::MAX),
+            Settle::Ack(_) => {}
+            Settle::Bury { .. } => event.buried = true,
+            Settle::Nack { .. } => event.failures.1 += 1,
         }
     }
 

@@ -1,0 +1,104 @@
+//! Tells those who have read events ahead that events were given up, before whoever gave them up hears that it is done: from
+//! then on none of them is shown to anybody.
+
+use crate::bus::{Bus, BusError, Layer};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use prombus_core::{
+    Commit, CommitError, ConfigChange, EventLog, EventLogExt, Offset, Offsets, Partition, Ticket, TopicName,
+};
+use std::sync::{Arc, Weak};
+
+/// Who may have read events that are given up.
+pub trait Heir: Send + Sync {
+    /// Events were given up.
+    fn given_up(&self, events: &GivenUpEvents);
+}
+
+/// Events of a partition that were given up.
+#[derive(Debug, Clone)]
+pub struct GivenUpEvents {
+    /// The topic.
+    pub topic: TopicName,
+    /// The partition.
+    pub partition: Partition,
+    /// The first offset that is kept now.
+    pub first: Offset,
+    /// Single ones that were given up for certain, among others.
+    pub single: Option<Arc<Offsets>>,
+}
+
+/// The layer. What is given up around it is noticed by whoever reads there next.
+#[derive(Clone)]
+pub struct GivenUp {
+    log: Arc<dyn EventLog>,
+    heirs: Arc<Mutex<Vec<Weak<dyn Heir>>>>,
+}
+
+impl GivenUp {
+    /// Nobody is told yet.
+    pub fn new(log: Arc<dyn EventLog>) -> Self {
+        Self { log, heirs: Arc::default() }
+    }
+
+    /// Tells `heir` from now on.
+    pub fn tell(&self, heir: Weak<dyn Heir>) {
+        self.heirs.lock().push(heir);
+    }
+
+    async fn done(&self, all: Vec<GivenUpEvents>) {
+        let heirs: Vec<_> = self.heirs.lock().iter().filter_map(Weak::upgrade).collect();
+        for mut events in all {
+            let bounds = self.log.bounds(&(&events.topic).into(), events.partition).await;
+            events.first = bounds.map_or(events.first, |bounds| bounds.first);
+            heirs.iter().for_each(|heir| heir.given_up(&events));
+        }
+    }
+}
+
+impl Layer for GivenUp {
+    fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
+        Arc::new(Told { layer: self, inner })
+    }
+}
+
+struct Told {
+    layer: GivenUp,
+    inner: Arc<dyn Bus>,
+}
+
+#[async_trait]
+impl Bus for Told {
+    async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        let mut all: Vec<_> = commit.config.iter().filter_map(given_up_by).collect();
+        let ticket = self.inner.enqueue(commit).await?;
+        if all.is_empty() {
+            return Ok(ticket);
+        }
+        let layer = self.layer.clone();
+        // On its own, because it must come to its end even if nobody waits for the ticket.
+        let told = tokio::spawn(async move {
+            let answer = ticket.await;
+            if answer.is_err() {
+                // It may have happened where that is not known, and may not: what was read is read again.
+                all.iter_mut().for_each(|events| events.single = None);
+            }
+            layer.done(all).await;
+            answer
+        });
+        let ended = |_| Err(CommitError::Unknown("the hub is closing".into()));
+        Ok(Ticket::new(async move { told.await.unwrap_or_else(ended) }))
+    }
+}
+
+/// What a change gives up, if it does.
+fn given_up_by(change: &ConfigChange) -> Option<GivenUpEvents> {
+    let (topic, partition, single) = match change {
+        ConfigChange::Trim { topic, partition, .. } => (topic, partition, None),
+        ConfigChange::Discard { topic, partition, offsets, .. } => {
+            (&topic.name, partition, Some(offsets.clone()))
+        }
+        _ => return None,
+    };
+    Some(GivenUpEvents { topic: topic.clone(), partition: *partition, first: Offset(0), single })
+}
