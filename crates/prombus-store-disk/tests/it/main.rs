@@ -12,5 +12,6 @@ mod damage;
 mod full_disk;
 mod golden;
 mod model;
+mod reclaim;
 mod slow_open;
 mod walks;

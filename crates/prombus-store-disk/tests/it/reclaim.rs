@@ -1,0 +1,234 @@
+//! Space of events that were given up is given back, and nothing else goes with it.
+
+use crate::support::*;
+use prombus_core::*;
+use prombus_store_disk::DiskStore;
+use prombus_testkit::SimDisk;
+use prombus_testkit::sim_disk::Crash;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How many rounds of publishing and giving up the workload has.
+const ROUNDS: u64 = 12;
+/// How many events a round publishes.
+const EVENTS: u64 = 12;
+
+fn topic() -> TopicName {
+    name("t")
+}
+
+fn event(n: u64) -> NewEvent {
+    NewEvent {
+        id: (!n.is_multiple_of(3)).then(|| Uuid::from_u128(u128::from(n) + 1)),
+        key: Some(format!("key-{}", n % 7).into()),
+        ..NewEvent::new(payload(n, 0))
+    }
+}
+
+/// The payload of each event that is kept, by offset, as the answers say.
+type Expected = BTreeMap<u64, u64>;
+
+async fn published(store: &DiskStore, numbers: impl Iterator<Item = u64>) -> Result<Receipt, CommitError> {
+    let placement = Placement::Named(Partition(0));
+    let append = |n| Append { topic: topic(), placement, expect: None, event: event(n) };
+    let makes = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
+    store.commit(Arc::new(Commit { makes, ..numbers.map(append).collect::<Vec<_>>().into() })).await
+}
+
+async fn give_up(store: &DiskStore, round: u64, expected: &Expected) -> Result<Vec<u64>, CommitError> {
+    let (topic, partition, loss) = (topic(), Partition(0), Loss { bytes: 0, horizon_ts: Some(round) });
+    let offsets: Vec<u64> = match round % 4 {
+        3 => expected.keys().copied().take(expected.len() / 3).collect(),
+        _ => expected.keys().copied().filter(|offset| offset % 5 != round % 5).collect(),
+    };
+    let change = match (round % 4, offsets.last()) {
+        (3, Some(last)) => ConfigChange::Trim { topic, partition, before: Offset(last + 1), loss },
+        _ => {
+            let offsets = Arc::new(offsets.iter().copied().map(Offset).collect());
+            ConfigChange::Discard { topic: (&topic).into(), partition, offsets, loss }
+        }
+    };
+    store.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await?;
+    Ok(offsets)
+}
+
+/// What is kept, and what was under way when the machine went down.
+#[derive(Debug, Default)]
+struct Outcome {
+    kept: Expected,
+    publishing: Expected,
+    giving_up: Vec<u64>,
+}
+
+async fn run(disk: &SimDisk) -> Outcome {
+    let mut outcome = Outcome::default();
+    let Ok(store) = open(disk) else { return outcome };
+    for round in 0..ROUNDS {
+        let numbers = round * EVENTS..(round + 1) * EVENTS;
+        outcome.publishing = numbers.clone().map(|n| (n, n)).collect();
+        if published(&store, numbers).await.is_err() {
+            return outcome;
+        }
+        outcome.kept.append(&mut outcome.publishing);
+        outcome.giving_up = outcome.kept.keys().copied().collect();
+        match give_up(&store, round, &outcome.kept).await {
+            Ok(gone) => outcome.kept.retain(|offset, _| !gone.contains(offset)),
+            Err(_) => return outcome,
+        }
+        outcome.giving_up.clear();
+    }
+    store.close().await;
+    outcome
+}
+
+/// Everything that is kept, read in pages of a few.
+async fn all(store: &DiskStore) -> Expected {
+    let topic = TopicRef::from(&topic());
+    let Ok(bounds) = store.bounds(&topic, Partition(0)).await else { return Expected::new() };
+    let (mut from, mut found) = (bounds.first, Expected::new());
+    while from < bounds.next {
+        let (topic, partition) = (topic.clone(), Partition(0));
+        let request = ReadRequest { topic, partition, from, limit: 5, max_bytes: usize::MAX };
+        let page = store.read(request).await.unwrap();
+        for event in &page.events {
+            let n = event.payload.to_value().unwrap()["commit"].as_u64().unwrap();
+            assert_eq!(event.payload, payload(n, 0));
+            found.insert(event.offset.0, n);
+        }
+        from = page.next;
+    }
+    found
+}
+
+async fn verify(store: &DiskStore, kept: &Expected, what: &str) {
+    assert_eq!(all(store).await, *kept, "{what}");
+    if store.topic(&topic()).await.unwrap().is_none() {
+        return;
+    }
+    let topic = TopicRef::from(&topic());
+    for key in 0..7 {
+        let key = format!("key-{key}");
+        let request = |after| HistoryRequest {
+            topic: topic.clone(),
+            key: key.clone(),
+            after,
+            limit: 3,
+            max_bytes: usize::MAX,
+        };
+        let mut history: Vec<u64> = Vec::new();
+        let mut after = None;
+        loop {
+            let page = store.history(request(after)).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some((last.partition, last.offset));
+            history.extend(page.iter().map(|event| event.offset.0));
+        }
+        let wanted: Vec<u64> =
+            kept.iter().filter(|(_, n)| format!("key-{}", **n % 7) == key).map(|(at, _)| *at).collect();
+        assert_eq!(history, wanted, "{what}: {key}");
+        let latest = store.latest_by_key(&topic, &key).await.unwrap();
+        assert_eq!(latest.map(|event| event.offset.0), wanted.last().copied(), "{what}: {key}");
+    }
+}
+
+/// Every id is recognised, with what it was used for, whether its event is kept or not.
+async fn ids_are_recognised(store: &DiskStore, published_events: u64, what: &str) {
+    for n in (0..published_events).filter(|n| event(*n).id.is_some()) {
+        let receipt = published(store, [n].into_iter()).await.unwrap();
+        let (found, wanted) = (receipt.events[0], (true, Offset(n)));
+        assert_eq!((found.duplicate, found.offset), wanted, "{what}: event {n} again");
+    }
+    let other = NewEvent { id: event(1).id, ..event(2) };
+    let append = Append { placement: Placement::Named(Partition(0)), ..Append::new(topic(), other) };
+    let refused = store.commit(Arc::new(vec![append].into())).await.unwrap_err();
+    assert!(matches!(refused, CommitError::IdConflict { .. }), "{what}: {refused}");
+}
+
+fn rewritten(disk: &SimDisk) -> usize {
+    let is_rewritten = |name: &str| name.ends_with(".part") && name.contains('-');
+    disk.files().iter().filter(|(path, _)| is_rewritten(&path.file_name().unwrap().to_string_lossy())).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_parts_are_rewritten_and_the_rest_stays() {
+    let disk = SimDisk::new();
+    let outcome = run(&disk).await;
+    let store = open(&disk).unwrap();
+    let before = disk.used();
+    // A part is rewritten once two checkpoints are behind it, which follow from more to write.
+    let mut n = ROUNDS * EVENTS;
+    let mut kept = outcome.kept;
+    while rewritten(&disk) == 0 {
+        published(&store, [n].into_iter()).await.unwrap();
+        kept.insert(n, n);
+        n += 1;
+        assert!(n < 100_000, "nothing is ever rewritten");
+    }
+    verify(&store, &kept, "after a rewrite").await;
+    ids_are_recognised(&store, n, "after a rewrite").await;
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open(&disk).unwrap();
+    verify(&store, &kept, "after a restart").await;
+    ids_are_recognised(&store, n, "after a restart").await;
+    // When everything is given up, almost everything is given back.
+    let trim = ConfigChange::Trim {
+        topic: topic(),
+        partition: Partition(0),
+        before: Offset(u64::MAX),
+        loss: Loss::default(),
+    };
+    store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+    let delete = ConfigChange::DeleteTopic { name: topic() };
+    store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
+    while store.status().extra("dead_bytes") > 0 || disk.used() > before {
+        // The rewriter works beside, and nobody is told when it is done.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        published(&store, [0].into_iter()).await.unwrap();
+    }
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+async fn crash_everywhere(crash: Crash) {
+    let whole = SimDisk::new();
+    run(&whole).await;
+    let operations = whole.operations();
+    for at in 1..=operations + 3 {
+        let what = format!("{crash:?} in operation {at} of {operations}");
+        let disk = SimDisk::new();
+        disk.restart(at * 31);
+        disk.crash_at(at, crash);
+        let outcome = run(&disk).await;
+        disk.crash(crash);
+        disk.restart(at * 1_000);
+        let store = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = all(&store).await;
+        let is_gone = |offset: &u64| outcome.giving_up.contains(offset);
+        for (offset, n) in &outcome.kept {
+            assert!(found.get(offset) == Some(n) || is_gone(offset), "{what}: {outcome:?}, found {found:?}");
+        }
+        for (offset, n) in &found {
+            let wanted = outcome.kept.get(offset).or(outcome.publishing.get(offset));
+            assert_eq!(wanted, Some(n), "{what}: nothing that was given up comes back");
+        }
+        verify(&store, &found, &what).await;
+        store.close().await;
+        drop(store);
+        assert_eq!(check(&disk), [""; 0], "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_while_space_is_given_back_loses_nothing() {
+    crash_everywhere(Crash::Kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_while_space_is_given_back_loses_nothing() {
+    crash_everywhere(Crash::PowerCut).await;
+}
