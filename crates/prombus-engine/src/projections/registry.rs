@@ -11,7 +11,6 @@ use super::{
     ProjectionState, ProjectionStatus, RebuildStatus,
 };
 use crate::collections::{CollectionSettings, check_indexes};
-use crate::filter::TurnToCompile;
 use crate::retry::Tries;
 use crate::topics::{LONGEST_REST, REST_FACTOR, SHORTEST_REST};
 use parking_lot::Mutex;
@@ -130,7 +129,7 @@ impl Projections {
                 true => continue,
                 false => self.end(&name).await,
             };
-            let setup = match Plan::compile(&name, &record.definition) {
+            let setup = match Plan::compile_in_turn(&name, &record.definition).await {
                 // An earlier build may have let a circle pass. Whatever closes it stands still.
                 Ok(plan) => match self.circle(&name, &record.definition.topic, &plan.collections) {
                     None => setup_of(record, plan),
@@ -240,10 +239,7 @@ impl Projections {
         definition: Definition,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
-        let plan = {
-            let _turn = TurnToCompile::at_many().await;
-            Plan::compile(name, &definition)?
-        };
+        let plan = Plan::compile_in_turn(name, &definition).await?;
         let (this, name) = (self.clone(), name.to_owned());
         to_its_end(async move { this.put_compiled(&name, definition, plan).await }).await
     }
