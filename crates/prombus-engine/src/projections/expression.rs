@@ -75,7 +75,7 @@ pub fn body_of<'a, 'f: 'a>(fields: impl Iterator<Item = &'a Field<'f>>) -> Resul
 
 /// The most expressions of a projection.
 const MAX_EXPRESSIONS: usize = 1_000;
-/// The most that they may take together as they are written, in bytes: to compile them takes time whenever a hub starts.
+/// The most that they may take together as they are written, in bytes: to compile them takes time whenever their projection starts.
 const MAX_SOURCE_BYTES: usize = 128 << 10;
 /// A projection of so many expressions is quick, unless one of them is not.
 const FEW_EXPRESSIONS: usize = 64;

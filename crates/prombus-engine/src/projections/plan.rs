@@ -84,16 +84,41 @@ impl Plan {
         name: &str,
         definition: &Definition,
     ) -> Result<Self, ProjectionError> {
+        let owner = Owner::projection(name);
+        let collections = Self::collections(&owner, definition)?;
         let retries = definition.retries.unwrap_or(super::DEFAULT_RETRIES);
-        if retries > MAX_RETRIES {
+        let mut compiler = Compiler::default();
+        let rule = match &definition.collection {
+            Some(collection) => {
+                let compiled = changelog(&mut compiler, definition, collection.as_str().into()).await?;
+                Rule::Changelog(Box::new(compiled))
+            }
+            None => {
+                let mut compiled = Vec::new();
+                for (n, write) in definition.write.iter().enumerate() {
+                    compiled.push(transaction(&mut compiler, &format!("write[{n}]"), write).await?);
+                }
+                Rule::Transaction(compiled)
+            }
+        };
+        let (is_written_costly, probation) = (compiler.is_costly(), Arc::default());
+        Ok(Self { owner, rule, is_written_costly, probation, collections, retries })
+    }
+
+    /// The collections of a definition, and what they are set to. It may still have expressions that do not compile, which takes
+    /// far longer to find out.
+    pub(super) fn collections(
+        owner: &Owner,
+        definition: &Definition,
+    ) -> Result<Vec<(Arc<str>, CollectionConfig)>, ProjectionError> {
+        if definition.retries.is_some_and(|retries| retries > MAX_RETRIES) {
             return Err(bad(format!("retries must be at most {MAX_RETRIES}")));
         }
         if definition.topic.is_internal() && definition.topic.dead_letters().is_none() {
             return Err(bad("the name of the topic is too long for its dead letters"));
         }
-        let owner = Owner::projection(name);
-        let (mut collections, mut compiler) = (Vec::new(), Compiler::default());
-        let rule = match (&definition.collection, &definition.write[..]) {
+        let mut collections = Vec::new();
+        match (&definition.collection, &definition.write[..]) {
             (Some(_), [_, ..]) => {
                 return Err(bad(
                     "a projection has a collection (changelog) or writes (transactional), not both",
@@ -106,26 +131,20 @@ impl Plan {
             }
             (Some(collection), []) => {
                 let config = Settings::of(definition.indexes.iter(), &definition.changefeed);
-                let collection = config.add(collection, definition, &owner, &mut collections)?;
-                Rule::Changelog(Box::new(changelog(&mut compiler, definition, collection).await?))
+                config.add(collection, definition, owner, &mut collections)?;
             }
             (None, writes) => {
                 refuse_changelog_fields(definition)?;
                 if writes.len() > MAX_WRITES {
                     return Err(bad(format!("a projection has at most {MAX_WRITES} writes")));
                 }
-                let mut compiled = Vec::new();
-                for (n, write) in writes.iter().enumerate() {
+                for write in writes {
                     let config = Settings::of(write.indexes.iter(), &write.changefeed);
-                    let collection = config.add(&write.collection, definition, &owner, &mut collections)?;
-                    let place = format!("write[{n}]");
-                    compiled.push(transaction(&mut compiler, (&place, write), collection).await?);
+                    config.add(&write.collection, definition, owner, &mut collections)?;
                 }
-                Rule::Transaction(compiled)
             }
-        };
-        let (is_written_costly, probation) = (compiler.is_costly(), Arc::default());
-        Ok(Self { owner, rule, is_written_costly, probation, collections, retries })
+        }
+        Ok(collections)
     }
 
     /// Whether to apply it may take long, by what it does or by how long it has taken.
@@ -208,7 +227,7 @@ impl Settings {
         definition: &Definition,
         owner: &Owner,
         collections: &mut Vec<(Arc<str>, CollectionConfig)>,
-    ) -> Result<Arc<str>, ProjectionError> {
+    ) -> Result<(), ProjectionError> {
         let name = collection::check_name(name).map_err(|error| bad(error.to_string()))?;
         if let Some(feed) = &self.changefeed {
             if feed.is_internal() {
@@ -234,8 +253,7 @@ impl Settings {
         // Several writes to a collection may each say the same of it.
         let before = config.indexes.clone();
         config.indexes.extend(self.indexes.into_iter().filter(|index| !before.contains(index)));
-        check_indexes(&config.indexes).map_err(bad)?;
-        Ok(name)
+        check_indexes(&config.indexes).map_err(bad)
     }
 }
 
@@ -312,8 +330,8 @@ fn refuse_changelog_fields(definition: &Definition) -> Result<(), ProjectionErro
 
 async fn transaction(
     compiler: &mut Compiler,
-    (place, write): (&str, &WriteDefinition),
-    collection: Arc<str>,
+    place: &str,
+    write: &WriteDefinition,
 ) -> Result<Write, ProjectionError> {
     let at = |field: &str| format!("{place}.{field}");
     // A mistake in it is told before one in what it goes with.
@@ -347,7 +365,7 @@ async fn transaction(
         }
     };
     Ok(Write {
-        collection,
+        collection: write.collection.as_str().into(),
         key: compiler.compile(&at("key"), &write.key).await?,
         when: optional(compiler, &at("when"), &write.when).await?,
         delete: optional(compiler, &at("delete"), &write.delete).await?,
