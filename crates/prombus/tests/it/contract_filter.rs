@@ -5,8 +5,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use std::io::Write;
 
-/// Another thread that compiles would need more than this for its stack.
-const LITTLE_ROOM: u64 = 64 << 20;
+/// Another thread that compiles would need more than this for its stack. Whatever else a hub does must fit: the standard library
+/// aborts where a thread of the runtime cannot be set up.
+const LITTLE_ROOM: u64 = 250 << 20;
 
 /// The offsets of the events that a filter lets through.
 #[track_caller]
