@@ -204,11 +204,11 @@ impl Projections {
                 running.iter().filter(|(other, handle)| *other != name && handle.setup.halted().is_none());
             others
                 .map(|(name, handle)| {
-                    flow_of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
+                    Flow::of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
                 })
                 .collect()
         };
-        circle::through(&flow_of(name, topic, collections), &others)
+        circle::through(&Flow::of(name, topic, collections), &others)
     }
 
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
@@ -684,15 +684,6 @@ fn halted_setup_of(name: &str, record: Record, reason: String) -> Setup {
     let config = CollectionConfig { owner: Owner::projection(name), ..CollectionConfig::default() };
     let collections = collections_of(&record.definition).map(|name| (name, config.clone())).collect();
     Setup::new(record, Some(Projector::Halted(reason)), collections)
-}
-
-pub(super) fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
-    let feed = |(name, config): &(Arc<str>, CollectionConfig)| {
-        Some((format!("collection {name}"), config.changefeed.clone()?))
-    };
-    let letters = topic.dead_letters().map(|letters| ("dead letters".to_owned(), letters));
-    let feeds = collections.iter().filter_map(feed).chain(letters).collect();
-    Flow { name: name.to_owned(), topic: topic.clone(), feeds }
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {

@@ -1,3 +1,5 @@
+//! A hub, and stored projections whose expressions are not compiled yet.
+
 use super::*;
 use crate::Store;
 use crate::hub::{Hub, HubOptions};
