@@ -165,6 +165,7 @@ impl Hub {
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
             has_others: homes.is_some(),
             slots: WorkSlots::default(),
+            compiling: tokio::sync::Mutex::default(),
         };
         let projections = Arc::new(Projections::new(projections));
         let bus = checks.wrap(bus);

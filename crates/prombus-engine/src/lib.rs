@@ -18,7 +18,7 @@ mod retry;
 pub mod topics;
 
 pub use bus::{Bus, BusError, Layer};
-pub use filter::{BadFilter, Cost, Filter};
+pub use filter::{BadFilter, Cost, Filter, FilterError};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 pub use hub::{Hub, HubOptions, Limits, Store};
 pub use layers::CommitSize;

@@ -1,6 +1,6 @@
 //! Reading a topic: where to start, what to leave out, and the token with which a reader goes on.
 
-use crate::filter::{Cost, Filter, Turn};
+use crate::filter::{Cost, Filter, FilterError, Turn};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use prombus_core::{
@@ -199,8 +199,11 @@ impl Token {
         if token.topic != topic.number.0 {
             return Err(ReadError::TopicGone(topic.name.clone()).into());
         }
-        let filter = Filter::compile_in_turn(token.filter.as_deref()).await;
-        let filter = filter.map_err(|_| QueryError::BadToken)?;
+        let filter = match Filter::compile_any(token.filter.as_deref()).await {
+            Ok(filter) => filter,
+            Err(FilterError::Bad(_)) => return Err(QueryError::BadToken),
+            Err(FilterError::Unavailable(error)) => return Err(error.into()),
+        };
         let query = Query {
             from: token.from,
             partition: token.partition,

@@ -12,7 +12,7 @@ use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
 use prombus_engine::projections::ProjectionError;
-use prombus_engine::{BadFilter, BusError, QueryError};
+use prombus_engine::{BadFilter, BusError, FilterError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -291,6 +291,15 @@ impl From<BadFilter> for ApiError {
     }
 }
 
+impl From<FilterError> for ApiError {
+    fn from(error: FilterError) -> Self {
+        match error {
+            FilterError::Bad(bad) => bad.into(),
+            FilterError::Unavailable(error) => error.into(),
+        }
+    }
+}
+
 /// The caller adds the index of the event, since only it knows whether there was an array.
 impl From<BusError> for ApiError {
     fn from(error: BusError) -> Self {
@@ -544,6 +553,8 @@ mod tests {
         assert_eq!(seen(ReadError::TopicNotFound(topic())), (404, "not_found"));
         assert_eq!(seen(ReadError::Corrupt("x".into())), (500, "internal"));
         assert_eq!(seen(ReadError::Unavailable("x".into())), (503, "unavailable"));
+        let unread = FilterError::Unavailable(ReadError::Unavailable("x".into()));
+        assert_eq!(seen(unread), (503, "unavailable"), "what is not compiled is not bad");
         let gone = ApiError::from(QueryError::Read(ReadError::Gone { first: Offset(7) }));
         assert_eq!(gone.details["first"], 7);
         assert_eq!(seen(gone), (410, "gone"));

@@ -176,7 +176,7 @@ pub struct ProjectionAnswer {
 pub enum ProjectionState {
     /// It runs.
     Running,
-    /// It waits for its topic to be made.
+    /// It waits for its topic to be made, or for its expressions to be compiled when the hub starts.
     Waiting,
     /// It has stopped until it is rebuilt or defined anew.
     Stopped,

@@ -5,17 +5,11 @@ use super::language::language;
 use super::meter;
 use super::pattern::Patterns;
 use super::touched::{EVENT, Touched};
-use super::{BadFilter, MAX_DEPTH, MAX_SOURCE_BYTES, off_the_runtime};
+use super::{BadFilter, MAX_DEPTH};
 use cel::Context;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
 use cel::parser::Parser;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
-/// Parsing and dropping go down as deep as the text lets them; nothing deeper than [`MAX_DEPTH`] leaves this stack.
-const STACK_BYTES: usize = 256 << 20;
-/// How long to wait for room on a machine that has none.
-const NO_ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// An expression of so many operations is quick, unless it repeats some.
 const FEW_OPERATIONS: usize = 64;
 /// Names of types, which are values.
@@ -33,44 +27,11 @@ pub(super) struct Checked {
     pub is_costly: bool,
 }
 
-fn at_start(message: &str) -> BadFilter {
-    BadFilter { message: message.to_owned(), line: 1, column: 1 }
-}
-
-/// Compiles `source`.
-///
-/// Where the machine has no room for a thread, this waits for some: what does not compile is refused for good, and a stored
-/// expression must not be because of one bad moment.
-pub(super) fn compile(source: &str) -> Result<Checked, BadFilter> {
-    if source.len() > MAX_SOURCE_BYTES {
-        return Err(at_start(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")));
-    }
-    off_the_runtime(|| {
-        loop {
-            if let Some(answer) = parse_aside(source, STACK_BYTES) {
-                return answer;
-            }
-            // Nobody tells when there is room again.
-            std::thread::sleep(NO_ROOM_PAUSE);
-        }
-    })
-}
-
-/// Parses `source` on a stack of its own. `None`: there is no room for one.
-fn parse_aside(source: &str, stack_bytes: usize) -> Option<Result<Checked, BadFilter>> {
-    std::thread::scope(|scope| {
-        // The parser is generated code that meets whatever a client sends; should it give up, only this filter must.
-        let parse = || catch_unwind(AssertUnwindSafe(|| parse(source)));
-        let thread = std::thread::Builder::new().stack_size(stack_bytes).spawn_scoped(scope, parse).ok()?;
-        let gave_up = || Err(at_start("the parser gave up on it"));
-        Some(thread.join().flatten().unwrap_or_else(|_| gave_up()))
-    })
-}
-
-fn parse(source: &str) -> Result<Checked, BadFilter> {
+/// Parses a text. That may go down deep: see [`threads`](super::threads).
+pub(super) fn parse(source: &str) -> Result<Checked, BadFilter> {
     let (mut expression, info) = Parser::new().parse_with_source_info(source).map_err(|errors| {
         let Some(error) = errors.errors.into_iter().next() else {
-            return BadFilter { message: "it is not CEL".to_owned(), line: 1, column: 1 };
+            return BadFilter::at_start("it is not CEL");
         };
         // Some errors of the parser are only there as what a debugger would show.
         let message = match error.msg {
@@ -218,17 +179,5 @@ impl Check {
             bad.column -= name.chars().count();
         }
         Err(bad)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_without_room_says_nothing_about_an_expression() {
-        assert!(parse_aside("true", 1 << 60).is_none());
-        assert!(matches!(parse_aside("true", STACK_BYTES), Some(Ok(_))));
-        assert!(matches!(parse_aside("(", STACK_BYTES), Some(Err(_))));
     }
 }

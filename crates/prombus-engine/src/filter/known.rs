@@ -5,8 +5,9 @@
 //! evicted is compiled again when it is used. What must not be forgotten meanwhile is kept beside.
 
 use super::cache::Cache;
-use super::compile::{self, Checked};
-use super::{BadFilter, Compiled, Probation};
+use super::compile::Checked;
+use super::threads::{self, Line};
+use super::{Compiled, FilterError, Probation, wait};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
@@ -36,20 +37,20 @@ pub(super) struct Text {
 impl Text {
     /// The compiled expression. Whoever evaluates a whole batch asks for [`Text::compile`] instead, so that the cache knows what
     /// is in use.
-    pub fn compiled(self: &Arc<Self>) -> Result<Arc<Compiled>, BadFilter> {
+    pub fn compiled(self: &Arc<Self>) -> Result<Arc<Compiled>, FilterError> {
         let compiled = self.compiled.lock().upgrade();
-        compiled.map_or_else(|| self.compile(), Ok)
+        compiled.map_or_else(|| wait(self.compile()), Ok)
     }
 
     /// The compiled expression, which counts as used now. What has compiled once compiles again.
-    pub fn compile(self: &Arc<Self>) -> Result<Arc<Compiled>, BadFilter> {
+    pub async fn compile(self: &Arc<Self>) -> Result<Arc<Compiled>, FilterError> {
         let known = KNOWN.lock().compiled.get(&self.source);
         if let Some((_, compiled)) = known {
             // Two may have compiled a text at once, and only one of them knows what was kept.
             *self.compiled.lock() = Arc::downgrade(&compiled);
             return Ok(compiled);
         }
-        let (compiled, facts) = compiled(&self.source)?;
+        let (compiled, facts) = compiled(&self.source, Line::Evicted).await?;
         *self.compiled.lock() = Arc::downgrade(&compiled);
         let gone = KNOWN.lock().keep(self, &compiled, facts.bytes);
         drop(gone);
@@ -63,24 +64,21 @@ struct Facts {
     bytes: usize,
 }
 
-fn compiled(source: &str) -> Result<(Arc<Compiled>, Facts), BadFilter> {
-    let Checked { expression, patterns, touched, operations, is_costly } = compile::compile(source)?;
+async fn compiled(source: &str, line: Line) -> Result<(Arc<Compiled>, Facts), FilterError> {
+    let Checked { expression, patterns, touched, operations, is_costly } =
+        threads::compile(source, line).await?;
     let facts =
         Facts { is_written_costly: is_costly, bytes: operations * OPERATION_BYTES + 4 * source.len() };
     Ok((Arc::new(Compiled { expression, patterns: Arc::new(patterns), touched }), facts))
 }
 
-/// A text that has compiled before, and may still be in use.
-pub(super) fn find(source: &str) -> Option<Arc<Text>> {
-    KNOWN.lock().texts.get(source)?.upgrade()
-}
-
 /// A text that compiles.
-pub(super) fn text(source: &str) -> Result<Arc<Text>, BadFilter> {
-    if let Some(known) = find(source) {
+pub(super) async fn text(source: &str) -> Result<Arc<Text>, FilterError> {
+    let known = KNOWN.lock().texts.get(source).and_then(Weak::upgrade);
+    if let Some(known) = known {
         return Ok(known);
     }
-    let (compiled, facts) = compiled(source)?;
+    let (compiled, facts) = compiled(source, Line::of(source)).await?;
     let text = Arc::new(Text {
         source: source.into(),
         is_written_costly: facts.is_written_costly,
@@ -130,13 +128,17 @@ impl Known {
 mod tests {
     use super::*;
 
+    fn text(source: &str) -> Result<Arc<Text>, FilterError> {
+        wait(super::text(source))
+    }
+
     #[test]
     fn an_expression_is_compiled_once_while_there_is_room() {
         let source = "event.payload.known_once == 1";
         let first = text(source).unwrap();
         let again = text(source).unwrap();
         assert!(Arc::ptr_eq(&first, &again));
-        assert!(Arc::ptr_eq(&first.compiled().unwrap(), &again.compile().unwrap()));
+        assert!(Arc::ptr_eq(&first.compiled().unwrap(), &wait(again.compile()).unwrap()));
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
         drop(KNOWN.lock().compiled.remove(&text.source));
         assert!(first.upgrade().is_none(), "nobody else keeps it");
         let second = text.compiled().unwrap();
-        assert!(Arc::ptr_eq(&second, &text.compile().unwrap()));
+        assert!(Arc::ptr_eq(&second, &wait(text.compile()).unwrap()));
     }
 
     #[test]
@@ -156,7 +158,7 @@ mod tests {
             (0..100).map(|n| text(&format!("event.payload.bounded == {n}")).unwrap()).collect();
         for text in &texts {
             known.note(text);
-            known.keep(text, &text.compile().unwrap(), 1_000);
+            known.keep(text, &wait(text.compile()).unwrap(), 1_000);
         }
         let kept = texts.iter().filter(|text| known.compiled.get(&text.source).is_some()).count();
         assert_eq!((kept, known.texts.len()), (10, 100));

@@ -9,6 +9,7 @@ mod language;
 mod meter;
 mod operand;
 mod pattern;
+mod threads;
 mod touched;
 mod turn;
 
@@ -24,13 +25,14 @@ use language::language;
 use operand::{Names, Operand};
 pub(crate) use pattern::MAX_PATTERN_BYTES;
 use pattern::Patterns;
-use prombus_core::{Event, Offset, Partition};
+use prombus_core::{Event, Offset, Partition, ReadError};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{EVENT, Touched};
-pub(crate) use turn::{Turn, TurnToCompile};
+pub(crate) use turn::Turn;
 
 /// The longest expression, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 8 * 1024;
@@ -78,6 +80,23 @@ pub struct BadFilter {
     pub column: usize,
 }
 
+impl BadFilter {
+    fn at_start(message: &str) -> Self {
+        Self { message: message.to_owned(), line: 1, column: 1 }
+    }
+}
+
+/// Why a text was not compiled.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FilterError {
+    /// It does not compile.
+    #[error(transparent)]
+    Bad(#[from] BadFilter),
+    /// Nothing is known of it, since nobody can compile anything at the moment.
+    #[error(transparent)]
+    Unavailable(#[from] ReadError),
+}
+
 /// Why an expression has no value for an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
@@ -91,19 +110,22 @@ pub(crate) enum Failure {
 }
 
 impl Filter {
-    /// Compiles `source`.
-    pub fn compile(source: &str) -> Result<Self, BadFilter> {
-        Ok(Self { text: known::text(source)?, failures: Arc::default() })
+    /// Compiles `source`, and blocks until that is done: for those who have no runtime.
+    pub fn compile(source: &str) -> Result<Self, FilterError> {
+        wait(Self::compile_in_turn(source))
     }
 
-    /// Compiles what a client has sent, where it has sent something, in turn with others.
-    pub async fn compile_in_turn(source: Option<&str>) -> Result<Option<Self>, BadFilter> {
-        let Some(source) = source else { return Ok(None) };
-        if let Some(text) = known::find(source) {
-            return Ok(Some(Self { text, failures: Arc::default() }));
+    /// Compiles `source`, in turn with others: thousands of clients may send something at once.
+    pub async fn compile_in_turn(source: &str) -> Result<Self, FilterError> {
+        Ok(Self { text: known::text(source).await?, failures: Arc::default() })
+    }
+
+    /// The same, where there is something to compile.
+    pub async fn compile_any(source: Option<&str>) -> Result<Option<Self>, FilterError> {
+        match source {
+            Some(source) => Self::compile_in_turn(source).await.map(Some),
+            None => Ok(None),
         }
-        let _turn = TurnToCompile::at(source).await;
-        Self::compile(source).map(Some)
     }
 
     /// Whether the expression is true of `event`. Where it fails (a missing field, a wrong type, more work than it
@@ -129,7 +151,7 @@ impl Filter {
         let events = batch.len();
         let most = most_time(self.is_costly());
         off_the_runtime(|| {
-            let compiled = self.text.compile();
+            let compiled = wait(self.text.compile());
             let start = Instant::now();
             self.text.probation.time(|| {
                 let mut wanted = Vec::new();
@@ -240,6 +262,13 @@ pub(crate) fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
     }
+}
+
+/// Waits on the present thread, which others may want.
+pub(crate) fn wait<T>(work: impl Future<Output = T>) -> T {
+    // Whatever the present task has done before, it does not come to an end here by giving way to others.
+    let work = tokio::task::unconstrained(work);
+    off_the_runtime(|| futures::executor::block_on(work))
 }
 
 /// What went wrong, in few words: an error of the library may carry whole values.

@@ -21,6 +21,13 @@ fn event(payload: &str) -> Event {
     }
 }
 
+fn refused(source: &str) -> BadFilter {
+    match Filter::compile(source) {
+        Err(FilterError::Bad(bad)) => bad,
+        other => panic!("{source}: {:?}", other.err()),
+    }
+}
+
 fn matches(filter: &str, payload: &str) -> bool {
     Filter::compile(filter).unwrap().matches(&event(payload))
 }
@@ -167,7 +174,7 @@ fn patterns_are_compiled_with_the_expression() {
         ("true && event.key.matches('(a{1000}){1000}')", "this is more"),
         ("matches(event.key, '[z-a]')", "not a valid"),
     ] {
-        let error = Filter::compile(source).err().unwrap();
+        let error = refused(source);
         assert!(error.message.contains(message), "{source}: {error}");
         let place = source.find(['(', '[']).unwrap();
         assert!(error.line == 1 && error.column > place, "{source}: {error}");
@@ -248,7 +255,7 @@ fn expressions_that_are_too_deep_are_refused() {
         [("event", "[0]", ""), ("1", "+1", " > 0"), ("event", ".a", ""), ("event.key", ".size()", "")]
     {
         let long = format!("{start}{}{end}", link.repeat(1_500));
-        let error = Filter::compile(&long[..long.len().min(MAX_SOURCE_BYTES)]).err().unwrap();
+        let error = refused(&long[..long.len().min(MAX_SOURCE_BYTES)]);
         assert!(error.message.contains("deep"), "{link}: {error}");
     }
     let alternatives = vec!["event.payload == 7"; 60].join(" || ");
@@ -260,7 +267,7 @@ fn unknown_names_are_refused() {
     for (source, column) in
         [("foo(1)", 1), ("event.key.startWith('web')", 1), ("y == 1", 1), ("[1].all(x, y)", 12)]
     {
-        let error = Filter::compile(source).err().unwrap();
+        let error = refused(source);
         assert!(error.message.contains("not known"), "{error}");
         assert!(error.line == 1 && error.column >= column, "{source}: {error}");
     }
@@ -279,10 +286,10 @@ fn unknown_names_are_refused() {
 
 #[test]
 fn a_mistake_is_told_with_its_place() {
-    let error = Filter::compile("event.payload.a ==").err().unwrap();
+    let error = refused("event.payload.a ==");
     assert_eq!(error.line, 1);
     assert!(error.column >= 17, "{error}");
-    let error = Filter::compile("true &&\n payload.a == 1").err().unwrap();
+    let error = refused("true &&\n payload.a == 1");
     assert_eq!((error.line, error.column), (2, 2), "{error}");
 }
 

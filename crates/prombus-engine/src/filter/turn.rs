@@ -21,36 +21,6 @@ fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// An expression that is no longer than this is quickly compiled, unless it has a pattern.
-const SHORT_BYTES: usize = 512;
-/// So many expressions are compiled at once, and as many that take long. Each takes a thread of its own.
-const MAX_COMPILING: usize = 8;
-static COMPILING: Semaphore = Semaphore::const_new(MAX_COMPILING);
-static SLOWLY_COMPILING: Semaphore = Semaphore::const_new(MAX_COMPILING);
-
-/// Lets its holder compile what a client has sent: thousands of clients may send something at once.
-#[derive(Debug)]
-pub(crate) struct TurnToCompile {
-    #[expect(dead_code, reason = "it is there to be dropped")]
-    permit: Option<SemaphorePermit<'static>>,
-}
-
-impl TurnToCompile {
-    /// Waits for a turn at compiling an expression. A long one, or one that looks as if it had a pattern, may take much longer
-    /// than others, which do not wait for it.
-    pub async fn at(source: &str) -> Self {
-        let is_slow = source.len() > SHORT_BYTES || source.contains("matches");
-        let turns = if is_slow { &SLOWLY_COMPILING } else { &COMPILING };
-        // Nobody closes it.
-        Self { permit: turns.acquire().await.ok() }
-    }
-
-    /// Waits for a turn at compiling many.
-    pub async fn at_many() -> Self {
-        Self { permit: SLOWLY_COMPILING.acquire().await.ok() }
-    }
-}
-
 /// Lets its holder evaluate expressions, for a while: others wait for it.
 #[derive(Debug)]
 pub(crate) struct Turn {

@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 impl Group {
     /// Changes options for what is delivered from then on, and answers when that is durable.
     pub async fn alter(self: &Arc<Self>, change: OptionsChange) -> Result<(), GroupError> {
-        // Before anybody waits for what it changes. It is compiled again below, which takes no time worth a turn.
-        Filter::compile_in_turn(change.filter.as_ref().and_then(Option::as_deref)).await?;
+        // Before anybody waits for what it changes. Below it is known already.
+        let _known = Filter::compile_any(change.filter.as_ref().and_then(Option::as_deref)).await?;
         let group = self.clone();
         // To its end, also where nobody waits any more: what is stored and what is in memory must be the same.
         let task = tokio::spawn(async move { group.alter_now(change).await });
@@ -27,7 +27,7 @@ impl Group {
         self.current_topic().await?;
         let before = self.options();
         let options = change.apply(&before);
-        options.validate()?;
+        let filter = options.validate().await?;
         if options == *before {
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl Group {
         };
         self.commit(Arc::new(Commit { cursors: vec![step], ..Commit::default() })).await?;
         self.options_version.store(cursor.version + 1, Ordering::Release);
-        self.locked().alter(options);
+        self.locked().alter(options, Ok(filter));
         self.ensure_keeper();
         Ok(())
     }
@@ -69,9 +69,10 @@ impl Group {
             self.fail(GroupError::NotFound { topic, group });
             return Ok(false);
         };
-        if cursor.version != self.options_version.swap(cursor.version, Ordering::AcqRel) {
-            Filter::compile_in_turn(options.filter.as_deref()).await.ok();
-            self.locked().alter(options);
+        if cursor.version != self.options_version.load(Ordering::Acquire) {
+            let filter = options.stored_filter().await?;
+            self.options_version.store(cursor.version, Ordering::Release);
+            self.locked().alter(options, filter);
             self.ensure_keeper();
         }
         Ok(true)

@@ -57,7 +57,7 @@ pub use status::{GroupStatus, MemberStatus, PartitionStatus, Wait};
 pub(crate) use stored::growth_limit;
 
 use crate::bus::BusError;
-use crate::filter::BadFilter;
+use crate::filter::{BadFilter, FilterError};
 use crate::query::QueryError;
 use prombus_core::{CommitError, HomesError, ReadError};
 
@@ -104,6 +104,15 @@ pub enum GroupError {
     /// Only the hub itself knows why; everything that was answered holds, and a new call starts afresh.
     #[error("the group cannot continue: {0}")]
     Failed(String),
+}
+
+impl From<FilterError> for GroupError {
+    fn from(error: FilterError) -> Self {
+        match error {
+            FilterError::Bad(bad) => Self::BadFilter(bad),
+            FilterError::Unavailable(error) => error.into(),
+        }
+    }
 }
 
 impl From<ReadError> for GroupError {

@@ -1,7 +1,9 @@
 //! What can be chosen about a group when it is made, and what of that can be changed later.
 
 use super::GroupError;
-use crate::filter::Filter;
+use super::state::GroupFilter;
+use crate::filter::{Filter, FilterError};
+use prombus_core::ReadError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -176,7 +178,7 @@ impl OptionsPatch {
 
 impl GroupOptions {
     /// Refuses options that make no sense, and gives the compiled filter.
-    pub fn validate(&self) -> Result<Option<Filter>, GroupError> {
+    pub async fn validate(&self) -> Result<Option<Filter>, GroupError> {
         let between = |name: &str, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {
                 return Ok(());
@@ -188,7 +190,16 @@ impl GroupOptions {
         between("backoffMs", self.backoff_ms, 0, MAX_DELAY_MS)?;
         between("ackWindow", self.ack_window, 1, MAX_ACK_WINDOW)?;
         between("memberTtlMs", self.member_ttl_ms, 1, MAX_ACK_TIMEOUT_MS)?;
-        Ok(self.filter.as_deref().map(Filter::compile).transpose()?)
+        Ok(Filter::compile_any(self.filter.as_deref()).await?)
+    }
+
+    /// The filter as it was stored, or why it does not compile any more.
+    pub async fn stored_filter(&self) -> Result<GroupFilter, ReadError> {
+        match Filter::compile_any(self.filter.as_deref()).await {
+            Ok(filter) => Ok(Ok(filter)),
+            Err(FilterError::Bad(bad)) => Ok(Err(bad)),
+            Err(FilterError::Unavailable(error)) => Err(error),
+        }
     }
 
     /// The pause before the next attempt, after `attempts` that failed: none the first time, then growing.
@@ -243,8 +254,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn senseless_options_are_refused() {
+    #[tokio::test]
+    async fn senseless_options_are_refused() {
         let base = GroupOptions::default();
         for bad in [
             GroupOptions { ack_timeout_ms: 0, ..base.clone() },
@@ -253,9 +264,9 @@ mod tests {
             GroupOptions { ack_window: 0, ..base.clone() },
             GroupOptions { filter: Some("event.".into()), ..base.clone() },
         ] {
-            assert!(bad.validate().is_err(), "{bad:?}");
+            assert!(bad.validate().await.is_err(), "{bad:?}");
         }
-        assert!(base.validate().is_ok());
+        assert!(base.validate().await.is_ok());
         for bad in ["", "a/b", "a\nb", &"a".repeat(201)] {
             assert!(GroupName::parse(bad).is_err(), "{bad:?}");
         }

@@ -9,7 +9,6 @@ use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::replay::Turns;
 use super::seats::Seats;
 use super::{GroupError, places, stored};
-use crate::filter::Filter;
 use crate::homes::{Home, Tenant};
 use crate::layers::{GivenUpEvents, Heir};
 use crate::query::From;
@@ -183,8 +182,7 @@ impl Groups {
         call: &GroupCall,
     ) -> Result<(), GroupError> {
         let options = call.options.apply(&GroupOptions::default());
-        Filter::compile_in_turn(options.filter.as_deref()).await?;
-        options.validate()?;
+        options.validate().await?;
         let (config, starts) = match &state {
             Some(state) => {
                 if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {

@@ -5,8 +5,11 @@ use super::lease::Leases;
 use super::options::{GroupName, GroupOptions, Mode};
 use super::partition_queue::PartitionQueue;
 use super::progress::Progress;
-use super::{GroupError, metrics::GroupMetrics, state::State};
-use crate::filter::Filter;
+use super::{
+    GroupError,
+    metrics::GroupMetrics,
+    state::{GroupFilter, State},
+};
 use bytes::Bytes;
 use prombus_core::{
     Cursor, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError, ReaderLimit,
@@ -159,6 +162,7 @@ pub async fn removal(
 pub struct Stored {
     /// Its options.
     pub options: GroupOptions,
+    filter: GroupFilter,
     /// The version of the cursor that holds them.
     pub options_version: u64,
     /// The latest epoch that its cursors have seen.
@@ -169,7 +173,7 @@ pub struct Stored {
 impl Stored {
     /// The state of the group, whose leases are to be these.
     pub fn into_state(self, topic: &TopicState, leases: Leases, metrics: GroupMetrics) -> State {
-        let mut state = State::new(Arc::new(self.options), self.lanes, leases, metrics);
+        let mut state = State::new((Arc::new(self.options), self.filter), self.lanes, leases, metrics);
         state.see_topic(topic);
         state
     }
@@ -198,8 +202,7 @@ pub async fn load(
 ) -> Result<Option<Stored>, GroupError> {
     let Some((options, cursor)) = self::options(log, &topic.name, group).await? else { return Ok(None) };
     let (options_version, mut epoch) = (cursor.version, cursor.epoch);
-    // Of many that are loaded at once, a few at a time are compiled. One that does not compile any more is told later.
-    let _ = Filter::compile_in_turn(options.filter.as_deref()).await;
+    let filter = options.stored_filter().await?;
     let mut lanes = Vec::new();
     for partition in 0..topic.config.partitions {
         // The topic has grown since: the rest is for the state to add.
@@ -226,5 +229,5 @@ pub async fn load(
     }
     // What is in the chunks is known only now.
     lanes.iter_mut().for_each(PartitionQueue::restart);
-    Ok(Some(Stored { options, options_version, epoch, lanes }))
+    Ok(Some(Stored { options, filter, options_version, epoch, lanes }))
 }

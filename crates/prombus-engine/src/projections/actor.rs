@@ -5,7 +5,7 @@ use super::replay::{Again, Outcome};
 use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
-use super::{ProjectionError, ProjectionState};
+use super::{Definition, Plan, ProjectionError, ProjectionState};
 use crate::homes::Home;
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
@@ -13,16 +13,20 @@ use prombus_core::{
     Commit, ConfigChange, CursorMove, CursorTarget, Epoch, EventLogExt, Offset, Partition, ReadError,
     Sequence, TopicName, TopicNumber, Watched,
 };
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// How long to wait before collections that could not be put in place are tried again.
 const SWITCH_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before a topic that is at home elsewhere is asked for again.
 const MOVE_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a projection is told to wait for that has just been started.
+pub(super) const COMPILING: &str = "the expressions of the projection are being compiled";
 
 /// Where a projection is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,17 +70,76 @@ pub(super) enum Command {
     Stop,
 }
 
+impl Command {
+    /// Answers that this is not the time for it.
+    fn refuse(self, why: &str) {
+        let error = ProjectionError::Read(ReadError::Unavailable(why.to_owned()));
+        match self {
+            // Whoever no longer waits does not want to know.
+            Self::Rebuild { answer, .. } => drop(answer.send(Err(error))),
+            Self::Again(_, answer) => drop(answer.send(Err(error))),
+            Self::Stop => {}
+        }
+    }
+}
+
 /// What a projection is at the moment.
 #[derive(Clone)]
 pub(super) struct Setup {
     pub record: Record,
-    pub projector: Projector,
+    /// Unknown until its expressions were compiled, as they are when it starts.
+    projector: Arc<OnceCell<Projector>>,
     pub collections: Vec<(Arc<str>, CollectionConfig)>,
 }
 
 impl Setup {
+    /// A projection whose projector is known, or is what its definition compiles to.
+    pub fn new(
+        record: Record,
+        projector: Option<Projector>,
+        collections: Vec<(Arc<str>, CollectionConfig)>,
+    ) -> Self {
+        Self { record, projector: Arc::new(OnceCell::new_with(projector)), collections }
+    }
+
+    /// Why it stands still, if it does as far as is known.
+    pub fn halted(&self) -> Option<String> {
+        self.projector.get().and_then(Projector::halted)
+    }
+
+    /// What it does before it was told or has done anything.
+    pub fn first_state(&self) -> ProjectionState {
+        match self.projector.get().map(Projector::halted) {
+            None => ProjectionState::Starting,
+            Some(None) => ProjectionState::Running,
+            Some(Some(reason)) => ProjectionState::Stopped(reason),
+        }
+    }
+
+    /// What makes writes of events, once its expressions are compiled.
+    pub async fn projector(&self, hub: &ProjectionContext, name: &str) -> &Projector {
+        self.projector.get_or_init(|| compiled(hub, name, &self.record.definition)).await
+    }
+
     fn topic(&self) -> &TopicName {
         &self.record.definition.topic
+    }
+}
+
+/// What a stored definition compiles to.
+async fn compiled(hub: &ProjectionContext, name: &str, definition: &Definition) -> Projector {
+    let _turn = hub.compiling.lock().await;
+    loop {
+        match Plan::compile_in_turn(name, definition).await {
+            Ok(plan) => return Projector::Plan(Arc::new(plan)),
+            // Nobody tells when there is someone to compile it.
+            Err(ProjectionError::Read(_)) => tokio::time::sleep(SWITCH_PAUSE).await,
+            // It was fine for the build that stored it. The others are none the worse for it.
+            Err(error) => {
+                tracing::error!(projection = name, %error, "a projection is not started");
+                return Projector::Halted(error.to_string());
+            }
+        }
     }
 }
 
@@ -84,6 +147,8 @@ pub(super) struct Actor {
     pub hub: Arc<ProjectionContext>,
     pub name: String,
     pub setup: Setup,
+    /// That of the setup, once it is known.
+    pub projector: Projector,
     pub shared: Arc<Shared>,
     pub commands: mpsc::Receiver<Command>,
     /// Whether it is stored, or runs for as long as the program does.
@@ -121,8 +186,30 @@ impl Actor {
     pub async fn run(mut self) {
         let mut failures = Failures::default();
         while let Some(home) = self.move_in().await {
-            if !self.work_at(home, &mut failures).await {
+            if !self.compile().await || !self.work_at(home, &mut failures).await {
                 return;
+            }
+        }
+    }
+
+    /// Waits until its expressions are compiled. `false`: it was told to stop.
+    async fn compile(&mut self) -> bool {
+        let setup = self.setup.clone();
+        self.shared.now.lock().state = setup.first_state();
+        let mut compiling = pin!(setup.projector(&self.hub, &self.name));
+        loop {
+            tokio::select! {
+                // What it is told after that it can do.
+                biased;
+                projector = &mut compiling => {
+                    self.projector = projector.clone();
+                    self.shared.now.lock().state = setup.first_state();
+                    return true;
+                }
+                command = self.commands.recv() => match command {
+                    None | Some(Command::Stop) => return false,
+                    Some(command) => command.refuse(COMPILING),
+                },
             }
         }
     }
@@ -136,14 +223,11 @@ impl Actor {
                 Err(error) => error,
             };
             self.shared.now.lock().state = ProjectionState::Stopped(error.to_string());
-            let elsewhere = || ProjectionError::Read(ReadError::Unavailable(error.to_string()));
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
                     None | Some(Command::Stop) => return None,
-                    // Whoever no longer waits does not want to know.
-                    Some(Command::Rebuild { answer, .. }) => drop(answer.send(Err(elsewhere()))),
-                    Some(Command::Again(_, answer)) => drop(answer.send(Err(elsewhere()))),
+                    Some(command) => command.refuse(&error.to_string()),
                 },
                 now = self.hub.claims.changed(seen) => seen = now,
                 // That a hub has fallen silent is told by nobody.
@@ -154,7 +238,7 @@ impl Actor {
 
     /// Works until the topic is lost. `false`: until it was told to stop.
     async fn work_at(&mut self, home: Arc<Home>, failures: &mut Failures) -> bool {
-        let stopped = self.setup.projector.halted().is_some();
+        let stopped = self.projector.halted().is_some();
         let rebuild = (self.setup.record.rebuilding && !stopped).then(|| self.rebuilder(&home));
         let live = self.runner(&home, Purpose::Live);
         let mut work = Work { live, rebuild, stopped, tails: None, resume: None, slot: None };
@@ -178,8 +262,8 @@ impl Actor {
                 self.wait(&error.to_string(), MOVE_PAUSE, &mut work);
             }
             let may_work = !work.waits();
-            if may_work && work.slot.is_none() && self.setup.projector.needs_slot() {
-                let take = || Box::pin(self.hub.slots.take(self.setup.projector.is_costly()));
+            if may_work && work.slot.is_none() && self.projector.needs_slot() {
+                let take = || Box::pin(self.hub.slots.take(self.projector.is_costly()));
                 // Whatever it is told meanwhile, it keeps its place in line.
                 let taking = in_line.get_or_insert_with(take);
                 tokio::select! {
@@ -346,7 +430,7 @@ impl Actor {
     }
 
     fn runner(&self, home: &Arc<Home>, purpose: Purpose) -> Runner {
-        Runner::new(self.hub.clone(), home.clone(), &self.name, self.setup.projector.clone(), purpose)
+        Runner::new(self.hub.clone(), home.clone(), &self.name, self.projector.clone(), purpose)
     }
 
     /// What makes the collections anew.

@@ -2,7 +2,9 @@
 //! without end.
 
 use prombus_core::TopicName;
+use prombus_core::collection::CollectionConfig;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// The way of events through a projection.
 #[derive(Debug, Clone)]
@@ -13,6 +15,18 @@ pub(super) struct Flow {
     pub topic: TopicName,
     /// What it publishes (changefeeds of its collections, and dead letters), and where to.
     pub feeds: Vec<(String, TopicName)>,
+}
+
+impl Flow {
+    /// The way of events from a topic through a projection that writes these collections.
+    pub fn of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Self {
+        let feed = |(name, config): &(Arc<str>, CollectionConfig)| {
+            Some((format!("collection {name}"), config.changefeed.clone()?))
+        };
+        let letters = topic.dead_letters().map(|letters| ("dead letters".to_owned(), letters));
+        let feeds = collections.iter().filter_map(feed).chain(letters).collect();
+        Self { name: name.to_owned(), topic: topic.clone(), feeds }
+    }
 }
 
 /// How events that `new` makes come back to it, in words: the shortest way there is.

@@ -1,7 +1,7 @@
 //! Expressions of definitions: CEL over `event`, with a short way for those that only name a field or a constant.
 
 use super::ProjectionError;
-use crate::filter::{self, Failure, Filter};
+use crate::filter::{self, Failure, Filter, FilterError};
 use cel::Value as Cel;
 use cel::objects::Key;
 use prombus_core::document::{self, MAX_VALUES, WriteError};
@@ -75,7 +75,7 @@ pub fn body_of<'a, 'f: 'a>(fields: impl Iterator<Item = &'a Field<'f>>) -> Resul
 
 /// The most expressions of a projection.
 const MAX_EXPRESSIONS: usize = 1_000;
-/// The most that they may take together as they are written, in bytes: to compile them takes time whenever a hub starts.
+/// The most that they may take together as they are written, in bytes: to compile them takes time whenever their projection starts.
 const MAX_SOURCE_BYTES: usize = 128 << 10;
 /// A projection of so many expressions is quick, unless one of them is not.
 const FEW_EXPRESSIONS: usize = 64;
@@ -93,8 +93,7 @@ pub struct Compiler {
 
 impl Compiler {
     /// Compiles `source`; `place` says where it stands in the definition.
-    pub fn compile(&mut self, place: &str, source: &str) -> Result<Expression, ProjectionError> {
-        let bad = |error| ProjectionError::BadExpression { place: place.to_owned(), error };
+    pub async fn compile(&mut self, place: &str, source: &str) -> Result<Expression, ProjectionError> {
         self.count += 1;
         self.source_bytes += source.len();
         if self.count > MAX_EXPRESSIONS {
@@ -107,7 +106,10 @@ impl Compiler {
                 "{place}: the expressions of a projection may take {MAX_SOURCE_BYTES} bytes, and with this they are more"
             )));
         }
-        let filter = Filter::compile(source).map_err(bad)?;
+        let filter = Filter::compile_in_turn(source).await.map_err(|error| match error {
+            FilterError::Bad(error) => ProjectionError::BadExpression { place: place.to_owned(), error },
+            FilterError::Unavailable(error) => error.into(),
+        })?;
         self.pattern_bytes += filter.pattern_bytes();
         self.has_costly |= filter.is_costly();
         if self.pattern_bytes > MAX_PATTERN_BYTES {
@@ -268,6 +270,10 @@ fn to_json(value: Cel) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn compiled(source: &str) -> Result<Expression, ProjectionError> {
+        filter::wait(Compiler::default().compile("x", source))
+    }
     use prombus_core::{Offset, Partition, TopicName};
     use proptest::prelude::*;
 
@@ -297,8 +303,7 @@ mod tests {
     }
 
     fn by_expression(source: &str, event: &Event) -> Option<Value> {
-        let mut value =
-            Compiler::default().compile("x", source).unwrap().value(&Facts::of(event).ok()?).ok()?;
+        let mut value = compiled(source).unwrap().value(&Facts::of(event).ok()?).ok()?;
         document::normalize(&mut value);
         Some(value)
     }
@@ -368,7 +373,7 @@ mod tests {
                 ("event.payload.o.k", 2),
                 ("event.payload.o.k * 2", 4),
             ] {
-                let value = Compiler::default().compile("x", source).unwrap().value(&facts);
+                let value = compiled(source).unwrap().value(&facts);
                 assert_eq!(value, Ok(Value::from(expected)), "{source} beside {beside}");
             }
         }
@@ -389,14 +394,11 @@ mod tests {
                 "'bad' in event.payload",
                 "true || event.payload.bad == 7",
             ] {
-                let expression = Compiler::default().compile("x", source).unwrap();
+                let expression = compiled(source).unwrap();
                 assert!(matches!(expression.value(&facts), Err(Failure::Unknown(_))), "{source} of {bad}");
                 assert!(expression.holds(&facts).is_err(), "{source} of {bad}");
             }
-            assert!(
-                Compiler::default().compile("x", "event.payload").unwrap().object(&facts).is_err(),
-                "{bad}"
-            );
+            assert!(compiled("event.payload").unwrap().object(&facts).is_err(), "{bad}");
         }
         let nameless = with_payload(r#"{"\ud800":1,"k":1}"#);
         assert!(Facts::of(&nameless).is_err(), "the name might be any");
@@ -407,15 +409,13 @@ mod tests {
         let event = event(None, 0, &Value::from(vec![1; 2_000]));
         let facts = Facts::of(&event).unwrap();
         let source = "event.payload.all(a, event.payload.all(b, event.payload.all(c, true)))";
-        assert!(Compiler::default().compile("x", source).unwrap().holds(&facts).is_err());
+        assert!(compiled(source).unwrap().holds(&facts).is_err());
     }
 
     #[test]
     fn what_fails_or_is_no_boolean_does_not_hold() {
         let event = event(None, 0, &serde_json::json!({"yes": true, "no": false, "text": "true", "one": 1}));
-        let holds = |source| {
-            Compiler::default().compile("x", source).unwrap().holds(&Facts::of(&event).unwrap()).unwrap()
-        };
+        let holds = |source| compiled(source).unwrap().holds(&Facts::of(&event).unwrap()).unwrap();
         assert!(holds("event.payload.yes") && holds("!event.payload.no") && holds("true"));
         for source in
             ["event.payload.no", "event.payload.text", "event.payload.one", "event.payload.none", "event.key"]

@@ -115,6 +115,8 @@ pub struct ProjectionStatus {
 pub enum ProjectionState {
     /// It runs.
     Running,
+    /// It was stored, and its expressions are being compiled.
+    Starting,
     /// It waits for its topic to be made.
     Waiting(TopicName),
     /// It has stopped, for this reason, until it is rebuilt or defined anew.

@@ -4,7 +4,7 @@ use super::definition::{Definition, SetDefinition, WriteDefinition};
 use super::expression::{Compiler, Expression, Facts, body_of};
 use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
-use crate::filter::{Failure, Probation};
+use crate::filter::{self, Failure, Probation};
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::fields::Field;
@@ -74,18 +74,51 @@ fn bad(message: impl Into<String>) -> ProjectionError {
 }
 
 impl Plan {
-    /// Compiles a definition.
+    /// Compiles a definition, and blocks until that is done: for those who have no runtime.
     pub fn compile(name: &str, definition: &Definition) -> Result<Self, ProjectionError> {
+        filter::wait(Self::compile_in_turn(name, definition))
+    }
+
+    /// Compiles a definition, in turn with others.
+    pub(super) async fn compile_in_turn(
+        name: &str,
+        definition: &Definition,
+    ) -> Result<Self, ProjectionError> {
+        let owner = Owner::projection(name);
+        let collections = Self::collections(&owner, definition)?;
         let retries = definition.retries.unwrap_or(super::DEFAULT_RETRIES);
-        if retries > MAX_RETRIES {
+        let mut compiler = Compiler::default();
+        let rule = match &definition.collection {
+            Some(collection) => {
+                let compiled = changelog(&mut compiler, definition, collection.as_str().into()).await?;
+                Rule::Changelog(Box::new(compiled))
+            }
+            None => {
+                let mut compiled = Vec::new();
+                for (n, write) in definition.write.iter().enumerate() {
+                    compiled.push(transaction(&mut compiler, &format!("write[{n}]"), write).await?);
+                }
+                Rule::Transaction(compiled)
+            }
+        };
+        let (is_written_costly, probation) = (compiler.is_costly(), Arc::default());
+        Ok(Self { owner, rule, is_written_costly, probation, collections, retries })
+    }
+
+    /// The collections of a definition, and what they are set to. It may still have expressions that do not compile, which takes
+    /// far longer to find out.
+    pub(super) fn collections(
+        owner: &Owner,
+        definition: &Definition,
+    ) -> Result<Vec<(Arc<str>, CollectionConfig)>, ProjectionError> {
+        if definition.retries.is_some_and(|retries| retries > MAX_RETRIES) {
             return Err(bad(format!("retries must be at most {MAX_RETRIES}")));
         }
         if definition.topic.is_internal() && definition.topic.dead_letters().is_none() {
             return Err(bad("the name of the topic is too long for its dead letters"));
         }
-        let owner = Owner::projection(name);
-        let (mut collections, mut compiler) = (Vec::new(), Compiler::default());
-        let rule = match (&definition.collection, &definition.write[..]) {
+        let mut collections = Vec::new();
+        match (&definition.collection, &definition.write[..]) {
             (Some(_), [_, ..]) => {
                 return Err(bad(
                     "a projection has a collection (changelog) or writes (transactional), not both",
@@ -98,24 +131,20 @@ impl Plan {
             }
             (Some(collection), []) => {
                 let config = Settings::of(definition.indexes.iter(), &definition.changefeed);
-                let collection = config.add(collection, definition, &owner, &mut collections)?;
-                Rule::Changelog(Box::new(changelog(&mut compiler, definition, collection)?))
+                config.add(collection, definition, owner, &mut collections)?;
             }
             (None, writes) => {
                 refuse_changelog_fields(definition)?;
                 if writes.len() > MAX_WRITES {
                     return Err(bad(format!("a projection has at most {MAX_WRITES} writes")));
                 }
-                let compile = |(n, write): (usize, &WriteDefinition)| {
+                for write in writes {
                     let config = Settings::of(write.indexes.iter(), &write.changefeed);
-                    let collection = config.add(&write.collection, definition, &owner, &mut collections)?;
-                    transaction(&mut compiler, (&format!("write[{n}]"), write), collection)
-                };
-                Rule::Transaction(writes.iter().enumerate().map(compile).collect::<Result<_, _>>()?)
+                    config.add(&write.collection, definition, owner, &mut collections)?;
+                }
             }
-        };
-        let (is_written_costly, probation) = (compiler.is_costly(), Arc::default());
-        Ok(Self { owner, rule, is_written_costly, probation, collections, retries })
+        }
+        Ok(collections)
     }
 
     /// Whether to apply it may take long, by what it does or by how long it has taken.
@@ -198,7 +227,7 @@ impl Settings {
         definition: &Definition,
         owner: &Owner,
         collections: &mut Vec<(Arc<str>, CollectionConfig)>,
-    ) -> Result<Arc<str>, ProjectionError> {
+    ) -> Result<(), ProjectionError> {
         let name = collection::check_name(name).map_err(|error| bad(error.to_string()))?;
         if let Some(feed) = &self.changefeed {
             if feed.is_internal() {
@@ -224,20 +253,37 @@ impl Settings {
         // Several writes to a collection may each say the same of it.
         let before = config.indexes.clone();
         config.indexes.extend(self.indexes.into_iter().filter(|index| !before.contains(index)));
-        check_indexes(&config.indexes).map_err(bad)?;
-        Ok(name)
+        check_indexes(&config.indexes).map_err(bad)
     }
 }
 
-fn optional(
+async fn optional(
     compiler: &mut Compiler,
     place: &str,
     source: &Option<String>,
 ) -> Result<Option<Expression>, ProjectionError> {
-    source.as_ref().map(|source| compiler.compile(place, source)).transpose()
+    match source {
+        Some(source) => compiler.compile(place, source).await.map(Some),
+        None => Ok(None),
+    }
 }
 
-fn changelog(
+async fn fields(
+    compiler: &mut Compiler,
+    place: &str,
+    table: &BTreeMap<String, String>,
+) -> Result<Vec<(String, Expression)>, ProjectionError> {
+    let mut fields = Vec::new();
+    for (name, source) in table {
+        if document::RESERVED.contains(&name.as_str()) {
+            return Err(bad(format!("{place}: {name:?} is set by the hub itself")));
+        }
+        fields.push((name.clone(), compiler.compile(&format!("{place}.{name}"), source).await?));
+    }
+    Ok(fields)
+}
+
+async fn changelog(
     compiler: &mut Compiler,
     definition: &Definition,
     collection: Arc<str>,
@@ -251,7 +297,7 @@ fn changelog(
             // In the order in which a document has them.
             Content::Fields(fields.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
         }
-        (None, Some(map)) => Content::Map(compiler.compile("map", map)?),
+        (None, Some(map)) => Content::Map(compiler.compile("map", map).await?),
         (None, None) => Content::Payload,
     };
     let Some(key) = &definition.key else {
@@ -259,10 +305,10 @@ fn changelog(
     };
     Ok(Changelog {
         collection,
-        key: compiler.compile("key", key)?,
+        key: compiler.compile("key", key).await?,
         content,
-        tombstone: optional(compiler, "tombstone", &definition.tombstone)?,
-        version: optional(compiler, "version", &definition.version)?,
+        tombstone: optional(compiler, "tombstone", &definition.tombstone).await?,
+        version: optional(compiler, "version", &definition.version).await?,
     })
 }
 
@@ -282,24 +328,15 @@ fn refuse_changelog_fields(definition: &Definition) -> Result<(), ProjectionErro
     }
 }
 
-fn transaction(
+async fn transaction(
     compiler: &mut Compiler,
-    (place, write): (&str, &WriteDefinition),
-    collection: Arc<str>,
+    place: &str,
+    write: &WriteDefinition,
 ) -> Result<Write, ProjectionError> {
     let at = |field: &str| format!("{place}.{field}");
-    let fields = |compiler: &mut Compiler, field: &str, table: &BTreeMap<String, String>| {
-        let compile = |(name, source): (&String, &String)| {
-            if document::RESERVED.contains(&name.as_str()) {
-                return Err(bad(format!("{}: {name:?} is set by the hub itself", at(field))));
-            }
-            Ok((name.clone(), compiler.compile(&at(&format!("{field}.{name}")), source)?))
-        };
-        table.iter().map(compile).collect::<Result<Vec<_>, _>>()
-    };
     // A mistake in it is told before one in what it goes with.
     let (whole, table) = match &write.set {
-        Some(SetDefinition::Whole(source)) => (Some(compiler.compile(&at("set"), source)?), None),
+        Some(SetDefinition::Whole(source)) => (Some(compiler.compile(&at("set"), source).await?), None),
         Some(SetDefinition::Fields(table)) => (None, Some(table)),
         None => (None, None),
     };
@@ -312,11 +349,14 @@ fn transaction(
         }
         (Some(whole), None, None, inc) if inc.is_empty() => What::Set(whole),
         (None, None, Some(source), inc) if inc.is_empty() => {
-            What::Merge(compiler.compile(&at("merge"), source)?)
+            What::Merge(compiler.compile(&at("merge"), source).await?)
         }
         (None, table, None, inc) => {
-            let set = table.map_or(Ok(Vec::new()), |table| fields(compiler, "set", table))?;
-            What::Update { set, inc: fields(compiler, "inc", inc)? }
+            let set = match table {
+                Some(table) => fields(compiler, &at("set"), table).await?,
+                None => Vec::new(),
+            };
+            What::Update { set, inc: fields(compiler, &at("inc"), inc).await? }
         }
         _ => {
             return Err(bad(format!(
@@ -325,10 +365,10 @@ fn transaction(
         }
     };
     Ok(Write {
-        collection,
-        key: compiler.compile(&at("key"), &write.key)?,
-        when: optional(compiler, &at("when"), &write.when)?,
-        delete: optional(compiler, &at("delete"), &write.delete)?,
+        collection: write.collection.as_str().into(),
+        key: compiler.compile(&at("key"), &write.key).await?,
+        when: optional(compiler, &at("when"), &write.when).await?,
+        delete: optional(compiler, &at("delete"), &write.delete).await?,
         what,
     })
 }

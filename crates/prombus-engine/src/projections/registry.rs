@@ -1,7 +1,7 @@
 //! All projections of a hub: made, changed, listed, rebuilt, deleted. What is stored decides which there are: a hub runs
 //! those of topics that are at home on it, whoever has defined them.
 
-use super::actor::{Actor, Command, Now, Positions, Setup, Shared};
+use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
 use super::circle::{self, Flow};
 use super::runner::ProjectionContext;
@@ -11,7 +11,6 @@ use super::{
     ProjectionState, ProjectionStatus, RebuildStatus,
 };
 use crate::collections::{CollectionSettings, check_indexes};
-use crate::filter::TurnToCompile;
 use crate::retry::Tries;
 use crate::topics::{LONGEST_REST, REST_FACTOR, SHORTEST_REST};
 use parking_lot::Mutex;
@@ -131,16 +130,17 @@ impl Projections {
                 true => continue,
                 false => self.end(&name).await,
             };
-            let setup = match Plan::compile(&name, &record.definition) {
+            let setup = match Plan::collections(&Owner::projection(&name), &record.definition) {
                 // An earlier build may have let a circle pass. Whatever closes it stands still.
-                Ok(plan) => match self.circle(&name, &record.definition.topic, &plan.collections) {
-                    None => setup_of(record, plan),
+                Ok(collections) => match self.circle(&name, &record.definition.topic, &collections) {
+                    // Its expressions are compiled when it starts: nobody waits for them here.
+                    None => Setup::new(record, None, collections),
                     Some(reason) => halted_setup_of(&name, record, reason),
                 },
                 // It was fine for the build that stored it. The others are none the worse for it.
                 Err(error) => halted_setup_of(&name, record, error.to_string()),
             };
-            if let Projector::Halted(reason) = &setup.projector {
+            if let Some(reason) = setup.halted() {
                 tracing::error!(projection = name, reason, "a projection is not started");
             }
             self.run(&name, setup, true);
@@ -201,22 +201,26 @@ impl Projections {
     ) -> Option<String> {
         let others: Vec<Flow> = {
             let running = self.running.lock();
-            let others = running
-                .iter()
-                .filter(|(other, handle)| *other != name && handle.setup.projector.halted().is_none());
+            let others =
+                running.iter().filter(|(other, handle)| *other != name && handle.setup.halted().is_none());
             others
                 .map(|(name, handle)| {
-                    flow_of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
+                    Flow::of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
                 })
                 .collect()
         };
-        circle::through(&flow_of(name, topic, collections), &others)
+        circle::through(&Flow::of(name, topic, collections), &others)
     }
 
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
         let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
-        let state = setup.projector.halted().map_or(ProjectionState::Running, ProjectionState::Stopped);
-        let now = Now { state, errors: 0, last_error: None, rebuild: None, rebuild_error: None };
+        let now = Now {
+            state: setup.first_state(),
+            errors: 0,
+            last_error: None,
+            rebuild: None,
+            rebuild_error: None,
+        };
         let shared =
             Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
         let (stored, record) = watch::channel(setup.record.clone());
@@ -224,6 +228,7 @@ impl Projections {
             hub: self.hub.clone(),
             name: name.to_owned(),
             setup: setup.clone(),
+            projector: Projector::Halted(COMPILING.to_owned()),
             shared: shared.clone(),
             commands: receiver,
             is_stored,
@@ -241,10 +246,7 @@ impl Projections {
         definition: Definition,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
-        let plan = {
-            let _turn = TurnToCompile::at_many().await;
-            Plan::compile(name, &definition)?
-        };
+        let plan = Plan::compile_in_turn(name, &definition).await?;
         let (this, name) = (self.clone(), name.to_owned());
         to_its_end(async move { this.put_compiled(&name, definition, plan).await }).await
     }
@@ -257,8 +259,7 @@ impl Projections {
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         let _changing = self.turn().await?;
         let before = self.record(name);
-        let is_halted =
-            self.running.lock().get(name).is_some_and(|handle| handle.setup.projector.halted().is_some());
+        let is_halted = self.running.lock().get(name).is_some_and(|handle| handle.setup.halted().is_some());
         let circle = self.circle(name, &definition.topic, &plan.collections);
         // One that stands still for a circle goes on once that is gone.
         if before.as_ref().is_some_and(|before| before.definition == definition)
@@ -364,7 +365,7 @@ impl Projections {
             retries: DEFAULT_RETRIES,
         }));
         let record = Record::new(Definition::in_code(code.topic));
-        self.run(name, Setup { record, projector, collections }, false);
+        self.run(name, Setup::new(record, Some(projector), collections), false);
         Ok(())
     }
 
@@ -388,8 +389,9 @@ impl Projections {
         // One that has ended already needs no telling.
         let _ = handle.commands.send(Command::Stop).await;
         let _ = handle.task.await;
-        let record = handle.record.borrow().clone();
-        Some(Ended { setup: Setup { record, ..handle.setup }, is_stored: handle.is_stored })
+        let mut setup = handle.setup;
+        setup.record = handle.record.borrow().clone();
+        Some(Ended { setup, is_stored: handle.is_stored })
     }
 
     /// Stores what a projection is, and makes its collections.
@@ -570,6 +572,7 @@ impl Projections {
 
     /// Starts to make the collections of a projection anew.
     pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionStatus, ProjectionError> {
+        self.until_started(name).await?;
         let _changing = self.turn().await?;
         let record = self.record(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
         if record.rebuilding {
@@ -583,7 +586,7 @@ impl Projections {
                 }
             }
         }
-        let halted = self.running.lock().get(name).and_then(|handle| handle.setup.projector.halted());
+        let halted = self.running.lock().get(name).and_then(|handle| handle.setup.halted());
         if let Some(reason) = halted {
             return Err(ProjectionError::Bad(format!("{reason}; redefine it first")));
         }
@@ -594,6 +597,15 @@ impl Projections {
         commands.send(Command::Rebuild { partial, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())??;
         self.status(name).await
+    }
+
+    /// Waits until a projection is compiled, for [`MAX_WAIT`] at most.
+    pub(super) async fn until_started(&self, name: &str) -> Result<(), ProjectionError> {
+        let setup = self.running.lock().get(name).map(|handle| handle.setup.clone());
+        let Some(setup) = setup else { return Ok(()) };
+        let started = tokio::time::timeout(MAX_WAIT, setup.projector(&self.hub, name)).await;
+        started.map_err(|_| ReadError::Unavailable(COMPILING.to_owned()))?;
+        Ok(())
     }
 
     /// Waits until the owner of a collection has seen an offset, for [`MAX_WAIT`] at most; whether it has.
@@ -665,23 +677,14 @@ pub(super) fn check_name(name: &str) -> Result<(), ProjectionError> {
 
 fn setup_of(record: Record, plan: Plan) -> Setup {
     let collections = plan.collections.clone();
-    Setup { record, projector: Projector::Plan(Arc::new(plan)), collections }
+    Setup::new(record, Some(Projector::Plan(Arc::new(plan))), collections)
 }
 
 /// A projection that is there to be seen, defined anew or deleted.
 fn halted_setup_of(name: &str, record: Record, reason: String) -> Setup {
     let config = CollectionConfig { owner: Owner::projection(name), ..CollectionConfig::default() };
     let collections = collections_of(&record.definition).map(|name| (name, config.clone())).collect();
-    Setup { record, projector: Projector::Halted(reason), collections }
-}
-
-pub(super) fn flow_of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Flow {
-    let feed = |(name, config): &(Arc<str>, CollectionConfig)| {
-        Some((format!("collection {name}"), config.changefeed.clone()?))
-    };
-    let letters = topic.dead_letters().map(|letters| ("dead letters".to_owned(), letters));
-    let feeds = collections.iter().filter_map(feed).chain(letters).collect();
-    Flow { name: name.to_owned(), topic: topic.clone(), feeds }
+    Setup::new(record, Some(Projector::Halted(reason)), collections)
 }
 
 fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {
@@ -691,3 +694,6 @@ fn collections_of(definition: &Definition) -> impl Iterator<Item = Arc<str>> {
 fn lag_of(partitions: &[ProjectionPartition]) -> u64 {
     partitions.iter().map(|at| at.tail.0.saturating_sub(at.next.0)).sum()
 }
+
+#[cfg(test)]
+mod tests;

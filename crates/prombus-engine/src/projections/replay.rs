@@ -59,6 +59,7 @@ impl Projections {
     /// Has a projection apply an event once more that it has failed. It comes after everything that was applied since;
     /// where it fails again, it has a new dead letter.
     pub(crate) async fn apply_again(&self, name: &str, again: Again) -> Result<Outcome, ProjectionError> {
+        self.until_started(name).await?;
         let Some(commands) = self.commands(name) else {
             return Ok(Outcome::Refused(format!("there is no projection {name:?}")));
         };

@@ -60,6 +60,9 @@ pub(crate) struct ProjectionContext {
     pub has_others: bool,
     /// Who works, of all that have something to do.
     pub slots: WorkSlots,
+    /// Held by the one that is compiled. Stored projections start one after another, so that clients, who wait in the same lines
+    /// for what they have sent, wait for one expression of one of them.
+    pub compiling: tokio::sync::Mutex<()>,
 }
 
 impl ProjectionContext {

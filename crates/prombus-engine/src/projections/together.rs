@@ -1,7 +1,7 @@
 //! Whether definitions make sense, each by itself and all together, before any of them is made.
 
 use super::circle::{self, Flow};
-use super::registry::{check_name, flow_of};
+use super::registry::check_name;
 use super::{Definition, Plan, ProjectionError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub fn check_together<'a>(
                 return Err(bad(ProjectionError::NotOwner { collection, owner }));
             }
         }
-        let flow = flow_of(name, &definition.topic, &plan.collections);
+        let flow = Flow::of(name, &definition.topic, &plan.collections);
         if let Some(circle) = circle::through(&flow, &flows) {
             return Err(bad(ProjectionError::Bad(circle)));
         }

@@ -33,7 +33,7 @@ pub(crate) async fn list(
     let failed_by = failed_by(params.one("group")?, params.one("projection")?)?;
     let filter = params.one("filter")?;
     // Compiled separately first, so that an error has its own position.
-    Filter::compile_in_turn(filter.as_deref()).await?;
+    Filter::compile_any(filter.as_deref()).await?;
     let filter = both(failed_by.as_ref(), filter);
     events::letters_page((&app, caller), (&topic, &letters_of(&topic)?), params, filter).await
 }
@@ -105,7 +105,7 @@ async fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
         to,
         ids: ids.transpose()?,
         failed_by: failed_by(group, projection)?,
-        filter: Filter::compile_in_turn(filter.as_deref()).await?,
+        filter: Filter::compile_any(filter.as_deref()).await?,
         limit,
         dry_run: dry_run.unwrap_or(false),
         force: force.unwrap_or(false),

@@ -134,7 +134,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
         return Err(ApiError::bad_request(message));
     }
     let key = params.one("key")?;
-    let filter = Filter::compile_in_turn(params.one("filter")?.as_deref()).await?;
+    let filter = Filter::compile_any(params.one("filter")?.as_deref()).await?;
     params.done("topics, from, ts, key, filter")?;
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
@@ -170,7 +170,7 @@ pub(crate) async fn letters_page(
             partition: None,
             key: None,
             to_ts: None,
-            filter: Filter::compile_in_turn(filter.as_deref()).await?,
+            filter: Filter::compile_any(filter.as_deref()).await?,
         }),
     };
     let hub = app.hub()?;
@@ -292,7 +292,7 @@ impl ReadCall {
             partition: params.partition()?,
             key: params.one("key")?,
             to_ts: params.number("toTs")?,
-            filter: Filter::compile_in_turn(params.one("filter")?.as_deref()).await?,
+            filter: Filter::compile_any(params.one("filter")?.as_deref()).await?,
         };
         params.done("from, ts, afterId, offset, partition, key, toTs, limit, filter, cursor")?;
         Ok(Self { start: Start::Query(query), limit })

@@ -23,6 +23,9 @@ use prombus_wire::{ProjectionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRe
 pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
     let (state, reason) = match &status.state {
         ProjectionState::Running => (prombus_wire::ProjectionState::Running, None),
+        ProjectionState::Starting => {
+            (prombus_wire::ProjectionState::Waiting, Some("its expressions are being compiled".to_owned()))
+        }
         ProjectionState::Waiting(topic) => {
             (prombus_wire::ProjectionState::Waiting, Some(format!("topic {topic} does not exist yet")))
         }

@@ -29,8 +29,8 @@ fn content(file: &dyn DiskFile) -> Vec<u8> {
 /// Where the last event of a part ends. Behind it are documents, and as many batches of indexes as there was time for.
 fn end_of_last_payload(part: &[u8]) -> usize {
     let (begin, end) = (b"{\"commit\":", b"\"}");
-    let last = part.windows(begin.len()).rposition(|bytes| bytes == begin).expect("an event");
-    last + part[last..].windows(end.len()).position(|bytes| bytes == end).expect("its end") + end.len()
+    let last = part.windows(begin.len()).rposition(|bytes| bytes == begin).unwrap();
+    last + part[last..].windows(end.len()).position(|bytes| bytes == end).unwrap() + end.len()
 }
 
 /// Whatever can be asked of the events, by every way that leads to them; the errors.

@@ -1,8 +1,13 @@
 //! What a CEL filter sees, what it lets through, and what it says when it is wrong.
 
 use crate::contract_support::{Answer, Api, Site, encoded};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use std::io::Write;
+
+/// Another thread that compiles would need more than this for its stack. Whatever else a hub does must fit: the standard library
+/// aborts where a thread of the runtime cannot be set up.
+const LITTLE_ROOM: u64 = 250 << 20;
 
 /// The offsets of the events that a filter lets through.
 #[track_caller]
@@ -359,4 +364,20 @@ fn a_long_list_in_a_payload_is_filtered_in_time() {
     let started = std::time::Instant::now();
     site.stop();
     assert!(started.elapsed().as_secs() < 11, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_machine_without_room_for_another_thread_goes_on_compiling() {
+    let site = sample();
+    let api = &site.api;
+    assert_eq!(matched(api, "event.payload == 7"), [6]);
+    let pid = site.hub().pid();
+    let sizes = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).unwrap();
+    let pages: u64 = sizes.split_whitespace().next().unwrap().parse().unwrap();
+    let current = Some(pages * rustix::param::page_size() as u64 + LITTLE_ROOM);
+    prlimit(Some(pid), Resource::As, Rlimit { current, maximum: getrlimit(Resource::As).maximum }).unwrap();
+    for n in 10..20 {
+        assert_eq!(matched(api, &format!("event.payload == 7 && event.offset != {n}")), [6]);
+        filtered(api, &format!("event.payload == {n} +")).fails(400, "bad_filter");
+    }
 }

@@ -164,10 +164,6 @@ pub struct PartitionWant {
 /// nothing settled, until the group is given another.
 pub type GroupFilter = Result<Option<Filter>, BadFilter>;
 
-fn compiled(options: &GroupOptions) -> GroupFilter {
-    options.filter.as_deref().map(Filter::compile).transpose()
-}
-
 /// The state of a group.
 pub struct State {
     /// Its options.
@@ -218,7 +214,7 @@ pub struct State {
 impl State {
     /// A group whose partitions are at `lanes`.
     pub fn new(
-        options: Arc<GroupOptions>,
+        (options, filter): (Arc<GroupOptions>, GroupFilter),
         lanes: Vec<PartitionQueue>,
         leases: Leases,
         metrics: GroupMetrics,
@@ -226,7 +222,7 @@ impl State {
         Self {
             members: Members::new(options.member_ttl()),
             ahead: None,
-            filter: Arc::new(compiled(&options)),
+            filter: Arc::new(filter),
             options,
             gates: vec![Vec::new(); lanes.len()],
             lanes,

@@ -2,7 +2,7 @@
 //! event.
 
 use super::commits::Kind;
-use super::{FinalFailure, State, compiled};
+use super::{FinalFailure, GroupFilter, State};
 use crate::groups::GroupError;
 use crate::groups::chunk::Record;
 use crate::groups::options::{GroupOptions, Mode};
@@ -131,9 +131,9 @@ impl State {
 
     /// Goes by other options from now on. Leases that are open end as they were given; what was read ahead is read again,
     /// so that the filter judges all that is delivered after this.
-    pub fn alter(&mut self, options: GroupOptions) {
+    pub fn alter(&mut self, options: GroupOptions, filter: GroupFilter) {
         if options.filter != self.options.filter || self.filter.is_err() {
-            self.filter = Arc::new(compiled(&options));
+            self.filter = Arc::new(filter);
             self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
         }
         self.members.set_ttl(options.member_ttl());

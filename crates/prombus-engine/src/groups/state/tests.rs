@@ -21,7 +21,7 @@ fn state(options: GroupOptions) -> (State, Now) {
     let mut lane = PartitionQueue::new(Progress::default(), 0, session.epoch);
     lane.owners = (options.mode == Mode::Partitioned).then_some(0);
     let leases = Leases::new(session, 0);
-    let state = State::new(Arc::new(options), vec![lane], leases, GroupMetrics::default());
+    let state = State::new((Arc::new(options), Ok(None)), vec![lane], leases, GroupMetrics::default());
     (state, Now { instant: Instant::now(), wall_ms: 1_000 })
 }
 

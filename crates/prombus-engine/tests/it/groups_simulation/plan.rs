@@ -4,6 +4,11 @@ use prombus_engine::groups::{GroupCall, Mode, OptionsPatch, Ordering};
 use prombus_engine::query::From;
 use std::time::Duration;
 
+/// What a group that filters asks for.
+pub fn filter() -> String {
+    format!("event.payload.n % {DROPPED_MULTIPLES} != 0")
+}
+
 /// Events whose number it divides are dropped by a group that filters.
 pub const DROPPED_MULTIPLES: u64 = 3;
 
@@ -51,7 +56,7 @@ impl GroupPlan {
     }
 
     pub fn call(&self) -> GroupCall {
-        let filter = self.filters.then(|| format!("event.payload.n % {DROPPED_MULTIPLES} != 0"));
+        let filter = self.filters.then(filter);
         let options = OptionsPatch {
             mode: Some(self.mode),
             ordering: Some(self.ordering),

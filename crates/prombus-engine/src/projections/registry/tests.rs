@@ -1,0 +1,79 @@
+//! A hub, and stored projections whose expressions are not compiled yet.
+
+use super::*;
+use crate::Store;
+use crate::hub::{Hub, HubOptions};
+use prombus_core::{DocumentWrite, EventLogExt, Json, SystemClock, WriteOp};
+use prombus_store_memory::MemoryStore;
+use serde_json::json;
+
+fn hub_on(store: &Arc<MemoryStore>) -> Hub {
+    Hub::assemble(Store::new(store.clone()), HubOptions::default())
+}
+
+fn definition(collection: &str) -> Definition {
+    let json = json!({"topic": "t", "collection": collection, "key": "event.key"});
+    serde_json::from_value(json).unwrap()
+}
+
+async fn state(hub: &Hub, name: &str) -> ProjectionState {
+    hub.projections().get(name).await.unwrap().state
+}
+
+/// How it is doing once it has started.
+async fn started(hub: &Hub, name: &str) -> ProjectionState {
+    loop {
+        match state(hub, name).await {
+            ProjectionState::Starting | ProjectionState::Running => tokio::task::yield_now().await,
+            state => return state,
+        }
+    }
+}
+
+/// On a clock that goes ahead when there is nothing else to do.
+#[tokio::test(start_paused = true)]
+async fn a_hub_starts_before_its_projections_are_compiled() {
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), 1));
+    let hub = hub_on(&store);
+    for (name, collection) in [("good", "a"), ("old", "b")] {
+        hub.projections().put(name, definition(collection)).await.unwrap();
+    }
+    hub.projections().close().await;
+    let old = json!({"topic": "t", "collection": "b", "key": "of_an_earlier.build("});
+    let old = Json::from_value(&json!({"definition": old, "made": old}));
+    let write = DocumentWrite::new(&stored::collection_name(), "old", WriteOp::Set(old));
+    store.commit(Arc::new(Commit { documents: vec![write], ..Commit::default() })).await.unwrap();
+
+    let hub = hub_on(&store);
+    let compiling = hub.projections().hub.compiling.lock().await;
+    hub.projections().start().await.unwrap();
+    for name in ["good", "old"] {
+        assert_eq!(state(&hub, name).await, ProjectionState::Starting);
+        let refused = hub.projections().rebuild(name, false).await;
+        assert!(matches!(refused, Err(ProjectionError::Read(ReadError::Unavailable(_)))), "{refused:?}");
+    }
+    let waiting = ProjectionState::Waiting(TopicName::parse("t").unwrap());
+    hub.projections().put("new", definition("c")).await.unwrap();
+    assert_eq!(started(&hub, "new").await, waiting, "nobody else waits for them");
+    drop(compiling);
+    assert_eq!(started(&hub, "good").await, waiting);
+    let ProjectionState::Stopped(reason) = started(&hub, "old").await else { panic!("it has no reason") };
+    assert!(reason.contains("does not compile"), "{reason}");
+    assert!(hub.projections().rebuild("good", false).await.is_ok());
+    hub.close().await;
+}
+
+#[tokio::test]
+async fn a_hub_ends_though_its_projections_are_not_compiled() {
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), 1));
+    let hub = hub_on(&store);
+    for (name, collection) in [("p", "a"), ("q", "b")] {
+        hub.projections().put(name, definition(collection)).await.unwrap();
+    }
+    hub.projections().close().await;
+    let hub = hub_on(&store);
+    let _compiling = hub.projections().hub.compiling.lock().await;
+    hub.projections().start().await.unwrap();
+    hub.projections().delete("p").await.unwrap();
+    hub.close().await;
+}
