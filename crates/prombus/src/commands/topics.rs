@@ -106,7 +106,7 @@ async fn alter(client: &Client, topic: &str, settings: Settings) -> Result<(), F
 
 fn write(topics: &[TopicAnswer]) -> Result<(), Failure> {
     let columns =
-        ["topic", "partitions", "events", "durability", "retention_days", "retention_bytes", "compaction"];
+        ["topic", "partitions", "events", "durability", "retention_ms", "retention_bytes", "compaction"];
     let record = |topic: &TopicAnswer| {
         let setting = |name: &str| match topic.config.get(name) {
             None => String::new(),
