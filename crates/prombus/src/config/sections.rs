@@ -270,6 +270,7 @@ impl LimitValues {
             collections: self.collections.unwrap_or(default.collections),
             group_partitions: self.group_partitions.unwrap_or(default.group_partitions),
             read_ahead_bytes: self.buffer_bytes() / READ_AHEAD_SHARE,
+            cleaning_keys: default.cleaning_keys,
         }
     }
 }
