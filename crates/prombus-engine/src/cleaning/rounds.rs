@@ -17,9 +17,14 @@ impl Cleaning {
         }
     }
 
-    /// Ends what is under way, and waits until it has ended.
-    pub async fn close(&self) {
+    /// Begins nothing any more, and ends what is under way, by hand or not, within moments.
+    pub fn stop(&self) {
         self.closing.send_replace(true);
+    }
+
+    /// Stops, and waits until the background task has ended.
+    pub async fn close(&self) {
+        self.stop();
         let rounds = self.rounds.lock().take();
         if let Some(rounds) = rounds {
             // One that panicked has said so itself.
