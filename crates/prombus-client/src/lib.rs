@@ -55,13 +55,13 @@ pub use live::{
 pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;
 pub use prombus_wire::{
-    AckRequest, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer, CursorPosition,
-    CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability, EventRecord,
-    EventsPage, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition,
-    Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds,
-    ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled,
-    RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped, SkippedLetter, Text,
-    TopicAnswer, Waiting,
+    AckRequest, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer,
+    CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability,
+    EventRecord, EventsPage, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest,
+    GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
+    PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
+    PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped,
+    SkippedLetter, Text, TopicAnswer, TrimRequest, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]

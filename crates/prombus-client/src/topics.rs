@@ -1,7 +1,7 @@
-//! Topics: listing, creating, changing and deleting them.
+//! Topics: listing, creating, changing, cleaning and deleting them.
 
 use crate::{Client, ClientError};
-use prombus_wire::{TopicAnswer, Topics};
+use prombus_wire::{CleanAnswer, PartitionBounds, TopicAnswer, Topics, TrimRequest};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -27,6 +27,23 @@ impl Client {
         let body = serde_json::to_vec(settings)?;
         let request = self.request(Method::PUT, &["v1", "topics", topic]);
         let response = self.call(request.header(CONTENT_TYPE, "application/json").body(body)).await?;
+        self.answer(response).await
+    }
+
+    /// Does a cleaning pass over a topic now, and returns when it is done, however long that takes.
+    pub async fn clean_topic(&self, topic: &str) -> Result<CleanAnswer, ClientError> {
+        let response = self.stream(self.request(Method::POST, &["v1", "topics", topic, "clean"])).await?;
+        self.answer(response).await
+    }
+
+    /// Drops the events of a partition below an offset, and says what the partition holds then.
+    pub async fn trim_topic(
+        &self,
+        topic: &str,
+        request: &TrimRequest,
+    ) -> Result<PartitionBounds, ClientError> {
+        let call = self.request(Method::POST, &["v1", "topics", topic, "trim"]);
+        let response = self.stream(Self::with_json(call, request)?).await?;
         self.answer(response).await
     }
 

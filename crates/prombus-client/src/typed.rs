@@ -74,6 +74,12 @@ macro_rules! settings {
 prombus_wire::topic_options!(settings);
 
 impl<T> Topic<T> {
+    /// How many days to retain events; 0 for no limit.
+    #[must_use]
+    pub const fn retention_days(self, days: u32) -> Self {
+        self.retention_ms(prombus_wire::topic::days_in_ms(days))
+    }
+
     /// A topic with the hub's settings.
     pub const fn new(name: &'static str) -> Self {
         Self { name, config: TopicConfig::EMPTY, key: None, payload: PhantomData }
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn only_what_was_named_is_set() {
-        let expected = json!({"partitions": 8, "retention_days": 3, "durability": "interval", "schema": "warn",
+        let expected = json!({"partitions": 8, "retention_ms": 259_200_000, "durability": "interval", "schema": "warn",
             "snapshot": {"topic": "shop.orders.snapshot", "every_ms": 30_000}});
         assert_eq!(serde_json::to_value(ORDERS.config()).unwrap(), expected);
         assert_eq!(serde_json::to_value(Topic::<Order>::new("t").config()).unwrap(), json!({}));

@@ -84,6 +84,15 @@ pub trait EventLog: Send + Sync {
     /// [`Placement`](crate::Placement) promises, that is its last event in its highest partition.
     async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError>;
 
+    /// The event of this key that was committed last before the one at `before`, if one is kept. `before` must be a kept
+    /// event of the key. The cost goes by how many events of the key were given up in between.
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError>;
+
     /// The kept events of one key in the order in which they were committed, over all partitions; that is
     /// also the order of partition and offset.
     ///

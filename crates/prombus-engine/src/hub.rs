@@ -1,6 +1,7 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
+use crate::cleaning::{Cleaning, CleaningContext};
 use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
@@ -66,6 +67,8 @@ pub struct Limits {
     pub group_partitions: usize,
     /// What all groups together may hold of events that were read and not delivered yet.
     pub read_ahead_bytes: usize,
+    /// How many keys a cleaning pass remembers at a time: what it holds goes by that, whatever a topic has.
+    pub cleaning_keys: usize,
 }
 
 impl Default for Limits {
@@ -78,6 +81,7 @@ impl Default for Limits {
             collections: 10_000,
             group_partitions: 500_000,
             read_ahead_bytes: 128 << 20,
+            cleaning_keys: 1 << 20,
         }
     }
 }
@@ -116,6 +120,7 @@ pub struct Hub {
     collections: Arc<Collections>,
     projections: Arc<Projections>,
     commits: Arc<Commits>,
+    cleaning: Arc<Cleaning>,
     clock: Arc<dyn Clock>,
     makes_topics: bool,
     topics: Arc<TopicsWatch>,
@@ -168,6 +173,13 @@ impl Hub {
             compiling: tokio::sync::Mutex::default(),
         };
         let projections = Arc::new(Projections::new(projections));
+        let cleaning = Cleaning::new(CleaningContext {
+            log: store.log.clone(),
+            bus: bus.clone(),
+            clock: clock.clone(),
+            claims: claims.clone(),
+            most_keys: limits.cleaning_keys,
+        });
         let bus = checks.wrap(bus);
         let commits =
             Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock.clone()));
@@ -181,6 +193,7 @@ impl Hub {
             collections,
             projections,
             commits,
+            cleaning,
             clock,
             makes_topics,
             topics,
@@ -314,6 +327,11 @@ impl Hub {
         &self.projections
     }
 
+    /// What lets events of topics go.
+    pub fn cleaning(&self) -> &Arc<Cleaning> {
+        &self.cleaning
+    }
+
     /// The groups that leases belong to, in order; a lease that is none of this hub is
     /// [`CommitRefused::LeaseExpired`].
     pub fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
@@ -424,6 +442,7 @@ impl Hub {
     /// Takes no more commits and makes everything durable.
     pub async fn close(&self) {
         self.groups.close();
+        self.cleaning.close().await;
         self.projections.close().await;
         self.claims.close().await;
         self.store.log.close().await;

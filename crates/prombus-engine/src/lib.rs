@@ -4,6 +4,7 @@
 //! around the bus to a store, and a gateway never sees an adapter.
 
 pub mod bus;
+pub mod cleaning;
 pub mod collections;
 pub mod commits;
 pub mod filter;
@@ -16,8 +17,10 @@ pub mod projections;
 pub mod query;
 mod retry;
 pub mod topics;
+mod turns;
 
 pub use bus::{Bus, BusError, Layer};
+pub use cleaning::{CleanError, Cleaned, Cleaning};
 pub use filter::{BadFilter, Cost, Filter, FilterError};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 pub use hub::{Hub, HubOptions, Limits, Store};

@@ -12,7 +12,7 @@ use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
 use prombus_engine::projections::ProjectionError;
-use prombus_engine::{BadFilter, BusError, FilterError, QueryError};
+use prombus_engine::{BadFilter, BusError, CleanError, FilterError, QueryError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -384,6 +384,19 @@ impl From<ReadError> for ApiError {
             ReadError::Gone { first } => Self::new(ErrorCode::Gone, message).with("first", first.0),
             ReadError::Corrupt(_) => Self::internal(message),
             ReadError::Unavailable(_) => Self::unavailable(message),
+        }
+    }
+}
+
+impl From<CleanError> for ApiError {
+    fn from(error: CleanError) -> Self {
+        let message = error.to_string();
+        match error {
+            CleanError::Read(error) => error.into(),
+            CleanError::Bus(error) => error.into(),
+            CleanError::BeyondEnd { next, .. } => Self::bad_request(message).with("next", next.0),
+            CleanError::Home(_) | CleanError::Closing => Self::unavailable(message),
+            CleanError::Failed(_) => Self::internal(message),
         }
     }
 }

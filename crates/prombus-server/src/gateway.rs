@@ -227,6 +227,8 @@ const ROUTES: &[Route] = &[
         || get(topics::show).put(topics::put).delete(topics::delete),
         &[(Method::GET, Need::SeeTopic), (Method::PUT, ADMIN), (Method::DELETE, ADMIN)],
     ),
+    route("/v1/topics/{topic}/clean", || post(topics::clean), &[(Method::POST, ADMIN)]),
+    route("/v1/topics/{topic}/trim", || post(topics::trim), &[(Method::POST, ADMIN)]),
     route(
         "/v1/topics/{topic}/events",
         || get(events::read).post(publish::events),

@@ -172,6 +172,42 @@ pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     text.0
 }
 
+/// What was given up of a partition.
+pub(crate) struct KeptSample {
+    pub topic: TopicName,
+    pub partition: u32,
+    pub first: u64,
+    pub horizon_ts: u64,
+}
+
+/// The metrics of topics that let events go.
+pub(crate) fn cleaning_text(kept: &[KeptSample], durations: &Histogram) -> String {
+    let mut text = Text(String::new());
+    text.family("cleaning_duration_ms", "histogram", "How long cleaning passes over a topic took.");
+    text.histogram("cleaning_duration_ms", durations);
+    let families: [(&str, &str, fn(&KeptSample) -> u64); 2] = [
+        (
+            "topic_first_offset",
+            "The first offset that is kept, of topics with retention or compaction.",
+            |sample| sample.first,
+        ),
+        (
+            "topic_horizon_ts",
+            "The time from which on the state of every key can be told, in milliseconds since 1970.",
+            |sample| sample.horizon_ts,
+        ),
+    ];
+    for (name, help, value) in families {
+        text.family(name, "gauge", help);
+        for sample in kept {
+            let partition = sample.partition.to_string();
+            let labels = [("topic", sample.topic.as_str()), ("partition", &partition)];
+            text.sample(name, &labels, value(sample));
+        }
+    }
+    text.0
+}
+
 const DEAD_LETTERED: &str = "events_dead_lettered_total";
 
 /// The metrics of groups and projections.

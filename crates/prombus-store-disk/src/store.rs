@@ -302,6 +302,15 @@ impl EventLog for DiskStore {
         self.snapshot().latest_by_key(topic, key)
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        self.snapshot().previous_by_key(topic, key, before)
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.snapshot().history(&request)
     }

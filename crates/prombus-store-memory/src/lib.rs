@@ -139,6 +139,19 @@ impl EventLog for MemoryStore {
         self.in_topic(topic, |topic| Ok(topic.latest(key).cloned()))
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        self.in_topic(topic, |topic| {
+            let all = topic.keys.get(key).map_or(&[][..], Vec::as_slice);
+            let earlier = &all[..all.iter().position(|at| *at == before).unwrap_or(0)];
+            Ok(earlier.iter().rev().find_map(|at| topic.at(*at)).cloned())
+        })
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.in_topic(&request.topic, |topic| {
             let all = topic.keys.get(request.key.as_str()).map_or(&[][..], Vec::as_slice);

@@ -133,6 +133,32 @@ pub struct PartitionBounds {
     pub horizon_ts: u64,
 }
 
+/// The body of `POST /v1/topics/{topic}/clean`: there is nothing to choose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CleanRequest {}
+
+/// What a cleaning pass did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanAnswer {
+    /// How many events went.
+    pub reclaimed_events: u64,
+    /// What they counted for.
+    pub reclaimed_bytes: u64,
+    /// What each partition holds now.
+    pub partitions: Vec<PartitionBounds>,
+}
+
+/// The body of `POST /v1/topics/{topic}/trim`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrimRequest {
+    /// The partition.
+    pub partition: u32,
+    /// The first offset to keep.
+    pub before: u64,
+}
+
 /// A topic as it is now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TopicAnswer {

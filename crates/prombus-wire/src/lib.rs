@@ -17,8 +17,8 @@ pub mod text;
 pub mod topic;
 
 pub use answer::{
-    DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents, PartitionBounds, Published,
-    PublishedBatch, TopicAnswer, Topics,
+    CleanAnswer, CleanRequest, DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents,
+    PartitionBounds, Published, PublishedBatch, TopicAnswer, Topics, TrimRequest,
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The most partitions that a topic may have.
 pub const MAX_PARTITIONS: u32 = 1024;
+/// How long a day is.
+const DAY_MS: u64 = 86_400_000;
 
 /// When a commit is answered, from the weaker to the stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -76,15 +78,15 @@ macro_rules! topic_options {
         $with! {
             /// Number of partitions; can only be increased
             partitions: u32 = 1, "N";
-            /// Days to retain events; 0 for no limit (stored, but not acted on yet)
-            retention_days: u32 = 0, "DAYS";
-            /// Bytes to retain; the oldest events go first; 0 for no limit (stored, but not acted on yet)
+            /// How long to retain events, by when they were recorded; 0 for no limit
+            retention_ms: u64 = 0, "MS";
+            /// Bytes to retain, over all partitions; the oldest events go first; 0 for no limit
             retention_bytes: u64 = 0, "BYTES";
-            /// Whether to keep only the latest event of each key (stored, but not acted on yet)
+            /// Whether to keep only the latest event of each key
             compaction: bool = false, "true|false";
-            /// Minimum time to keep a superseded event (stored, but not acted on yet)
+            /// Minimum time to keep an event that a later one of its key has superseded
             min_compaction_lag_ms: u64 = 0, "MS";
-            /// How long to keep a tombstone (stored, but not acted on yet)
+            /// How long to keep a tombstone: an event with the payload null, which ends its key
             tombstone_retention_ms: u64 = 86_400_000, "MS";
             /// How long producers' ids are remembered for deduplication
             dedupe_window_ms: u64 = 86_400_000, "MS";
@@ -104,7 +106,7 @@ macro_rules! define {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $default:expr, $value:literal;)*) => {
         /// Everything that can be set on a topic.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
+        #[serde(try_from = "GivenSettings<N>")]
         pub struct TopicConfig<N> { $($(#[$doc])* pub $field: $type,)* }
 
         impl<N> Default for TopicConfig<N> {
@@ -115,9 +117,32 @@ macro_rules! define {
 
         /// A change of some settings; what is absent stays as it is.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
+        #[serde(try_from = "GivenSettings<N>")]
         pub struct TopicPatch<N> {
             $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)*
+        }
+
+        /// Settings as they are written: retention may be given in days too. So it is stored by builds that knew no
+        /// other way.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct GivenSettings<N> {
+            $(#[serde(default = "absent")] $field: Option<$type>,)*
+            #[serde(default = "absent")]
+            retention_days: Option<u32>,
+        }
+
+        impl<N> TryFrom<GivenSettings<N>> for TopicPatch<N> {
+            type Error = &'static str;
+
+            fn try_from(given: GivenSettings<N>) -> Result<Self, Self::Error> {
+                let days = given.retention_days.map(days_in_ms);
+                if days.is_some() && given.retention_ms.is_some() {
+                    return Err("retention_ms and retention_days are the same setting; give only one of them");
+                }
+                let patch = Self { $($field: given.$field,)* };
+                Ok(Self { retention_ms: patch.retention_ms.or(days), ..patch })
+            }
         }
 
         impl<N> TopicPatch<N> {
@@ -135,6 +160,23 @@ macro_rules! define {
 
 topic_options!(define);
 
+fn absent<T>() -> Option<T> {
+    None
+}
+
+/// Days as `retention_ms` has them.
+pub const fn days_in_ms(days: u32) -> u64 {
+    days as u64 * DAY_MS
+}
+
+impl<N> TryFrom<GivenSettings<N>> for TopicConfig<N> {
+    type Error = &'static str;
+
+    fn try_from(given: GivenSettings<N>) -> Result<Self, Self::Error> {
+        Ok(TopicPatch::try_from(given)?.apply(Self::default()))
+    }
+}
+
 impl<N> Default for TopicPatch<N> {
     fn default() -> Self {
         Self::EMPTY
@@ -142,6 +184,11 @@ impl<N> Default for TopicPatch<N> {
 }
 
 impl<N> TopicConfig<N> {
+    /// Whether events go by themselves, sooner or later.
+    pub fn lets_events_go(&self) -> bool {
+        self.retention_ms > 0 || self.retention_bytes > 0 || self.compaction
+    }
+
     /// Refuses settings that make no sense, with what to do instead.
     pub fn validate(&self) -> Result<(), String> {
         if self.partitions == 0 || self.partitions > MAX_PARTITIONS {
@@ -173,5 +220,18 @@ mod tests {
             Config { partitions: 8, durability: Durability::Interval, compaction: true, ..Config::default() }
         );
         assert!(serde_json::from_str::<Patch>(r#"{"partition":8}"#).is_err());
+    }
+
+    #[test]
+    fn retention_may_be_given_in_days_but_not_twice() {
+        let three_days = Config { retention_ms: 259_200_000, ..Config::default() };
+        assert_eq!(serde_json::from_str::<Config>(r#"{"retention_days":3}"#).unwrap(), three_days);
+        let patch: Patch = serde_json::from_str(r#"{"retention_days":3}"#).unwrap();
+        assert_eq!(patch.apply(Config { retention_ms: 5, ..Config::default() }), three_days);
+        let shown = serde_json::to_string(&three_days).unwrap();
+        assert!(!shown.contains("days"), "{shown}");
+        assert_eq!(serde_json::from_str::<Config>(&shown).unwrap(), three_days);
+        let both = serde_json::from_str::<Patch>(r#"{"retention_days":3,"retention_ms":0}"#).unwrap_err();
+        assert!(both.to_string().contains("retention_ms and retention_days"), "{both}");
     }
 }

@@ -6,13 +6,13 @@ use super::group::{Group, GroupContext, Loaded};
 use super::lease::{Leases, Session};
 use super::metrics::GroupTimes;
 use super::options::{GroupName, GroupOptions, OptionsPatch};
-use super::replay::Turns;
 use super::seats::Seats;
 use super::{GroupError, places, stored};
 use crate::homes::{Home, Tenant};
 use crate::layers::{GivenUpEvents, Heir};
 use crate::query::From;
 use crate::retry::Tries;
+use crate::turns::Turns;
 use prombus_core::{
     Commit, CommitLimits, ConfigChange, Epoch, HomesError, NewTopics, ReadError, TopicName, TopicState,
 };

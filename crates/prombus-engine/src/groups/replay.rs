@@ -12,13 +12,12 @@ use crate::filter::Filter;
 use crate::projections::{Again, Outcome, ProjectionError, Projections};
 use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use prombus_core::{
     Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError,
     TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -164,19 +163,6 @@ struct Replaying<'a> {
     failed_again: usize,
     /// Whether somebody waits for the answer.
     caller: oneshot::Sender<()>,
-}
-
-/// Turns at the dead letters of a topic.
-#[derive(Default)]
-pub(super) struct Turns(Mutex<HashMap<TopicName, Arc<tokio::sync::Mutex<()>>>>);
-
-impl Turns {
-    fn of(&self, topic: &TopicName) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.0.lock();
-        // Those that nobody has or waits for.
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        turns.entry(topic.clone()).or_default().clone()
-    }
 }
 
 impl Replaying<'_> {
@@ -452,6 +438,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns::Turns;
 
     #[test]
     fn replays_wait_for_those_of_the_same_topic_alone() {

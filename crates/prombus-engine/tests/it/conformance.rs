@@ -47,6 +47,15 @@ impl EventLog for Layered {
         self.log.latest_by_key(topic, key).await
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        self.log.previous_by_key(topic, key, before).await
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.log.history(request).await
     }

@@ -5,7 +5,7 @@ use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::metrics::GroupSample;
+use crate::metrics::{GroupSample, KeptSample};
 use crate::params::Params;
 use axum::Extension;
 use axum::body::HttpBody;
@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// So many partitions of groups are shown one by one in an answer, which is more than any one group can have. Groups for
 /// which no room is left are shown in totals.
 const MAX_ROWS: usize = 4_096;
+
+/// So many partitions have metrics of their own, of topics that let events go.
+const MAX_KEPT_SAMPLES: usize = 4_096;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
@@ -137,6 +140,26 @@ async fn samples(hub: &Hub) -> Vec<GroupSample> {
     samples
 }
 
+/// What is kept of topics that let events go, as many of them as there is room for.
+async fn kept_samples(hub: &Hub) -> Vec<KeptSample> {
+    let mut samples = Vec::new();
+    let topics = hub.topics().await.unwrap_or_default();
+    for topic in topics.into_iter().filter(|topic| topic.config.lets_events_go()) {
+        tokio::task::yield_now().await;
+        if samples.len() + topic.config.partitions as usize > MAX_KEPT_SAMPLES {
+            continue;
+        }
+        let Ok(kept) = hub.kept(&topic).await else { continue };
+        samples.extend((0..).zip(kept).map(|(partition, kept)| KeptSample {
+            topic: topic.name.clone(),
+            partition,
+            first: kept.bounds.first.0,
+            horizon_ts: kept.horizon_ts,
+        }));
+    }
+    samples
+}
+
 /// The metrics.
 pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let text = app.scrapes.text(|| metrics_text(&app)).await?;
@@ -153,6 +176,8 @@ async fn metrics_text(app: &App) -> String {
     if let Some(hub) = hub {
         let projections = hub.projections().list().await.unwrap_or_default();
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
+        let durations = hub.cleaning().durations();
+        text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Topics: list, show, make, change, delete.
+//! Topics: list, show, make, change, clean, trim, delete.
 
 use crate::answers::json_of;
 use crate::auth::Caller;
@@ -14,9 +14,9 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use prombus_core::{Bounds, Kept, ReadError, TopicConfig, TopicPatch, TopicState};
+use prombus_core::{Bounds, Kept, Offset, Partition, ReadError, TopicConfig, TopicPatch, TopicState};
 use prombus_engine::Hub;
-use prombus_wire::{ErrorCode, PartitionBounds};
+use prombus_wire::{CleanAnswer, CleanRequest, ErrorCode, PartitionBounds, TrimRequest, parse_object};
 use serde::Serialize;
 
 /// A topic as it is answered.
@@ -47,11 +47,12 @@ impl<'a> TopicView<'a> {
 
 /// What is kept of the partitions of a topic, as users see it.
 fn shown_bounds(kept: &[Kept]) -> Vec<PartitionBounds> {
-    let shown = |(kept, partition): (&Kept, u32)| {
-        let (Bounds { first, next }, horizon_ts) = (kept.bounds, kept.horizon_ts);
-        PartitionBounds { partition, first: first.0, next: next.0, horizon_ts }
-    };
-    kept.iter().zip(0..).map(shown).collect()
+    (0..).zip(kept).map(|(partition, kept)| shown_partition(partition, kept)).collect()
+}
+
+fn shown_partition(partition: u32, kept: &Kept) -> PartitionBounds {
+    let (Bounds { first, next }, horizon_ts) = (kept.bounds, kept.horizon_ts);
+    PartitionBounds { partition, first: first.0, next: next.0, horizon_ts }
 }
 
 /// `GET /v1/topics`.
@@ -103,6 +104,37 @@ pub(crate) async fn put(
     let (state, made) = hub.put_topic(&topic, patch).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &TopicView::of(hub, &state).await?))
+}
+
+/// `POST /v1/topics/{topic}/clean`.
+pub(crate) async fn clean(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = json_body(&app, request).await?;
+    let (hub, topic) = (app.hub()?, names.topic()?);
+    let CleanRequest {} = parse_optional(&body)?;
+    let cleaned = hub.cleaning().clean(&topic).await?;
+    let answer = CleanAnswer {
+        reclaimed_events: cleaned.events,
+        reclaimed_bytes: cleaned.bytes,
+        partitions: shown_bounds(&cleaned.kept),
+    };
+    Ok(json_of(StatusCode::OK, &answer))
+}
+
+/// `POST /v1/topics/{topic}/trim`.
+pub(crate) async fn trim(
+    State(app): State<App>,
+    names: PathNames,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let body = json_body(&app, request).await?;
+    let (hub, topic) = (app.hub()?, names.topic()?);
+    let TrimRequest { partition, before } = parse_object(&body)?;
+    let kept = hub.cleaning().trim(&topic, Partition(partition), Offset(before)).await?;
+    Ok(json_of(StatusCode::OK, &shown_partition(partition, &kept)))
 }
 
 pub(crate) async fn delete(

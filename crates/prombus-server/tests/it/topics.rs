@@ -17,7 +17,7 @@ async fn a_topic_is_made_with_what_is_given_and_defaults() {
     assert_eq!(
         made,
         json!({
-            "topic": "a.b", "partitions": 2, "retention_days": 0, "retention_bytes": 0, "compaction": false,
+            "topic": "a.b", "partitions": 2, "retention_ms": 0, "retention_bytes": 0, "compaction": false,
             "min_compaction_lag_ms": 0, "tombstone_retention_ms": 86_400_000, "dedupe_window_ms": 86_400_000,
             "snapshot": null, "durability": "interval", "schema": "enforce", "dual_write": false,
             "bounds": [{"partition": 0, "first": 0, "next": 0}, {"partition": 1, "first": 0, "next": 0}],

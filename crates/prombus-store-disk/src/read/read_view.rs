@@ -183,27 +183,48 @@ impl ReadView {
     /// The event with an id.
     pub fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        self.newest(LookupKey::id(topic.number.0, id), topic, |item| {
+        self.newest(LookupKey::id(topic.number.0, id), topic, None, |item| {
             record::event_head(item).is_some_and(|head| head.id == id)
         })
     }
 
     /// The latest event of a key.
     pub fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
+        self.newest_of_key(self.topic(topic)?, key, None)
+    }
+
+    /// The last event of a key before one of its events.
+    pub fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        (partition, offset): (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        self.newest(LookupKey::key(topic.number.0, key.as_bytes()), topic, |item| {
-            record::event_key(item) == Some(key.as_bytes())
-        })
+        let before = self.position_of(topic, partition, offset)?;
+        self.newest_of_key(topic, key, Some(before))
+    }
+
+    fn newest_of_key(
+        &self,
+        topic: &TopicState,
+        key: &str,
+        below: Option<Pos>,
+    ) -> Result<Option<Event>, ReadError> {
+        let by = LookupKey::key(topic.number.0, key.as_bytes());
+        self.newest(by, topic, below, |item| record::event_key(item) == Some(key.as_bytes()))
     }
 
     fn newest(
         &self,
         by: LookupKey,
         topic: &TopicState,
+        before: Option<Pos>,
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Event>, ReadError> {
-        for part in self.parts().iter().rev() {
-            let mut below = self.visible_end(part);
+        let before = before.unwrap_or(self.0.end);
+        for part in self.parts().iter().rev().filter(|part| part.number() <= before.part) {
+            let mut below = if part.number() == before.part { before.at } else { u32::MAX };
             while let Some(at) = part.newest(by, below).map_err(failed)? {
                 let item = part.item(at).map_err(failed)?;
                 if self.is_kept(&item, topic) && is_it(&item) {
@@ -227,7 +248,7 @@ impl ReadView {
         let hash = key_hash(topic.number.0, request.key.as_bytes());
         let start = match request.after {
             None => Pos::default(),
-            Some((partition, offset)) => self.position_after(topic, partition, offset)?,
+            Some((partition, offset)) => self.position_of(topic, partition, offset)?,
         };
         // Where it starts is only as good as what is left of the part there.
         let is_behind = |item: &[u8]| match (request.after, record::event_head(item)) {
@@ -265,8 +286,8 @@ impl ReadView {
         Ok(events)
     }
 
-    /// A place at or before that of the first event of a key behind this one.
-    fn position_after(
+    /// The place of an event; where it is gone, one at or before that of the next event of its key.
+    fn position_of(
         &self,
         topic: &TopicState,
         partition: Partition,

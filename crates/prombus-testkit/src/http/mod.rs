@@ -282,6 +282,19 @@ impl EventLog for HttpLog {
         }
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        // There is no way to go back, so everything is read up to there.
+        let (topic, key) = (topic.clone(), key.to_owned());
+        let all = HistoryRequest { topic, key, after: None, limit: usize::MAX, max_bytes: usize::MAX };
+        let earlier = |event: &Event| (event.partition, event.offset) < before;
+        Ok(self.history(all).await?.into_iter().rfind(earlier))
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         let HistoryRequest { topic, key, after, limit, max_bytes } = request;
         let topic = self.named(topic)?;

@@ -15,7 +15,7 @@ const EMPTY: Bounds = Bounds { first: Offset(0), next: Offset(0) };
 pub async fn a_new_topic_is_there_with_its_settings(s: Subject) {
     let config = TopicConfig {
         partitions: 3,
-        retention_days: 9,
+        retention_ms: 9,
         retention_bytes: 1 << 40,
         compaction: true,
         min_compaction_lag_ms: 11,
@@ -85,7 +85,7 @@ pub async fn settings_change_and_events_stay(s: Subject) {
     s.published(&name, [event("1").key("k"), event("2")]).await;
     let change = |config: &mut TopicConfig| {
         config.durability = Durability::Interval;
-        config.retention_days = 30;
+        config.retention_ms = 30;
         config.tombstone_retention_ms = 1;
     };
     must(s.alter(&name, change).await, "settings can be changed");

@@ -78,15 +78,15 @@ pub async fn of_equal_revisions_one_wins(s: Subject) {
     for round in 0..10 {
         let revision = s.topic(&name).await.revision;
         let answers = together(6, |n| {
-            let config = TopicConfig { retention_days: round * 10 + n as u32, ..partitions(1) };
+            let config = TopicConfig { retention_ms: round * 10 + n as u64, ..partitions(1) };
             let (s, change) = (s.clone(), alter(&name, revision, config));
             async move { s.configure(change).await }
         })
         .await;
-        let winners: Vec<u32> = (0..6).filter(|n| answers[*n as usize].is_ok()).collect();
+        let winners: Vec<u64> = (0..6).filter(|n| answers[*n as usize].is_ok()).collect();
         assert_eq!(winners.len(), 1, "of changes from the same revision one wins");
-        let days = s.topic(&name).await.config.retention_days;
-        assert_eq!(days, round * 10 + winners[0], "the one that was answered holds");
+        let found = s.topic(&name).await.config.retention_ms;
+        assert_eq!(found, round * 10 + winners[0], "the one that was answered holds");
         for error in answers.into_iter().filter_map(Result::err) {
             assert_eq!(error, CommitError::TopicChanged(name.clone()));
         }

@@ -85,6 +85,15 @@ pub async fn keys_are_looked_up_among_what_is_left(s: Subject) {
         }
         let latest = s.latest(&topic, &key).await.map(|event| event.id);
         assert_eq!(latest, kept.last().copied(), "the latest is the latest of what is kept");
+        let mut back = Vec::new();
+        let mut at = s.latest(&topic, &key).await;
+        while let Some(event) = at {
+            back.insert(0, event.id);
+            let before = (event.partition, event.offset);
+            let previous = s.log.previous_by_key(&TopicRef::from(&topic), &key, before).await;
+            at = must(previous, "the event before another one of its key can be read");
+        }
+        assert_eq!(back, kept, "step by step it goes back through what is kept");
     };
     s.discard(&topic, 0, &[1, 2]).await;
     check(&[old[0], old[3], new[0], new[1]]).await;

@@ -148,7 +148,7 @@ pub async fn growth_is_followed_at_once(s: Subject) {
 pub async fn a_topic_knows_where_it_ended_when_it_grew(s: Subject) {
     let topic = s.create("growth", partitions(1)).await;
     s.published(&topic, [event("1"), event("2")]).await;
-    must(s.alter(&topic, |config| config.retention_days = 1).await, "settings can change");
+    must(s.alter(&topic, |config| config.retention_ms = 1).await, "settings can change");
     assert!(s.topic(&topic).await.growths.is_empty(), "the topic has not grown yet");
     s.grow(&topic, 3).await;
     s.published(&topic, [event("3"), event("4").in_partition(2)]).await;

@@ -82,7 +82,7 @@ pub async fn a_commit_is_as_durable_as_its_strictest_topic(s: Subject) {
     let config = vec![ConfigChange::CreateTopic { name: topic("loose.new"), config: TopicConfig::default() }];
     let receipt = must(s.commit(Commit { config, events, ..Commit::default() }).await, "they can be mixed");
     assert_eq!(receipt.durability, Durability::Sync, "changes of topics are always flushed");
-    let receipt = must(s.alter(&loose, |config| config.retention_days = 1).await, "settings change");
+    let receipt = must(s.alter(&loose, |config| config.retention_ms = 1).await, "settings change");
     assert_eq!(receipt.durability, Durability::Sync, "changes of topics are always flushed");
 }
 

@@ -51,7 +51,7 @@ pub async fn a_waiter_wakes_for_the_next_commit(s: Subject) {
         let receipt = if round % 2 == 0 {
             commit(&s, &topic).await
         } else {
-            must(s.alter(&topic, |config| config.retention_days += 1).await, "settings can be changed")
+            must(s.alter(&topic, |config| config.retention_ms += 1).await, "settings can be changed")
         };
         assert!(waiter.await >= receipt.sequence, "a waiter wakes for the next commit");
     }

@@ -1,4 +1,4 @@
-//! `prombus topics`: lists, shows, creates, alters and deletes topics.
+//! `prombus topics`: lists, shows, creates, alters, cleans, trims and deletes topics.
 
 mod settings;
 
@@ -7,7 +7,7 @@ use crate::hub::{self, HubArgs};
 use crate::output::{self, Record};
 use crate::say;
 use clap::{Args, Subcommand};
-use prombus_client::{Client, TopicAnswer};
+use prombus_client::{CleanAnswer, Client, PartitionBounds, TopicAnswer, TrimRequest};
 use prombus_core::TopicPatch;
 use settings::Settings;
 
@@ -52,6 +52,29 @@ enum TopicsCommand {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Do a cleaning pass now: events whose retention is over go, and those that compaction removes
+    ///
+    /// The hub does this by itself every store.clean_every_ms. Returns when the pass is done.
+    #[command(after_help = "Example:\n  prombus topics clean process.state")]
+    Clean {
+        /// Topic to clean
+        topic: String,
+    },
+    /// Drop the events of a partition below an offset; they cannot be brought back
+    ///
+    /// In a topic whose partitions were increased, earlier events of the dropped keys in lower partitions go too if
+    /// nothing later is left of them.
+    #[command(after_help = "Example:\n  prombus topics trim process.state --partition 0 --before 1000")]
+    Trim {
+        /// Topic to trim
+        topic: String,
+        /// Partition to trim
+        #[arg(long, value_name = "N")]
+        partition: u32,
+        /// First offset to keep
+        #[arg(long, value_name = "OFFSET")]
+        before: u64,
+    },
     /// Delete a topic and all of its events; their disk space is not freed yet
     #[command(after_help = "Example:\n  prombus topics delete process.state")]
     Delete {
@@ -71,6 +94,11 @@ pub fn run(hub: &HubArgs, args: TopicsArgs) -> Result<(), Failure> {
             },
             TopicsCommand::Create { topic, settings } => create(&client, &topic, settings).await,
             TopicsCommand::Alter { topic, settings } => alter(&client, &topic, settings).await,
+            TopicsCommand::Clean { topic } => cleaned(&topic, &client.clean_topic(&topic).await?),
+            TopicsCommand::Trim { topic, partition, before } => {
+                let bounds = client.trim_topic(&topic, &TrimRequest { partition, before }).await?;
+                output::write_records(&BOUNDS, &[bounds_record(&bounds)?])
+            }
             TopicsCommand::Delete { topic } => {
                 client.delete_topic(&topic).await?;
                 say!("topic {topic} deleted");
@@ -78,6 +106,26 @@ pub fn run(hub: &HubArgs, args: TopicsArgs) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// The columns of what a partition holds.
+const BOUNDS: [&str; 4] = ["partition", "first", "next", "horizon_ts"];
+
+fn bounds_record(bounds: &PartitionBounds) -> Result<Record, Failure> {
+    let PartitionBounds { partition, first, next, horizon_ts } = bounds;
+    let cells = [partition.to_string(), first.to_string(), next.to_string(), horizon_ts.to_string()];
+    Record::of(bounds, cells.to_vec())
+}
+
+/// For a person what each partition holds, and a line about what went; for a program the whole answer.
+fn cleaned(topic: &str, answer: &CleanAnswer) -> Result<(), Failure> {
+    if !output::is_terminal() {
+        return output::write_records(&[], &[Record::of(answer, Vec::new())?]);
+    }
+    let events = output::counted(answer.reclaimed_events, "event");
+    say!("topic {topic} cleaned: {events} removed, {} bytes", answer.reclaimed_bytes);
+    let records = answer.partitions.iter().map(bounds_record).collect::<Result<Vec<_>, _>>()?;
+    output::write_records(&BOUNDS, &records)
 }
 
 fn missing(topic: &str) -> Failure {
@@ -106,7 +154,7 @@ async fn alter(client: &Client, topic: &str, settings: Settings) -> Result<(), F
 
 fn write(topics: &[TopicAnswer]) -> Result<(), Failure> {
     let columns =
-        ["topic", "partitions", "events", "durability", "retention_days", "retention_bytes", "compaction"];
+        ["topic", "partitions", "events", "durability", "retention_ms", "retention_bytes", "compaction"];
     let record = |topic: &TopicAnswer| {
         let setting = |name: &str| match topic.config.get(name) {
             None => String::new(),

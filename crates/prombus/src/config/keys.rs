@@ -100,7 +100,7 @@ fn check_indexes(text: &str, path: &str, table: &DeTable<'_>) -> Result<(), Prob
 }
 
 fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
-    let (settings, snapshot) = (names(&TopicConfig::default()), snapshot_keys());
+    let (settings, snapshot) = (topic_settings(), snapshot_keys());
     for (topic, value) in topics {
         let name = topic.get_ref().as_ref();
         let DeValue::Table(table) = value.get_ref() else {
@@ -225,7 +225,7 @@ fn everywhere() -> Vec<(String, String)> {
     let sections = sections.map(|section| (section_keys(&section), section));
     let definition = state::definition_keys();
     let named = [
-        (names(&TopicConfig::default()), "topics.\"NAME\""),
+        (topic_settings(), "topics.\"NAME\""),
         (names(&Collection::default()), "collections.\"NAME\""),
         (definition.projection, "projection"),
         (definition.write, "projection.write"),
@@ -243,6 +243,13 @@ fn section_keys(section: &str) -> Vec<String> {
         .and_then(Value::as_object)
         .map(|keys| keys.keys().cloned().collect())
         .unwrap_or_default()
+}
+
+/// What can be set on a topic, and the other way to say one of it.
+fn topic_settings() -> Vec<String> {
+    let mut settings = names(&TopicConfig::default());
+    settings.push("retention_days".to_owned());
+    settings
 }
 
 fn snapshot_keys() -> Vec<String> {

@@ -12,9 +12,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The allowed sizes of a part of the journal.
 const PART_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+/// How long to wait between two cleaning passes, where nothing else is said.
+const CLEAN_EVERY: Duration = Duration::from_secs(10);
 /// The upper limit for `commit_bytes`: a commit is in memory several times.
 const MAX_COMMIT_BYTES: usize = 32 << 20;
 /// Of what connections may hold, groups may hold one part in so many of events that they have read ahead.
@@ -82,6 +85,15 @@ pub struct Store {
     pub memory: Option<bool>,
     /// The size of a part of the journal.
     pub part_bytes: Option<u64>,
+    /// How long to wait between two cleaning passes.
+    pub clean_every_ms: Option<u64>,
+}
+
+impl Store {
+    /// How long to wait between two cleaning passes.
+    pub fn clean_every(&self) -> Duration {
+        self.clean_every_ms.map_or(CLEAN_EVERY, Duration::from_millis)
+    }
 }
 
 /// Limits on sizes and rates.
@@ -139,6 +151,9 @@ impl ConfigFile {
         if self.store.part_bytes.is_some_and(|bytes| !PART_BYTES.contains(&bytes)) {
             let (least, most) = (PART_BYTES.start(), PART_BYTES.end());
             return Err(format!("store.part_bytes must be between {least} and {most}"));
+        }
+        if self.store.clean_every_ms == Some(0) {
+            return Err("store.clean_every_ms must be at least 1".into());
         }
         if let Some(format) = &self.log.format {
             LogFormat::parse(format).map_err(|why| format!("log.format: {why}"))?;
@@ -270,6 +285,7 @@ impl LimitValues {
             collections: self.collections.unwrap_or(default.collections),
             group_partitions: self.group_partitions.unwrap_or(default.group_partitions),
             read_ahead_bytes: self.buffer_bytes() / READ_AHEAD_SHARE,
+            cleaning_keys: default.cleaning_keys,
         }
     }
 }

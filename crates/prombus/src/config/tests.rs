@@ -2,6 +2,7 @@
 
 use super::*;
 use prombus_core::{Durability, TopicName, TopicPatch};
+use std::time::Duration;
 
 fn problem(text: &str) -> (Option<usize>, String) {
     let Problem { line, what } = ConfigFile::parse(text).unwrap_err();
@@ -31,6 +32,7 @@ fn everything_that_can_be_said_is_understood() {
         [store]
         data = "./d"
         part_bytes = 1048576
+        clean_every_ms = 500
         [limits]
         event_bytes = 10
         commit_bytes = 20
@@ -61,6 +63,8 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((file.log.format.as_deref(), file.log.level.as_deref()), (Some("json"), Some("debug")));
     assert_eq!(file.store.data.as_deref(), Some(Path::new("./d")));
     assert_eq!(file.store.part_bytes, Some(1 << 20));
+    assert_eq!(file.store.clean_every(), Duration::from_millis(500));
+    assert_eq!(ConfigFile::default().store.clean_every(), Duration::from_secs(10));
     let limits = file.limits.limits();
     assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
     assert_eq!(file.limits.result_bytes(), 32 << 20);
@@ -183,6 +187,8 @@ fn wrong_types_and_values_are_told_with_their_line() {
         ("[log]\nlevel = \"loud\"", None),
         ("[log]\nlevel = 3", Some(2)),
         ("[store]\ndata = \"d\"\nmemory = true", None),
+        ("[store]\nclean_every_ms = 0", None),
+        ("[topics.a]\nretention_ms = 1\nretention_days = 1", Some(1)),
         ("[limits]\nevent_bytes = 9000000", None),
         ("[topics.A]", Some(1)),
         ("[server]\ntls_cert = \"c\"", None),

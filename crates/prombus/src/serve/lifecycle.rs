@@ -83,6 +83,7 @@ fn take_memory_in_small_pages() {
 async fn end(front: Listener, hub: &Hub) {
     drop(front.stop);
     hub.groups().stop_waiting();
+    hub.cleaning().stop();
     if tokio::time::timeout(DRAIN, front.serving).await.is_err() {
         tracing::warn!("some requests did not finish in time and are cut off");
     }
@@ -171,6 +172,7 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     for projection in &settings.projections {
         settle_projection(&hub, projection).await?;
     }
+    hub.cleaning().start(settings.clean_every);
     Ok(hub)
 }
 

@@ -26,6 +26,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The most that a commit may make, in bytes.
     pub result_bytes: usize,
+    /// How long to wait between two cleaning passes.
+    pub clean_every: Duration,
     pub topics: Topics,
     /// Collections that commits write, by name.
     pub collections: BTreeMap<String, Collection>,
@@ -80,6 +82,7 @@ impl Settings {
             log_level: log_level.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
             result_bytes: file.limits.result_bytes(),
+            clean_every: file.store.clean_every(),
             gateway: gateway_options(flags, environment, (path.as_deref(), &file))?,
             topics: file.topics,
             collections: file.collections,

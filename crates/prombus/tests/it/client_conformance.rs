@@ -182,6 +182,15 @@ impl EventLog for LiveLog {
         self.http.latest_by_key(topic, key).await
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        self.http.previous_by_key(topic, key, before).await
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.http.history(request).await
     }

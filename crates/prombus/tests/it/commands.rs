@@ -146,8 +146,8 @@ fn topics_from_their_making_to_their_end() {
     assert!(stderr.contains("topics alter a.b"), "{stderr}");
     let altered = json(&hub.run(&["topics", "alter", "a.b", "--retention-days", "3", "--compaction"]).ok());
     assert_eq!(
-        (&altered["retention_days"], &altered["compaction"], &altered["partitions"]),
-        (&3.into(), &true.into(), &3.into())
+        (&altered["retention_ms"], &altered["compaction"], &altered["partitions"]),
+        (&259_200_000.into(), &true.into(), &3.into())
     );
     let stderr = hub.run(&["topics", "alter", "a.b", "--partitions", "2"]).fails_with(1);
     assert!(stderr.contains("(bad_request)"), "{stderr}");

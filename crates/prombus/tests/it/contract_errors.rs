@@ -13,6 +13,8 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/topics/t", &["GET", "HEAD", "PUT", "DELETE"]),
     ("/v1/topics/t/events", &["GET", "HEAD", "POST"]),
     ("/v1/topics/t/events/6f2d5a3e-8c1b-4d7f-9a60-1b2c3d4e5f60", &["GET", "HEAD"]),
+    ("/v1/topics/t/clean", &["POST"]),
+    ("/v1/topics/t/trim", &["POST"]),
     ("/v1/topics/t/keys", &["POST"]),
     ("/v1/topics/t/keys/k", &["GET", "HEAD"]),
     ("/publish/t", &["POST"]),

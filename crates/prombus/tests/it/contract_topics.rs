@@ -114,7 +114,7 @@ fn there_are_as_many_topics_as_the_limit_says() {
 fn put_takes_all_settings_and_get_shows_them() {
     let mut site = Site::start();
     let all = json!({
-        "partitions": 8, "retention_days": 3, "retention_bytes": 1000, "compaction": true, "dedupe_window_ms": 1000,
+        "partitions": 8, "retention_ms": 259_200_000, "retention_bytes": 1000, "compaction": true, "dedupe_window_ms": 1000,
         "snapshot": {"topic": "process.state.snapshot", "every_ms": 30000},
         "durability": "interval", "schema": "warn", "dual_write": true,
     });

@@ -94,6 +94,7 @@ type Check = fn(&[String]);
 
 const CHECKS: &[(&str, &str, Check)] = &[
     ("README.md", "A five-minute tour", |said| tour(&said[0], &said[1])),
+    ("docs/guide.md", "How long things stay", |said| stays(&said[1])),
     ("docs/guide.md", "Consumer groups", |said| groups(&said[0], &said[1], &said[2])),
     ("docs/guide.md", "Dead letters", |said| letters(&said[0])),
     ("docs/guide.md", "Live state: a tour", |said| live_state(&said[0], &said[1])),
@@ -102,6 +103,13 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("examples/README.md", "Python", |said| scripts(&said[0], r#""hello": "python""#)),
     ("examples/README.md", "Node", |said| scripts(&said[0], r#""hello":"node""#)),
 ];
+
+fn stays(said: &str) {
+    assert!(said.contains(r#""reclaimed_events":2,"reclaimed_bytes":160"#), "{said}");
+    let exported = said.lines().filter(|line| line.starts_with(r#"{"id":"#) && line.contains(r#""payload""#));
+    assert_eq!(exported.filter(|line| line.contains("stopped")).count(), 1, "the latest is left: {said}");
+    assert_eq!(said.matches(r#""first":3,"next":3"#).count(), 2, "trimmed twice: {said}");
+}
 
 fn letters(said: &str) {
     assert!(said.contains("mailbox is full"), "the letter says why: {said}");

@@ -21,6 +21,8 @@ const COMMANDS: &[&[&str]] = &[
     &["topics", "show"],
     &["topics", "create"],
     &["topics", "alter"],
+    &["topics", "clean"],
+    &["topics", "trim"],
     &["topics", "delete"],
     &["groups"],
     &["groups", "list"],

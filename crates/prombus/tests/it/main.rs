@@ -35,6 +35,7 @@ mod contract_auth_rules;
 mod contract_auth_secrets;
 mod contract_auth_ws;
 mod contract_changefeed;
+mod contract_cleaning;
 mod contract_collections;
 mod contract_collections_delete;
 mod contract_commit;

@@ -176,6 +176,16 @@ impl EventLog for SlowStore {
         self.inner.latest_by_key(topic, key).await
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        self.before_read().await?;
+        self.inner.previous_by_key(topic, key, before).await
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.before_read().await?;
         self.inner.history(request).await

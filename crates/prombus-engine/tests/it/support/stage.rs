@@ -55,6 +55,14 @@ impl Stage {
         Self::within(limits, clock, Kind::Memory(store)).await
     }
 
+    /// The hub ends, and another one starts on what is stored, which remembers so many keys while it cleans.
+    pub async fn remembering(self, cleaning_keys: usize) -> Self {
+        let Self { hub, clock, log, kind } = self;
+        hub.close().await;
+        log.end();
+        Self::within(Limits { cleaning_keys, ..Limits::default() }, clock, kind).await
+    }
+
     async fn on(clock: Arc<ManualClock>, kind: Kind) -> Self {
         Self::within(Limits::default(), clock, kind).await
     }

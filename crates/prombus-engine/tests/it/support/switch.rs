@@ -51,6 +51,10 @@ pub struct Switch {
     closed: AtomicBool,
     /// How many bytes the cursors of all commits took.
     pub cursor_bytes: AtomicUsize,
+    /// How many events were read in pages.
+    pub paged: AtomicUsize,
+    /// How many keys were looked up.
+    pub looked_up: AtomicUsize,
     /// How many commits made too much.
     too_large: AtomicUsize,
     /// Whether documents cannot be read.
@@ -72,6 +76,8 @@ impl Switch {
             closes,
             closed: AtomicBool::new(false),
             cursor_bytes: AtomicUsize::new(0),
+            paged: AtomicUsize::new(0),
+            looked_up: AtomicUsize::new(0),
             too_large: AtomicUsize::new(0),
             is_unreadable: AtomicBool::new(false),
             feed: tokio::sync::Mutex::new(None),
@@ -209,6 +215,7 @@ impl EventLog for Switch {
         drop(feed);
         let partition = request.partition.0;
         let mut page = self.log()?.read(request).await?;
+        self.paged.fetch_add(page.events.len(), Ordering::SeqCst);
         let holes = self.holes.lock();
         page.events.retain(|event| !holes.contains(&(partition, event.offset.0)));
         Ok(page)
@@ -227,10 +234,22 @@ impl EventLog for Switch {
     }
 
     async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
+        self.looked_up.fetch_add(1, Ordering::SeqCst);
         self.log()?.latest_by_key(topic, key).await
     }
 
+    async fn previous_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        self.looked_up.fetch_add(1, Ordering::SeqCst);
+        self.log()?.previous_by_key(topic, key, before).await
+    }
+
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.looked_up.fetch_add(1, Ordering::SeqCst);
         self.log()?.history(request).await
     }
 

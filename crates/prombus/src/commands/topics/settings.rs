@@ -3,9 +3,11 @@
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use prombus_core::{Durability, SchemaMode, SnapshotConfig, TopicName, TopicPatch};
+use prombus_wire::topic::days_in_ms;
 
 const SNAPSHOT_TOPIC: &str = "snapshot_topic";
 const SNAPSHOT_EVERY_MS: &str = "snapshot_every_ms";
+const RETENTION_DAYS: &str = "retention_days";
 
 /// The settings that were named.
 #[derive(Debug, Clone, Default)]
@@ -124,23 +126,31 @@ type N = TopicName;
 
 prombus_wire::topic_options!(flags);
 
+/// Another way to say `retention_ms`.
+fn add_days(command: Command) -> Command {
+    let help = "The same in days";
+    command
+        .arg(u32::parsed(&Flag { name: RETENTION_DAYS, help, value: "DAYS" }).conflicts_with("retention_ms"))
+}
+
 impl Args for Settings {
     fn augment_args(command: Command) -> Command {
-        add_all(command)
+        add_all(add_days(command))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        add_all(command)
+        Self::augment_args(command)
     }
 }
 
 impl FromArgMatches for Settings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        Ok(Self(all_given(matches)))
+        let (patch, days) = (all_given(matches), matches.get_one(RETENTION_DAYS).copied());
+        Ok(Self(TopicPatch { retention_ms: patch.retention_ms.or(days.map(days_in_ms)), ..patch }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        self.0 = all_given(matches);
+        *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
 }

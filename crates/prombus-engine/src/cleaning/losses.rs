@@ -1,0 +1,112 @@
+//! What is about to be given up of a topic: counted by those who have read it, and told to the store in one commit.
+
+use prombus_core::{ConfigChange, Loss, Offset, Offsets, Partition, TopicState};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An event, as far as cleaning has to know it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub partition: Partition,
+    pub offset: Offset,
+    /// What it counts for.
+    pub bytes: u64,
+}
+
+/// What goes of a partition.
+#[derive(Debug, Default)]
+struct OfPartition {
+    /// Everything below goes.
+    before: Option<Offset>,
+    trimmed: Loss,
+    /// And these.
+    offsets: Offsets,
+    discarded: Loss,
+    events: u64,
+}
+
+/// What goes of a topic.
+#[derive(Debug, Default)]
+pub(super) struct Losses(BTreeMap<u32, OfPartition>);
+
+impl Losses {
+    fn of(&mut self, partition: Partition) -> &mut OfPartition {
+        self.0.entry(partition.0).or_default()
+    }
+
+    /// The first events of a partition go up to this one, which is the next.
+    pub fn trim(&mut self, Place { partition, offset, bytes }: Place) {
+        let losses = self.of(partition);
+        losses.before = Some(offset.plus(1));
+        losses.trimmed.bytes += bytes;
+        losses.events += 1;
+    }
+
+    /// Where anything goes up to here already, the holes below `first` go with it.
+    pub fn trim_holes(&mut self, partition: Partition, first: Offset) {
+        if let Some(losses) = self.0.get_mut(&partition.0) {
+            losses.before = losses.before.map(|before| before.max(first));
+        }
+    }
+
+    /// Everything below `first` goes, whether anything is there or not.
+    pub fn trim_to(&mut self, partition: Partition, first: Offset) {
+        self.of(partition).before = Some(first);
+    }
+
+    /// Whether the event is one of those that are trimmed.
+    pub fn trims(&self, partition: Partition, offset: Offset) -> bool {
+        self.0.get(&partition.0).and_then(|losses| losses.before).is_some_and(|before| offset < before)
+    }
+
+    /// From this time on, what is left of a partition after it is trimmed says what every key was.
+    pub fn raise_trim_horizon(&mut self, partition: Partition, ts: u64) {
+        let horizon = &mut self.of(partition).trimmed.horizon_ts;
+        *horizon = (*horizon).max(Some(ts));
+    }
+
+    /// An event in the middle goes. From `horizon_ts` on, nobody misses it; `None` where nobody does at all.
+    pub fn discard(&mut self, Place { partition, offset, bytes }: Place, horizon_ts: Option<u64>) {
+        let losses = self.of(partition);
+        // One that is found in two ways is counted once.
+        if losses.offsets.insert(offset) {
+            losses.discarded.bytes += bytes;
+            losses.events += 1;
+        }
+        losses.discarded.horizon_ts = losses.discarded.horizon_ts.max(horizon_ts);
+    }
+
+    /// How many events are to be discarded.
+    pub fn discards(&self) -> u64 {
+        self.0.values().map(|losses| losses.offsets.len()).sum()
+    }
+
+    /// How many events go, and what they count for.
+    pub fn count(&self) -> (u64, u64) {
+        let bytes = |losses: &OfPartition| losses.trimmed.bytes + losses.discarded.bytes;
+        self.0.values().fold((0, 0), |(events, all), losses| (events + losses.events, all + bytes(losses)))
+    }
+
+    /// The partitions that something goes of.
+    pub fn partitions(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// What tells the store, and leaves nothing to tell.
+    pub fn take(&mut self, topic: &TopicState) -> Vec<ConfigChange> {
+        let mut changes = Vec::new();
+        for (partition, losses) in std::mem::take(&mut self.0) {
+            let partition = Partition(partition);
+            let OfPartition { before, trimmed, offsets, discarded, events: _ } = losses;
+            if let Some(before) = before {
+                let topic = topic.name.clone();
+                changes.push(ConfigChange::Trim { topic, partition, before, loss: trimmed });
+            }
+            if !offsets.is_empty() {
+                let (topic, offsets) = (topic.pinned(), Arc::new(offsets));
+                changes.push(ConfigChange::Discard { topic, partition, offsets, loss: discarded });
+            }
+        }
+        changes
+    }
+}

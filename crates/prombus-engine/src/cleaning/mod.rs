@@ -1,0 +1,189 @@
+//! Letting events go: by their age and size, because later ones have superseded them, and by hand.
+//!
+//! A pass over a topic reads what may go, counts it, and tells the store in bounded commits; nothing is given up that was
+//! not read, since stores trust what they are told about it. So one cleaner at a time works on a topic: passes, and those
+//! who trim by hand, take turns here, and the cursor that every commit moves keeps out other hubs. Each commit leaves the
+//! topic as a pass may leave it, so a pass can end anywhere and be begun again.
+//!
+//! With what goes, a commit says from when on the events that are left still tell what every key was: an event that goes
+//! is missed by whoever asks for a time between its own and that of the next event of its key.
+
+mod compaction;
+mod losses;
+mod pages;
+mod pass;
+mod positions;
+mod retention;
+mod rounds;
+
+use crate::bus::{Bus, BusError};
+use crate::homes::Claims;
+use crate::retry::Tries;
+use crate::turns::Turns;
+use parking_lot::Mutex;
+use pass::{Counted, Pace, Pass};
+use prombus_core::{
+    Clock, EventLog, Histogram, HomesError, Kept, Offset, Partition, ReadError, TopicName, TopicState,
+};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// What cleaning needs of the hub.
+pub(crate) struct CleaningContext {
+    pub log: Arc<dyn EventLog>,
+    pub bus: Arc<dyn Bus>,
+    pub clock: Arc<dyn Clock>,
+    /// The topics that are at home here.
+    pub claims: Arc<Claims>,
+    /// The most keys that a pass remembers.
+    pub most_keys: usize,
+}
+
+/// What came of a pass over a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cleaned {
+    /// How many events went.
+    pub events: u64,
+    /// Their [sizes](prombus_core::Event::size).
+    pub bytes: u64,
+    /// What is kept of each partition.
+    pub kept: Vec<Kept>,
+}
+
+/// Why a topic was not cleaned, or not to the end. What went until then is gone.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CleanError {
+    /// It could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A commit was refused.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// Another hub does that.
+    #[error(transparent)]
+    Home(#[from] HomesError),
+    /// There is nothing that could be trimmed there.
+    #[error(
+        "partition {partition} ends at offset {next}: before can be at most that, and {before} was given"
+    )]
+    BeyondEnd {
+        /// The partition.
+        partition: Partition,
+        /// Its end.
+        next: Offset,
+        /// What was asked for.
+        before: Offset,
+    },
+    /// The hub ends.
+    #[error("the hub is shutting down")]
+    Closing,
+    /// The work itself ended in a way that it should not have.
+    #[error("cleaning failed: {0}")]
+    Failed(String),
+}
+
+/// Lets events of topics go.
+pub struct Cleaning {
+    hub: CleaningContext,
+    turns: Turns,
+    closing: watch::Sender<bool>,
+    rounds: Mutex<Option<JoinHandle<()>>>,
+    durations: Arc<Histogram>,
+}
+
+/// What is to be done with a topic.
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    /// All that its settings ask for.
+    Clean(Pace),
+    /// Everything below an offset of a partition goes.
+    Trim(Partition, Offset),
+}
+
+impl Cleaning {
+    pub(crate) fn new(hub: CleaningContext) -> Arc<Self> {
+        Arc::new(Self {
+            hub,
+            turns: Turns::default(),
+            closing: watch::Sender::new(false),
+            rounds: Mutex::new(None),
+            durations: Arc::default(),
+        })
+    }
+
+    /// How long passes took.
+    pub fn durations(&self) -> &Arc<Histogram> {
+        &self.durations
+    }
+
+    /// Does a pass over a topic now, as fast as it can.
+    pub async fn clean(self: &Arc<Self>, topic: &TopicName) -> Result<Cleaned, CleanError> {
+        self.clone().to_the_end(topic.clone(), Task::Clean(Pace::Full)).await
+    }
+
+    /// Gives up all events of a partition below `before`, and says what is kept of it. In a topic that has grown, what
+    /// these events have superseded in lower partitions goes with them.
+    pub async fn trim(
+        self: &Arc<Self>,
+        topic: &TopicName,
+        partition: Partition,
+        before: Offset,
+    ) -> Result<Kept, CleanError> {
+        let cleaned = self.clone().to_the_end(topic.clone(), Task::Trim(partition, before)).await?;
+        let kept = cleaned.kept.get(partition.0 as usize);
+        kept.copied().ok_or_else(|| CleanError::Failed(format!("partition {partition} is not there")))
+    }
+
+    /// Works in a task of its own: whoever has the turn must not be dropped while a commit is under way.
+    async fn to_the_end(self: Arc<Self>, topic: TopicName, task: Task) -> Result<Cleaned, CleanError> {
+        let work = tokio::spawn(async move { self.work(&topic, task).await });
+        work.await.unwrap_or_else(|error| Err(CleanError::Failed(error.to_string())))
+    }
+
+    async fn work(&self, topic: &TopicName, task: Task) -> Result<Cleaned, CleanError> {
+        let _turn = self.turns.of(topic).lock_owned().await;
+        let began = Instant::now();
+        let (mut counted, mut tries) = (Counted::default(), Tries::default());
+        let state = loop {
+            let state = self.hub.log.topic(topic).await?;
+            let state = state.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
+            match self.try_once(&state, task, &mut counted).await {
+                Ok(()) => break state,
+                Err(CleanError::Bus(error)) => tries.again(error).await?,
+                // Somebody else has given it up meanwhile.
+                Err(CleanError::Read(ReadError::Gone { .. })) => tries.look_again().await?,
+                Err(error) => return Err(error),
+            }
+        };
+        if matches!(task, Task::Clean(_)) && state.config.lets_events_go() {
+            self.durations.observe(began.elapsed());
+        }
+        let mut kept = Vec::with_capacity(state.config.partitions as usize);
+        for partition in 0..state.config.partitions {
+            kept.push(self.hub.log.kept(&state.pinned(), Partition(partition)).await?);
+        }
+        Ok(Cleaned { events: counted.events, bytes: counted.bytes, kept })
+    }
+
+    async fn try_once(
+        &self,
+        topic: &TopicState,
+        task: Task,
+        counted: &mut Counted,
+    ) -> Result<(), CleanError> {
+        let pace = match task {
+            Task::Clean(pace) => pace,
+            Task::Trim(..) => Pace::Full,
+        };
+        let mut pass = Pass::begin(&self.hub, topic, (pace, self.closing.subscribe())).await?;
+        let done = match task {
+            Task::Clean(_) => pass.clean().await,
+            Task::Trim(partition, before) => pass.trim(partition, before).await,
+        };
+        // Whatever came of it, this much is gone.
+        counted.add(pass.counted());
+        done
+    }
+}

@@ -1,0 +1,253 @@
+//! A pass over a topic: what it has to know, how fast it goes, and how it commits.
+
+use super::compaction::Compaction;
+use super::losses::Losses;
+use super::positions::{Position, Stored};
+use super::retention::Trimming;
+use super::{CleanError, CleaningContext};
+use crate::bus::BusError;
+use crate::homes::Home;
+use crate::retry::Backoff;
+use prombus_core::error::Retry;
+use prombus_core::{
+    Commit, CommitError, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef, TopicState,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// After so many look-ups, others have their turn.
+const LOOK_UPS_AT_ONCE: usize = 256;
+/// A pass that nobody waits for rests after it has worked for so long.
+const WORK: Duration = Duration::from_millis(4);
+/// It rests as long as it has worked, but no longer than this: a page from a slow disk is not its fault.
+const LONGEST_REST: Duration = Duration::from_millis(20);
+
+/// How fast a pass goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// As fast as it can: somebody waits for it.
+    Full,
+    /// With rests, so that publishers hardly notice.
+    Gentle,
+}
+
+/// What has gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub events: u64,
+    pub bytes: u64,
+}
+
+impl Counted {
+    pub fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A pass that is under way.
+pub(super) struct Pass<'a> {
+    hub: &'a CleaningContext,
+    topic: TopicState,
+    now: u64,
+    /// By partition.
+    positions: Vec<Stored>,
+    /// What it commits under; claimed when there is something to commit.
+    home: Option<Arc<Home>>,
+    /// What goes with the next commit.
+    pub losses: Losses,
+    counted: Counted,
+    looked_up: usize,
+    pace: Pace,
+    /// When it has rested last.
+    rested: Instant,
+    closing: watch::Receiver<bool>,
+}
+
+impl<'a> Pass<'a> {
+    pub async fn begin(
+        hub: &'a CleaningContext,
+        topic: &TopicState,
+        (pace, closing): (Pace, watch::Receiver<bool>),
+    ) -> Result<Self, CleanError> {
+        let mut positions = Vec::with_capacity(topic.config.partitions as usize);
+        for partition in (0..topic.config.partitions).map(Partition) {
+            let first = hub.log.kept(&topic.pinned(), partition).await?.bounds.first;
+            positions.push(Stored::load(&*hub.log, topic, partition, first).await?);
+        }
+        Ok(Self {
+            hub,
+            topic: topic.clone(),
+            now: hub.clock.now_ms(),
+            positions,
+            home: None,
+            losses: Losses::default(),
+            counted: Counted::default(),
+            looked_up: 0,
+            pace,
+            rested: Instant::now(),
+            closing,
+        })
+    }
+
+    /// Does what the settings of the topic ask for. What is too old need not be compacted, and what compaction takes need
+    /// not make room.
+    pub async fn clean(&mut self) -> Result<(), CleanError> {
+        Trimming::new(self).by_time().await?;
+        if self.topic.config.compaction {
+            Compaction::new(self).run().await?;
+        }
+        Trimming::new(self).by_bytes().await
+    }
+
+    /// Gives up everything below an offset of a partition.
+    pub async fn trim(&mut self, partition: Partition, before: Offset) -> Result<(), CleanError> {
+        let next = self.kept(partition).await?.bounds.next;
+        if before > next {
+            return Err(CleanError::BeyondEnd { partition, next, before });
+        }
+        Trimming::new(self).below(partition, before).await
+    }
+
+    /// What has gone so far.
+    pub fn counted(&self) -> Counted {
+        self.counted
+    }
+
+    pub fn log(&self) -> &'a dyn EventLog {
+        &*self.hub.log
+    }
+
+    pub fn topic(&self) -> &TopicState {
+        &self.topic
+    }
+
+    pub fn topic_ref(&self) -> TopicRef {
+        self.topic.pinned()
+    }
+
+    /// The most keys that it remembers. Whatever else it holds goes by that too.
+    pub fn most_keys(&self) -> usize {
+        self.hub.most_keys
+    }
+
+    /// The time that ages are told by.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The partitions that the topic had when the pass began.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.topic.config.partitions).map(Partition)
+    }
+
+    pub async fn kept(&self, partition: Partition) -> Result<Kept, ReadError> {
+        self.hub.log.kept(&self.topic.pinned(), partition).await
+    }
+
+    /// How far cleaning has come in a partition.
+    pub fn position(&self, partition: Partition) -> Position {
+        self.positions[partition.0 as usize].now
+    }
+
+    pub fn position_mut(&mut self, partition: Partition) -> &mut Position {
+        &mut self.positions[partition.0 as usize].now
+    }
+
+    /// The event of a key before one of its events.
+    pub async fn previous(
+        &mut self,
+        key: &str,
+        before: (Partition, Offset),
+    ) -> Result<Option<Event>, CleanError> {
+        self.look_up().await?;
+        Ok(self.hub.log.previous_by_key(&self.topic.pinned(), key, before).await?)
+    }
+
+    /// A key is about to be looked up: after many of them, others have their turn.
+    pub async fn look_up(&mut self) -> Result<(), CleanError> {
+        self.looked_up += 1;
+        if self.looked_up.is_multiple_of(LOOK_UPS_AT_ONCE) { self.breathe().await } else { Ok(()) }
+    }
+
+    /// Lets others have their turn, and ends with the hub.
+    pub async fn breathe(&mut self) -> Result<(), CleanError> {
+        if *self.closing.borrow() {
+            return Err(CleanError::Closing);
+        }
+        let worked = self.rested.elapsed();
+        if self.pace == Pace::Full || worked < WORK {
+            tokio::task::yield_now().await;
+            return Ok(());
+        }
+        // Nobody waits for this pass, and others may need the processor.
+        tokio::time::sleep(worked.min(LONGEST_REST)).await;
+        self.rested = Instant::now();
+        Ok(())
+    }
+
+    /// Gives up what is to go, and stores how far cleaning has come.
+    pub async fn commit(&mut self) -> Result<(), CleanError> {
+        let moved = (0..).zip(&self.positions).filter(|(_, position)| position.has_moved());
+        let mut partitions: Vec<u32> =
+            moved.map(|(partition, _)| partition).chain(self.losses.partitions()).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let home = self.home().await?;
+        let epoch = home.epoch();
+        let step = |partition: &u32| {
+            self.positions[*partition as usize].step(&self.topic, Partition(*partition), epoch)
+        };
+        let cursors = partitions.iter().map(step).collect();
+        let (events, bytes) = self.losses.count();
+        let config = self.losses.take(&self.topic);
+        match self.send(Commit { config: config.clone(), cursors, ..Commit::default() }).await {
+            Ok(()) => partitions.into_iter().for_each(|partition| {
+                self.positions[partition as usize].stepped(epoch);
+            }),
+            // What only removes always finds room. How far this was is not stored, so it is looked at again.
+            Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
+            Err(BusError::Commit(CommitError::NoRoom)) => {
+                self.send(Commit { config, ..Commit::default() }).await?;
+            }
+            Err(error) => {
+                if matches!(error, BusError::Commit(CommitError::EpochOver { .. })) {
+                    self.hub.claims.lose(&home);
+                }
+                return Err(error.into());
+            }
+        }
+        self.counted.add(Counted { events, bytes });
+        Ok(())
+    }
+
+    async fn send(&self, commit: Commit) -> Result<(), BusError> {
+        let (mut commit, mut backoff) = (Arc::new(commit), Backoff::default());
+        loop {
+            match self.hub.bus.enqueue(&mut commit).await?.await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.retry() == Retry::Same => backoff.pause().await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The home of the topic on this hub, in an epoch in which all its positions can be moved.
+    async fn home(&mut self) -> Result<Arc<Home>, CleanError> {
+        let home = match &self.home {
+            Some(home) => home.clone(),
+            None => {
+                let latest = self.positions.iter().map(|position| position.epoch.0).max().unwrap_or(0);
+                let above = Epoch(latest.saturating_sub(1));
+                self.home.insert(self.hub.claims.home(&self.topic.name, above).await?).clone()
+            }
+        };
+        self.hub.claims.check(&home).await?;
+        Ok(home)
+    }
+}

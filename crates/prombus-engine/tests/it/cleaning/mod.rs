@@ -1,0 +1,52 @@
+//! How events go, one test a promise, on the memory store and on a disk.
+
+mod compaction;
+mod model;
+mod retention;
+mod rounds;
+mod stage;
+mod trims;
+
+behaviours! {
+    retention:
+        events_go_by_their_age_one_by_one
+        the_clock_of_the_hub_decides_and_not_the_ts
+        the_oldest_events_go_until_the_rest_fits
+        what_is_recorded_at_once_goes_in_the_order_of_partitions
+        a_topic_that_keeps_everything_is_left_alone
+        a_pass_that_finds_nothing_reads_next_to_nothing
+        what_is_left_tells_what_keys_were_from_the_horizon_on
+        a_pass_goes_on_where_another_one_failed
+        a_full_disk_does_not_keep_events
+        the_position_of_the_cleaner_is_nobodys_group;
+    compaction:
+        the_latest_of_each_key_stays
+        events_without_a_key_stay
+        superseded_events_stay_for_their_lag
+        a_longer_lag_holds_for_what_was_judged_before
+        tombstones_go_when_their_time_is_over
+        a_tombstone_outlives_what_it_ended
+        a_key_is_followed_through_growth
+        a_second_pass_reads_what_is_new
+        a_restart_does_not_start_over
+        few_keys_are_remembered_and_nothing_is_missed
+        the_horizon_is_the_time_of_what_superseded
+        compaction_can_be_turned_on_and_off;
+    trims:
+        a_partition_is_trimmed_by_hand
+        what_makes_no_sense_is_refused
+        what_a_trimmed_event_has_superseded_goes_with_it
+        trims_and_passes_take_turns;
+    rounds:
+        topics_are_cleaned_by_themselves
+        rounds_survive_a_store_that_refuses
+        closing_ends_a_pass;
+    model:
+        random_passes_leave_what_the_rules_say
+        random_passes_with_little_memory_leave_what_the_rules_say;
+}
+
+#[test]
+fn every_behaviour_is_listed() {
+    crate::support::assert_all_listed("cleaning", LISTED);
+}
