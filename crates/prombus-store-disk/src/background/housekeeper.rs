@@ -39,7 +39,7 @@ pub enum Chore {
     /// Write a checkpoint of a state that is flushed, and before it the table of what is frozen.
     Checkpoint {
         /// The state.
-        view: View,
+        view: Box<View>,
         /// The epoch.
         epoch: u64,
         /// The table, once it is written; what comes after it may have to be tried again.
@@ -176,7 +176,7 @@ impl Housekeeper {
                 let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
                 let kept = view.rows.frozen().cloned().unwrap_or_default().for_lookups();
                 // What was frozen is in a table now, so nobody needs it in memory any more.
-                let view = View { rows: Rows::default(), ..view.clone() };
+                let view = View { rows: Rows::default(), ..(**view).clone() };
                 self.checkpoint(view, *epoch, tables)?;
                 self.hand_over(Some(kept));
                 Ok(())

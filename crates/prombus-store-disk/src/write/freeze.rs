@@ -103,7 +103,7 @@ impl Writer {
         self.show_between();
         self.wake_builder();
         (self.checkpoint_is_due, self.is_checkpointing) = (false, true);
-        let view = self.stage.view.clone();
+        let view = Box::new(self.stage.view.clone());
         // Waits where the housekeeper is behind.
         let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
     }
