@@ -18,3 +18,19 @@ impl Turns {
         turns.entry(topic.clone()).or_default().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_at_the_same_topic() {
+        let (turns, topic) = (Turns::default(), |name| TopicName::parse(name).unwrap());
+        let held = turns.of(&topic("a")).try_lock_owned().unwrap();
+        assert!(turns.of(&topic("a")).try_lock_owned().is_err());
+        assert!(turns.of(&topic("b")).try_lock_owned().is_ok());
+        drop(held);
+        assert!(turns.of(&topic("a")).try_lock_owned().is_ok());
+        assert_eq!(turns.0.lock().len(), 1, "those that nobody uses are forgotten");
+    }
+}

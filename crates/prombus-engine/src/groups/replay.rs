@@ -433,19 +433,3 @@ impl Group {
         Ok((offsets.len() as u64, refused))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replays_wait_for_those_of_the_same_topic_alone() {
-        let (turns, topic) = (Turns::default(), |name| TopicName::parse(name).unwrap());
-        let held = turns.of(&topic("a")).try_lock_owned().unwrap();
-        assert!(turns.of(&topic("a")).try_lock_owned().is_err());
-        assert!(turns.of(&topic("b")).try_lock_owned().is_ok());
-        drop(held);
-        assert!(turns.of(&topic("a")).try_lock_owned().is_ok());
-        assert_eq!(turns.0.lock().len(), 1, "those that nobody uses are forgotten");
-    }
-}
