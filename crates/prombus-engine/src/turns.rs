@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replays_wait_for_those_of_the_same_topic_alone() {
+    fn who_waits_is_at_the_same_topic() {
         let (turns, topic) = (Turns::default(), |name| TopicName::parse(name).unwrap());
         let held = turns.of(&topic("a")).try_lock_owned().unwrap();
         assert!(turns.of(&topic("a")).try_lock_owned().is_err());

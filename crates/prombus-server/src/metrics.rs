@@ -185,26 +185,18 @@ pub(crate) fn cleaning_text(kept: &[KeptSample], durations: &Histogram) -> Strin
     let mut text = Text(String::new());
     text.family("cleaning_duration_ms", "histogram", "How long cleaning passes over a topic took.");
     text.histogram("cleaning_duration_ms", durations);
-    let families: [(&str, &str, fn(&KeptSample) -> u64); 2] = [
-        (
-            "topic_first_offset",
-            "The first offset that is kept, of topics with retention or compaction.",
-            |sample| sample.first,
-        ),
-        (
-            "topic_horizon_ts",
-            "The time from which on the state of every key can be told, in milliseconds since 1970.",
-            |sample| sample.horizon_ts,
-        ),
-    ];
-    for (name, help, value) in families {
+    let mut gauge = |name: &str, help: &str, value: fn(&KeptSample) -> u64| {
         text.family(name, "gauge", help);
         for sample in kept {
             let partition = sample.partition.to_string();
             let labels = [("topic", sample.topic.as_str()), ("partition", &partition)];
             text.sample(name, &labels, value(sample));
         }
-    }
+    };
+    let help = "The first offset that is kept, of topics with retention or compaction.";
+    gauge("topic_first_offset", help, |sample| sample.first);
+    let help = "The time from which on the state of every key can be told, in milliseconds since 1970.";
+    gauge("topic_horizon_ts", help, |sample| sample.horizon_ts);
     text.0
 }
 

@@ -257,7 +257,7 @@ impl<'p, 'a> Compaction<'p, 'a> {
     }
 
     async fn commit_many(&mut self) -> Result<(), CleanError> {
-        let many = (self.pass.most_keys() / COMMIT_SHARE) as u64;
+        let many = self.pass.most_keys() / COMMIT_SHARE;
         if self.pass.losses.discards() >= many { self.pass.commit().await } else { Ok(()) }
     }
 }

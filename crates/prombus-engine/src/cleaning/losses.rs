@@ -1,5 +1,6 @@
 //! What is about to be given up of a topic: counted by those who have read it, and told to the store in one commit.
 
+use super::pass::Counted;
 use prombus_core::{ConfigChange, Loss, Offset, Offsets, Partition, TopicState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ struct OfPartition {
     /// Everything below goes.
     before: Option<Offset>,
     trimmed: Loss,
-    /// And these.
-    offsets: Offsets,
-    discarded: Loss,
-    events: u64,
+    trimmed_events: u64,
+    /// And these, with what they count for, in no order and some of them perhaps twice: they are put in order at once.
+    single: Vec<(Offset, u64)>,
+    /// For these.
+    horizon_ts: Option<u64>,
 }
 
 /// What goes of a topic.
@@ -39,7 +41,7 @@ impl Losses {
         let losses = self.of(partition);
         losses.before = Some(offset.plus(1));
         losses.trimmed.bytes += bytes;
-        losses.events += 1;
+        losses.trimmed_events += 1;
     }
 
     /// Where anything goes up to here already, the holes below `first` go with it.
@@ -68,23 +70,13 @@ impl Losses {
     /// An event in the middle goes. From `horizon_ts` on, nobody misses it; `None` where nobody does at all.
     pub fn discard(&mut self, Place { partition, offset, bytes }: Place, horizon_ts: Option<u64>) {
         let losses = self.of(partition);
-        // One that is found in two ways is counted once.
-        if losses.offsets.insert(offset) {
-            losses.discarded.bytes += bytes;
-            losses.events += 1;
-        }
-        losses.discarded.horizon_ts = losses.discarded.horizon_ts.max(horizon_ts);
+        losses.single.push((offset, bytes));
+        losses.horizon_ts = losses.horizon_ts.max(horizon_ts);
     }
 
-    /// How many events are to be discarded.
-    pub fn discards(&self) -> u64 {
-        self.0.values().map(|losses| losses.offsets.len()).sum()
-    }
-
-    /// How many events go, and what they count for.
-    pub fn count(&self) -> (u64, u64) {
-        let bytes = |losses: &OfPartition| losses.trimmed.bytes + losses.discarded.bytes;
-        self.0.values().fold((0, 0), |(events, all), losses| (events + losses.events, all + bytes(losses)))
+    /// How many events are to be discarded, about.
+    pub fn discards(&self) -> usize {
+        self.0.values().map(|losses| losses.single.len()).sum()
     }
 
     /// The partitions that something goes of.
@@ -92,21 +84,28 @@ impl Losses {
         self.0.keys().copied()
     }
 
-    /// What tells the store, and leaves nothing to tell.
-    pub fn take(&mut self, topic: &TopicState) -> Vec<ConfigChange> {
-        let mut changes = Vec::new();
+    /// What tells the store, and how much that is. Nothing is left to tell.
+    pub fn take(&mut self, topic: &TopicState) -> (Vec<ConfigChange>, Counted) {
+        let (mut changes, mut counted) = (Vec::new(), Counted::default());
         for (partition, losses) in std::mem::take(&mut self.0) {
             let partition = Partition(partition);
-            let OfPartition { before, trimmed, offsets, discarded, events: _ } = losses;
+            let OfPartition { before, trimmed, trimmed_events, mut single, horizon_ts } = losses;
+            single.sort_unstable();
+            // One that was found in two ways is counted once.
+            single.dedup_by_key(|(offset, _)| *offset);
+            let bytes = single.iter().map(|(_, bytes)| bytes).sum();
+            counted.add(Counted { events: trimmed_events, bytes: trimmed.bytes });
+            counted.add(Counted { events: single.len() as u64, bytes });
             if let Some(before) = before {
                 let topic = topic.name.clone();
                 changes.push(ConfigChange::Trim { topic, partition, before, loss: trimmed });
             }
-            if !offsets.is_empty() {
-                let (topic, offsets) = (topic.pinned(), Arc::new(offsets));
-                changes.push(ConfigChange::Discard { topic, partition, offsets, loss: discarded });
+            if !single.is_empty() {
+                let offsets: Offsets = single.into_iter().map(|(offset, _)| offset).collect();
+                let (topic, offsets, loss) = (topic.pinned(), Arc::new(offsets), Loss { bytes, horizon_ts });
+                changes.push(ConfigChange::Discard { topic, partition, offsets, loss });
             }
         }
-        changes
+        (changes, counted)
     }
 }

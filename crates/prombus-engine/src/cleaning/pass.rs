@@ -204,8 +204,7 @@ impl<'a> Pass<'a> {
             self.positions[*partition as usize].step(&self.topic, Partition(*partition), epoch)
         };
         let cursors = partitions.iter().map(step).collect();
-        let (events, bytes) = self.losses.count();
-        let config = self.losses.take(&self.topic);
+        let (config, counted) = self.losses.take(&self.topic);
         match self.send(Commit { config: config.clone(), cursors, ..Commit::default() }).await {
             Ok(()) => partitions.into_iter().for_each(|partition| {
                 self.positions[partition as usize].stepped(epoch);
@@ -222,7 +221,7 @@ impl<'a> Pass<'a> {
                 return Err(error.into());
             }
         }
-        self.counted.add(Counted { events, bytes });
+        self.counted.add(counted);
         Ok(())
     }
 
