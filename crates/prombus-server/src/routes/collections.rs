@@ -91,6 +91,10 @@ pub(crate) async fn put(
         caller.check(Ask { action: Action::Read, topic: name, group: None })?;
         caller.check(Ask { action: Action::Publish, topic: topic.as_str(), group: None })?;
     }
+    if settings.indexes.iter().any(|index| index.unique) {
+        // Whether two documents have the same values, and which, is told by whether it can be made.
+        caller.check(Ask { action: Action::Read, topic: name, group: None })?;
+    }
     let (state, made) = app.hub()?.collections().put(name, settings).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &shown(&state)))

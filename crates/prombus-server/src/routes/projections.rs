@@ -65,6 +65,25 @@ fn kind(definition: &Definition) -> &'static str {
     }
 }
 
+/// The same as a caller may see it: what went wrong with events may quote them.
+fn shown_to(caller: &Caller, status: &ProjectionStatus) -> ProjectionAnswer {
+    let topic = status.definition.topic.as_str();
+    let mut answer = shown(status);
+    if !caller.may(Ask { action: Action::Read, topic, group: None }) {
+        let hide = |error: &mut Option<String>| {
+            if error.is_some() {
+                *error = Some(format!("shown to those who have `read` on {topic}"));
+            }
+        };
+        hide(&mut answer.last_error);
+        hide(&mut answer.rebuild_error);
+        if answer.state == prombus_wire::ProjectionState::Stopped {
+            hide(&mut answer.reason);
+        }
+    }
+    answer
+}
+
 fn admin(name: &str) -> Ask<'_> {
     Ask { action: Action::Admin, topic: name, group: None }
 }
@@ -73,7 +92,7 @@ fn admin(name: &str) -> Ask<'_> {
 pub(crate) async fn visible_to(caller: &Caller, hub: &Hub) -> Result<Vec<ProjectionAnswer>, ApiError> {
     let all = hub.projections().list().await?;
     let visible = all.iter().filter(|status| caller.may(admin(status.definition.topic.as_str())));
-    Ok(visible.map(shown).collect())
+    Ok(visible.map(|status| shown_to(caller, status)).collect())
 }
 
 /// Deleting a projection requires `admin` on everything it uses.
@@ -108,7 +127,7 @@ pub(crate) async fn show(
     Params::parse(query.as_deref())?.done("none")?;
     let status = app.hub()?.projections().get(names.get("name")).await?;
     caller.check(admin(status.definition.topic.as_str()))?;
-    Ok(json_of(StatusCode::OK, &shown(&status)))
+    Ok(json_of(StatusCode::OK, &shown_to(&caller, &status)))
 }
 
 /// `PUT /v1/projections/{name}`.
@@ -132,7 +151,7 @@ pub(crate) async fn put(
     }
     let (status, made) = projections.put(name, definition).await?;
     let code = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json_of(code, &shown(&status)))
+    Ok(json_of(code, &shown_to(&caller, &status)))
 }
 
 fn parse(name: &str, body: &[u8]) -> Result<Definition, ApiError> {

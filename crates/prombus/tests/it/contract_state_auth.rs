@@ -459,6 +459,36 @@ fn a_conflict_names_no_document_to_those_who_may_not_read_it() {
 }
 
 #[test]
+fn a_unique_index_tells_nothing_to_those_who_may_not_read() {
+    let (hub, master) = hub();
+    for key in ["alice", "bob"] {
+        let commit = json!({"writes": [write("people", key, "set", json!({"salary": 7}))]});
+        hub.caller(&master).post("/v1/commit", &commit).is(200);
+    }
+    let unique = json!({"indexes": [{"fields": ["salary"], "unique": true}]});
+    let admin = token(&["admin:**"]);
+    let told = hub.caller(&admin).put("/v1/collections/people", &unique).is(403).to_string();
+    assert!(!told.contains("alice") && !told.contains("bob"), "{told}");
+    hub.caller(&token(&["admin:**", "read:people"])).put("/v1/collections/people", &unique).is(409);
+}
+
+#[test]
+fn what_a_projection_fails_on_is_told_to_those_who_may_read_it() {
+    let (hub, master) = hub();
+    let definition = with(changelog("u", "counted"), "when", json!("payload[payload.name] == 1"));
+    assert!(matches!(hub.caller(&master).put(&projection_path("r"), &definition).status, 200 | 201));
+    publish(hub.caller(&master), "u", &json!({"id": "k", "name": "TOPSECRET"}));
+    let status = |token: &str| hub.caller(token).get(&projection_path("r")).is(200);
+    until("it fails", || status(&master)["last_error"].as_str().is_some());
+    assert!(status(&master)["last_error"].to_string().contains("TOPSECRET"));
+    let admin = token(&["admin:**"]);
+    assert!(!status(&admin).to_string().contains("TOPSECRET"));
+    assert!(status(&admin)["last_error"].to_string().contains("read"));
+    assert!(!hub.caller(&admin).get("/v1/projections").is(200).to_string().contains("TOPSECRET"));
+    assert!(!hub.caller(&admin).get("/ops").is(200).to_string().contains("TOPSECRET"));
+}
+
+#[test]
 fn a_lease_of_others_does_not_tell_whose_it_is() {
     let (hub, master) = hub();
     publish(hub.caller(&master), "secret.topic", &json!(1));
