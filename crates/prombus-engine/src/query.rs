@@ -110,7 +110,8 @@ pub enum QueryError {
     UnknownId(Uuid),
     /// The event to start after may have been given up.
     #[error(
-        "there is no event with id {id} to start after: it is no longer kept; start at an offset or a time that is, or from earliest"
+        "there is no event with id {id} to start after: it is no longer kept; start {}from earliest",
+        .kept.map_or("at a time that is, or ".to_owned(), |(partition, first)| format!("at offset {first} of partition {partition}, or "))
     )]
     IdGone {
         /// The id.

@@ -3,6 +3,8 @@
 use crate::common::{self, Answer, Served, payloads, start};
 use futures::StreamExt;
 use prombus_core::{Commit, ConfigChange, EventLogExt, Loss, Offset, Partition, TopicName};
+use prombus_fixtures::http::Api;
+use prombus_fixtures::ws::Socket;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -34,7 +36,8 @@ async fn discard(hub: &Served, offsets: impl IntoIterator<Item = u64>) {
 fn says_where(answer: &Answer, partition: u32, first: u64) {
     let gone = answer.is_error(410, "gone");
     assert_eq!((&gone["partition"], &gone["first"]), (&json!(partition), &json!(first)), "{gone}");
-    assert!(gone["message"].as_str().unwrap().contains(&first.to_string()), "{gone}");
+    let message = gone["message"].as_str().unwrap();
+    assert!(message.contains(&format!("start at offset {first}")), "{gone}");
 }
 
 async fn page(hub: &Served, query: &str) -> Answer {
@@ -210,4 +213,22 @@ async fn a_rebuild_that_lacks_history_is_a_conflict() {
     assert_eq!((&refused["partition"], &refused["first"]), (&json!(0), &json!(4)));
     assert!(refused["message"].as_str().unwrap().contains("partial"), "{refused}");
     hub.post("/v1/projections/p/rebuild", r#"{"partial":true}"#).await.is(202);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_after_an_event_that_is_gone_says_where_to_go_on() {
+    let hub = start().await;
+    hub.fill("t", 10).await;
+    let id = page(&hub, "").await.json()["events"][3]["id"].clone();
+    trim(&hub, 0, 5).await;
+    let address = hub.address.to_string();
+    let talk = tokio::task::spawn_blocking(move || {
+        let mut socket = Socket::open(&Api { address });
+        let subscribe = |from: Value| json!({"op": "SUBSCRIBE", "topic": "t", "group": "g", "opts": from});
+        let gone = socket.fails(subscribe(json!({"from": "afterId", "afterId": id})), "gone");
+        assert_eq!((&gone["partition"], &gone["first"]), (&json!(0), &json!(5)), "{gone}");
+        assert_eq!(socket.ask(subscribe(json!({"from": "ts", "ts": 0})))["op"], "OK");
+        assert_eq!(socket.next_frame()["event"]["offset"], 5, "a time before it starts at what is kept");
+    });
+    talk.await.unwrap();
 }
