@@ -230,7 +230,7 @@ pub(crate) async fn rebuild(
     let (projections, name) = (app.hub()?.projections(), names.get("name"));
     check_change(&caller, &projections.get(name).await?)?;
     let status = projections.rebuild(name, partial.unwrap_or(false)).await?;
-    Ok(json_of(StatusCode::ACCEPTED, &shown(&status)))
+    Ok(json_of(StatusCode::ACCEPTED, &shown_to(&caller, &status)))
 }
 
 #[cfg(test)]

@@ -475,8 +475,9 @@ fn a_unique_index_tells_nothing_to_those_who_may_not_read() {
 #[test]
 fn what_a_projection_fails_on_is_told_to_those_who_may_read_it() {
     let (hub, master) = hub();
-    let definition = with(changelog("u", "counted"), "when", json!("payload[payload.name] == 1"));
-    assert!(matches!(hub.caller(&master).put(&projection_path("r"), &definition).status, 200 | 201));
+    let definition = with(changelog("u", "counted"), "key", json!("event.payload[event.payload.name]"));
+    let made = hub.caller(&master).put(&projection_path("r"), &definition);
+    assert!(matches!(made.status, 200 | 201), "{made:?}");
     publish(hub.caller(&master), "u", &json!({"id": "k", "name": "TOPSECRET"}));
     let status = |token: &str| hub.caller(token).get(&projection_path("r")).is(200);
     until("it fails", || status(&master)["last_error"].as_str().is_some());
