@@ -20,7 +20,10 @@ async fn a_topic_is_made_with_what_is_given_and_defaults() {
             "topic": "a.b", "partitions": 2, "retention_ms": 0, "retention_bytes": 0, "compaction": false,
             "min_compaction_lag_ms": 0, "tombstone_retention_ms": 86_400_000, "dedupe_window_ms": 86_400_000,
             "snapshot": null, "durability": "interval", "schema": "enforce", "dual_write": false,
-            "bounds": [{"partition": 0, "first": 0, "next": 0}, {"partition": 1, "first": 0, "next": 0}],
+            "bounds": [
+                {"partition": 0, "first": 0, "next": 0, "horizon_ts": 0},
+                {"partition": 1, "first": 0, "next": 0, "horizon_ts": 0},
+            ],
             "events": 0,
         })
     );
