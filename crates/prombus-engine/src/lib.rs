@@ -15,6 +15,7 @@ pub mod layers;
 pub mod projections;
 pub mod query;
 mod retry;
+pub mod time_travel;
 pub mod topics;
 
 pub use bus::{Bus, BusError, Layer};
@@ -25,4 +26,5 @@ pub use layers::CommitSize;
 pub use query::{
     From, MAX_PAGE_BYTES, MAX_SCANNED, Query, QueryError, QueryPage, QueryPosition, Reader, Token,
 };
+pub use time_travel::{Reduce, StateAt, TimeTravel, TimeTravelError};
 pub use topics::{NumberedTopic, TopicNumbers};

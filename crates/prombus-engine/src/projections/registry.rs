@@ -609,6 +609,25 @@ impl Projections {
         tokio::time::timeout(MAX_WAIT, seen).await.unwrap_or(Ok(false))
     }
 
+    /// The plan of the changelog that fills a collection, and its topic. What else fills it says nothing of single documents.
+    pub(crate) fn changelog_of(&self, collection: &str) -> Result<(Arc<Plan>, TopicName), ProjectionError> {
+        let running = self.running.lock();
+        let Some(handle) = running.values().find(|handle| handle.writes(collection)) else {
+            return Err(ProjectionError::Bad(format!(
+                "no projection writes collection {collection}, so its documents have no history"
+            )));
+        };
+        match &handle.setup.projector {
+            Projector::Plan(plan) if plan.is_changelog() => {
+                Ok((plan.clone(), handle.record.borrow().definition.topic.clone()))
+            }
+            Projector::Halted(reason) => Err(ProjectionError::Bad(reason.clone())),
+            Projector::Plan(_) | Projector::Code(_) => Err(ProjectionError::Bad(format!(
+                "collection {collection} is not filled by a changelog: a document may depend on events of any key"
+            ))),
+        }
+    }
+
     /// Waits until the owner of a collection has seen an offset, or does not run any more; whether it has.
     async fn until_seen_or_ended(&self, collection: &str, at: MinOffset) -> Result<bool, ProjectionError> {
         let bad = |message: String| Err(ProjectionError::Bad(message));
