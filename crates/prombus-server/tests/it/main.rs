@@ -20,4 +20,5 @@ mod publish;
 mod raw_publish;
 mod read;
 mod snapshots;
+mod states;
 mod topics;
