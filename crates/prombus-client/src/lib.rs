@@ -33,6 +33,7 @@ mod parse;
 mod projections;
 mod publish;
 mod read;
+mod states;
 mod tail;
 mod tls;
 mod topics;
@@ -61,11 +62,12 @@ pub use prombus_wire::{
     GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
     PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
     PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped,
-    SkippedLetter, Text, TopicAnswer, TrimRequest, Waiting,
+    SkippedLetter, StateAnswer, Text, TopicAnswer, TrimRequest, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
 pub use serde_json;
+pub use states::{Reduce, StateQuery};
 pub use tail::{Tail, TailEvent, TailQuery};
 pub use typed::{HandlerError, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription, TypedTopic};
 

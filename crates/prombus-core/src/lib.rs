@@ -24,6 +24,7 @@ pub mod receipt;
 mod rules;
 pub mod staging;
 pub mod ticket;
+pub mod time;
 pub mod topic;
 pub mod wakes;
 

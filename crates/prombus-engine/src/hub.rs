@@ -14,6 +14,7 @@ use crate::layers::{Checks, GivenUp, Rules};
 use crate::projections::{LARGE_BATCHES, ProjectionContext, Projections, WorkSlots};
 use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
+use crate::time_travel::TimeTravel;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
@@ -417,6 +418,11 @@ impl Hub {
 
     async fn existing(&self, topic: &TopicName) -> Result<TopicState, ReadError> {
         self.store.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))
+    }
+
+    /// What was at a time.
+    pub fn time_travel(&self) -> TimeTravel {
+        TimeTravel::new(self.store.log.clone(), self.projections.clone(), self.clock.clone())
     }
 
     /// The event with this id.

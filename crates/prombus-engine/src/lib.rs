@@ -16,6 +16,7 @@ pub mod layers;
 pub mod projections;
 pub mod query;
 mod retry;
+pub mod time_travel;
 pub mod topics;
 mod turns;
 
@@ -28,4 +29,5 @@ pub use layers::CommitSize;
 pub use query::{
     From, MAX_PAGE_BYTES, MAX_SCANNED, Query, QueryError, QueryPage, QueryPosition, Reader, Token,
 };
+pub use time_travel::{Reduce, StateAt, TimeTravel, TimeTravelError};
 pub use topics::{NumberedTopic, TopicNumbers};

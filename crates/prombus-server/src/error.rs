@@ -12,7 +12,7 @@ use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
 use prombus_engine::projections::ProjectionError;
-use prombus_engine::{BadFilter, BusError, CleanError, FilterError, QueryError};
+use prombus_engine::{BadFilter, BusError, CleanError, FilterError, QueryError, TimeTravelError};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -482,6 +482,21 @@ impl From<ProjectionError> for ApiError {
     }
 }
 
+impl From<TimeTravelError> for ApiError {
+    fn from(error: TimeTravelError) -> Self {
+        let message = error.to_string();
+        match error {
+            TimeTravelError::Gone { horizon_ts, .. } => {
+                Self::new(ErrorCode::Gone, message).with("horizon_ts", horizon_ts)
+            }
+            TimeTravelError::Bad(_) => Self::bad_request(message),
+            TimeTravelError::TooLarge => Self::too_large(message),
+            TimeTravelError::Read(error) => error.into(),
+            TimeTravelError::Projection(error) => error.into(),
+        }
+    }
+}
+
 impl From<CommitRefused> for ApiError {
     fn from(error: CommitRefused) -> Self {
         match error {
@@ -582,6 +597,16 @@ mod tests {
             assert_eq!(seen(gone), (410, "gone"));
         }
         assert_eq!(seen(id_gone(None)), (410, "gone"));
+    }
+
+    #[test]
+    fn refused_states() {
+        let gone = ApiError::from(TimeTravelError::Gone { horizon_ts: 7, at: 5 });
+        assert_eq!(gone.details["horizon_ts"], 7);
+        assert_eq!(seen(gone), (410, "gone"));
+        assert_eq!(seen(TimeTravelError::Bad("x".into())), (400, "bad_request"));
+        assert_eq!(seen(TimeTravelError::TooLarge), (413, "too_large"));
+        assert_eq!(seen(TimeTravelError::Read(ReadError::TopicNotFound(topic()))), (404, "not_found"));
     }
 
     #[test]

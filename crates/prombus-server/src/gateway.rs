@@ -7,7 +7,8 @@ use crate::metrics::Metrics;
 use crate::rate::TopicRates;
 use crate::request_guard;
 use crate::routes::{
-    collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, topics,
+    collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, states,
+    topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
@@ -241,6 +242,10 @@ const ROUTES: &[Route] = &[
     // The empty string is a key too, and a path segment cannot be empty.
     route("/v1/topics/{topic}/keys/", || get(keys::latest), &[(Method::GET, READ)]),
     route("/v1/topics/{topic}/keys/{key}", || get(keys::latest), &[(Method::GET, READ)]),
+    route("/v1/topics/{topic}/state", || get(states::of_all), &[(Method::GET, READ)]),
+    // Here too.
+    route("/v1/topics/{topic}/state/", || get(states::of_key), &[(Method::GET, READ)]),
+    route("/v1/topics/{topic}/state/{key}", || get(states::of_key), &[(Method::GET, READ)]),
     route("/v1/topics/{topic}/groups", || get(groups::list), &[(Method::GET, Need::OnSomeGroup)]),
     route(
         "/v1/topics/{topic}/groups/{group}",

@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use percent_encoding::percent_decode;
-use prombus_core::Partition;
+use prombus_core::{Partition, time};
 use prombus_wire::spelling::{given_twice, is_other_spelling};
 use uuid::Uuid;
 
@@ -48,6 +48,18 @@ impl Params {
         match text.parse() {
             Ok(number) if digits => Ok(Some(number)),
             _ => Err(ApiError::bad_request(format!("{name} must be a whole number, not {text:?}"))),
+        }
+    }
+
+    /// A point in time that may be given once, in epoch milliseconds.
+    pub fn time(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        // A plus sign in a query stands for a space, unless it is escaped. In a time it stands for itself.
+        match time::parse(&text).or_else(|| time::parse(&text.replace(' ', "+"))) {
+            Some(time) => Ok(Some(time)),
+            None => Err(ApiError::bad_request(format!(
+                "{name} must be epoch milliseconds or RFC 3339, such as 2026-01-31T08:00:00Z, not {text:?}"
+            ))),
         }
     }
 
@@ -186,11 +198,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times_are_numbers_or_rfc_3339() {
+        for (text, at) in [
+            ("at=5", 5),
+            ("at=2025-08-08T20:00:00.123Z", 1_754_683_200_123),
+            ("at=2025-08-08T22:00:00.123%2B02:00", 1_754_683_200_123),
+            ("at=2025-08-08T22:00:00.123+02:00", 1_754_683_200_123),
+            ("at=2025-08-08", 1_754_611_200_000),
+        ] {
+            assert_eq!(params(text).time("at").unwrap(), Some(at), "{text}");
+        }
+        assert_eq!(params("").time("at").unwrap(), None);
+        for bad in ["at=", "at=x", "at=-5", "at=-15m", "at=1.5", "at=5&at=5", "at=99999999999999999999"] {
+            assert!(params(bad).time("at").is_err(), "{bad}");
+        }
+    }
+
     proptest! {
         #[test]
         fn parsing_never_panics(query in "\\PC{0,80}", name in "[a-z]{1,3}") {
             if let Ok(mut params) = Params::parse(Some(&query)) {
                 let _ = params.number(&name);
+                let _ = params.time(&name);
                 let _ = params.id(&name);
                 let _ = params.done("");
             }

@@ -1,7 +1,6 @@
 //! Times as users write them, the same in every command: `earliest`, `latest`, epoch milliseconds, RFC 3339, a date, or
 //! relative to now.
 
-use chrono::{DateTime, NaiveDate, NaiveTime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a moment may be, for messages and help texts.
@@ -43,19 +42,7 @@ fn time_at(text: &str, now: u64) -> Option<u64> {
     if let Some(back) = text.strip_prefix('-') {
         return Some(now.saturating_sub(duration(back)?));
     }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().ok();
-    }
-    let time = match date(text) {
-        Some(date) => date.and_time(NaiveTime::MIN).and_utc(),
-        None => DateTime::parse_from_rfc3339(text).ok()?.to_utc(),
-    };
-    u64::try_from(time.timestamp_millis()).ok()
-}
-
-/// A date in the form of RFC 3339, and in no shorter one.
-fn date(text: &str) -> Option<NaiveDate> {
-    (text.len() == "2026-01-31".len()).then(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()).flatten()
+    prombus_core::time::parse(text)
 }
 
 /// Milliseconds of a text such as `15m` or `1h30m`.

@@ -8,6 +8,7 @@ mod context;
 mod docs;
 mod engine;
 mod groups;
+mod history;
 mod http;
 mod hub;
 mod load;
@@ -34,7 +35,7 @@ struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups: engine, topics, reads, cleaning, http, groups, redis, ws, state, open
+    /// Only these groups: engine, topics, reads, cleaning, history, http, groups, redis, ws, state, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -100,6 +101,7 @@ fn all_groups() -> Vec<Box<dyn Group>> {
         Box::new(topics::Topics),
         Box::new(reads::Reads::default()),
         Box::new(cleaning::Cleaning),
+        Box::new(history::History::default()),
         Box::new(http::Http),
         Box::new(groups::Groups),
         Box::new(redis::Redis),

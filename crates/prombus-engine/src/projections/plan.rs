@@ -152,8 +152,13 @@ impl Plan {
         self.is_written_costly || self.probation.is_slow()
     }
 
+    /// Whether each event writes one document, which depends on no other event but for its version.
+    pub fn is_changelog(&self) -> bool {
+        matches!(self.rule, Rule::Changelog(_))
+    }
+
     /// Applies it to a batch, and takes note of how long that took. `work` also says to how many events it was applied.
-    pub(super) fn time<T>(&self, work: impl FnOnce() -> (T, usize)) -> T {
+    pub(crate) fn time<T>(&self, work: impl FnOnce() -> (T, usize)) -> T {
         self.probation.time(work)
     }
 

@@ -1,6 +1,8 @@
 //! All projections of a hub: made, changed, listed, rebuilt, deleted. What is stored decides which there are: a hub runs
 //! those of topics that are at home on it, whoever has defined them.
 
+mod past;
+
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
 use super::circle::{self, Flow};
@@ -604,8 +606,7 @@ impl Projections {
         let setup = self.running.lock().get(name).map(|handle| handle.setup.clone());
         let Some(setup) = setup else { return Ok(()) };
         let started = tokio::time::timeout(MAX_WAIT, setup.projector(&self.hub, name)).await;
-        started.map_err(|_| ReadError::Unavailable(COMPILING.to_owned()))?;
-        Ok(())
+        Ok(started.map(drop).map_err(|_| ReadError::Unavailable(COMPILING.to_owned()))?)
     }
 
     /// Waits until the owner of a collection has seen an offset, for [`MAX_WAIT`] at most; whether it has.

@@ -12,4 +12,5 @@ mod conformance;
 mod groups;
 mod groups_simulation;
 mod projections;
+mod time_travel;
 mod two_hubs;

@@ -15,4 +15,5 @@ pub(crate) mod ops;
 pub(crate) mod projections;
 pub(crate) mod publish;
 pub(crate) mod snapshots;
+pub(crate) mod states;
 pub(crate) mod topics;

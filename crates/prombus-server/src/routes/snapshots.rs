@@ -1,6 +1,6 @@
 //! A single document, with the headers that caches need.
 
-use super::collections;
+use super::{collections, states};
 use crate::conditional::{self, Current, EntityTag, Modified, Verdict};
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
@@ -42,21 +42,28 @@ pub(crate) async fn snap(State(app): State<App>, names: PathNames, request: Requ
 }
 
 async fn answer(app: &Shared, names: &PathNames, parts: &Parts) -> Result<Response, ApiError> {
-    let name = names.get("collection");
+    let (name, key) = (names.get("collection"), names.get("key"));
+    let mut at = None;
     if let Some(query) = parts.uri.query() {
         let mut params = Params::parse(Some(query))?;
-        let at = min_offset(&mut params)?;
-        params.done("min_offset")?;
-        if let Some(at) = at {
-            until_seen(app, name, at).await?;
+        let min_offset = min_offset(&mut params)?;
+        at = params.time("at")?;
+        params.done("at, min_offset")?;
+        if let Some(min_offset) = min_offset {
+            until_seen(app, name, min_offset).await?;
         }
     }
     let collections = app.hub()?.collections();
-    let document = app.memory.make(
-        async || Ok(collections.document(name, names.get("key")).await?),
-        |document| document.as_ref().map_or(0, |document| document.body.len()),
-    );
-    let document = document.await?;
+    let document = match at {
+        Some(at) => states::document_at(app, name, (key, at)).await?,
+        None => {
+            let document = app.memory.make(
+                async || Ok(collections.document(name, key).await?),
+                |document| document.as_ref().map_or(0, |document| document.body.len()),
+            );
+            document.await?
+        }
+    };
     let now = SystemTime::now();
     let current = document.as_ref().map(|document| Current {
         tag: EntityTag::new(document.etag),
@@ -75,10 +82,14 @@ async fn answer(app: &Shared, names: &PathNames, parts: &Parts) -> Result<Respon
             Ok(response)
         }
         (_, Some((document, current))) => Ok(whole(&document, validators(app, &current))),
+        (_, None) if at.is_some() => {
+            let message = format!("collection {name} had no document {key:?} at that time");
+            Err(ApiError::not_found(message))
+        }
         (_, None) => {
             // A name that no collection can have is a mistake and not something that may come to be.
             collection::check_name(name)?;
-            Err(ApiError::not_found(format!("collection {name} has no document {:?}", names.get("key"))))
+            Err(ApiError::not_found(format!("collection {name} has no document {key:?}")))
         }
     }
 }

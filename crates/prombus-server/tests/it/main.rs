@@ -21,4 +21,5 @@ mod publish;
 mod raw_publish;
 mod read;
 mod snapshots;
+mod states;
 mod topics;

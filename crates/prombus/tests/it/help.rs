@@ -32,6 +32,7 @@ const COMMANDS: &[&[&str]] = &[
     &["groups", "delete"],
     &["get"],
     &["list"],
+    &["at"],
     &["collections"],
     &["collections", "list"],
     &["collections", "show"],

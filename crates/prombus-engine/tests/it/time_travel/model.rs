@@ -1,0 +1,339 @@
+//! Random histories, of which events are given up at random, compared with the whole of them: every answer is exact, or gone.
+
+use super::stage::*;
+use prombus_core::*;
+use prombus_testkit::build::json;
+use prombus_testkit::guarded;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const KEYS: usize = 6;
+const LATEST_TS: u64 = 30;
+const STEPS: usize = 60;
+
+/// An event of the whole history.
+#[derive(Debug, Clone)]
+struct Past {
+    at: (Partition, Offset),
+    key: String,
+    ts: u64,
+    payload: String,
+    is_kept: bool,
+    /// Whether a trim took it when no later event of its key was there: then the key was not there.
+    was_all: bool,
+}
+
+impl Past {
+    fn is_null(&self) -> bool {
+        self.payload == "null"
+    }
+}
+
+struct World {
+    stage: Stage,
+    topic: TopicName,
+    rng: fastrand::Rng,
+    /// In the order of partitions and offsets.
+    past: Vec<Past>,
+    partitions: u32,
+}
+
+impl World {
+    async fn new(stage: Stage, seed: u64) -> Self {
+        let topic = stage.topic("random", 1).await;
+        Self { stage, topic, rng: fastrand::Rng::with_seed(seed), past: Vec::new(), partitions: 1 }
+    }
+
+    fn key(&mut self) -> String {
+        format!("key-{}", self.rng.usize(..KEYS))
+    }
+
+    async fn publish(&mut self) {
+        let mut appends = Vec::new();
+        for _ in 0..self.rng.usize(1..6) {
+            let (key, ts) = (self.key(), self.rng.u64(1..=LATEST_TS));
+            let n = self.rng.u32(..100);
+            let payload = match self.rng.u32(..10) {
+                0 | 1 => "null".to_owned(),
+                2 => format!("{n}"),
+                3 => r#"{"a":null}"#.to_owned(),
+                4 => format!("{{\"b\":{{\"c\":{n}}}}}"),
+                _ => format!("{{\"{}\":{n}}}", ["a", "b", "c"][n as usize % 3]),
+            };
+            appends.push((key, ts, payload));
+        }
+        let events = appends.iter().map(|(key, ts, payload)| keyed(&self.topic, key, (*ts, payload)));
+        let receipt = self.stage.hub.publish(events.collect()).await.expect("events can be published");
+        for ((key, ts, payload), appended) in appends.into_iter().zip(receipt.events) {
+            let at = (appended.partition, appended.offset);
+            self.past.push(Past { at, key, ts, payload, is_kept: true, was_all: false });
+        }
+        self.past.sort_by_key(|past| past.at);
+    }
+
+    /// The next event of the same key that is kept.
+    fn next_kept(&self, n: usize) -> Option<&Past> {
+        self.past[n + 1..].iter().find(|later| later.is_kept && later.key == self.past[n].key)
+    }
+
+    async fn trim(&mut self) {
+        let partition = Partition(self.rng.u32(..self.partitions));
+        let kept = self.kept(partition).await.bounds;
+        let before = Offset(self.rng.u64(kept.first.0..=kept.next.0.min(kept.first.0 + 6)));
+        let is_taken = |past: &Past| past.is_kept && past.at.0 == partition && past.at.1 < before;
+        let taken: Vec<usize> = (0..self.past.len()).filter(|n| is_taken(&self.past[*n])).collect();
+        taken.iter().for_each(|n| self.past[*n].is_kept = false);
+        let mut horizon_ts = 0;
+        for n in taken {
+            match self.next_kept(n).map(|next| next.ts) {
+                Some(next) if next > self.past[n].ts => horizon_ts = horizon_ts.max(next),
+                Some(_) => {}
+                None => self.past[n].was_all = true,
+            }
+        }
+        self.stage.trim_of(&self.topic, (partition.0, before.0), horizon_ts).await;
+    }
+
+    /// Gives up some events that others have superseded, and tombstones that nothing is left of but themselves.
+    async fn compact(&mut self) {
+        let share = self.rng.f64();
+        let mut by_partition: BTreeMap<Partition, (Vec<Offset>, u64)> = BTreeMap::new();
+        for n in 0..self.past.len() {
+            if !self.past[n].is_kept || self.rng.f64() > share {
+                continue;
+            }
+            let past = &self.past[n];
+            let has_earlier = self.past[..n].iter().any(|earlier| earlier.is_kept && earlier.key == past.key);
+            let horizon_ts = match self.next_kept(n) {
+                Some(next) if next.ts > past.ts => next.ts,
+                Some(_) => 0,
+                None if past.is_null() && !has_earlier => 0,
+                None => continue,
+            };
+            let (partition, offset) = past.at;
+            let (offsets, horizon) = by_partition.entry(partition).or_default();
+            offsets.push(offset);
+            *horizon = horizon_ts.max(*horizon);
+            self.past[n].is_kept = false;
+        }
+        for (partition, (offsets, horizon_ts)) in by_partition {
+            self.discard(partition, offsets, Some(horizon_ts)).await;
+        }
+    }
+
+    async fn discard(&self, partition: Partition, offsets: Vec<Offset>, horizon_ts: Option<u64>) {
+        let topic = self.stage.hub.topic(&self.topic).await.unwrap().unwrap().pinned();
+        let (offsets, loss) = (Arc::new(offsets.into_iter().collect()), Loss { bytes: 0, horizon_ts });
+        self.stage.change(ConfigChange::Discard { topic, partition, offsets, loss }).await;
+    }
+
+    async fn forget(&mut self) {
+        let key = self.key();
+        let mut by_partition: BTreeMap<Partition, Vec<Offset>> = BTreeMap::new();
+        for past in self.past.iter().filter(|past| past.key == key) {
+            by_partition.entry(past.at.0).or_default().push(past.at.1);
+        }
+        for (partition, offsets) in by_partition {
+            self.discard(partition, offsets, None).await;
+        }
+        self.past.retain(|past| past.key != key);
+    }
+
+    async fn step(&mut self) {
+        match self.rng.u32(..20) {
+            0..=9 => self.publish().await,
+            10..=12 => self.trim().await,
+            13..=15 => self.compact().await,
+            16 => self.forget().await,
+            17 if self.partitions < 4 => {
+                self.partitions += 1;
+                self.stage.topic("random", self.partitions).await;
+            }
+            _ => {
+                let (key, at) = (self.key(), self.rng.u64(..=LATEST_TS + 1));
+                self.check_key(&key, at).await;
+            }
+        }
+    }
+
+    async fn kept(&self, partition: Partition) -> Kept {
+        self.stage.log.kept(&(&self.topic).into(), partition).await.expect("a partition")
+    }
+
+    /// What is kept of the partitions that a key was ever in, or may have been.
+    async fn kept_of(&self, key: &str) -> BTreeMap<Partition, Kept> {
+        let sizes = 1..=self.partitions;
+        let places: BTreeSet<Partition> =
+            sizes.map(|size| hashing::partition_of(key.as_bytes(), size)).collect();
+        let mut kept = BTreeMap::new();
+        for partition in places {
+            kept.insert(partition, self.kept(partition).await);
+        }
+        kept
+    }
+
+    /// All events of a key up to a time, kept or not.
+    fn history(&self, key: &str, at: u64) -> Vec<&Past> {
+        self.past.iter().filter(|past| past.key == key && past.ts <= at).collect()
+    }
+
+    /// What the whole history says.
+    fn replaced(&self, key: &str, at: u64) -> Told {
+        match self.history(key, at).last() {
+            Some(last) if !last.is_null() => Told::State(last.payload.clone()),
+            _ => Told::Nothing,
+        }
+    }
+
+    fn merged(&self, key: &str, at: u64) -> Told {
+        let mut state = None;
+        for past in self.history(key, at) {
+            state = match past.is_null() {
+                true => None,
+                false => Some(merge(state.take(), &serde_json::from_str(&past.payload).unwrap())),
+            };
+        }
+        state.map_or(Told::Nothing, |state| Told::State(state.to_string()))
+    }
+
+    fn listed(&self, key: &str, at: u64) -> Told {
+        let mut state: Option<Vec<&str>> = None;
+        for past in self.history(key, at) {
+            match past.is_null() {
+                true => state = None,
+                false => state.get_or_insert_default().push(&past.payload),
+            }
+        }
+        state.map_or(Told::Nothing, |state| Told::State(state.join(" ")))
+    }
+
+    /// Whether a trim took all that there was of a key at a time.
+    fn was_taken(&self, key: &str, at: u64) -> bool {
+        self.history(key, at).last().is_some_and(|last| last.was_all)
+    }
+
+    /// Whether what is kept last of a key lies before a partition that was trimmed.
+    fn may_have_moved(&self, key: &str, at: u64, kept: &BTreeMap<Partition, Kept>) -> bool {
+        let last = self.history(key, at).into_iter().rfind(|past| past.is_kept);
+        let is_trimmed = |(_, kept): (&Partition, &Kept)| kept.bounds.first > Offset(0);
+        last.is_some_and(|last| kept.iter().filter(|(partition, _)| **partition > last.at.0).any(is_trimmed))
+    }
+
+    async fn check_key(&self, key: &str, at: u64) {
+        let kept = self.kept_of(key).await;
+        let horizon = kept.values().map(|kept| kept.horizon_ts).max().unwrap();
+        let is_whole = kept.values().all(|kept| kept.bounds.first == Offset(0) && !kept.has_holes);
+        let list = |list: Option<Vec<String>>, event: &Event| {
+            let mut list = list.unwrap_or_default();
+            list.push(text(event.payload.clone()));
+            Some(list)
+        };
+        let listed = self.stage.hub.time_travel().reconstruct_at(&self.topic, (key, at), list).await;
+        let replaced = self.stage.replaced(&self.topic, key, at).await;
+        let merged = self.stage.merged(&self.topic, key, at).await;
+        let listed = told(listed, |list| list.join(" "));
+        let context = || format!("{key} at {at}, of {:#?} with {kept:#?}", self.past);
+        for (said, whole) in [
+            (&replaced, self.replaced(key, at)),
+            (&merged, self.merged(key, at)),
+            (&listed, self.listed(key, at)),
+        ] {
+            match said {
+                Told::State(_) => assert_eq!(*said, whole, "{}", context()),
+                Told::Nothing => {
+                    assert!(whole == Told::Nothing || self.was_taken(key, at), "{whole:?}: {}", context());
+                }
+                Told::Gone(told) => {
+                    assert_eq!(*told, horizon, "{}", context());
+                    assert!(!is_whole, "nothing is gone: {}", context());
+                }
+            }
+        }
+        if matches!(replaced, Told::Gone(_)) {
+            let is_known = at >= horizon && !self.may_have_moved(key, at, &kept);
+            assert!(!is_known, "the last payload is known: {}", context());
+        }
+    }
+
+    async fn check_all(&self, at: u64, keys_bytes: usize) {
+        let mut horizon = 0;
+        for partition in 0..self.partitions {
+            horizon = horizon.max(self.kept(Partition(partition)).await.horizon_ts);
+        }
+        let keys: BTreeSet<&str> = self.past.iter().map(|past| past.key.as_str()).collect();
+        let found = match self.stage.all_keys(&self.topic, at, keys_bytes).await {
+            Ok(found) => found,
+            Err(error) => {
+                let mut is_known = at >= horizon;
+                for key in keys {
+                    is_known &= !self.may_have_moved(key, at, &self.kept_of(key).await);
+                }
+                assert!(!is_known, "{error} at {at}, but all is known: {:#?}", self.past);
+                return;
+            }
+        };
+        assert!(at >= horizon, "what is before the horizon is not known");
+        for key in keys {
+            match (found.get(key), self.replaced(key, at)) {
+                (Some(state), whole) => assert_eq!(Told::State(state.clone()), whole, "{key} at {at}"),
+                (None, Told::Nothing) => {}
+                (None, whole) => assert!(self.was_taken(key, at), "{key} at {at} was {whole:?}"),
+            }
+        }
+        assert!(found.keys().all(|key| self.past.iter().any(|past| past.key == *key)));
+    }
+
+    async fn run(&mut self) {
+        for _ in 0..STEPS {
+            self.step().await;
+        }
+        for key in (0..KEYS).map(|n| format!("key-{n}")) {
+            for at in 0..=LATEST_TS + 1 {
+                self.check_key(&key, at).await;
+            }
+        }
+        for at in 0..=LATEST_TS + 1 {
+            self.check_all(at, if at % 2 == 0 { 1 << 20 } else { 100 }).await;
+        }
+    }
+}
+
+/// RFC 7396, as it is written there.
+fn merge(target: Option<serde_json::Value>, patch: &serde_json::Value) -> serde_json::Value {
+    use serde_json::{Map, Value};
+    let Value::Object(patch) = patch else { return patch.clone() };
+    let mut target = match target {
+        Some(Value::Object(target)) => target,
+        _ => Map::new(),
+    };
+    for (name, change) in patch {
+        let old = target.remove(name);
+        if !change.is_null() {
+            target.insert(name.clone(), merge(old, change));
+        }
+    }
+    Value::Object(target)
+}
+
+#[tokio::test]
+async fn answers_are_exact_or_gone_in_memory() {
+    for seed in 0..150 {
+        let name = format!("seed {seed} in memory");
+        guarded(&name, async { World::new(Stage::memory().await, seed).await.run().await }).await;
+    }
+}
+
+#[tokio::test]
+async fn answers_are_exact_or_gone_on_disk() {
+    for seed in 1_000..1_015 {
+        let name = format!("seed {seed} on disk");
+        guarded(&name, async { World::new(Stage::disk().await, seed).await.run().await }).await;
+    }
+}
+
+#[test]
+fn the_model_merges() {
+    let merged =
+        merge(Some(json(r#"{"a":1}"#).to_value().unwrap()), &json(r#"{"a":null}"#).to_value().unwrap());
+    assert_eq!(merged.to_string(), "{}");
+}
