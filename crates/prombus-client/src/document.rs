@@ -93,9 +93,20 @@ pub struct GetOptions {
     pub unless: Option<String>,
     /// Only once the projection has processed this offset; the hub waits up to five seconds.
     pub min_offset: Option<MinOffset>,
+    /// As it was at this time, in epoch milliseconds.
+    pub at: Option<u64>,
 }
 
 impl GetOptions {
+    /// As it was at this time, in epoch milliseconds: after the last event with that time or an earlier one. Only documents of
+    /// changelog projections have a past, where they have the key of their events. The error is `gone` if retention or
+    /// compaction has taken events that this needs.
+    #[must_use]
+    pub fn at(mut self, ts: u64) -> Self {
+        self.at = Some(ts);
+        self
+    }
+
     /// Only if its ETag is different from this one.
     #[must_use]
     pub fn unless(mut self, etag: impl Into<String>) -> Self {
@@ -160,6 +171,9 @@ impl Client {
         let mut request = self.snapshot(Method::GET, collection, key)?;
         if let Some(place) = options.min_offset {
             request = request.query(&[("min_offset", place.to_string())]);
+        }
+        if let Some(at) = options.at {
+            request = request.query(&[("at", at)]);
         }
         if let Some(etag) = &options.unless {
             request = request.header(IF_NONE_MATCH, etag);

@@ -33,6 +33,7 @@ mod parse;
 mod projections;
 mod publish;
 mod read;
+mod states;
 mod tail;
 mod tls;
 mod topics;
@@ -60,12 +61,13 @@ pub use prombus_wire::{
     EventsPage, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition,
     Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds,
     ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled,
-    RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped, SkippedLetter, Text,
-    TopicAnswer, Waiting,
+    RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped, SkippedLetter, StateAnswer,
+    Text, TopicAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
 pub use serde_json;
+pub use states::{Reduce, StateQuery};
 pub use tail::{Tail, TailEvent, TailQuery};
 pub use typed::{HandlerError, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription, TypedTopic};
 

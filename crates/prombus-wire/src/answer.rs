@@ -119,6 +119,23 @@ pub struct KeyEvents {
     pub events: HashMap<String, EventRecord>,
 }
 
+/// The state of a key at a time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StateAnswer {
+    /// The key.
+    pub key: String,
+    /// Its state: the text of a payload, or what payloads came to.
+    pub state: Box<RawValue>,
+    /// The time of the last event that counts.
+    pub ts: u64,
+    /// Its offset in the partition of the key.
+    pub offset: u64,
+    /// How many events were applied.
+    pub applied: u64,
+    /// The snapshot that they were applied to, if any.
+    pub base: Option<Box<RawValue>>,
+}
+
 /// What a partition holds: `first <= offset < next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionBounds {

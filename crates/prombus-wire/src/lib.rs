@@ -18,7 +18,7 @@ pub mod topic;
 
 pub use answer::{
     DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents, PartitionBounds, Published,
-    PublishedBatch, TopicAnswer, Topics,
+    PublishedBatch, StateAnswer, TopicAnswer, Topics,
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,

@@ -21,6 +21,7 @@ Examples:
   prombus sub process.state --group audit --from earliest
   prombus tail 'process.*'
   prombus get processes web1:stt:4242
+  prombus at process.state web1:stt:4242 --at -15m
   prombus export process.state > events.ndjson";
 
 #[derive(Debug, Subcommand)]
@@ -43,6 +44,8 @@ pub enum Command {
     Get(commands::get::GetArgs),
     /// List documents of a collection
     List(commands::list::ListArgs),
+    /// Read the state of a key, of all keys or of a document as it was at a time
+    At(commands::at::AtArgs),
     /// List, show, configure and delete collections
     Collections(commands::collections::CollectionsArgs),
     /// List, show, define, rebuild and delete projections

@@ -45,6 +45,7 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Topics(args) => commands::topics::run(&hub, args),
         Command::Groups(args) => commands::groups::run(&hub, args),
         Command::Get(args) => commands::get::run(&hub, args),
+        Command::At(args) => commands::at::run(&hub, args),
         Command::List(args) => commands::list::run(&hub, args),
         Command::Collections(args) => commands::collections::run(&hub, args),
         Command::Projections(args) => commands::projections::run(&hub, args),

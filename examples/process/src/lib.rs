@@ -4,6 +4,7 @@
 //! - [`Projector`]: a consumer that makes `process.state` of it, keyed `host:name:pid`: `alive`, and `stale` after
 //!   15 seconds without a beat. What it knows of each process is in the collection `process_beats`; the ack of a beat,
 //!   the document and the event are one commit, so a restart forgets nothing and counts nothing twice.
+//! - [`process_at`]: what a process was like yesterday at 14:03.
 //! - [`projections`]: `processes` (a changelog of `process.state`), and `proc_live` with `host_stats` (transactional).
 
 mod beat;
@@ -14,7 +15,7 @@ pub use beat::{Heartbeat, ProcessState, Status};
 pub use projector::{Projector, ProjectorOptions};
 pub use sample::beat_forever;
 
-use prombus_client::{Client, ClientError, CollectionSettings};
+use prombus_client::{Client, ClientError, CollectionSettings, StateQuery};
 use serde_json::{Value, json};
 
 /// Where heartbeats come in.
@@ -67,4 +68,16 @@ pub async fn set_up(client: &Client) -> Result<(), ClientError> {
         client.put_projection(name, &definition).await?;
     }
     Ok(())
+}
+
+/// The state of a process as it was at a time, in epoch milliseconds: what the last event up to then says of it. `None` if
+/// nobody knew of it yet. The error is `gone` if the topic does not reach back that far.
+pub async fn process_at(
+    client: &Client,
+    process_id: &str,
+    at: u64,
+) -> Result<Option<ProcessState>, ClientError> {
+    let state = client.state_at(STATES, process_id, &StateQuery::at(at)).await?;
+    let parse = |text: &str| serde_json::from_str(text).map_err(ClientError::BadPayload);
+    state.map(|state| parse(state.state.get())).transpose()
 }

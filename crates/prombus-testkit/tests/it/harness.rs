@@ -3,7 +3,7 @@
 use prombus_client::{GetOptions, Lookup, NewEvent};
 use prombus_core::Sequence;
 use prombus_core::Watched;
-use prombus_process::{Projector, ProjectorOptions, set_up};
+use prombus_process::{Projector, ProjectorOptions, STATES, Status, process_at, set_up};
 use prombus_testkit::{Given, Harness};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -79,6 +79,29 @@ async fn a_projector_that_starts_again_has_forgotten_nothing() {
     let second = tokio::spawn(async move { second.run(std::future::pending()).await });
     until_status(&harness, "stale").await;
     second.abort();
+    harness.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_is_known_as_it_was() {
+    let harness = Harness::start_bare().await.unwrap();
+    // Yesterday at 14:03, and around it.
+    let then = 1_754_661_780_000;
+    for (ts, status) in [(then - 60_000, "alive"), (then + 1, "stale"), (then + 60_000, "alive")] {
+        let state = json!({"processId": KEY, "host": "web1", "name": "stt", "pid": 4242, "status": status,
+            "last_seen_ts": ts});
+        let event = NewEvent { ts: Some(ts), ..NewEvent::of(&state).unwrap().with_key(KEY) };
+        harness.client.publish(STATES, &event).await.unwrap();
+    }
+    let status = async |at| {
+        let process = process_at(&harness.client, KEY, at).await.unwrap();
+        process.map(|process| (process.status, process.last_seen_ts))
+    };
+    assert_eq!(status(then).await, Some((Status::Alive, then - 60_000)));
+    assert_eq!(status(then + 1).await, Some((Status::Stale, then + 1)));
+    assert_eq!(status(u64::MAX).await, Some((Status::Alive, then + 60_000)));
+    assert_eq!(status(then - 60_001).await, None);
+    assert!(process_at(&harness.client, "web2:stt:1", then).await.unwrap().is_none());
     harness.stop().await;
 }
 

@@ -28,7 +28,7 @@ pub struct GetArgs {
 pub fn run(hub: &HubArgs, args: GetArgs) -> Result<(), Failure> {
     let client = hub.client()?;
     let GetArgs { collection, key, min_offset } = args;
-    let options = GetOptions { unless: None, min_offset };
+    let options = GetOptions { min_offset, ..GetOptions::default() };
     hub::block_on(async {
         match client.get_with(&collection, &key, &options).await? {
             Lookup::Found(document) => output::write_all(format!("{}\n", document.json).as_bytes()),

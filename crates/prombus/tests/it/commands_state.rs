@@ -308,3 +308,47 @@ fn a_projection_that_makes_no_sense_stops_the_start_and_is_named() {
         "{stderr}"
     );
 }
+
+#[test]
+fn states_are_read_as_they_were() {
+    let hub = hub_with_processes();
+    // Times that are back from now start with a hyphen.
+    let publish = |ts: &str, payload: &str| {
+        hub.run(&["pub", "process.state", payload, "--key", "e", "--ts", ts]).ok();
+    };
+    publish("1000", r#"{"id":"e","host":"web3","cpu":1}"#);
+    publish("2000", r#"{"id":"e","cpu":1.10}"#);
+    let state = |args: &[&str]| hub.run(&[&["at", "process.state", "e"], args].concat());
+    let text = state(&["--at", "1999"]).ok();
+    let expected = r#"{"key":"e","state":{"id":"e","host":"web3","cpu":1},"ts":1000,"offset":4,"applied":1,"base":null}"#;
+    assert_eq!(text.trim_end(), expected);
+    let merged = state(&["--at", "1970-01-01T00:00:02Z", "--reduce", "merge"]).ok();
+    assert!(merged.contains(r#""state":{"cpu":1.10,"host":"web3","id":"e"}"#), "{merged}");
+    for args in [&["--at", "-15m"][..], &["--at=-2d"], &[], &["--at", "2026-01-31"]] {
+        assert_eq!(json(&state(args).ok())["offset"], 5, "{args:?}");
+    }
+    let stderr = state(&["--at", "999"]).fails_with(1);
+    assert!(stderr.contains("no state of key \"e\" at that time (not_found)"), "{stderr}");
+    let stderr = state(&["--at", "yesterday"]).fails_with(2);
+    assert!(stderr.contains("RFC 3339"), "{stderr}");
+
+    let all = json_lines(&hub.run(&["at", "process.state"]).ok());
+    let mut keys: Vec<_> = all.iter().map(|line| line["key"].as_str().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b", "c", "d", "e"]);
+    assert_eq!(json_lines(&hub.run(&["at", "process.state", "--at", "1500"]).ok())[0]["ts"], 1000);
+    let stderr = hub.run(&["at", "nothing"]).fails_with(1);
+    assert!(stderr.contains("not_found"), "{stderr}");
+    hub.run(&["at", "process.state", "--reduce", "merge"]).fails_with(2);
+
+    let document = |args: &[&str]| hub.run(&[&["at", "--collection", "processes", "e"], args].concat());
+    let text = document(&["--at", "1999"]).ok();
+    assert_eq!(text.trim_end(), r#"{"_key":"e","_ts":1000,"cpu":1,"host":"web3","id":"e"}"#);
+    assert_eq!(json(&document(&["--at", "-1s"]).ok())["_ts"], 2000);
+    assert_eq!(json(&document(&[]).ok())["_ts"], 2000);
+    let stderr = document(&["--at", "999"]).fails_with(1);
+    assert!(stderr.contains("no document \"e\" at that time (not_found)"), "{stderr}");
+    let stderr = hub.run(&["at", "--collection", "host_stats", "web3", "--at", "1"]).fails_with(1);
+    assert!(stderr.contains("not filled by a changelog"), "{stderr}");
+    hub.run(&["at", "--collection", "processes", "process.state", "e"]).fails_with(2);
+}

@@ -30,6 +30,7 @@ const COMMANDS: &[&[&str]] = &[
     &["groups", "delete"],
     &["get"],
     &["list"],
+    &["at"],
     &["collections"],
     &["collections", "list"],
     &["collections", "show"],
