@@ -97,6 +97,7 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("docs/guide.md", "Consumer groups", |said| groups(&said[0], &said[1], &said[2])),
     ("docs/guide.md", "Dead letters", |said| letters(&said[0])),
     ("docs/guide.md", "Live state: a tour", |said| live_state(&said[0], &said[1])),
+    ("docs/guide.md", "Yesterday at 14:03", |said| yesterday(&said[0], &said[1])),
     ("docs/guide.md", "Commits", |said| commit(&said[0])),
     ("docs/guide.md", "Security", |said| tokens(&said[0])),
     ("examples/README.md", "Python", |said| scripts(&said[0], r#""hello": "python""#)),
@@ -111,6 +112,16 @@ fn letters(said: &str) {
 fn tokens(said: &str) {
     assert!(said.contains("401 Unauthorized") && said.contains(r#""error":"unauthorized""#), "{said}");
     assert_eq!(said.matches(r#""topic":"orders.eu""#).count(), 2, "published and exported: {said}");
+}
+
+fn yesterday(keys: &str, documents: &str) {
+    let then = r#""state":{"processId":"web1","status":"alive","cpu_pct":97},"ts":1754661730000,"offset":1"#;
+    assert_eq!(keys.matches(then).count(), 3, "by key, among all keys, and by the command: {keys}");
+    assert_eq!(keys.matches(&format!(r#"{then},"applied":2,"base":null}}"#)).count(), 2, "{keys}");
+    let merged = r#""state":{"cpu_pct":97,"processId":"web1","status":"stale"}"#;
+    assert_eq!(keys.matches(merged).count(), 2, "{keys}");
+    let document = r#"{"_key":"web1","_ts":1754661730000,"processId":"web1","status":"alive"}"#;
+    assert_eq!(documents.matches(document).count(), 2, "{documents}");
 }
 
 fn commit(said: &str) {
