@@ -7,6 +7,7 @@ mod context;
 mod docs;
 mod engine;
 mod groups;
+mod history;
 mod http;
 mod hub;
 mod load;
@@ -33,7 +34,7 @@ struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups: engine, topics, reads, http, groups, redis, ws, state, open
+    /// Only these groups: engine, topics, reads, history, http, groups, redis, ws, state, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -98,6 +99,7 @@ fn all_groups() -> Vec<Box<dyn Group>> {
         Box::new(engine::Engine),
         Box::new(topics::Topics),
         Box::new(reads::Reads::default()),
+        Box::new(history::History::default()),
         Box::new(http::Http),
         Box::new(groups::Groups),
         Box::new(redis::Redis),

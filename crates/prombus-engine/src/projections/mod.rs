@@ -6,6 +6,7 @@ mod circle;
 mod definition;
 mod expression;
 mod merged_partitions;
+mod past;
 mod plan;
 mod registry;
 mod replay;

@@ -609,23 +609,11 @@ impl Projections {
         tokio::time::timeout(MAX_WAIT, seen).await.unwrap_or(Ok(false))
     }
 
-    /// The plan of the changelog that fills a collection, and its topic. What else fills it says nothing of single documents.
-    pub(crate) fn changelog_of(&self, collection: &str) -> Result<(Arc<Plan>, TopicName), ProjectionError> {
+    /// What fills a collection, and from which topic.
+    pub(super) fn filler_of(&self, collection: &str) -> Option<(Projector, TopicName)> {
         let running = self.running.lock();
-        let Some(handle) = running.values().find(|handle| handle.writes(collection)) else {
-            return Err(ProjectionError::Bad(format!(
-                "no projection writes collection {collection}, so its documents have no history"
-            )));
-        };
-        match &handle.setup.projector {
-            Projector::Plan(plan) if plan.is_changelog() => {
-                Ok((plan.clone(), handle.record.borrow().definition.topic.clone()))
-            }
-            Projector::Halted(reason) => Err(ProjectionError::Bad(reason.clone())),
-            Projector::Plan(_) | Projector::Code(_) => Err(ProjectionError::Bad(format!(
-                "collection {collection} is not filled by a changelog: a document may depend on events of any key"
-            ))),
-        }
+        let owner = running.values().find(|handle| handle.writes(collection))?;
+        Some((owner.setup.projector.clone(), owner.record.borrow().definition.topic.clone()))
     }
 
     /// Waits until the owner of a collection has seen an offset, or does not run any more; whether it has.

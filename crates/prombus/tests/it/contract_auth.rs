@@ -62,6 +62,8 @@ const ROUTES: &[Route] = &[
     },
     get("/v1/topics/{t}/events/6f2d5a3e-8c1b-4d7f-9a60-1b2c3d4e5f60", &["read"]),
     get("/v1/topics/{t}/keys/k", &["read"]),
+    get("/v1/topics/{t}/state", &["read"]),
+    get("/v1/topics/{t}/state/k", &["read"]),
     may(&["read"], send("POST", "/v1/topics/{t}/keys", r#"{"keys":["k"]}"#)),
     get("/v1/topics/{t}", &["read", "admin"]),
     may(&["admin"], send("PUT", "/v1/topics/{t}", r#"{"partitions":2}"#)),
