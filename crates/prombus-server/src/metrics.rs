@@ -263,6 +263,12 @@ impl Text {
         self.sample("store_disk_bytes", &[], store.extra("disk_bytes"));
         self.family("store_disk_free_bytes", "gauge", "Free disk space.");
         self.sample("store_disk_free_bytes", &[], store.extra("disk_free_bytes"));
+        let help = "Disk space of removed events that is still in use.";
+        self.family("store_dead_bytes", "gauge", help);
+        self.sample("store_dead_bytes", &[], store.extra("dead_bytes"));
+        let help = "Disk space reclaimed since the hub was started.";
+        self.family("store_reclaimed_bytes_total", "counter", help);
+        self.sample("store_reclaimed_bytes_total", &[], store.extra("reclaimed_bytes"));
         self.family("store_flush_duration_ms", "histogram", "How long flushes took, in milliseconds.");
         self.histogram("store_flush_duration_ms", &store.flushes);
     }
@@ -299,7 +305,7 @@ mod tests {
         for us in [10, 60, 70, 400, 9_000_000] {
             flushes.observe(Duration::from_micros(us));
         }
-        let extra = vec![("disk_bytes", 7)];
+        let extra = vec![("disk_bytes", 7), ("dead_bytes", 3), ("reclaimed_bytes", 4)];
         let status = StoreStatus { kind: "disk", failed: None, is_full: false, extra, flushes };
         let text = metrics.text("1\"2", Some(&status));
         for line in [
@@ -309,6 +315,8 @@ mod tests {
             "filter_errors_total 3",
             "store_disk_bytes 7",
             "store_disk_free_bytes 0",
+            "store_dead_bytes 3",
+            "store_reclaimed_bytes_total 4",
             "# TYPE store_flush_duration_ms histogram",
             "store_flush_duration_ms_bucket{le=\"0.05\"} 1",
             "store_flush_duration_ms_bucket{le=\"0.1\"} 3",
