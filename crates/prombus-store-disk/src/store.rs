@@ -53,6 +53,8 @@ pub struct DiskOptions {
     pub slow_open: Duration,
     /// What a commit may make, in bytes: see [`ResultBytes`](prombus_core::ResultBytes).
     pub result_bytes: usize,
+    /// Whether parts of the journal that are mostly dead are rewritten, and those that are not needed dropped.
+    pub reclaims: bool,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// The seed for ids.
@@ -69,6 +71,7 @@ impl DiskOptions {
             index_step: 256,
             slow_open: Duration::from_secs(1),
             result_bytes: DEFAULT_RESULT_BYTES,
+            reclaims: true,
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
         }

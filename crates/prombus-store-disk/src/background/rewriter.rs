@@ -150,6 +150,9 @@ fn kept_within(view: &View, partition: PartitionRef, first: u64, end: u64) -> u6
 
 /// Neighbours that become one part, or none.
 fn pick(shared: &Shared, view: &View) -> Option<Vec<Arc<Part>>> {
+    if !shared.options.reclaims {
+        return None;
+    }
     let safe = shared.checkpointed_part.load(Ordering::Relaxed);
     let part_bytes = shared.options.part_bytes;
     let mut best: Option<Vec<Arc<Part>>> = None;

@@ -96,6 +96,8 @@ struct Check<'a> {
     names: Vec<PathBuf>,
     /// Whether nothing is wrong with the journal so far.
     is_whole: bool,
+    /// Whether parts of the journal were rewritten or dropped, so that it does not give the whole state any more.
+    is_rewritten: bool,
     /// What is wrong with files that can be made again, as long as it is.
     remakeable: Vec<Problem>,
     report: Report,
@@ -132,7 +134,19 @@ impl<'a> Check<'a> {
             list => list.map_err(at_file(dir))?.into(),
         };
         let (is_whole, remakeable, report) = (true, Vec::new(), Report::default());
-        Ok(Self { disk, dir, checkpoints, progress, total_bytes, names, is_whole, remakeable, report })
+        let is_rewritten = false;
+        Ok(Self {
+            disk,
+            dir,
+            checkpoints,
+            progress,
+            total_bytes,
+            names,
+            is_whole,
+            is_rewritten,
+            remakeable,
+            report,
+        })
     }
 
     fn problem(&mut self, file: &Path, at: u64, what: impl Into<String>) {
@@ -154,12 +168,18 @@ impl<'a> Check<'a> {
     /// that is left of what it held, and without them the folder might not open at all.
     fn advise(&mut self) {
         for problem in std::mem::take(&mut self.remakeable) {
-            let is_index = problem.file.extension().is_some_and(|ext| ext == "index");
-            let advice = match (self.is_whole, is_index) {
-                (true, true) => {
+            let kind = problem.file.extension().and_then(|ext| ext.to_str()).unwrap_or_default();
+            let advice = match (self.is_whole, kind) {
+                (true, "index") => {
                     "the journal is intact: move this file away, and the hub rebuilds it at its next start"
                 }
-                (true, false) => {
+                (true, "state") if self.is_rewritten && self.has_another(&problem.file) => {
+                    "the journal is intact: move this file away, and the hub opens with the other checkpoint"
+                }
+                (true, _) if self.is_rewritten => {
+                    "leave it where it is, because parts of the journal that it was made from are gone: restore a backup"
+                }
+                (true, _) => {
                     "the journal is intact: move the folder `state` away, and the hub rebuilds it at its next start"
                 }
                 (false, _) => "leave it where it is, because the journal is damaged: restore a backup",
@@ -167,6 +187,22 @@ impl<'a> Check<'a> {
             let what = format!("{}; {advice}", problem.what);
             self.report.problems.push(Problem { what, ..problem });
         }
+    }
+
+    /// Whether there is a checkpoint, other than this one, that can be read with all of its tables.
+    fn has_another(&self, file: &Path) -> bool {
+        let places = checkpoint::list(self.disk, self.dir).unwrap_or_default();
+        let is_good = |pos: &Pos| {
+            let stored = checkpoint::read(self.disk, self.dir, *pos);
+            stored.is_ok_and(|stored| {
+                let mut tables = stored.tables.iter().map(|number| Table::open(self.disk, self.dir, *number));
+                tables.all(|table| {
+                    table.and_then(|table| table.verify()).is_ok_and(|verified| verified.is_ok())
+                })
+            })
+        };
+        let others = places.iter().filter(|pos| checkpoint::path(self.dir, **pos) != file);
+        others.into_iter().any(is_good)
     }
 
     fn count(&mut self, bytes: u64) {
@@ -330,6 +366,7 @@ impl<'a> Check<'a> {
             }
         }
         let part_set = replay.view.part_set.clone();
+        self.is_rewritten = !part_set.is_untouched();
         for name in (part_set.first()..first).filter_map(|number| part_set.name(number)) {
             let next = self.next_head(name.number, last)?;
             let applied = Applied { replay: &mut replay, whole, next };

@@ -597,7 +597,7 @@ async fn a_check_advises_only_what_helps() {
         disk.flip(&file, bit);
         let told = check(&disk).join("\n");
         assert!(told.contains("the journal is intact: move"), "{told}");
-        if let Err(error) = open(&disk) {
+        if let Err(error) = open_keeping(&disk) {
             assert!(error.to_string().contains("Run `prombus check`"), "{error}");
         }
         disk.flip(&part, 100 * 8);
@@ -624,7 +624,7 @@ async fn a_check_advises_only_what_helps() {
     for (file, _) in of_kind("state").into_iter().chain(of_kind("table")) {
         disk.rename(&file, &Path::new("/").join(file.file_name().unwrap())).unwrap();
     }
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     assert_eq!(items(&store).await, expected);
     store.close().await;
     drop(store);
@@ -655,7 +655,7 @@ async fn a_copy_of_another_index_or_checkpoint_is_told() {
                 "{name} is a copy of {}: {told:?}",
                 other.display()
             );
-            if let Err(error) = open(&disk) {
+            if let Err(error) = open_keeping(&disk) {
                 refused += 1;
                 assert!(error.to_string().contains("Run `prombus check`"), "{error}");
             }
@@ -665,7 +665,7 @@ async fn a_copy_of_another_index_or_checkpoint_is_told() {
                     disk.remove(&path).unwrap();
                 }
             }
-            let store = open(&disk).unwrap();
+            let store = open_keeping(&disk).unwrap();
             assert_eq!(items(&store).await, expected);
             store.close().await;
             drop(store);

@@ -33,10 +33,15 @@ pub fn open(disk: &SimDisk) -> Result<Arc<DiskStore>, OpenError> {
     DiskStore::open_on(Arc::new(disk.clone()), options())
 }
 
-/// A folder with so many commits of the workload.
+/// Opens a folder whose parts all stay as they are.
+pub fn open_keeping(disk: &SimDisk) -> Result<Arc<DiskStore>, OpenError> {
+    DiskStore::open_on(Arc::new(disk.clone()), DiskOptions { reclaims: false, ..options() })
+}
+
+/// A folder with so many commits of the workload, whose parts all stay as they are.
 pub async fn filled(commits: u64) -> SimDisk {
     let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
     for n in 0..commits {
         let commit = numbered(&store, "sync", n).await;
