@@ -65,7 +65,7 @@ async fn errors(store: &DiskStore) -> Vec<ReadError> {
 #[tokio::test]
 async fn what_was_cut_off_while_the_store_is_open_is_told() {
     let (disk, part) = several_parts().await;
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     assert_eq!(errors(&store).await, []);
     let file = disk.open(&part).unwrap();
     let whole = content(&*file);
@@ -92,7 +92,7 @@ async fn a_sealed_part_that_is_too_short_is_noticed_when_the_folder_is_opened() 
     let used = whole.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     for len in 0..used {
         file.set_len(len as u64).unwrap();
-        match open(&disk) {
+        match open_keeping(&disk) {
             Err(OpenError::Damaged { file, at, .. }) => {
                 assert_eq!(file, part);
                 assert!(at <= len as u64, "it is told at {at}, and ends at {len}");
@@ -103,5 +103,5 @@ async fn a_sealed_part_that_is_too_short_is_noticed_when_the_folder_is_opened() 
         file.write_at(&whole, 0).unwrap();
     }
     assert_eq!(check(&disk), [""; 0], "nothing was changed");
-    open(&disk).unwrap().close().await;
+    open_keeping(&disk).unwrap().close().await;
 }

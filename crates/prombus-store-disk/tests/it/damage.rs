@@ -48,7 +48,7 @@ async fn open_stops_at_damage_and_says_where() {
     let end = used(&disk, &last);
     for byte in (0..end - 56).step_by(5) {
         disk.flip(&last, byte * 8 + byte % 8);
-        match open(&disk) {
+        match open_keeping(&disk) {
             Err(OpenError::Damaged { file, at, .. }) => {
                 assert_eq!(file, last);
                 assert!(at <= byte as u64, "it is told at {at}, and is at {byte}");
@@ -89,13 +89,13 @@ async fn an_idle_hub_covers_its_last_data() {
     let (part, _) =
         disk.files().into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "part")).unwrap();
     disk.flip(&part, (64 + 60) * 8);
-    assert!(matches!(open(&disk), Err(OpenError::Damaged { at: 64, .. })));
+    assert!(matches!(open_keeping(&disk), Err(OpenError::Damaged { at: 64, .. })));
 }
 
 #[tokio::test]
 async fn a_failed_flush_stops_commits_and_nothing_else() {
     let disk = filled(3).await;
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     disk.fail_syncs(true);
     let commit = numbered(&store, "sync", 3).await;
     let error = store.commit(Arc::new(commit)).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
     drop(store);
     disk.crash(Crash::PowerCut);
     disk.restart(5);
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     let there = commits_there(&store, "sync").await;
     assert!(there == [0, 1, 2] || there == [0, 1, 2, 3], "{there:?}");
     let commit = numbered(&store, "sync", 9).await;
@@ -206,7 +206,7 @@ async fn leftovers_behind_a_full_part_are_cut_off() {
         disk.open(path).unwrap().write_at(b"what a failed write left", *len as u64).unwrap();
         let found = check(&disk);
         assert!(matches!(&found[..], [one] if one.contains("the next open cuts it off")), "{found:?}");
-        let store = open(&disk).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let store = open_keeping(&disk).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(commits_there(&store, "sync").await, (0..14).collect::<Vec<_>>());
         store.close().await;
         drop(store);
@@ -252,17 +252,17 @@ async fn check_and_open_judge_alike() {
 #[tokio::test]
 async fn a_folder_is_locked_and_its_format_checked() {
     let disk = filled(1).await;
-    let first = open(&disk).unwrap();
-    let Err(error @ OpenError::Locked(_)) = open(&disk) else { panic!("it is opened twice") };
+    let first = open_keeping(&disk).unwrap();
+    let Err(error @ OpenError::Locked(_)) = open_keeping(&disk) else { panic!("it is opened twice") };
     // A `main` that returns the error shows it so.
     assert_eq!(format!("{error:?}"), error.to_string());
     drop(first);
     use prombus_store_disk::disk::Disk;
     let format = std::path::Path::new(DIR).join("FORMAT");
     disk.open(&format).unwrap().write_at(b"prombus data folder, format 5\n", 0).unwrap();
-    assert!(matches!(open(&disk), Err(OpenError::Newer { found: 5, .. })));
+    assert!(matches!(open_keeping(&disk), Err(OpenError::Newer { found: 5, .. })));
     disk.open(&format).unwrap().write_at(b"something else", 0).unwrap();
-    assert!(matches!(open(&disk), Err(OpenError::NotOurs { .. })));
+    assert!(matches!(open_keeping(&disk), Err(OpenError::NotOurs { .. })));
 }
 
 #[tokio::test]
@@ -273,11 +273,11 @@ async fn check_needs_only_to_read() {
     // Whoever else reads is in nobody's way, and keeps out whoever changes something.
     let reading = disk.lock(Path::new(DIR), Lock::Shared).unwrap();
     assert_eq!(check(&disk), [""; 0]);
-    assert!(matches!(open(&disk), Err(OpenError::Io { .. })), "a hub cannot do without writing");
+    assert!(matches!(open_keeping(&disk), Err(OpenError::Io { .. })), "a hub cannot do without writing");
     disk.set_read_only(false);
-    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    assert!(matches!(open_keeping(&disk), Err(OpenError::Locked(_))));
     drop(reading);
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     assert!(check(&disk)[0].contains("in use by another hub"));
     drop(store);
 }
@@ -291,7 +291,7 @@ async fn a_file_that_does_not_belong_there_is_told_and_left_alone() {
         disk.create(&path).unwrap().write_at(b"x", 0).unwrap();
         let found = check(&disk);
         assert!(found.len() == 1 && found[0].contains("does not belong here"), "{name}: {found:?}");
-        drop(open(&disk).unwrap_or_else(|error| panic!("{name}: {error}")));
+        drop(open_keeping(&disk).unwrap_or_else(|error| panic!("{name}: {error}")));
         disk.remove(&path).unwrap();
     }
     assert_eq!(check(&disk), [""; 0]);
@@ -310,7 +310,7 @@ async fn a_missing_part_is_noticed() {
         assert!(parts.len() > 3);
         let Some((path, _)) = parts.get(missing) else { break };
         disk.remove(path).unwrap();
-        assert!(matches!(open(&disk), Err(OpenError::Damaged { .. })), "{}", path.display());
+        assert!(matches!(open_keeping(&disk), Err(OpenError::Damaged { .. })), "{}", path.display());
         assert!(!check(&disk).is_empty(), "{}", path.display());
     }
 }
@@ -354,7 +354,7 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
     store.close().await;
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     assert_eq!(items(&store).await, items_after(&done));
 }
 
@@ -428,7 +428,7 @@ async fn a_housekeeper_that_panics_keeps_nobody_waiting() {
     assert_eq!(items(&store).await, items_after(&done), "reads go on");
     store.close().await;
     drop(store);
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     assert_eq!(items(&store).await, items_after(&done));
 }
 
@@ -480,7 +480,7 @@ async fn no_commit_waits_for_the_rows_of_an_index() {
 #[tokio::test]
 async fn a_damaged_table_is_never_taken_for_documents() {
     let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     // Enough for tables of many pages, most of which are not read when they are opened.
     let write = |n: u64| {
         let body = Json::parse(format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(500)).into()).unwrap();
@@ -497,7 +497,7 @@ async fn a_damaged_table_is_never_taken_for_documents() {
     for (path, len) in disk.files().into_iter().filter(|(path, _)| is_table(path)) {
         for byte in (0..len).step_by(701) {
             disk.flip(&path, byte * 8 + byte % 8);
-            match open(&disk) {
+            match open_keeping(&disk) {
                 Err(OpenError::DamagedState { .. }) => refused += 1,
                 Err(other) => panic!("byte {byte} of {}: {other}", path.display()),
                 // The page is not read at the start.
@@ -553,7 +553,7 @@ async fn many_writes_to_a_document_are_logged_once() {
     assert!(logged < 2 * BYTES, "{logged} bytes were logged for a document of {BYTES}");
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
-    let store = open(&disk).unwrap();
+    let store = open_keeping(&disk).unwrap();
     let document = store.document("items", "large").await.unwrap().unwrap();
     assert_eq!((document.version, &document.body.to_value().unwrap()["n"]), (1_001, &1_000.into()));
 }
