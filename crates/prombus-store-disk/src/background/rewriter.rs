@@ -64,7 +64,12 @@ fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> io::Result<bool> {
     let view = shared.view();
     let Some(old) = pick(shared, &view) else { return Ok(false) };
     let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
-    let new = Rewrite::new(shared, &view, &old)?.run()?;
+    let rewrite = Rewrite::new(shared, &view, &old)?;
+    let unfinished = part_path(&shared.options.dir, rewrite.name).with_extension("tmp");
+    let new = rewrite.run().inspect_err(|_| {
+        // On a full disk, what was begun must not take the room that it was to make. The next open removes it otherwise.
+        let _ = remove_if_there(&*shared.disk, &unfinished);
+    })?;
     let after = new.as_ref().map_or(0, |part| part.disk_bytes());
     let (answer, answered) = oneshot::channel();
     let work = Work::Replace(Replacement { old: old.clone(), new });
