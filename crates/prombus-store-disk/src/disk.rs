@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A file system.
 pub trait Disk: Send + Sync {
-    /// Creates an empty file, replacing one of that name. Its name survives a power cut after [`Disk::sync_dir`].
+    /// Creates an empty file, replacing one of that name, and holds it open (see [`DiskFile::hold`]). Its name survives a
+    /// power cut after [`Disk::sync_dir`].
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file that exists for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
@@ -66,7 +67,18 @@ pub trait DiskFile: Send + Sync {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Reserves space up to `len`, which reads as zeros, so that writing there cannot run out of space.
     fn reserve(&self, from: u64, len: u64) -> io::Result<()>;
+    /// Keeps it open from now on, so that nothing that is done to it can fail for lack of handles.
+    fn hold(&self) -> io::Result<()>;
+    /// It may be closed while nobody uses it, to be opened again on demand. All of it was synced: what is said of a write
+    /// that failed later is said to the handle that it went through.
+    fn let_go(&self);
+    /// Which file it is: another one of the same name is not the same.
+    fn id(&self) -> io::Result<FileId>;
 }
+
+/// What tells a file from others, whatever they are called: its device, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId(pub u64, pub u64);
 
 /// Fills `buffer` from `at`; a file that ends before that is an error.
 pub fn read_exact(file: &dyn DiskFile, buffer: &mut [u8], at: u64) -> io::Result<()> {
@@ -299,6 +311,18 @@ impl DiskFile for RealFile {
             answer => Ok(answer?),
         }
     }
+
+    /// It is open as long as it is there.
+    fn hold(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn let_go(&self) {}
+
+    fn id(&self) -> io::Result<FileId> {
+        let metadata = self.0.metadata()?;
+        Ok(FileId(metadata.dev(), metadata.ino()))
+    }
 }
 
 /// Whether an error means that the disk is full.
@@ -307,6 +331,11 @@ pub fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
+}
+
+/// Whether an error means that the process, or the system, has too many open files.
+pub fn is_out_of_handles(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 #[cfg(test)]

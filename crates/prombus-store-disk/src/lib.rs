@@ -7,6 +7,7 @@
 //!   flushed data aborts the open with its location.
 
 pub mod disk;
+pub mod handles;
 
 mod background;
 mod index;

@@ -3,6 +3,7 @@
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::background::{builder, rewriter};
 use crate::disk::{Disk, RealDisk};
+use crate::handles::{self, FewHandles};
 use crate::read::read_view::ReadView;
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
@@ -17,6 +18,7 @@ use prombus_core::{
     ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef, TopicState,
     TsRequest, Watched,
 };
+use rustix::process::Resource;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +36,8 @@ const MIN_PART_BYTES: u64 = 1 << 10;
 const MAX_PART_BYTES: u64 = 1 << 30;
 /// No more room than this is reserved ahead.
 const MAX_RESERVE: u64 = 8 << 20;
+/// No more room than this is kept back for acks while the disk is full, and again for deletes.
+const MAX_HEADROOM: u64 = 256 << 10;
 /// What a commit counts at least, in KiB, so that many small ones are bounded too.
 const LEAST_KIB: u32 = 1;
 
@@ -55,6 +59,8 @@ pub struct DiskOptions {
     pub result_bytes: usize,
     /// Whether parts of the journal that are mostly dead are rewritten, and those that are not needed dropped.
     pub reclaims: bool,
+    /// How many files of the store are open at a time, beside the few that are written. Others are opened on demand.
+    pub open_files: usize,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// The seed for ids.
@@ -72,6 +78,7 @@ impl DiskOptions {
             slow_open: Duration::from_secs(1),
             result_bytes: DEFAULT_RESULT_BYTES,
             reclaims: true,
+            open_files: handles::share_of(rustix::process::getrlimit(Resource::Nofile).current),
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
         }
@@ -86,12 +93,13 @@ impl DiskOptions {
 
     /// Space that events may not use, so that acks and deletes still work while the disk is full.
     pub(crate) fn headroom(&self) -> u64 {
-        self.reserve_step() / 32 + self.headroom_for_deletes()
+        2 * self.headroom_for_deletes()
     }
 
-    /// The part of it that acks may not use either, so that deletes always fit.
+    /// The part of it that acks may not use either, so that deletes always fit. Small parts keep back nearly as much as
+    /// large ones: an ack takes the same everywhere.
     pub(crate) fn headroom_for_deletes(&self) -> u64 {
-        self.reserve_step() / 32
+        MAX_HEADROOM.min(self.part_bytes / 2)
     }
 }
 
@@ -113,6 +121,7 @@ impl DiskStore {
     pub fn open_on(disk: Arc<dyn Disk>, mut options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         options.part_bytes = options.part_bytes.clamp(MIN_PART_BYTES, MAX_PART_BYTES);
         options.result_bytes = options.result_bytes.min(MAX_RESULT_BYTES);
+        let disk: Arc<dyn Disk> = Arc::new(FewHandles::new(disk, options.open_files));
         let dir = options.dir.clone();
         let opening = Opening { reserve: options.reserve_step(), rows_in_memory: options.rows_in_memory };
         let began = Instant::now();
@@ -132,7 +141,18 @@ impl DiskStore {
             kept,
             chores: chores.clone(),
         };
-        let chores = Chores(chores);
+        let (wake, woken) = mpsc::sync_channel(1);
+        let writing = Start {
+            shared: shared.clone(),
+            queue: commits,
+            chores: Chores(chores),
+            builder: wake,
+            epoch,
+            checkpoint_is_due,
+            ids,
+        };
+        // Before any thread runs: nobody would wait for those that were begun by an open that fails.
+        let writer = Writer::new(writing).map_err(at_file(&dir))?;
         let housekeeper = Housekeeper::new(start).map_err(at_file(&dir))?;
         let first: Vec<Chore> =
             unsealed.into_iter().map(|(part, facts)| Chore::Seal { part, facts }).collect();
@@ -142,7 +162,6 @@ impl DiskStore {
             housekeeper.run(first, housekeeping);
         })
         .map_err(at_file(&dir))?;
-        let (wake, woken) = mpsc::sync_channel(1);
         let builder = {
             let (shared, writer) = (shared.clone(), queue.clone());
             spawn("prombus-builder", move || builder::run(&shared, &writer, &woken)).map_err(at_file(&dir))?
@@ -153,16 +172,6 @@ impl DiskStore {
                 .map_err(at_file(&dir))?
         };
         shared.wake_rewriter();
-        let start = Start {
-            shared: shared.clone(),
-            queue: commits,
-            chores,
-            builder: wake,
-            epoch,
-            checkpoint_is_due,
-            ids,
-        };
-        let writer = Writer::new(start).map_err(at_file(&dir))?;
         let guard = Guard(shared.clone());
         let writer = spawn("prombus-writer", move || {
             // Moved in, so that it is dropped however the thread ends.

@@ -6,7 +6,7 @@
 //! except that the write under way may be cut short.
 
 use parking_lot::Mutex;
-use prombus_store_disk::disk::{Disk, DiskFile, Lock};
+use prombus_store_disk::disk::{Disk, DiskFile, FileId, Lock};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// What reaches the medium as a whole or not at all.
 const SECTOR: usize = 512;
+/// What the system says to a process that has too many open files.
+const EMFILE: i32 = 24;
 
 /// How the machine goes down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,10 @@ struct State {
     fault_at: Option<(u64, Fault)>,
     /// Folders that are open.
     held: BTreeSet<PathBuf>,
+    /// How many files are open, how many were at once, and how many may be.
+    handles: usize,
+    most_handles: usize,
+    handle_limit: Option<usize>,
     down: Option<Crash>,
     failing_syncs: bool,
     capacity: Option<u64>,
@@ -98,7 +104,7 @@ impl SimDisk {
     /// Another disk with the same content. It has not been started, and nobody uses it.
     pub fn copy(&self) -> Self {
         let state = self.0.lock().clone();
-        Self(Arc::new(Mutex::new(State { locked: BTreeMap::new(), ..state })))
+        Self(Arc::new(Mutex::new(State { locked: BTreeMap::new(), handles: 0, most_handles: 0, ..state })))
     }
 
     /// How many operations that change something there were since the last start.
@@ -139,6 +145,7 @@ impl SimDisk {
         state.crash_at = None;
         state.fault_at = None;
         state.held.clear();
+        state.handles = 0;
         state.failing_syncs = false;
         state.locked.clear();
         state.random = Some(random);
@@ -152,6 +159,18 @@ impl SimDisk {
     /// Limits the disk to so many bytes.
     pub fn limit(&self, capacity: Option<u64>) {
         self.0.lock().capacity = capacity;
+    }
+
+    /// Lets no more than so many files be open at once.
+    pub fn limit_handles(&self, most: Option<usize>) {
+        self.0.lock().handle_limit = most;
+    }
+
+    /// How many files were open at once at most since this was last asked.
+    pub fn most_handles(&self) -> usize {
+        let mut state = self.0.lock();
+        let now = state.handles;
+        std::mem::replace(&mut state.most_handles, now)
     }
 
     /// Refuses every change (or none any more).
@@ -221,11 +240,13 @@ impl SimDisk {
     }
 
     fn handle(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let life = self.life();
-        let file = self.look(life, |state| {
-            state.take_handle()?;
-            state.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into())
-        })?;
+        let mut state = self.0.lock();
+        let life = state.life;
+        state.alive(life)?;
+        state.take_handle()?;
+        let file = state.names.get(path).copied().ok_or(io::ErrorKind::NotFound)?;
+        state.handles += 1;
+        state.most_handles = state.most_handles.max(state.handles);
         Ok(Arc::new(SimFile { disk: self.clone(), file, life }))
     }
 }
@@ -241,12 +262,11 @@ impl State {
 
     /// Whether something that is not open yet can be opened.
     fn take_handle(&self) -> io::Result<()> {
-        match self.fault_at {
-            Some((at, Fault::NoHandles)) if self.operations >= at => {
-                Err(io::Error::other("too many open files"))
-            }
-            _ => Ok(()),
+        let has_ended = matches!(self.fault_at, Some((at, Fault::NoHandles)) if self.operations >= at);
+        if has_ended || self.handle_limit.is_some_and(|most| self.handles >= most) {
+            return Err(io::Error::from_raw_os_error(EMFILE));
         }
+        Ok(())
     }
 
     fn writable(&self) -> io::Result<()> {
@@ -551,5 +571,24 @@ impl DiskFile for SimFile {
             }
             Ok(())
         })
+    }
+
+    fn hold(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn let_go(&self) {}
+
+    fn id(&self) -> io::Result<FileId> {
+        Ok(FileId(0, self.file))
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        let mut state = self.disk.0.lock();
+        if state.life == self.life {
+            state.handles -= 1;
+        }
     }
 }

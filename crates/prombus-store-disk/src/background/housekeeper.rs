@@ -4,7 +4,7 @@
 //! and the checkpoint is durable before anything that it replaces is deleted.
 
 use crate::background::merger::{self, MergeJob, Merged};
-use crate::disk::is_full;
+use crate::disk::{is_full, is_out_of_handles};
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
@@ -175,8 +175,9 @@ impl Housekeeper {
                 }
                 let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
                 let kept = view.rows.frozen().cloned().unwrap_or_default().for_lookups();
-                // What was frozen is in a table now, so nobody needs it in memory any more.
-                let view = View { rows: Rows::default(), ..(**view).clone() };
+                // What was frozen is in a table now, so nobody needs it in memory any more; and what is kept of this must
+                // not keep parts open that are gone.
+                let view = View { rows: Rows::default(), parts: Arc::default(), ..(**view).clone() };
                 self.checkpoint(view, *epoch, tables)?;
                 self.hand_over(Some(kept));
                 Ok(())
@@ -204,7 +205,7 @@ impl Housekeeper {
                     self.hand_over(None);
                 }
             }
-            (Err(error), _) if is_full(error) => {
+            (Err(error), _) if is_full(error) || is_out_of_handles(error) => {
                 // The next checkpoint is as good a moment as any to try again.
                 tracing::warn!(%error, "tables cannot be merged yet");
                 self.is_merging = false;
@@ -273,9 +274,11 @@ fn seal(shared: &Shared, part: &Part, facts: PartFacts) -> io::Result<()> {
     let unsealed = match &*part.index() {
         Index::Sealed(_) => false,
         Index::Active(index) => {
-            // Gives back what was reserved and not used.
+            // Gives back what was reserved and not used, through one handle.
+            part.file.hold()?;
             part.file.set_len(u64::from(facts.end))?;
             part.file.sync()?;
+            part.file.let_go();
             sidecar::write(disk, &path, &index.read(), facts)?;
             true
         }

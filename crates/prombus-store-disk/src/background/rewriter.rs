@@ -82,8 +82,12 @@ fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> io::Result<bool> {
         Err(_) => return Ok(false),
     }
     shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
-    for part in &old {
-        for path in [part_path(&shared.options.dir, part.name), index_path(&shared.options.dir, part.name)] {
+    drop(view);
+    for part in old {
+        let name = part.name;
+        // Files that somebody still has must stay open when they are removed.
+        drop(part);
+        for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
             // Where that fails, the next open does it.
             remove_if_there(&*shared.disk, &path)?;
         }
@@ -395,6 +399,7 @@ impl<'a> Rewrite<'a> {
         let index = index_path(dir, self.name);
         sidecar::write(disk, &index, &self.index, facts)?;
         let sidecar = Sidecar::open(disk.open_to_read(&index)?, self.name)?;
+        file.let_go();
         Ok(Some(Arc::new(Part::sealed(self.name, file, sidecar))))
     }
 }

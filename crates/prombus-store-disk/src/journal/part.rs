@@ -221,11 +221,13 @@ impl Part {
 
     /// The disk space used by the part and its index.
     pub fn disk_bytes(&self) -> u64 {
-        let index = match &*self.index() {
-            Index::Active(_) => 0,
-            Index::Sealed(sidecar) => sidecar.file().pages() * crate::paged::PAGE as u64,
-        };
-        self.file.len().unwrap_or(0) + index
+        match &*self.index() {
+            Index::Active(_) => self.file.len().unwrap_or(0),
+            // What is known of it without its file, which may have to be opened for that.
+            Index::Sealed(sidecar) => {
+                u64::from(sidecar.part_end) + sidecar.file().pages() * crate::paged::PAGE as u64
+            }
+        }
     }
 
     /// The last place below `below` that `by` points at.
@@ -298,7 +300,11 @@ impl Part {
         }
         if len > got {
             bytes.resize(len, 0);
-            read_exact(&*self.file, &mut bytes, u64::from(at)).map_err(|_| self.damaged(at))?;
+            let read = read_exact(&*self.file, &mut bytes, u64::from(at));
+            read.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => self.damaged(at),
+                _ => error,
+            })?;
         }
         let item = Bytes::from(bytes).slice(..len);
         record::item(&item).map(|_| item.clone()).ok_or_else(|| self.damaged(at))

@@ -166,6 +166,7 @@ impl Writer {
         let Start { shared, queue, chores, builder, epoch, checkpoint_is_due, ids } = start;
         let view = shared.view();
         let part = view.parts.last().cloned().ok_or_else(|| io::Error::other("a store has a part"))?;
+        part.file.hold()?;
         let reserved = part.file.len()?;
         let stage = Stage::new(shared.clone(), (*view).clone(), part.clone(), ids);
         let mut writer = Self {

@@ -11,6 +11,7 @@ mod cut;
 mod damage;
 mod full_disk;
 mod golden;
+mod handles;
 mod model;
 mod reclaim;
 mod slow_open;

@@ -2,6 +2,7 @@
 //! together.
 
 use super::address::{self, Exposure, NO_AUTH};
+use super::files::share_files;
 use super::settings::Settings;
 use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
@@ -26,13 +27,13 @@ const CLOSE: Duration = Duration::from_secs(2);
 
 /// Runs a hub from its first moment to its last, and what is to run beside it, once it is ready.
 pub async fn serve<F: Future<Output = ()> + Send + 'static>(
-    settings: Settings,
+    mut settings: Settings,
     beside: impl FnOnce(SocketAddr) -> F,
 ) -> Result<(), Failure> {
     check(&settings)?;
     let mut signals = Signals::take()?;
     survive_file_limits();
-    raise_file_limit();
+    share_files(&mut settings);
     take_memory_in_small_pages();
     let mut front = Listener::open(&settings).await?;
     let hub = tokio::select! {
@@ -58,17 +59,6 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
         signal = signals.next() => tracing::warn!("{signal} again: exiting immediately"),
     }
     Ok(())
-}
-
-/// Each part of the journal and each connection is an open file, and the usual limit for a process is low: it is
-/// raised as far as the system lets it.
-fn raise_file_limit() {
-    let files = rustix::process::Resource::Nofile;
-    let mut limit = rustix::process::getrlimit(files);
-    limit.current = limit.maximum;
-    if let Err(error) = rustix::process::setrlimit(files, limit) {
-        tracing::warn!(%error, "the limit on open files cannot be raised");
-    }
 }
 
 /// The buffer of a frame is set aside when its head announces it, before any of it has come, and takes memory as it fills.

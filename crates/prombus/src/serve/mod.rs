@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod dev;
+mod files;
 mod lifecycle;
 pub mod logging;
 mod settings;

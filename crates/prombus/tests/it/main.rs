@@ -82,6 +82,7 @@ mod dist;
 mod docs;
 mod docs_clients;
 mod durability_full_disk;
+mod durability_handles;
 mod durability_kill;
 mod durability_strace;
 mod examples;

@@ -21,6 +21,8 @@ pub fn options() -> DiskOptions {
         rows_in_memory: ROWS_IN_MEMORY,
         // So that every index over documents takes several steps.
         index_step: 1,
+        // So that files are closed and opened again all the time.
+        open_files: 2,
         // What an open leaves behind must not depend on how busy the machine is.
         slow_open: std::time::Duration::MAX,
         clock: Arc::new(ManualClock::at(1_000_000)),

@@ -1,0 +1,110 @@
+//! However many parts there are, only a few files are open at a time.
+
+use crate::support::*;
+use prombus_core::*;
+use prombus_store_disk::{DiskOptions, DiskStore};
+use prombus_testkit::SimDisk;
+use std::sync::Arc;
+
+const PARTS: usize = 400;
+/// What is open at a time, beside what is written, and what there may be with that.
+const OPEN: usize = 8;
+const LIMIT: usize = 24;
+const EVENT: usize = 900;
+
+fn few(disk: &SimDisk) -> Arc<DiskStore> {
+    let options = DiskOptions { part_bytes: 1 << 10, open_files: OPEN, reclaims: false, ..options() };
+    DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
+}
+
+fn event(n: usize) -> Json {
+    Json::parse(format!("\"{n} {}\"", "x".repeat(EVENT)).into()).unwrap()
+}
+
+async fn publish(store: &DiskStore, n: usize) -> Result<Receipt, CommitError> {
+    let event = NewEvent { key: Some(format!("key-{n}").into()), ..NewEvent::new(event(n)) };
+    let append = Append { topic: name("a"), placement: Placement::Named(Partition(0)), expect: None, event };
+    store.commit(Arc::new(Commit { events: vec![append], ..Commit::default() })).await
+}
+
+/// A disk with a part for each event.
+async fn many_parts() -> SimDisk {
+    let disk = SimDisk::new();
+    let store = few(&disk);
+    store.commit(Arc::new(create("a", Durability::Sync))).await.unwrap();
+    for n in 0..PARTS {
+        publish(&store, n).await.unwrap();
+    }
+    assert_all_there(&store).await;
+    store.close().await;
+    drop(store);
+    let parts = disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|x| x == "part")).count();
+    assert!(parts >= PARTS, "there are only {parts} parts");
+    disk
+}
+
+/// Every event is found, one way and another.
+async fn assert_all_there(store: &DiskStore) {
+    let topic = TopicRef::from(&name("a"));
+    let mut from = Offset(0);
+    while from.0 < PARTS as u64 {
+        let request = ReadRequest {
+            topic: topic.clone(),
+            partition: Partition(0),
+            from,
+            limit: 100,
+            max_bytes: 1 << 20,
+        };
+        let page = store.read(request).await.unwrap();
+        for found in &page.events {
+            assert_eq!(found.payload, event(found.offset.0 as usize));
+        }
+        from = page.next;
+    }
+    for n in [0, PARTS / 2, PARTS - 1] {
+        let found = store.latest_by_key(&topic, &format!("key-{n}")).await.unwrap();
+        assert_eq!(found.unwrap().payload, event(n));
+    }
+}
+
+#[tokio::test]
+async fn many_parts_need_few_handles() {
+    let disk = many_parts().await;
+    assert!((OPEN..=LIMIT).contains(&disk.most_handles()));
+    let store = few(&disk);
+    assert_all_there(&store).await;
+    let _ = store.status();
+    store.close().await;
+    drop(store);
+    assert!((OPEN..=LIMIT).contains(&disk.most_handles()));
+    assert_eq!(disk.most_handles(), 0, "all are closed again");
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_read_that_gets_no_handle_fails_and_nothing_else_does() {
+    let disk = many_parts().await;
+    let store = few(&disk);
+    let topic = TopicRef::from(&name("a"));
+    disk.limit_handles(Some(0));
+    let refused = store.latest_by_key(&topic, "key-3").await;
+    assert!(
+        matches!(&refused, Err(ReadError::Unavailable(why)) if why.contains("open files")),
+        "{refused:?}"
+    );
+    // The part that is written has its handle: one more commit fits there, and a new part does not come about.
+    let refused = loop {
+        match publish(&store, 0).await {
+            Ok(_) => {}
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, CommitError::Unavailable(_)), "{refused}");
+    assert_eq!(store.status().failed, None, "it is not poisoned");
+    disk.limit_handles(Some(LIMIT));
+    assert_all_there(&store).await;
+    publish(&store, 0).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
