@@ -10,11 +10,12 @@ use prombus_store_disk::disk::{Disk, DiskFile, FileId, Lock};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What reaches the medium as a whole or not at all.
-const SECTOR: usize = 512;
+pub const SECTOR: usize = 512;
 /// What the system says to a process that has too many open files.
 const EMFILE: i32 = 24;
 
@@ -189,17 +190,29 @@ impl SimDisk {
         state.names.iter().map(|(path, file)| (path.clone(), state.files[file].now.len())).collect()
     }
 
-    /// Flips a bit of a file, also of what was synced.
-    pub fn flip(&self, path: &Path, bit: usize) {
+    /// What a file has.
+    pub fn bytes(&self, path: &Path) -> Vec<u8> {
+        let state = self.0.lock();
+        state.names.get(path).map(|file| state.files[file].now.clone()).unwrap_or_default()
+    }
+
+    /// Changes some bytes of a file, also of what was synced.
+    pub fn damage(&self, path: &Path, range: Range<usize>, change: impl Fn(u8) -> u8) {
         let mut state = self.0.lock();
         let Some(file) = state.names.get(path).copied() else { return };
         if let Some(content) = state.files.get_mut(&file) {
             for bytes in [&mut content.now, &mut content.durable] {
-                if let Some(byte) = bytes.get_mut(bit / 8) {
-                    *byte ^= 1 << (bit % 8);
+                let end = range.end.min(bytes.len());
+                for byte in bytes.get_mut(range.start..end).unwrap_or_default() {
+                    *byte = change(*byte);
                 }
             }
         }
+    }
+
+    /// Flips a bit of a file, also of what was synced.
+    pub fn flip(&self, path: &Path, bit: usize) {
+        self.damage(path, bit / 8..bit / 8 + 1, |byte| byte ^ 1 << (bit % 8));
     }
 
     fn change<T>(&self, life: u64, act: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {

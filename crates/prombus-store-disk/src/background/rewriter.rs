@@ -9,7 +9,7 @@ use crate::disk::{folder_of, remove_if_there};
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
 use crate::index::sidecar::{self, PartFacts, Sidecar};
-use crate::journal::batch::{self, BATCH_HEAD, BatchHead};
+use crate::journal::batch::{self, BATCH_HEAD, BatchHead, Secret};
 use crate::journal::part::{Index, PART_HEAD, Part, PartHead, PartName, Place, index_path, part_path};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{self, EVENT};
@@ -204,6 +204,7 @@ struct Rewrite<'a> {
     buffer: Vec<u8>,
     items: u32,
     index: ActiveIndex,
+    secret: Secret,
     began: Instant,
 }
 
@@ -230,6 +231,7 @@ impl<'a> Rewrite<'a> {
             buffer,
             items: 0,
             index: ActiveIndex::default(),
+            secret: Secret::new(),
             began: Instant::now(),
         })
     }
@@ -352,7 +354,7 @@ impl<'a> Rewrite<'a> {
             sequence: 0,
             recorded_ts: self.last_recorded_ts,
         };
-        let head = batch::finish(&mut self.buffer, head)?;
+        let head = batch::finish(&mut self.buffer, head, Some(self.secret))?;
         let file = match &self.file {
             Some(file) => file.clone(),
             None => {
@@ -389,7 +391,7 @@ impl<'a> Rewrite<'a> {
         let Some(file) = self.file.take() else { return Ok(None) };
         let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
         let end = Pos { part: self.name.number, at: self.end };
-        let head = PartHead { name: self.name, epoch: 0, prev_end: end };
+        let head = PartHead { name: self.name, epoch: 0, prev_end: end, secret: Some(self.secret) };
         file.write_at(&head.encode(), 0)?;
         file.sync()?;
         let path = part_path(dir, self.name);

@@ -4,6 +4,7 @@ use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::index::active::ActiveIndex;
 use crate::index::lookup::LookupKey;
 use crate::index::sidecar::{Sidecar, TS_EVERY};
+use crate::journal::batch::Secret;
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
 use bytes::Bytes;
@@ -17,10 +18,12 @@ use std::sync::Arc;
 /// The head of a part.
 pub const PART_HEAD: usize = 64;
 const MAGIC: [u8; 8] = *b"PROMBUSJ";
-/// A part as the writer writes it.
+/// A part of early builds, as the writer wrote it.
 const WRITTEN: u32 = 1;
-/// A part that was rewritten.
+/// A part of early builds that was rewritten.
 const REWRITTEN: u32 = 2;
+/// A part with a secret, rewritten or not.
+const VERSION: u32 = 3;
 /// How much is read for an event whose length is not known yet.
 const GUESS: usize = 1024;
 
@@ -34,18 +37,25 @@ pub struct PartHead {
     /// Where the part before it ended; all of that was flushed before this one was made. Where this one was rewritten,
     /// its own end: it has no neighbours, and was written as a whole.
     pub prev_end: Pos,
+    /// Where the checksums of its batches start from; parts of early builds have none.
+    pub secret: Option<Secret>,
 }
 
 impl PartHead {
     pub fn encode(&self) -> [u8; PART_HEAD] {
         let mut bytes = [0; PART_HEAD];
         bytes[..8].copy_from_slice(&MAGIC);
-        let version = if self.name.rewrite == 0 { WRITTEN } else { REWRITTEN };
+        let version = match (self.secret, self.name.rewrite) {
+            (Some(_), _) => VERSION,
+            (None, 0) => WRITTEN,
+            (None, _) => REWRITTEN,
+        };
         bytes[12..16].copy_from_slice(&version.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.name.number.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.name.rewrite.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.prev_end.pack().to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.secret.map_or(0, |secret| secret.0).to_le_bytes());
         let crc = crc32fast::hash(&bytes[12..]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -57,7 +67,8 @@ impl PartHead {
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
         let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
         let name = PartName { number: u32_at(16)?, rewrite: u32_at(20)? };
-        let head = Self { name, epoch: u64_at(24)?, prev_end: Pos::unpack(u64_at(32)?) };
+        let secret = if u32_at(12)? == VERSION { Some(Secret(u32_at(40)?)) } else { None };
+        let head = Self { name, epoch: u64_at(24)?, prev_end: Pos::unpack(u64_at(32)?), secret };
         (head.encode() == *bytes).then_some(head)
     }
 }

@@ -13,6 +13,7 @@ use std::io;
 /// A part in memory.
 pub struct PartBytes {
     name: PartName,
+    head: Option<PartHead>,
     bytes: Vec<u8>,
 }
 
@@ -71,15 +72,15 @@ impl PartBytes {
         let too_long = || damaged(format!("it has {len} bytes, more than a part of the journal can have"));
         let mut bytes = vec![0; fits.ok_or_else(too_long)?];
         read_exact(file, &mut bytes, 0)?;
-        Ok(Self { name, bytes })
+        let head = PartHead::parse(&bytes).filter(|head| head.name == name);
+        Ok(Self { name, head, bytes })
     }
 
     /// The head of the file of a part, if it is one of this part.
     pub fn read_head(file: &dyn DiskFile, name: PartName) -> io::Result<Option<PartHead>> {
-        let mut bytes = vec![0; PART_HEAD];
+        let mut bytes = [0; PART_HEAD];
         let len = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(len);
-        Ok(Self { name, bytes }.head())
+        Ok(PartHead::parse(&bytes[..len]).filter(|head| head.name == name))
     }
 
     /// What the files of the part are called by.
@@ -89,7 +90,7 @@ impl PartBytes {
 
     /// The head of the part, if it is one of this part.
     pub fn head(&self) -> Option<PartHead> {
-        PartHead::parse(&self.bytes).filter(|head| head.name == self.name)
+        self.head
     }
 
     /// The valid batches, up to the first invalid one.
@@ -159,6 +160,6 @@ impl PartBytes {
 
     fn batch_at(&self, at: usize) -> Option<(BatchHead, &[u8])> {
         let pos = Pos { part: self.name.number, at: 0 }.plus(at)?;
-        batch::parse(self.bytes.get(at..)?, pos)
+        batch::parse(self.bytes.get(at..)?, pos, self.head?.secret)
     }
 }

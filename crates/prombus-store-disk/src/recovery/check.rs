@@ -395,7 +395,11 @@ impl<'a> Check<'a> {
             Err(error) => return Err(at_file(&path)(error)),
         };
         match bytes.head() {
-            None => self.damage(&path, 0, "it does not start like this part of the journal"),
+            // Without its head, nothing can be said of its batches.
+            None => {
+                self.damage(&path, 0, "it does not start like this part of the journal");
+                return Ok(false);
+            }
             // That the part before this one ended there was seen when it was read, unless there is none.
             Some(head) if name == PartName::written(1) && head.prev_end != Pos::default() => {
                 self.damage(&path, 0, "it is the first part, and says that there was one before it");

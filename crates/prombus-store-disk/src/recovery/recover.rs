@@ -3,6 +3,7 @@
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full, remove_if_there};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
+use crate::journal::batch::Secret;
 use crate::journal::part::{
     self, CreateError, Index, PART_HEAD, Part, PartHead, PartName, index_path, part_of, part_path,
 };
@@ -21,9 +22,9 @@ use std::sync::Arc;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_TEXT: &str = "prombus data folder, format ";
-/// Format 2 has collections and tables, format 3 indexes that are made in steps, format 4 holes in partitions; folders of
-/// earlier formats become such when they are opened.
-const FORMAT: u32 = 4;
+/// Format 2 has collections and tables, format 3 indexes that are made in steps, format 4 holes in partitions, format 5
+/// parts with a secret; folders of earlier formats become such when they are opened.
+const FORMAT: u32 = 5;
 
 /// What to do about a file that can be made again, which is good advice only where the journal is whole.
 const REMAKE: &str = "Nothing was changed. Run `prombus check`: where it finds nothing wrong with the journal, it says which files can be moved away and will be rebuilt; otherwise restore the folder from a backup";
@@ -567,7 +568,7 @@ impl<'a> Recovery<'a> {
             Some(part) => part.file.sync().map_err(at_file(&part_path(self.dir, part.name)))?,
             None => {
                 let name = PartName::written(1);
-                let head = PartHead { name, epoch, prev_end: Pos::default() };
+                let head = PartHead { name, epoch, prev_end: Pos::default(), secret: Some(Secret::new()) };
                 let path = part_path(self.dir, name);
                 let create = |reserve| match part::create(self.disk, self.dir, head, reserve) {
                     Err(CreateError::Surely(error) | CreateError::Perhaps(error)) => Err(error),

@@ -9,10 +9,12 @@ use crate::background::housekeeper::{Chore, Chores};
 use crate::background::rewriter::Replacement;
 use crate::disk::is_full;
 use crate::index::sidecar::PartFacts;
-use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH};
+use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH, Secret};
 use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead, PartName};
 use crate::journal::position::Pos;
 use crate::journal::record::TooLong;
+use crate::journal::scan::PartBytes;
+use crate::paged::damaged;
 use crate::shared::Shared;
 use crate::state::rows::{Overlay, Tables};
 use crate::store::DiskOptions;
@@ -114,13 +116,15 @@ pub struct Writer {
     pub(crate) builder: SyncSender<()>,
     pub(crate) stage: Stage,
     part: Arc<Part>,
+    /// The secret of the part, unless an early build made it.
+    secret: Option<Secret>,
     pub(crate) epoch: u64,
     /// How far room is reserved in the part.
     reserved: u64,
     /// Whether the last write found the disk full.
     write_was_full: bool,
     flushed_to: Pos,
-    /// Whether a batch on disk says that everything before it was flushed.
+    /// Whether a batch on disk, in another sector, says that everything before it was flushed.
     covered: bool,
     /// When unflushed data was written first.
     pub(crate) dirty_since: Option<Instant>,
@@ -168,6 +172,8 @@ impl Writer {
         let part = view.parts.last().cloned().ok_or_else(|| io::Error::other("a store has a part"))?;
         part.file.hold()?;
         let reserved = part.file.len()?;
+        let head = PartBytes::read_head(&*part.file, part.name)?;
+        let head = head.ok_or_else(|| damaged(format!("{part:?} has no head any more")))?;
         let stage = Stage::new(shared.clone(), (*view).clone(), part.clone(), ids);
         let mut writer = Self {
             flushed_to: view.end,
@@ -177,6 +183,7 @@ impl Writer {
             builder,
             stage,
             part,
+            secret: head.secret,
             epoch,
             reserved,
             write_was_full: false,
@@ -197,10 +204,25 @@ impl Writer {
 
     /// Runs until it is told to stop and everything sent before that is done.
     pub fn run(mut self) {
+        self.leave_early_part();
         while let Some(first) = self.wait() {
             self.work(first);
         }
         self.rest();
+    }
+
+    /// Goes on in a part of its own where the last one has no secret. Where none can be made, the old one has to do.
+    fn leave_early_part(&mut self) {
+        if self.secret.is_some() {
+            return;
+        }
+        match self.roll() {
+            Ok(()) => {}
+            Err(CreateError::Surely(error)) => {
+                tracing::warn!(%error, "the last part of an earlier format is gone on with");
+            }
+            Err(CreateError::Perhaps(error)) => self.fail_roll(&error),
+        }
     }
 
     /// Waits for work, doing meanwhile what is due.
@@ -451,7 +473,7 @@ impl Writer {
             sequence: self.stage.view.sequence,
             recorded_ts: self.stage.view.last_recorded_ts,
         };
-        let head = batch::finish(&mut self.stage.buffer, head)?;
+        let head = batch::finish(&mut self.stage.buffer, head, self.secret)?;
         let end = head.end().ok_or(TooLong { bytes: self.stage.buffer.len(), limit: MAX_BATCH })?;
         if let Err(error) = self.part.file.write_at(&self.stage.buffer, u64::from(pos.at)) {
             return Err(match self.cut_back() {
@@ -473,7 +495,7 @@ impl Writer {
         }
         self.stage.view.end = end;
         self.dirty_since.get_or_insert_with(Instant::now);
-        self.covered = head.items == 0;
+        self.covered = false;
         Ok(())
     }
 
@@ -504,15 +526,30 @@ impl Writer {
     }
 
     /// Writes an empty batch, which says that everything before it was flushed. Deletes need their room more.
+    ///
+    /// It starts a sector: the loss of one must not take data and what says that they were there. Another empty batch
+    /// fills the sector that data end in.
     fn cover(&mut self) {
         self.begin();
-        self.covered = true;
+        let filler = batch::to_next_sector(self.at());
+        let bytes = filler.unwrap_or(0) + BATCH_HEAD;
         let left = self.shared.options.headroom_for_deletes();
-        let room = self.make_room(u64::from(self.at()) + BATCH_HEAD as u64 + left);
-        if room.is_ok_and(|has_room| has_room) && self.write().is_ok() && self.flush() {
+        let room = self.make_room(u64::from(self.at()) + bytes as u64 + left);
+        if room.is_ok_and(|has_room| has_room) && self.write_cover(filler).is_ok() && self.flush() {
             self.show();
         }
+        // Without room, trying again would be of no use either.
+        self.covered = true;
         self.begin();
+    }
+
+    fn write_cover(&mut self, filler: Option<usize>) -> Result<(), CommitError> {
+        if let Some(filler) = filler {
+            self.stage.buffer.resize(filler, 0);
+            self.write()?;
+            self.begin();
+        }
+        self.write()
     }
 
     /// Continues in a new part; if that cannot be created, refuses what does not fit.
@@ -530,11 +567,8 @@ impl Writer {
                 CommitError::Unavailable(format!("a new part of the journal cannot be created: {error}"))
             }
             Err(CreateError::Perhaps(error)) => {
-                let failure = format!(
-                    "it is unknown whether the new part of the journal exists ({error}); restart the hub"
-                );
-                self.shared.fail(&failure);
-                CommitError::Unavailable(failure)
+                self.fail_roll(&error);
+                CommitError::Unavailable(self.shared.failure())
             }
         };
         for Job { work, answer, .. } in self.carried.drain(..) {
@@ -543,10 +577,17 @@ impl Writer {
         }
     }
 
+    fn fail_roll(&self, error: &io::Error) {
+        let failure =
+            format!("it is unknown whether the new part of the journal exists ({error}); restart the hub");
+        self.shared.fail(&failure);
+    }
+
     fn roll(&mut self) -> Result<(), CreateError> {
         let prev_end = self.stage.view.end;
         let name = PartName::written(prev_end.part + 1);
-        let head = PartHead { name, epoch: self.epoch, prev_end };
+        let secret = Some(Secret::new());
+        let head = PartHead { name, epoch: self.epoch, prev_end, secret };
         let reserved = self.shared.options.reserve_step();
         let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, reserved)?;
         let facts = PartFacts {
@@ -557,6 +598,7 @@ impl Writer {
         let next = Arc::new(Part::active(name, file, Default::default()));
         let full = std::mem::replace(&mut self.part, next);
         self.reserved = reserved;
+        self.secret = secret;
         self.shared.set_disk_full(false);
         self.stage.view.end = Pos { part: name.number, at: PART_HEAD as u32 };
         self.flushed_to = self.stage.view.end;

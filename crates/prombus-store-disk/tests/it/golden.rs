@@ -1,12 +1,17 @@
 //! Data folders that earlier builds made open with this one, with everything in them.
 
+use crate::support::DIR;
 use crate::support::listing::listing;
 use prombus_core::collection::{Condition, IndexFailure, Operand, Progress, Test};
 use prombus_core::*;
+use prombus_store_disk::disk::Disk;
 use prombus_store_disk::{DiskOptions, DiskStore, check};
+use prombus_testkit::SimDisk;
+use prombus_testkit::sim_disk::Crash;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
@@ -40,9 +45,64 @@ async fn golden_folders_open_with_everything_in_them() {
             store.close().await;
         }
         goes_on(dir.path()).await;
+        let journal = fs::read_dir(dir.path().join("journal")).unwrap().map(|entry| entry.unwrap().path());
+        let last = journal.filter(|path| path.extension().is_some_and(|kind| kind == "part")).max().unwrap();
+        assert_eq!(fs::read(last).unwrap()[12], 3, "what is written from now on has a secret");
         folders += 1;
     }
     assert!(folders > 0, "there is at least one golden folder");
+}
+
+/// A folder on a simulated disk.
+fn load(from: &Path, to: &Path, disk: &SimDisk) {
+    disk.create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            load(&entry.path(), &target, disk);
+        } else {
+            let file = disk.create(&target).unwrap();
+            file.write_at(&fs::read(entry.path()).unwrap(), 0).unwrap();
+            file.sync().unwrap();
+        }
+    }
+    disk.sync_dir(to).unwrap();
+}
+
+/// A folder becomes one of this format when it is opened, whatever happens meanwhile.
+#[tokio::test]
+async fn crashes_during_an_upgrade_lose_nothing() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-4");
+    let expected = fs::read_to_string(golden.join("expected.txt")).unwrap();
+    let old = SimDisk::new();
+    load(&golden.join("data"), Path::new(DIR), &old);
+    let open = |disk: &SimDisk| {
+        let options = DiskOptions { part_bytes: 8 << 10, slow_open: Duration::MAX, ..DiskOptions::new(DIR) };
+        DiskStore::open_on(Arc::new(disk.clone()), options)
+    };
+    let mut at = 0;
+    let mut has_ended = false;
+    while !has_ended {
+        at += 1;
+        for crash in [Crash::Kill, Crash::PowerCut] {
+            let disk = old.copy();
+            disk.restart(at);
+            disk.crash_at(at, crash);
+            if let Ok(store) = open(&disk) {
+                store.close().await;
+                has_ended = !disk.is_down();
+            }
+            disk.crash(crash);
+            disk.restart(at);
+            let store = open(&disk).unwrap_or_else(|error| panic!("{crash:?} in operation {at}: {error}"));
+            assert_eq!(listing(&store).await, expected, "{crash:?} in operation {at}");
+            store.close().await;
+            drop(store);
+            assert_eq!(crate::support::check(&disk), [""; 0], "{crash:?} in operation {at}");
+        }
+    }
+    assert!(at > 10, "there were only {at} operations");
 }
 
 /// What the documents of a folder have that was made before values in indexes had a longest length.

@@ -14,5 +14,6 @@ mod golden;
 mod handles;
 mod model;
 mod reclaim;
+mod sectors;
 mod slow_open;
 mod walks;
