@@ -1,0 +1,360 @@
+//! From a document to formulas: what each keyword means.
+
+use super::endless::Steps;
+use super::{ALL_KINDS, Atom, Except, FALSE, Graph, Kind, Kinds, Lit, NUMBERS, Names, Node, TRUE};
+use crate::{
+    draft::Draft,
+    error::SchemaError,
+    formats,
+    json::Json,
+    refs::{Meaning, Place, References, place},
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+pub type Members = BTreeMap<Arc<str>, Json>;
+
+/// Turns a document into formulas.
+pub struct Builder<'d, 'g> {
+    pub graph: &'g mut Graph,
+    pub draft: Draft,
+    pub references: References<'d>,
+    /// The formulas of the places that are built.
+    pub built: HashMap<Place, Lit>,
+    /// Places that a reference leads to and that are not built yet.
+    open: Vec<&'d Json>,
+    /// Which schemas apply to the same value.
+    pub steps: Steps,
+}
+
+impl<'d, 'g> Builder<'d, 'g> {
+    pub fn new(graph: &'g mut Graph, document: &'d Json, draft: Draft) -> Result<Self, SchemaError> {
+        let references = References::of(document, draft)?;
+        Ok(Self { graph, draft, references, built: HashMap::new(), open: Vec::new(), steps: Steps::new() })
+    }
+
+    /// The formula of a document; what it refers to is in `built`.
+    pub fn document(&mut self, document: &'d Json) -> Result<Lit, SchemaError> {
+        let root = self.schema(document)?;
+        while let Some(schema) = self.open.pop() {
+            self.schema(schema)?;
+        }
+        Ok(root)
+    }
+
+    /// Where each place is.
+    pub fn places(&self) -> HashMap<Place, String> {
+        self.references.places()
+    }
+
+    /// The formula of a schema. The recursion is as deep as the document.
+    pub fn schema(&mut self, schema: &'d Json) -> Result<Lit, SchemaError> {
+        if let Some(built) = self.built.get(&place(schema)) {
+            return Ok(*built);
+        }
+        let lit = match schema {
+            Json::Bool(false) => FALSE,
+            Json::Object(members) => self.members(schema, members)?,
+            _ => TRUE,
+        };
+        self.built.insert(place(schema), lit);
+        Ok(lit)
+    }
+
+    fn members(&mut self, schema: &'d Json, members: &'d Members) -> Result<Lit, SchemaError> {
+        let mut parts = Vec::new();
+        self.note_steps(schema, members);
+        if let Some(Json::String(reference)) = members.get("$ref") {
+            let target = self.references.resolve(schema, reference)?;
+            self.steps.entry(place(schema)).or_default().push(place(target));
+            parts.push(self.reference(target));
+            if self.draft == Draft::Draft7 {
+                return Ok(self.graph.and(parts));
+            }
+        }
+        self.dynamic(schema, members, &mut parts)?;
+        self.values(members, &mut parts);
+        self.numbers(members, &mut parts);
+        self.strings(members, &mut parts);
+        self.arrays(members, &mut parts)?;
+        self.objects(members, &mut parts)?;
+        self.dependencies(members, &mut parts)?;
+        self.combined(members, &mut parts)?;
+        self.unevaluated(schema, members, &mut parts)?;
+        Ok(self.graph.and(parts))
+    }
+
+    /// The formula of a place, which may not be built yet.
+    pub fn reference(&mut self, target: &'d Json) -> Lit {
+        if let Some(built) = self.built.get(&place(target)) {
+            return *built;
+        }
+        self.open.push(target);
+        self.graph.add(Node::Ref(place(target)))
+    }
+
+    fn dynamic(
+        &mut self,
+        schema: &'d Json,
+        members: &'d Members,
+        parts: &mut Vec<Lit>,
+    ) -> Result<(), SchemaError> {
+        let mut add = |builder: &mut Self, meaning, reference: &Json| {
+            let targets = builder.references.dynamic_targets(&meaning);
+            builder.steps.entry(place(schema)).or_default().extend(targets);
+            let lit = match meaning {
+                Meaning::Schema(target) => builder.reference(target),
+                Meaning::Dynamic => {
+                    let why = "a dynamic reference with more than one possible target";
+                    builder.graph.atom(Atom::Opaque(why, Arc::new(reference.clone())))
+                }
+            };
+            parts.push(lit);
+        };
+        if let (Draft::Draft202012, Some(json @ Json::String(reference))) =
+            (self.draft, members.get("$dynamicRef"))
+        {
+            let meaning = self.references.resolve_dynamic(schema, reference)?;
+            add(self, meaning, json);
+        }
+        if let (Draft::Draft201909, Some(json @ Json::String(reference))) =
+            (self.draft, members.get("$recursiveRef"))
+        {
+            let meaning = self.references.resolve_recursive(schema, reference)?;
+            add(self, meaning, json);
+        }
+        Ok(())
+    }
+
+    fn values(&mut self, members: &Members, parts: &mut Vec<Lit>) {
+        if let Some(kinds) = members.get("type") {
+            let names = kinds.array().unwrap_or(std::slice::from_ref(kinds));
+            let kinds = names.iter().filter_map(Json::text).fold(0, |kinds, name| kinds | kinds_named(name));
+            parts.push(self.kinds(kinds));
+        }
+        let mut one_of = |values: &[Json]| {
+            let mut unique: Vec<Json> = Vec::new();
+            let mut seen = std::collections::HashSet::new();
+            unique.extend(values.iter().filter(|value| seen.insert(*value)).cloned());
+            unique.sort_by_cached_key(|value| format!("{value:?}"));
+            parts.push(if unique.is_empty() { FALSE } else { self.graph.atom(Atom::Enum(unique.into())) });
+        };
+        if let Some(Json::Array(values)) = members.get("enum") {
+            one_of(values);
+        }
+        if let Some(value) = members.get("const") {
+            one_of(std::slice::from_ref(value));
+        }
+    }
+
+    pub fn kinds(&mut self, kinds: Kinds) -> Lit {
+        match kinds {
+            ALL_KINDS => TRUE,
+            0 => FALSE,
+            kinds => self.graph.atom(Atom::Kinds(kinds)),
+        }
+    }
+
+    fn numbers(&mut self, members: &Members, parts: &mut Vec<Lit>) {
+        for (keyword, exclusive) in [("minimum", false), ("exclusiveMinimum", true)] {
+            if let Some(Json::Number(bound)) = members.get(keyword) {
+                parts.push(self.graph.atom(Atom::AtLeast { bound: bound.clone(), exclusive }));
+            }
+        }
+        for (keyword, exclusive) in [("maximum", false), ("exclusiveMaximum", true)] {
+            if let Some(Json::Number(bound)) = members.get(keyword) {
+                parts.push(self.graph.atom(Atom::AtMost { bound: bound.clone(), exclusive }));
+            }
+        }
+        if let Some(Json::Number(step)) = members.get("multipleOf")
+            && step.is_positive()
+        {
+            parts.push(self.graph.atom(Atom::MultipleOf(step.clone())));
+        }
+    }
+
+    fn count(members: &Members, keyword: &str) -> Option<u64> {
+        members.get(keyword)?.number()?.to_u64()
+    }
+
+    fn strings(&mut self, members: &Members, parts: &mut Vec<Lit>) {
+        if let Some(least) = Self::count(members, "minLength").filter(|least| *least > 0) {
+            parts.push(self.graph.atom(Atom::MinLength(least)));
+        }
+        if let Some(most) = Self::count(members, "maxLength") {
+            parts.push(self.graph.atom(Atom::MaxLength(most)));
+        }
+        if let Some(Json::String(pattern)) = members.get("pattern") {
+            let pattern = self.graph.patterns.add(pattern);
+            parts.push(self.graph.atom(Atom::Pattern(pattern)));
+        }
+        if let Some(Json::String(format)) = members.get("format")
+            && formats::is_known(format)
+        {
+            parts.push(self.graph.atom(Atom::Format(format.clone())));
+        }
+    }
+
+    fn arrays(&mut self, members: &'d Members, parts: &mut Vec<Lit>) -> Result<(), SchemaError> {
+        if let Some(least) = Self::count(members, "minItems").filter(|least| *least > 0) {
+            parts.push(self.graph.atom(Atom::MinItems(least)));
+        }
+        if let Some(most) = Self::count(members, "maxItems") {
+            parts.push(self.graph.atom(Atom::MaxItems(most)));
+        }
+        if members.get("uniqueItems") == Some(&Json::Bool(true)) {
+            parts.push(self.graph.atom(Atom::Unique));
+        }
+        let (tuple, rest) = self.tuple(members);
+        for (at, item) in tuple.iter().enumerate() {
+            let inner = self.schema(item)?;
+            parts.push(self.graph.atom(Atom::Item(at as u64, inner)));
+        }
+        if let Some(rest) = rest {
+            let inner = self.schema(rest)?;
+            parts.push(self.graph.atom(Atom::Items(tuple.len() as u64, inner)));
+        }
+        if let Some(contains) = members.get("contains") {
+            let inner = self.schema(contains)?;
+            let counted = self.draft != Draft::Draft7;
+            let least = Self::count(members, "minContains").filter(|_| counted).unwrap_or(1);
+            if least > 0 {
+                parts.push(self.graph.atom(Atom::Some(least, inner)));
+            }
+            if let Some(most) = Self::count(members, "maxContains").filter(|_| counted) {
+                parts.push(self.graph.atom(Atom::Few(most, inner)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The schemas of the first items, and that of all others.
+    pub fn tuple(&self, members: &'d Members) -> (&'d [Json], Option<&'d Json>) {
+        if self.draft == Draft::Draft202012 {
+            return (
+                members.get("prefixItems").and_then(Json::array).unwrap_or_default(),
+                members.get("items"),
+            );
+        }
+        match members.get("items") {
+            Some(Json::Array(tuple)) => (tuple, members.get("additionalItems")),
+            items => (&[], items),
+        }
+    }
+
+    fn objects(&mut self, members: &'d Members, parts: &mut Vec<Lit>) -> Result<(), SchemaError> {
+        if let Some(least) = Self::count(members, "minProperties").filter(|least| *least > 0) {
+            parts.push(self.graph.atom(Atom::MinProperties(least)));
+        }
+        if let Some(most) = Self::count(members, "maxProperties") {
+            parts.push(self.graph.atom(Atom::MaxProperties(most)));
+        }
+        for name in members.get("required").and_then(Json::array).into_iter().flatten().filter_map(Json::text)
+        {
+            parts.push(self.graph.atom(Atom::Has(name.clone())));
+        }
+        for (name, inner) in members.get("properties").and_then(Json::object).into_iter().flatten() {
+            let inner = self.schema(inner)?;
+            parts.push(self.graph.atom(Atom::Values(Names::Exactly(name.clone()), inner)));
+        }
+        for (pattern, inner) in members.get("patternProperties").and_then(Json::object).into_iter().flatten()
+        {
+            let inner = self.schema(inner)?;
+            let pattern = self.graph.patterns.add(pattern);
+            parts.push(self.graph.atom(Atom::Values(Names::Matching(pattern), inner)));
+        }
+        if let Some(rest) = members.get("additionalProperties") {
+            let inner = self.schema(rest)?;
+            let except = self.named(members);
+            parts.push(self.graph.atom(Atom::Values(Names::Except(Arc::new(except)), inner)));
+        }
+        if let Some(names) = members.get("propertyNames") {
+            let inner = self.schema(names)?;
+            parts.push(self.graph.atom(Atom::Names(inner)));
+        }
+        Ok(())
+    }
+
+    /// The names that `properties` and `patternProperties` speak of.
+    pub fn named(&mut self, members: &Members) -> Except {
+        let keys = |keyword: &str| {
+            members.get(keyword).and_then(Json::object).into_iter().flatten().map(|(name, _)| name)
+        };
+        Except {
+            names: keys("properties").cloned().collect(),
+            patterns: keys("patternProperties").map(|pattern| self.graph.patterns.add(pattern)).collect(),
+        }
+    }
+
+    fn dependencies(&mut self, members: &'d Members, parts: &mut Vec<Lit>) -> Result<(), SchemaError> {
+        let of = |keyword: &str| members.get(keyword).and_then(Json::object).into_iter().flatten();
+        let modern = self.draft != Draft::Draft7;
+        let listed = of("dependentRequired").filter(|_| modern).chain(of("dependencies"));
+        for (name, needed) in listed.filter_map(|(name, needed)| Some((name, needed.array()?))) {
+            let needed: Vec<Lit> = needed
+                .iter()
+                .filter_map(Json::text)
+                .map(|needed| self.graph.atom(Atom::Has(needed.clone())))
+                .collect();
+            let needed = self.graph.and(needed);
+            parts.push(self.where_there_is(name, needed));
+        }
+        let schemas = of("dependentSchemas").filter(|_| modern).chain(of("dependencies"));
+        for (name, inner) in schemas.filter(|(_, inner)| inner.array().is_none()) {
+            let inner = self.schema(inner)?;
+            parts.push(self.where_there_is(name, inner));
+        }
+        Ok(())
+    }
+
+    /// That something is so of objects with such a property.
+    fn where_there_is(&mut self, name: &Arc<str>, then: Lit) -> Lit {
+        let object = self.kinds(Kind::Object.bit());
+        let has = self.graph.atom(Atom::Has(name.clone()));
+        self.graph.or([object.not(), has.not(), then])
+    }
+
+    fn combined(&mut self, members: &'d Members, parts: &mut Vec<Lit>) -> Result<(), SchemaError> {
+        let mut all = |keyword: &str| -> Result<Option<Vec<Lit>>, SchemaError> {
+            let Some(Json::Array(schemas)) = members.get(keyword) else { return Ok(None) };
+            schemas.iter().map(|schema| self.schema(schema)).collect::<Result<_, _>>().map(Some)
+        };
+        let (all_of, any_of, one_of) = (all("allOf")?, all("anyOf")?, all("oneOf")?);
+        parts.extend(all_of.into_iter().flatten());
+        if let Some(any_of) = any_of {
+            parts.push(self.graph.or(any_of));
+        }
+        if let Some(one_of) = one_of {
+            parts.push(self.graph.one(one_of));
+        }
+        if let Some(not) = members.get("not") {
+            parts.push(self.schema(not)?.not());
+        }
+        if let Some(condition) = members.get("if") {
+            let condition = self.schema(condition)?;
+            for (keyword, unless) in [("then", condition.not()), ("else", condition)] {
+                if let Some(branch) = members.get(keyword) {
+                    let branch = self.schema(branch)?;
+                    parts.push(self.graph.or([unless, branch]));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kinds that `type` means by a name.
+fn kinds_named(name: &str) -> Kinds {
+    match name {
+        "null" => Kind::Null.bit(),
+        "boolean" => Kind::Bool.bit(),
+        "integer" => Kind::Integer.bit(),
+        "number" => NUMBERS,
+        "string" => Kind::String.bit(),
+        "array" => Kind::Array.bit(),
+        "object" => Kind::Object.bit(),
+        _ => 0,
+    }
+}

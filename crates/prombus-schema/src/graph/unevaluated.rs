@@ -1,0 +1,245 @@
+//! `unevaluatedProperties` and `unevaluatedItems`: what the schemas that apply in the same place leave over.
+//!
+//! Which of them apply depends on the value, so the formula goes through the cases. Where there are too many, it is opaque.
+
+use super::{
+    Atom, Except, Lit, Names, TRUE,
+    build::{Builder, Members},
+};
+use crate::{draft::Draft, error::SchemaError, json::Json, refs::Meaning};
+use std::sync::Arc;
+
+/// How many cases are gone through.
+const CASES_LIMIT: usize = 256;
+
+/// How deep schemas that apply in the same place may be nested.
+const NESTING_LIMIT: usize = 64;
+
+/// What schemas that apply in the same place have seen of a value.
+#[derive(Clone)]
+enum Part {
+    Seen(Seen),
+    /// One of two lists, by a condition.
+    If(Lit, Vec<Part>, Vec<Part>),
+    /// The list of the only branch that holds.
+    Only(Vec<(Lit, Vec<Part>)>),
+    /// What cannot be known before there is a value.
+    Dynamic,
+}
+
+/// What is seen: properties, or items.
+#[derive(Clone, Default)]
+struct Seen {
+    everything: bool,
+    names: Except,
+    /// So many first items, and those for which one of these holds.
+    items: u64,
+    matching: Vec<Lit>,
+}
+
+impl Seen {
+    fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.everything |= other.everything;
+        both.names.names.extend(other.names.names.iter().cloned());
+        both.names.patterns.extend(other.names.patterns.iter().copied());
+        both.items = both.items.max(other.items);
+        both.matching.extend(other.matching.iter().copied());
+        both
+    }
+}
+
+/// Which of the two keywords it is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Properties,
+    Items,
+}
+
+impl<'d> Builder<'d, '_> {
+    pub(super) fn unevaluated(
+        &mut self,
+        schema: &'d Json,
+        members: &'d Members,
+        parts: &mut Vec<Lit>,
+    ) -> Result<(), SchemaError> {
+        if self.draft == Draft::Draft7 {
+            return Ok(());
+        }
+        for (keyword, about) in
+            [("unevaluatedProperties", About::Properties), ("unevaluatedItems", About::Items)]
+        {
+            let Some(rest) = members.get(keyword) else { continue };
+            let rest_lit = self.schema(rest)?;
+            let mut seen = Vec::new();
+            self.seen(schema, about, NESTING_LIMIT, &mut seen)?;
+            let mut cases = CASES_LIMIT;
+            let lit = self.cases(&seen, &Seen::default(), (about, rest_lit), &mut cases);
+            parts.push(lit.unwrap_or_else(|| {
+                let why = "an unevaluated keyword over too many combinations of branches, or over a dynamic reference";
+                self.graph.atom(Atom::Opaque(why, Arc::new(schema.clone())))
+            }));
+        }
+        Ok(())
+    }
+
+    /// What is left for each case must hold for the rest; `None` if there are too many.
+    fn cases(&mut self, parts: &[Part], seen: &Seen, rest: (About, Lit), cases: &mut usize) -> Option<Lit> {
+        if seen.everything {
+            return Some(TRUE);
+        }
+        let Some((first, others)) = parts.split_first() else {
+            *cases = cases.checked_sub(1)?;
+            return Some(self.rest(seen, rest));
+        };
+        match first {
+            Part::Seen(more) => self.cases(others, &seen.with(more), rest, cases),
+            Part::If(condition, then, or_else) => {
+                let both: [(Lit, &Vec<Part>); 2] = [(*condition, then), (condition.not(), or_else)];
+                let both: Vec<(Lit, Vec<Part>)> =
+                    both.into_iter().map(|(lit, list)| (lit, list.clone())).collect();
+                self.branches(&both, others, seen, rest, cases)
+            }
+            Part::Only(branches) => self.branches(branches, others, seen, rest, cases),
+            Part::Dynamic => None,
+        }
+    }
+
+    fn branches(
+        &mut self,
+        branches: &[(Lit, Vec<Part>)],
+        others: &[Part],
+        seen: &Seen,
+        rest: (About, Lit),
+        cases: &mut usize,
+    ) -> Option<Lit> {
+        let mut all = Vec::new();
+        for (condition, inside) in branches {
+            let parts: Vec<Part> = inside.iter().chain(others).cloned().collect();
+            let then = self.cases(&parts, seen, rest, cases)?;
+            all.push(self.graph.and([*condition, then]));
+        }
+        Some(self.graph.or(all))
+    }
+
+    fn rest(&mut self, seen: &Seen, (about, rest): (About, Lit)) -> Lit {
+        match about {
+            About::Properties => {
+                self.graph.atom(Atom::Values(Names::Except(Arc::new(seen.names.clone())), rest))
+            }
+            About::Items => {
+                let either = self.graph.or(seen.matching.iter().copied().chain([rest]));
+                self.graph.atom(Atom::Items(seen.items, either))
+            }
+        }
+    }
+
+    /// What a schema sees, besides its own unevaluated keyword if it is the outermost one.
+    fn seen(
+        &mut self,
+        schema: &'d Json,
+        about: About,
+        depth: usize,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), SchemaError> {
+        let Some(members) = schema.object() else { return Ok(()) };
+        let Some(deeper) = depth.checked_sub(1) else {
+            parts.push(Part::Dynamic);
+            return Ok(());
+        };
+        let inner = depth < NESTING_LIMIT;
+        let own = self.seen_by_keywords(members, about, inner)?;
+        parts.push(Part::Seen(own));
+        self.seen_by_references(schema, members, about, deeper, parts)?;
+        for schema in members.get("allOf").and_then(Json::array).into_iter().flatten() {
+            self.seen(schema, about, deeper, parts)?;
+        }
+        for branch in members.get("anyOf").and_then(Json::array).into_iter().flatten() {
+            let condition = self.schema(branch)?;
+            let inside = self.seen_inside(branch, about, deeper)?;
+            parts.push(Part::If(condition, inside, Vec::new()));
+        }
+        if let Some(Json::Array(branches)) = members.get("oneOf") {
+            let mut only = Vec::new();
+            for branch in branches.iter() {
+                only.push((self.schema(branch)?, self.seen_inside(branch, about, deeper)?));
+            }
+            parts.push(Part::Only(only));
+        }
+        if let Some(condition) = members.get("if") {
+            let mut then = self.seen_inside(condition, about, deeper)?;
+            let mut or_else = Vec::new();
+            for (keyword, list) in [("then", &mut then), ("else", &mut or_else)] {
+                if let Some(branch) = members.get(keyword) {
+                    self.seen(branch, about, deeper, list)?;
+                }
+            }
+            parts.push(Part::If(self.schema(condition)?, then, or_else));
+        }
+        for (name, dependent) in members.get("dependentSchemas").and_then(Json::object).into_iter().flatten()
+        {
+            let condition = self.graph.atom(Atom::Has(name.clone()));
+            let inside = self.seen_inside(dependent, about, deeper)?;
+            parts.push(Part::If(condition, inside, Vec::new()));
+        }
+        Ok(())
+    }
+
+    fn seen_inside(
+        &mut self,
+        schema: &'d Json,
+        about: About,
+        depth: usize,
+    ) -> Result<Vec<Part>, SchemaError> {
+        let mut parts = Vec::new();
+        self.seen(schema, about, depth, &mut parts)?;
+        Ok(parts)
+    }
+
+    fn seen_by_references(
+        &mut self,
+        schema: &'d Json,
+        members: &'d Members,
+        about: About,
+        depth: usize,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), SchemaError> {
+        let text = |keyword: &str| members.get(keyword).and_then(Json::text);
+        if let Some(reference) = text("$ref") {
+            let target = self.references.resolve(schema, reference)?;
+            self.seen(target, about, depth, parts)?;
+        }
+        let dynamic = match (self.draft, text("$dynamicRef"), text("$recursiveRef")) {
+            (Draft::Draft202012, Some(reference), _) => self.references.resolve_dynamic(schema, reference)?,
+            (Draft::Draft201909, _, Some(reference)) => {
+                self.references.resolve_recursive(schema, reference)?
+            }
+            _ => return Ok(()),
+        };
+        match dynamic {
+            Meaning::Schema(target) => self.seen(target, about, depth, parts)?,
+            Meaning::Dynamic => parts.push(Part::Dynamic),
+        }
+        Ok(())
+    }
+
+    fn seen_by_keywords(
+        &mut self,
+        members: &'d Members,
+        about: About,
+        inner: bool,
+    ) -> Result<Seen, SchemaError> {
+        if about == About::Properties {
+            let everything = members.contains_key("additionalProperties")
+                || (inner && members.contains_key("unevaluatedProperties"));
+            return Ok(Seen { everything, names: self.named(members), ..Seen::default() });
+        }
+        let (tuple, rest) = self.tuple(members);
+        let everything = rest.is_some() || (inner && members.contains_key("unevaluatedItems"));
+        let mut seen = Seen { everything, items: tuple.len() as u64, ..Seen::default() };
+        if let (Draft::Draft202012, Some(contains)) = (self.draft, members.get("contains")) {
+            seen.matching.push(self.schema(contains)?);
+        }
+        Ok(seen)
+    }
+}

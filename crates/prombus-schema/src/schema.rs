@@ -1,0 +1,132 @@
+//! A schema that was read and found good.
+
+use crate::{
+    deep,
+    draft::{Draft, is_draft4},
+    error::SchemaError,
+    graph::{Graph, Lit, build::Builder, endless},
+    json::Json,
+    refs::Place,
+    validator::Validator,
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+/// How long the text of a schema may be, in bytes.
+pub const BYTES_LIMIT: usize = 1024 * 1024;
+
+/// How deep a schema may be nested.
+pub const DEPTH_LIMIT: usize = 128;
+
+/// A schema. Cheap to clone and to share.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    document: Json,
+    draft: Draft,
+    validator: Validator,
+}
+
+impl Schema {
+    /// Reads a schema from its text, in which numbers have any precision.
+    pub fn parse(text: &str) -> Result<Self, SchemaError> {
+        if text.len() > BYTES_LIMIT {
+            return Err(SchemaError::TooLarge { bytes: text.len(), limit: BYTES_LIMIT });
+        }
+        let document =
+            Json::parse(text, DEPTH_LIMIT).map_err(|error| SchemaError::of_json(error, DEPTH_LIMIT))?;
+        deep::run(|| Self::of(document))
+    }
+
+    /// Takes a schema that was read already, with the numbers that it has.
+    pub fn from_value(value: &Value) -> Result<Self, SchemaError> {
+        Self::parse(&value.to_string())
+    }
+
+    fn of(document: Json) -> Result<Self, SchemaError> {
+        if !matches!(document, Json::Object(_) | Json::Bool(_)) {
+            let message = "a schema is an object, `true` or `false`".to_owned();
+            return Err(SchemaError::Invalid { path: String::new(), message });
+        }
+        let named = document.object().and_then(|members| members.get("$schema")).and_then(Json::text);
+        let unknown = |found: &Arc<str>| SchemaError::Draft { path: String::new(), found: found.to_string() };
+        let draft =
+            named.map_or(Ok(Draft::Draft202012), |name| Draft::named(name).ok_or_else(|| unknown(name)))?;
+        let document = if named.is_some_and(|name| is_draft4(name)) { upgraded(&document) } else { document };
+        let mut graph = Graph::new();
+        let mut builder = Builder::new(&mut graph, &document, draft)?;
+        builder.document(&document)?;
+        if let Some(endless) = endless::endless(&builder.steps) {
+            let path = builder.places().remove(&endless).unwrap_or_default();
+            return Err(SchemaError::Endless { path });
+        }
+        let validator = Validator::build(&document, draft).map_err(|error| SchemaError::Invalid {
+            path: error.instance_path().to_string(),
+            message: error.to_string(),
+        })?;
+        Ok(Self { document, draft, validator })
+    }
+
+    /// The draft that it is written in.
+    pub fn draft(&self) -> Draft {
+        self.draft
+    }
+
+    /// What checks documents against it.
+    pub fn validator(&self) -> &Validator {
+        &self.validator
+    }
+
+    /// Adds its formulas to a graph.
+    pub(crate) fn build(
+        &self,
+        graph: &mut Graph,
+        built: &mut HashMap<Place, Lit>,
+    ) -> Result<Lit, SchemaError> {
+        let mut builder = Builder::new(graph, &self.document, self.draft)?;
+        let root = builder.document(&self.document)?;
+        built.extend(std::mem::take(&mut builder.built));
+        Ok(root)
+    }
+}
+
+/// A document in draft 4, in the words of draft 7.
+fn upgraded(document: &Json) -> Json {
+    match document {
+        Json::Array(items) => Json::Array(items.iter().map(upgraded).collect()),
+        Json::Object(members) => {
+            let mut upgraded: BTreeMap<Arc<str>, Json> = BTreeMap::new();
+            for (name, value) in members.iter() {
+                match (&**name, value) {
+                    ("$schema", Json::String(schema)) if is_draft4(schema) => {
+                        upgraded.insert(name.clone(), "http://json-schema.org/draft-07/schema#".into());
+                    }
+                    ("id", Json::String(_)) if !members.contains_key("$id") => {
+                        upgraded.insert("$id".into(), value.clone());
+                    }
+                    ("enum" | "const" | "default" | "examples", _) => {
+                        upgraded.insert(name.clone(), value.clone());
+                    }
+                    _ => {
+                        upgraded.insert(name.clone(), self::upgraded(value));
+                    }
+                }
+            }
+            for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
+                let said = members.get(exclusive);
+                if let Some(Json::Bool(_)) = said {
+                    upgraded.remove(exclusive);
+                }
+                if said == Some(&Json::Bool(true))
+                    && let Some(number @ Json::Number(_)) = upgraded.remove(bound)
+                {
+                    upgraded.insert(exclusive.into(), number);
+                }
+            }
+            Json::Object(Arc::new(upgraded))
+        }
+        other => other.clone(),
+    }
+}

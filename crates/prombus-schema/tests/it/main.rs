@@ -1,0 +1,12 @@
+//! Containment, validation and examples, against each other.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
+
+mod hostile;
+mod lenient;
+mod mutate;
+mod mutated;
+mod pairs;
+mod random;
+mod reading;
+mod verdicts;

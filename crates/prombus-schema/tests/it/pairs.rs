@@ -1,0 +1,113 @@
+//! Random pairs of schemas: what is proved is not refuted by any document, and what is refuted is.
+
+use crate::random;
+use fastrand::Rng;
+use prombus_schema::{Comparison, Compat, Policy, Schema, Verdict, check, documents};
+use serde_json::Value;
+
+/// How many pairs are tried; `PROMBUS_SCHEMA_PAIRS` asks for more.
+const PAIRS: u64 = 1_500;
+
+/// The share of pairs that may be undecided, in a thousand.
+const UNKNOWN_LIMIT: u64 = 20;
+
+fn one_way(old: &Schema, new: &Schema, policy: Policy) -> Verdict {
+    check(&Comparison { old, new, compat: Compat::Backward, policy })
+}
+
+fn wanted() -> u64 {
+    std::env::var("PROMBUS_SCHEMA_PAIRS").ok().and_then(|count| count.parse().ok()).unwrap_or(PAIRS)
+}
+
+/// The seed of the first pair; `PROMBUS_SCHEMA_SEED` names another one.
+fn first_seed() -> u64 {
+    std::env::var("PROMBUS_SCHEMA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0)
+}
+
+/// Documents that a schema takes: some that the solver makes, and random ones.
+fn taken(rng: &mut Rng, schema: &Schema) -> Vec<Value> {
+    let mut all = documents(schema, 6, false);
+    all.extend(documents(schema, 2, true));
+    all.extend((0..40).map(|_| random::value(rng, 3)).filter(|value| schema.validator().is_valid(value)));
+    all
+}
+
+#[derive(Default, Debug)]
+struct Counts {
+    pairs: u64,
+    proved: u64,
+    refuted: u64,
+    unknown: u64,
+}
+
+/// Checks a verdict against documents, and counts it.
+fn agree(rng: &mut Rng, pair: (&Value, &Value), schemas: (&Schema, &Schema), counts: &mut Counts) -> Verdict {
+    let (old, new) = schemas;
+    let verdict = one_way(old, new, Policy::Strict);
+    counts.pairs += 1;
+    match &verdict {
+        Verdict::Proved => {
+            counts.proved += 1;
+            for document in taken(rng, old) {
+                assert!(
+                    new.validator().is_valid(&document),
+                    "proved, but {document}\n  {}\n  {}",
+                    pair.0,
+                    pair.1
+                );
+            }
+            let lenient = one_way(old, new, Policy::Lenient);
+            assert!(
+                !matches!(lenient, Verdict::Refuted(_)),
+                "strictly proved, but {lenient:?}\n  {}\n  {}",
+                pair.0,
+                pair.1
+            );
+        }
+        Verdict::Refuted(violations) => {
+            counts.refuted += 1;
+            for violation in violations {
+                let document = violation.counterexample.as_ref().unwrap();
+                assert!(old.validator().is_valid(document), "{document}\n  {}\n  {}", pair.0, pair.1);
+                assert!(!new.validator().is_valid(document), "{document}\n  {}\n  {}", pair.0, pair.1);
+            }
+        }
+        Verdict::Unknown(why) => {
+            counts.unknown += 1;
+            if std::env::var("PROMBUS_SCHEMA_PAIRS").is_ok() {
+                println!("unknown: {} {}\n  {}\n  {}", why[0].path, why[0].message, pair.0, pair.1);
+            }
+        }
+    }
+    verdict
+}
+
+#[test]
+fn verdicts_on_random_pairs_agree_with_documents() {
+    let mut counts = Counts::default();
+    for seed in first_seed()..first_seed() + wanted() {
+        let mut rng = Rng::with_seed(seed);
+        let first = random::document(&mut rng);
+        let second =
+            if rng.u32(0..3) == 0 { random::document(&mut rng) } else { random::changed(&mut rng, &first) };
+        let third = random::changed(&mut rng, &second);
+        let parsed = [&first, &second, &third].map(Schema::from_value);
+        let [Ok(a), Ok(b), Ok(c)] = &parsed else { continue };
+        let itself = one_way(a, a, Policy::Strict);
+        assert!(itself.is_compatible(), "not like itself: {itself:?}\n  {first}");
+        let there = agree(&mut rng, (&first, &second), (a, b), &mut counts);
+        agree(&mut rng, (&second, &first), (b, a), &mut counts);
+        let on = agree(&mut rng, (&second, &third), (b, c), &mut counts);
+        if there.is_compatible() && on.is_compatible() {
+            let whole = one_way(a, c, Policy::Strict);
+            assert!(
+                !matches!(whole, Verdict::Refuted(_)),
+                "not transitive: {whole:?}\n  {first}\n  {second}\n  {third}"
+            );
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.pairs > wanted(), "too few schemas could be read: {counts:?}");
+    assert!(counts.proved > counts.pairs / 10 && counts.refuted > counts.pairs / 10, "{counts:?}");
+    assert!(counts.unknown * 1_000 <= counts.pairs * UNKNOWN_LIMIT, "too much is undecided: {counts:?}");
+}

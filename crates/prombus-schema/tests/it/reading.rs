@@ -1,0 +1,121 @@
+//! Which schemas are taken, and what is said of the others; documents and examples.
+
+use prombus_schema::{BYTES_LIMIT, Draft, Schema, SchemaError, example};
+use serde_json::{Value, json};
+
+fn refusal(schema: &Value) -> SchemaError {
+    Schema::from_value(schema).expect_err("it must not be taken")
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let invalid = refusal(&json!({"properties": {"a": {"type": "text"}}}));
+    assert!(
+        matches!(&invalid, SchemaError::Invalid { path, .. } if path == "/properties/a/type"),
+        "{invalid}"
+    );
+    let bad_pattern = refusal(&json!({"properties": {"a": {"pattern": "["}}}));
+    assert!(
+        matches!(&bad_pattern, SchemaError::Invalid { path, .. } if path == "/properties/a/pattern"),
+        "{bad_pattern}"
+    );
+    let elsewhere = refusal(&json!({"items": {"$ref": "https://example.com/other.json#/a"}}));
+    assert!(elsewhere.to_string().contains("at `/items` leads to another document"), "{elsewhere}");
+    let nowhere = refusal(&json!({"items": {"$ref": "#/$defs/none"}}));
+    assert!(nowhere.to_string().contains("leads nowhere"), "{nowhere}");
+    let draft = refusal(&json!({"$schema": "https://example.com/my-draft"}));
+    assert!(
+        draft.to_string().contains("not known; use https://json-schema.org/draft/2020-12/schema"),
+        "{draft}"
+    );
+    assert!(matches!(refusal(&json!(7)), SchemaError::Invalid { .. }));
+}
+
+#[test]
+fn a_schema_that_never_comes_to_an_end_is_refused() {
+    for endless in [
+        json!({"$ref": "#"}),
+        json!({"allOf": [{"$ref": "#"}]}),
+        json!({"not": {"$ref": "#"}}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}}),
+        json!({"if": {"$ref": "#"}, "then": true}),
+    ] {
+        assert!(matches!(refusal(&endless), SchemaError::Endless { .. }), "{endless}");
+    }
+    assert!(Schema::from_value(&json!({"properties": {"a": {"$ref": "#"}}})).is_ok());
+}
+
+#[test]
+fn limits_are_told() {
+    let text = format!(r#"{{"title": "{}"}}"#, "x".repeat(BYTES_LIMIT));
+    assert!(matches!(Schema::parse(&text), Err(SchemaError::TooLarge { .. })));
+    let deep = format!("{}true{}", r#"{"not":"#.repeat(5_000), "}".repeat(5_000));
+    assert!(matches!(Schema::parse(&deep), Err(SchemaError::TooDeep { .. })));
+    assert!(matches!(Schema::parse(r#"{"minimum": 1e99999}"#), Err(SchemaError::Number { .. })));
+    assert!(matches!(Schema::parse(r#"{"minimum": 1, "minimum": 2}"#), Err(SchemaError::Twice { .. })));
+    assert!(matches!(Schema::parse(r#"{"minimum": }"#), Err(SchemaError::Json { at: 12, .. })));
+}
+
+#[test]
+fn drafts_are_told_apart() {
+    assert_eq!(Schema::from_value(&json!({})).unwrap().draft(), Draft::Draft202012);
+    let dated = |name: &str| Schema::from_value(&json!({ "$schema": name })).unwrap().draft();
+    assert_eq!(dated("http://json-schema.org/draft-07/schema"), Draft::Draft7);
+    assert_eq!(dated("https://json-schema.org/draft/2019-09/schema"), Draft::Draft201909);
+}
+
+#[test]
+fn every_failing_place_of_a_document_is_told() {
+    let schema = Schema::from_value(&json!({
+        "type": "object", "required": ["id"], "additionalProperties": false,
+        "properties": {"id": {"type": "string"}, "at": {"format": "date-time"}, "list": {"items": {"maximum": 3}}}
+    }))
+    .unwrap();
+    assert!(schema.validator().faults(&json!({"id": "x"})).is_empty());
+    let faults = schema.validator().faults(&json!({"at": "noon", "list": [1, 9, 8], "more": 1}));
+    let told: Vec<(&str, &str)> =
+        faults.iter().map(|fault| (fault.path.as_str(), fault.rule.as_str())).collect();
+    for expected in [
+        ("", "required"),
+        ("/at", "format"),
+        ("/list/1", "maximum"),
+        ("/list/2", "maximum"),
+        ("", "additionalProperties"),
+    ] {
+        assert!(told.contains(&expected), "{expected:?} in {told:?}");
+    }
+}
+
+#[test]
+fn documents_are_checked_as_they_were_sent() {
+    let schema = Schema::parse(r#"{"type": "number", "maximum": 1e400}"#).unwrap();
+    let validator = schema.validator();
+    assert!(validator.faults_in(b"12").is_empty());
+    assert!(validator.faults_in(b"1e390").is_empty());
+    assert_eq!(validator.faults_in(b"\"x\"").len(), 1);
+    assert_eq!(validator.faults_in(b"{")[0].rule, "json");
+    let small = Schema::parse(r#"{"type": "integer", "maximum": 5}"#).unwrap();
+    assert_eq!(small.validator().faults_in(b"1e400")[0].rule, "maximum");
+    assert!(small.validator().faults_in(b"1.0").is_empty());
+    let exact = Schema::parse(r#"{"maximum": 9007199254740992}"#).unwrap();
+    assert_eq!(exact.validator().faults_in(b"9007199254740993").len(), 1);
+}
+
+#[test]
+fn examples_are_taken_and_show_every_property() {
+    let schema = json!({
+        "type": "object", "required": ["id"],
+        "properties": {
+            "id": {"type": "string", "format": "uuid"}, "cpu": {"type": "number", "minimum": 0, "maximum": 100},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1, "uniqueItems": true},
+            "parent": {"$ref": "#"}, "name": {"type": "string", "pattern": "^[A-Z][a-z]{3,9}$"}
+        }
+    });
+    let schema = Schema::from_value(&schema).unwrap();
+    let example = example(&schema).unwrap();
+    assert!(schema.validator().is_valid(&example));
+    for name in ["id", "cpu", "tags", "name"] {
+        assert!(example.get(name).is_some(), "{name} in {example}");
+    }
+    assert_eq!(prombus_schema::example(&Schema::from_value(&json!(false)).unwrap()), None);
+}
