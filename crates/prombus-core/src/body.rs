@@ -114,7 +114,12 @@ fn check_values(values: usize) -> Result<(), WriteError> {
 
 /// The fields of an object, which is looked at before it is made a tree.
 fn object(json: &Json) -> Result<Map<String, Value>, WriteError> {
-    check_values(json.values())?;
+    fields_of(json, json.values())
+}
+
+/// The fields of an object that holds so many values.
+fn fields_of(json: &Json, values: usize) -> Result<Map<String, Value>, WriteError> {
+    check_values(values)?;
     match json.to_value() {
         Ok(Value::Object(fields)) => Ok(fields),
         _ => Err(WriteError::NotAnObject),
@@ -134,7 +139,8 @@ struct Fields {
 
 impl Fields {
     fn of(text: &Json) -> Result<Self, WriteError> {
-        Ok(Self { all: object(text)?, bytes: text.len(), values: text.values(), is_exact: false })
+        let values = text.values();
+        Ok(Self { all: fields_of(text, values)?, bytes: text.len(), values, is_exact: false })
     }
 
     /// Counts what they take where that may matter, and refuses too many.

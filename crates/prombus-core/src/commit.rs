@@ -16,7 +16,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What is to change, in this order: configuration, events, documents, cursors.
+/// What is to change, in this order: configuration, events, cursors, documents. A cursor may be in a topic that a changefeed
+/// makes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commit {
     /// Topics to make, alter, delete or trim.

@@ -54,6 +54,8 @@ pub trait EventLog: Send + Sync {
     /// - What it comes to is within its [`CommitLimits`](crate::CommitLimits).
     /// - Several writes to one document are one change of it: versions count each of them, and a changefeed tells of
     ///   each, but only what the last one leaves is stored.
+    /// - What is refused for a version, the owner of a collection or a cursor of a topic that is there is refused for that,
+    ///   before any document is changed: it costs next to nothing, whatever the documents take.
     /// - What it makes is counted by [`ResultBytes`](crate::ResultBytes); beyond the limit of the store it is
     ///   [`CommitError::TooLarge`].
     /// - When the ticket gives a receipt, the commit is as durable as that says, and every later read through this

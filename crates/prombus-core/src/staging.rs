@@ -1,6 +1,8 @@
-//! The order in which a commit happens, the same in every store: configuration, events, documents, what changefeeds tell
-//! of them, cursors. A store says what is there and keeps what changes; which step follows which, what is checked in
-//! between and what the receipt says is decided here.
+//! The order in which a commit happens, the same in every store: configuration, events, cursors, documents, what
+//! changefeeds tell of them. A store says what is there and keeps what changes; which step follows which, what is checked
+//! in between and what the receipt says is decided here.
+//!
+//! What is cheap to check comes first: a commit that is refused has read and changed no document if that can be helped.
 //!
 //! Nothing here waits. A store whose reads do, because they go over a network, first reads everything that the commit
 //! names, and then stages it on what it has read.
@@ -75,8 +77,7 @@ pub trait Staging {
         commit: &Commit,
     ) -> Result<(Vec<Appended>, Durability), CommitError>;
 
-    /// Drafts a write on what those before it have left, in a collection that is made if it does not exist. Gives the
-    /// version of the document.
+    /// Has `drafts` take a write, in a collection that is made if it does not exist. Gives the version of the document.
     fn draft(
         &mut self,
         written: Written<'_>,
@@ -108,11 +109,13 @@ pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Re
     };
     let versions = Vec::with_capacity(commit.documents.len());
     let mut receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
-    write_documents(to, commit, (&mut receipt, &mut bytes))?;
     bytes.count_cursors(commit)?;
-    for step in &commit.cursors {
-        receipt.durability = receipt.durability.max(move_cursor(to, step)?);
-    }
+    // The others may be in a topic that a changefeed makes.
+    let (early, late): (Vec<&CursorMove>, Vec<&CursorMove>) =
+        commit.cursors.iter().partition(|step| to.topic(&step.key.topic).is_some());
+    move_cursors(to, &early, &mut receipt)?;
+    write_documents(to, commit, (&mut receipt, &mut bytes))?;
+    move_cursors(to, &late, &mut receipt)?;
     let at_most = || {
         let (cursors, partitions) = to.at_most();
         cursors.saturating_mul(partitions as usize)
@@ -193,6 +196,12 @@ fn write_documents<S: Staging>(
         return Ok(());
     }
     let mut drafts = Drafts::default();
+    if looks_first(&commit.documents) {
+        for index in 0..commit.documents.len() {
+            to.draft(Written { commit, index, receipt }, &mut drafts, bytes)?;
+        }
+    }
+    drafts.begin_writing();
     for index in 0..commit.documents.len() {
         let version = to.draft(Written { commit, index, receipt }, &mut drafts, bytes)?;
         receipt.versions.push(version);
@@ -203,6 +212,23 @@ fn write_documents<S: Staging>(
     }
     let told = commit.telling(told, |name| to.topic(name).is_some())?;
     to.append_all(&told, commit).map(drop)
+}
+
+/// Whether all writes are looked at before the first is made: where others than the last may have work done in vain.
+/// Projections set no conditions, and make many small writes.
+fn looks_first(writes: &[DocumentWrite]) -> bool {
+    writes.len() > 1 && writes.iter().any(|write| write.owner.as_projection().is_none())
+}
+
+fn move_cursors(
+    to: &mut impl Staging,
+    steps: &[&CursorMove],
+    receipt: &mut Receipt,
+) -> Result<(), CommitError> {
+    for step in steps {
+        receipt.durability = receipt.durability.max(move_cursor(to, step)?);
+    }
+    Ok(())
 }
 
 /// Moves a cursor, and says how durable its topic wants that.

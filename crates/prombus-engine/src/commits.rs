@@ -2,6 +2,7 @@
 
 mod early;
 mod memory;
+mod room;
 
 use crate::bus::{Bus, BusError};
 use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
@@ -10,6 +11,8 @@ use prombus_core::{
     Append, Appended, Clock, Commit, DocumentWrite, Documents, Durability, Owner, ReadError, Receipt,
     TopicName, Versioning,
 };
+pub(crate) use room::Admitted;
+use room::DocumentRoom;
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -128,6 +131,7 @@ pub(crate) struct Commits {
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
     memory: Arc<Memory>,
+    room: DocumentRoom,
 }
 
 impl Commits {
@@ -137,8 +141,24 @@ impl Commits {
         bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let room = DocumentRoom::new(documents.clone());
         let memory = Arc::new(Memory::new(documents, bus.clone(), clock.clone()));
-        Self { groups, bus, clock, memory }
+        Self { groups, bus, clock, memory, room }
+    }
+
+    /// Lets commits wait no more for room: those that do are refused.
+    pub fn stop_waiting(&self) {
+        self.room.close();
+    }
+
+    async fn enqueue_admitted(
+        &self,
+        acks: &[LeaseToken],
+        commit: Commit,
+    ) -> Result<Pending<Receipt>, CommitRefused> {
+        // Before anything of a group is locked, which others wait for.
+        let admitted = self.room.admit(commit).await?;
+        self.groups.enqueue(acks, admitted, self.bus.clone()).await
     }
 
     /// Gives a request its place in the order; all of it is done, or none of it.
@@ -148,7 +168,7 @@ impl Commits {
         let (acks, mut commit) = request.into_commit(self.clock.now_ms());
         let outline = Outline::of(&commit);
         let Some(name) = name else {
-            let receipt = self.groups.enqueue(&acks, commit, self.bus.clone()).await?;
+            let receipt = self.enqueue_admitted(&acks, commit).await?;
             return Ok(Box::pin(async move { Ok(outline.answer(receipt.await?, false)) }));
         };
         let before = self.memory.recall(&name, &outline).await?;
@@ -156,7 +176,7 @@ impl Commits {
             return Ok(Box::pin(ready(Ok(outline.answer(done, true)))));
         }
         commit.documents.push(self.memory.keep(&name, &before).await?);
-        let receipt = self.groups.enqueue(&acks, commit, self.bus.clone()).await;
+        let receipt = self.enqueue_admitted(&acks, commit).await;
         let memory = self.memory.clone();
         Ok(Box::pin(async move {
             let receipt = async { receipt?.await }.await;

@@ -445,8 +445,16 @@ impl Hub {
         self.store.log.status()
     }
 
+    /// Lets nothing wait any more that has no place in the order yet, so that whoever waits is answered before the hub
+    /// ends: pulls with what there is, commits over large documents with [`CommitError::Unavailable`].
+    pub fn stop_waiting(&self) {
+        self.groups.stop_waiting();
+        self.commits.stop_waiting();
+    }
+
     /// Takes no more commits and makes everything durable.
     pub async fn close(&self) {
+        self.stop_waiting();
         self.groups.close();
         self.cleaning.close().await;
         self.projections.close().await;

@@ -188,7 +188,7 @@ impl Staged {
             }
         };
         let before: &dyn Rows = &Over(old, &self.rows);
-        drafts.write(Base { before, state: &state, bytes }, written)
+        drafts.take(Base { before, state: &state, bytes }, written)
     }
 
     /// Puts what all writes to a document have made of it into the rows.

@@ -127,7 +127,7 @@ impl Harness {
     pub async fn stop(self) {
         self.stop.send_replace(true);
         // Pulls that wait for events would hold the gateway up.
-        self.hub.groups().stop_waiting();
+        self.hub.stop_waiting();
         for task in self.tasks {
             // One that panicked has said so itself.
             let _ = task.await;

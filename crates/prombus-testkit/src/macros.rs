@@ -213,6 +213,7 @@ macro_rules! state_conformance {
             documents_are_always_flushed
             all_parts_of_a_commit_happen
             a_refused_part_takes_all_with_it
+            a_cursor_decides_before_documents_are_read
             a_duplicate_stops_no_other_part
             documents_make_a_commit_durable
             all_parts_become_visible_at_once
@@ -258,6 +259,7 @@ macro_rules! state_conformance {
             writes_of_a_commit_follow_its_swap
             counted_versions_are_shown
             only_a_newer_version_is_written
+            what_decides_without_reading_is_looked_at_first
             update_sets_and_adds
             a_receipt_can_be_kept
             a_receipt_may_be_larger_than_a_document

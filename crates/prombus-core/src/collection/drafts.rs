@@ -2,6 +2,10 @@
 //!
 //! Each write sees what the ones before it made, and nothing of it is stored before all of them are known: so a
 //! document that is written many times is written out and stored once. A changefeed still tells of each write.
+//!
+//! Writes are taken in two rounds. The first one only looks at them: whose the collection is, whether the versions are
+//! those that are expected, and how long the documents are that they change. All of that is known without reading what is
+//! in a document, which is what takes long, so a commit that is refused for it costs next to nothing.
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +33,8 @@ type Name = (u32, String);
 /// All documents that a commit has written so far, and their places.
 #[derive(Debug)]
 pub struct Drafts<P> {
+    /// Whether writes are made, and no longer only looked at.
+    is_writing: bool,
     drafts: HashMap<Name, Draft<P>>,
     /// The values in unique indexes that drafts take, and whose they are.
     taken: HashMap<Bytes, String>,
@@ -62,6 +68,10 @@ pub struct Drafted<P> {
 #[derive(Debug)]
 struct Draft<P> {
     slot: Slot<P>,
+    /// What the writes leave that were looked at so far.
+    looked_at: Stamp,
+    /// Whether its rows in indexes were measured as they were.
+    is_measured: bool,
     /// Its last write, once one has changed it.
     write: Option<usize>,
     now: Option<Now>,
@@ -76,25 +86,62 @@ struct Draft<P> {
 /// A document as it is for the time being.
 #[derive(Debug)]
 struct Now {
-    version: u64,
-    revision: Option<i64>,
+    stamp: Stamp,
     ts: u64,
     body: Body,
+}
+
+/// What decides whether a write is made; the default stands for a document that is not there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stamp {
+    version: u64,
+    revision: Option<i64>,
+}
+
+impl Stamp {
+    /// What a write leaves; `None` where it is left out, because the document is as new.
+    fn after(self, state: &CollectionState, write: &DocumentWrite) -> Result<Option<Self>, CommitError> {
+        let actual = self.version;
+        if write.if_version.is_some_and(|expected| expected != actual) {
+            let (collection, key) = (state.name.to_string(), write.key.clone());
+            return Err(CommitError::VersionConflict { collection, key, actual });
+        }
+        if let Versioning::Newer(revision) = write.versioning
+            && self.revision.is_some_and(|now| now >= revision)
+        {
+            return Ok(None);
+        }
+        if matches!(write.op, WriteOp::Delete) {
+            return Ok(Some(Self::default()));
+        }
+        let version = actual + 1;
+        let revision = match write.versioning {
+            Versioning::None => None,
+            Versioning::Count => Some(i64::try_from(version).unwrap_or(i64::MAX)),
+            Versioning::Newer(revision) => Some(revision),
+        };
+        Ok(Some(Self { version, revision }))
+    }
 }
 
 impl<P> Draft<P> {
     fn of(slot: Slot<P>) -> Self {
         let now = slot.document.as_ref().map(|old| Now {
-            version: old.version,
-            revision: old.revision,
+            stamp: Stamp { version: old.version, revision: old.revision },
             ts: old.ts,
             body: old.body.clone().into(),
         });
-        Self { slot, write: None, now, counted: 0, counted_rows: 0, takes: Vec::new() }
-    }
-
-    fn version(&self) -> u64 {
-        self.now.as_ref().map_or(0, |now| now.version)
+        let looked_at = now.as_ref().map_or_else(Stamp::default, |now| now.stamp);
+        Self {
+            slot,
+            looked_at,
+            is_measured: false,
+            write: None,
+            now,
+            counted: 0,
+            counted_rows: 0,
+            takes: Vec::new(),
+        }
     }
 
     /// What it takes where it is there as fields.
@@ -103,8 +150,14 @@ impl<P> Draft<P> {
     }
 
     fn document(&self, key: String) -> Option<Document> {
-        let Now { version, revision, ts, body } = self.now.as_ref()?;
-        Some(Document::new(key, *version, *revision, *ts, body.to_json()))
+        let Now { stamp, ts, body } = self.now.as_ref()?;
+        Some(Document::new(key, stamp.version, stamp.revision, *ts, body.to_json()))
+    }
+
+    /// Looks at a write, as if those before it had been made. Gives the version after it.
+    fn look_at(&mut self, state: &CollectionState, write: &DocumentWrite) -> Result<u64, CommitError> {
+        self.looked_at = self.looked_at.after(state, write)?.unwrap_or(self.looked_at);
+        Ok(self.looked_at.version)
     }
 
     /// Makes a write. Gives the version after it.
@@ -115,16 +168,8 @@ impl<P> Draft<P> {
         bytes: &mut ResultBytes,
     ) -> Result<u64, CommitError> {
         let write: &DocumentWrite = &written.commit.documents[written.index];
-        let actual = self.version();
-        if write.if_version.is_some_and(|expected| expected != actual) {
-            let (collection, key) = (state.name.to_string(), write.key.clone());
-            return Err(CommitError::VersionConflict { collection, key, actual });
-        }
-        if let Versioning::Newer(revision) = write.versioning
-            && self.now.as_ref().and_then(|now| now.revision).is_some_and(|now| now >= revision)
-        {
-            return Ok(actual);
-        }
+        let stamp = self.now.as_ref().map_or_else(Stamp::default, |now| now.stamp);
+        let Some(stamp) = stamp.after(state, write)? else { return Ok(stamp.version) };
         let bad =
             |error: WriteError| CommitError::BadWrite { index: written.index, key: write.key.clone(), error };
         let before = self.now.take().map(|now| now.body);
@@ -135,15 +180,7 @@ impl<P> Draft<P> {
             op => Body::change(before, op).map_err(bad)?,
         };
         self.write = Some(written.index);
-        let version = if body.is_some() { actual + 1 } else { 0 };
-        self.now = body.map(|body| {
-            let revision = match write.versioning {
-                Versioning::None => None,
-                Versioning::Count => Some(i64::try_from(version).unwrap_or(i64::MAX)),
-                Versioning::Newer(revision) => Some(revision),
-            };
-            Now { version, revision, ts: write.ts, body }
-        });
+        self.now = body.map(|body| Now { stamp, ts: write.ts, body });
         let size = self.size();
         // A receipt is as long as its commit has made it.
         if size > document::MAX_BODY_BYTES && !matches!(write.op, WriteOp::Receipt(_)) {
@@ -151,16 +188,19 @@ impl<P> Draft<P> {
         }
         let is_read_again = again && self.now.as_ref().is_some_and(|now| !now.body.is_text());
         self.count(if is_read_again { self.weight() } else { 0 }, bytes)?;
-        Ok(version)
+        Ok(stamp.version)
     }
 
-    /// Measures its rows in indexes as they were, which are to be removed. Those of early builds may be longer than
+    /// Measures its rows in indexes as they were, once, which are to be removed. Those of early builds may be longer than
     /// what a commit may make: then it must still be possible to be rid of them.
     fn count_old_rows(
         &mut self,
         state: &CollectionState,
         bytes: &mut ResultBytes,
     ) -> Result<(), CommitError> {
+        if std::mem::replace(&mut self.is_measured, true) {
+            return Ok(());
+        }
         let Some(old) = &self.slot.document else { return Ok(()) };
         self.slot.row_bytes.old = row_bytes(old, &state.indexes);
         let most = state.indexes.len() * (MAX_INDEX_VALUE_BYTES + old.key.len());
@@ -178,7 +218,7 @@ impl<P> Draft<P> {
             None => 0,
             Some(now) => {
                 let key = &written.commit.documents[written.index].key;
-                let measured = Measured { key, has_revision: now.revision.is_some(), body: &now.body };
+                let measured = Measured { key, has_revision: now.stamp.revision.is_some(), body: &now.body };
                 measured.check(&state.indexes).map_err(|long| too_long(state, written, long))?
             }
         };
@@ -208,13 +248,21 @@ impl<P> Draft<P> {
 
 impl<P> Default for Drafts<P> {
     fn default() -> Self {
-        Self { drafts: HashMap::new(), taken: HashMap::new(), as_fields: 0, told: Vec::new() }
+        let (drafts, taken, told) = (HashMap::new(), HashMap::new(), Vec::new());
+        Self { is_writing: false, drafts, taken, as_fields: 0, told }
     }
 }
 
 impl<P> Drafts<P> {
-    /// Makes a write on what those before it have left. Gives the version of the document; 0 where it is gone.
-    pub fn write(
+    /// From now on writes are made, from the first one on, and no longer only looked at. Whoever sees nothing to be gained by
+    /// looking may begin with this.
+    pub fn begin_writing(&mut self) {
+        self.is_writing = true;
+    }
+
+    /// Looks at a write or makes it, on what those before it have left. Gives the version of the document; 0 where it is
+    /// gone.
+    pub fn take(
         &mut self,
         base: Base<'_, impl Before<Row = P> + ?Sized>,
         written: Written<'_>,
@@ -234,10 +282,15 @@ impl<P> Drafts<P> {
                 let mut draft = Draft::of(before.look_up(state, &write.key).map_err(unavailable)?);
                 // What was read is kept until the commit is done, also where a write leaves it as it is.
                 draft.count(0, bytes)?;
-                draft.count_old_rows(state, bytes)?;
                 draft
             }
         };
+        if !self.is_writing {
+            let version = draft.look_at(state, write)?;
+            self.drafts.insert(name, draft);
+            return Ok(version);
+        }
+        draft.count_old_rows(state, bytes)?;
         self.as_fields = self.as_fields.saturating_sub(draft.as_fields());
         let was_there = draft.now.is_some();
         let version = draft.change(state, written, bytes)?;

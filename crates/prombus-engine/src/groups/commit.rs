@@ -5,8 +5,8 @@ use super::state::Pledge;
 use super::stored::lane_key;
 use super::{GroupError, Groups, LeaseToken, Session};
 use crate::bus::{Bus, BusError};
-use crate::commits::{CommitRefused, LeaseOf, Pending};
-use prombus_core::{Commit, CommitError, HomesError, Receipt};
+use crate::commits::{Admitted, CommitRefused, LeaseOf, Pending};
+use prombus_core::{CommitError, HomesError, Receipt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -40,11 +40,11 @@ impl Groups {
     pub(crate) async fn enqueue(
         &self,
         acks: &[LeaseToken],
-        commit: Commit,
+        admitted: Admitted,
         bus: Arc<dyn Bus>,
     ) -> Result<Pending<Receipt>, CommitRefused> {
-        if acks.is_empty() {
-            let ticket = bus.enqueue(&mut Arc::new(commit)).await?;
+        if acks.is_empty() && admitted.room.is_none() {
+            let ticket = bus.enqueue(&mut Arc::new(admitted.commit)).await?;
             return Ok(Box::pin(async move { Ok(ticket.await.map_err(BusError::from)?) }));
         }
         // In the order of their names, so that two commits never wait for each other.
@@ -56,7 +56,7 @@ impl Groups {
         let shares: Vec<Share> = shares.into_values().collect();
         let (enqueued, is_enqueued) = oneshot::channel();
         // On its own, because it must come to its end even if nobody waits for it any more.
-        let done = tokio::spawn(commit_with(shares, commit, bus, enqueued));
+        let done = tokio::spawn(commit_with(shares, admitted, bus, enqueued));
         // One that is refused before that says so at its end.
         let _ = is_enqueued.await;
         Ok(Box::pin(async move {
@@ -70,10 +70,11 @@ impl Groups {
 
 async fn commit_with(
     shares: Vec<Share>,
-    mut commit: Commit,
+    admitted: Admitted,
     bus: Arc<dyn Bus>,
     enqueued: oneshot::Sender<()>,
 ) -> Result<Receipt, CommitRefused> {
+    let Admitted { mut commit, room } = admitted;
     let mut turns = Vec::with_capacity(shares.len());
     for (group, _) in &shares {
         turns.push(group.writing.clone().lock_owned().await);
@@ -94,6 +95,9 @@ async fn commit_with(
     // Whoever no longer waits does not want to know.
     let _ = enqueued.send(());
     let answer = async { Ok::<_, BusError>(ticket?.await?) }.await;
+    if let Some(room) = room {
+        room.give_back();
+    }
     let mut spent = None;
     for ((group, leases), pledge) in shares.iter().zip(pledges) {
         {

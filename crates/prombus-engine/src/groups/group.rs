@@ -121,6 +121,11 @@ impl Group {
         &self.topic
     }
 
+    /// The epoch of the home that it was loaded under.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// Its options.
     pub fn options(&self) -> Arc<GroupOptions> {
         self.state.lock().options.clone()

@@ -607,7 +607,7 @@ impl Staging for Stage {
             self.log(&Change::Collection((*state).clone()))?;
         }
         let before: &dyn Rows = &self.view.rows;
-        drafts.write(Base { before, state: &state, bytes }, written)
+        drafts.take(Base { before, state: &state, bytes }, written)
     }
 
     fn put_document(

@@ -77,6 +77,19 @@ pub async fn a_refused_part_takes_all_with_it(s: Subject) {
     must(s.commit(everything(&s, &name, &made).await).await, "without the breakage it happens");
 }
 
+/// A cursor that is not where it is expected refuses the commit before any document is changed, whatever is wrong with those.
+pub async fn a_cursor_decides_before_documents_are_read(s: Subject) {
+    let name = s.create("mixed.cursor", partitions(1)).await;
+    let wrong = || vec![write("c", "d", WriteOp::Set(json("1")))];
+    let cursors = vec![step(&name, 7)];
+    let refused = refusal(s.commit(Commit { documents: wrong(), cursors, ..Commit::default() }).await);
+    assert!(matches!(refused, CommitError::CursorMoved { .. }), "{refused:?}");
+    let cursors = vec![step(&name, 0)];
+    let refused = refusal(s.commit(Commit { documents: wrong(), cursors, ..Commit::default() }).await);
+    assert!(matches!(refused, CommitError::BadWrite { .. }), "{refused:?}");
+    assert_eq!(s.cursor(&key(&name)).await, None);
+}
+
 /// A duplicate in a commit stops none of its other parts.
 pub async fn a_duplicate_stops_no_other_part(s: Subject) {
     let name = s.create("mixed.duplicate", partitions(1)).await;

@@ -5,7 +5,9 @@ use crate::Subject;
 use crate::build::{event, json, partitions};
 use crate::subject::{must, refusal};
 use prombus_core::document::{self, WriteError};
-use prombus_core::{Commit, CommitError, Document, DocumentWrite, Json, KeptReceipt, Versioning, WriteOp};
+use prombus_core::{
+    Commit, CommitError, Document, DocumentWrite, Json, KeptReceipt, Owner, Versioning, WriteOp,
+};
 use serde_json::{Map, Value, json};
 
 async fn revision(s: &Subject, key: &str) -> Option<i64> {
@@ -51,6 +53,24 @@ pub async fn only_a_newer_version_is_written(s: Subject) {
     let expected = CommitError::VersionConflict { collection: "c".into(), key: "a".into(), actual: 4 };
     assert_eq!(refused, expected, "a demanded version is looked at first");
     assert_eq!(keys_of(&s, when(all("c"), "_v", super::is("9223372036854775807"))).await, ["a"]);
+}
+
+/// Versions and owners are looked at before any document is changed: so what is refused for them is refused for them, whatever
+/// else is wrong with the commit.
+pub async fn what_decides_without_reading_is_looked_at_first(s: Subject) {
+    wrote(&s, vec![set("a", r#"{"n":"text"}"#), set("b", "{}")]).await;
+    let wrong = || write("c", "a", WriteOp::Inc(json(r#"{"n":1}"#)));
+    let refused = refusal(commit(&s, vec![wrong()]).await);
+    assert!(matches!(refused, CommitError::BadWrite { index: 0, .. }), "{refused:?}");
+    let at = |version, write| DocumentWrite { if_version: Some(version), ..write };
+    let last = vec![wrong(), at(1, set("b", "{}")), at(2, delete("b")), at(3, set("b", "{}"))];
+    let conflict = CommitError::VersionConflict { collection: "c".into(), key: "b".into(), actual: 0 };
+    assert_eq!(refusal(commit(&s, last).await), conflict, "as if those before it had been made");
+    let owner = Owner::projection("p");
+    let others = DocumentWrite { owner, ..set("b", "{}") };
+    let refused = refusal(commit(&s, vec![wrong(), others]).await);
+    assert_eq!(refused, CommitError::NotOwner { collection: "c".into(), owner: None });
+    assert_eq!(body(&s, "b").await.as_deref(), Some("{}"));
 }
 
 /// An update sets some fields, adds to others, and leaves the rest.

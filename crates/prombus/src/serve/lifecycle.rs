@@ -72,7 +72,7 @@ fn take_memory_in_small_pages() {
 /// Lets requests finish, then closes the store.
 async fn end(front: Listener, hub: &Hub) {
     drop(front.stop);
-    hub.groups().stop_waiting();
+    hub.stop_waiting();
     hub.cleaning().stop();
     if tokio::time::timeout(DRAIN, front.serving).await.is_err() {
         tracing::warn!("some requests did not finish in time and are cut off");

@@ -181,6 +181,26 @@ fn commits_that_happened_are_answered_before_the_hub_ends() {
     }
 }
 
+/// Each of them changes all of some large documents, so most of them wait for a long time.
+#[test]
+fn commits_over_large_documents_are_answered_or_do_not_happen() {
+    const DOCUMENTS: usize = 6;
+    let mut site = Site::start();
+    let text = "x".repeat(3 << 20);
+    for key in 0..DOCUMENTS {
+        let set = json!({"collection": "c", "key": key.to_string(), "set": {"n": 0, "text": text}});
+        site.api.post("/v1/commit", &json!({"writes": [set]}).to_string()).is(200);
+    }
+    let answered = end_under_load(&mut site, 3, |api, _, answered| {
+        ask_until_the_end(api, Pace { window: 8, ..QUICK }, answered, |_| {
+            let inc = |key: usize| json!({"collection": "c", "key": key.to_string(), "inc": {"n": 1}});
+            json!({"op": "COMMIT", "writes": (0..DOCUMENTS).map(inc).collect::<Vec<_>>()})
+        })
+    });
+    let answered: usize = answered.iter().map(BTreeSet::len).sum();
+    assert_eq!(site.api.get("/v1/collections/c/snap/0").is(200)["n"], json!(answered));
+}
+
 /// Acks what comes, one by one: what was acknowledged.
 fn ack_until_the_end(api: &Api, topic: &str, answered: &AtomicU64) -> BTreeSet<u64> {
     let mut socket = Socket::open(api);

@@ -32,9 +32,12 @@ impl Plain {
         let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Sync);
         let receipt = Receipt { events, versions, durability, sequence: Sequence(0) };
         let (mut drafts, mut bytes) = (Drafts::default(), ResultBytes::new(usize::MAX));
-        for index in 0..commit.documents.len() {
-            let base = Base { before: self, state: &self.state, bytes: &mut bytes };
-            drafts.write(base, Written { commit: &commit, index, receipt: &receipt })?;
+        for _round in 0..2 {
+            for index in 0..commit.documents.len() {
+                let base = Base { before: self, state: &self.state, bytes: &mut bytes };
+                drafts.take(base, Written { commit: &commit, index, receipt: &receipt })?;
+            }
+            drafts.begin_writing();
         }
         let version = |document: Option<Document>| document.map_or(0, |document| document.version);
         Ok(drafts.finish().0.into_iter().map(|it| (it.write, version(it.document))).collect())

@@ -2,6 +2,7 @@
 
 mod consumer;
 mod ids;
+mod large;
 mod leases;
 mod moves;
 
@@ -38,6 +39,10 @@ behaviours! {
         an_id_that_reads_like_the_name_of_another_commit_is_its_own
         a_commit_of_very_many_events_has_an_id_too
         a_commit_without_acks_needs_no_group;
+    large:
+        one_commit_over_large_documents_is_in_the_log_at_a_time
+        who_goes_away_leaves_no_room_before_its_commit_is_decided
+        what_waits_for_room_is_refused_when_the_hub_ends;
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Seat {
         let load = loads.len();
         loads.push(group.clone());
         drop(loads);
-        self.note(load, Entry::Loaded);
+        self.note(load, Entry::Loaded(group.epoch()));
         Ok((group, load))
     }
 

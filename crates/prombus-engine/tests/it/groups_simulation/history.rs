@@ -1,6 +1,7 @@
 //! What everyone saw, in the order in which they saw it.
 
 use parking_lot::Mutex;
+use prombus_core::Epoch;
 use prombus_engine::groups::{LeaseToken, Settle};
 use std::fmt;
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub struct Delivered {
 /// One thing that happened.
 #[derive(Clone)]
 pub enum Entry {
-    /// The group was loaded, for the first time or anew.
-    Loaded,
+    /// The group was loaded, for the first time or anew, in this epoch of its home, and is now seen for the first time.
+    Loaded(Epoch),
     Delivered(Delivered),
     /// Someone starts to say something of deliveries.
     Said {
@@ -76,7 +77,7 @@ impl Stamped {
                 _ => false,
             }),
             Entry::GaveBack { leases, .. } => leases.iter().any(delivered),
-            Entry::Loaded | Entry::Killed => true,
+            Entry::Loaded(_) | Entry::Killed => true,
         }
     }
 }
@@ -101,7 +102,7 @@ impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = |lease: &LeaseToken| format!("{}-{}", lease.session.epoch, lease.number);
         match self {
-            Self::Loaded => write!(f, "loaded"),
+            Self::Loaded(epoch) => write!(f, "loaded in epoch {epoch}"),
             Self::Delivered(d) => write!(
                 f,
                 "{:?} (number {}) to {:?}: attempt {}, lease {} until {:?}",

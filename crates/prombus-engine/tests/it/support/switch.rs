@@ -135,6 +135,11 @@ impl Switch {
         self.waiting.subscribe().wait_for(|waiting| *waiting >= count).await.expect("the switch is there");
     }
 
+    /// How many wait now.
+    pub fn held(&self) -> usize {
+        *self.waiting.borrow()
+    }
+
     /// Lets all of them go on.
     pub fn release(&self) {
         self.held.send_replace(None);

@@ -9,6 +9,7 @@ use crate::groups_simulation::archive::{GivenUp, How, Logged};
 use crate::groups_simulation::history::{Delivered, Entry, EventPosition, Stamped};
 use crate::groups_simulation::plan::GroupPlan;
 use crate::groups_simulation::run::Outcome;
+use prombus_core::Epoch;
 use prombus_engine::groups::{LeaseToken, Mode, Ordering};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -86,6 +87,8 @@ struct Checker<'a> {
     leases: HashMap<LeaseToken, Lease>,
     /// The latest load of the group.
     load: usize,
+    /// The epoch that it was loaded in.
+    epoch: Epoch,
     /// Whether there is one hub at a time.
     is_alone: bool,
 }
@@ -142,6 +145,7 @@ impl<'a> Checker<'a> {
             events: wanted.map(|(place, _)| (*place, known(*place))).collect(),
             leases: HashMap::new(),
             load: 0,
+            epoch: Epoch(0),
             is_alone: outcome.plan.hub_ttl.is_none(),
         }
     }
@@ -160,10 +164,16 @@ impl<'a> Checker<'a> {
                 self.gave_back(entry, leases, *lost_connection);
                 Ok(())
             }
-            Entry::Loaded | Entry::Killed => {
-                if matches!(entry.entry, Entry::Loaded) {
-                    self.load = entry.load;
+            Entry::Loaded(epoch) => {
+                // A hub that stalled may show what it had loaded when another hub has long taken over. That one is over, and
+                // delivers nothing.
+                if *epoch >= self.epoch {
+                    (self.load, self.epoch) = (entry.load, *epoch);
+                    self.end_others(entry.at, entry.load);
                 }
+                Ok(())
+            }
+            Entry::Killed => {
                 self.end_others(entry.at, entry.load);
                 Ok(())
             }
