@@ -5,7 +5,7 @@
 //! the same as before.
 
 use crate::disk::{Disk, DiskFile, FileId, Lock, is_out_of_handles};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -41,6 +41,8 @@ struct Files {
     next_turn: u64,
     /// Those that somebody has and that are still called so.
     named: HashMap<PathBuf, Vec<Arc<Slot>>>,
+    /// Names that go when nobody has their files any more: there was no handle to keep one open without its name.
+    doomed: HashSet<PathBuf>,
 }
 
 /// A file that is open or not. Whoever locks it and the pool locks the pool first.
@@ -236,6 +238,7 @@ impl Disk for FewHandles {
         // After a failure, it is unknown which file has which name.
         self.0.disk.rename(from, to)?;
         files.named.remove(to);
+        files.doomed.remove(to);
         if let Some(slots) = files.named.remove(from) {
             for slot in &slots {
                 slot.state.write().path = to.to_owned();
@@ -247,9 +250,13 @@ impl Disk for FewHandles {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut files = self.0.files.lock();
-        self.0.pin(&mut files, path)?;
+        if let Err(error) = self.0.pin(&mut files, path) {
+            files.doomed.insert(path.to_owned());
+            return Err(error);
+        }
         self.0.disk.remove(path)?;
         files.named.remove(path);
+        files.doomed.remove(path);
         Ok(())
     }
 
@@ -346,6 +353,10 @@ impl Drop for FewHandlesFile {
             slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
             if slots.is_empty() {
                 files.named.remove(&state.path);
+                if files.doomed.remove(&state.path) {
+                    // Who wanted it gone was told that it is not. Where this fails too, the next open does it.
+                    let _ = self.pool.disk.remove(&state.path);
+                }
             }
         }
         let handle = state.handle.take();

@@ -175,9 +175,8 @@ impl Housekeeper {
                 }
                 let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
                 let kept = view.rows.frozen().cloned().unwrap_or_default().for_lookups();
-                // What was frozen is in a table now, so nobody needs it in memory any more; and what is kept of this must
-                // not keep parts open that are gone.
-                let view = View { rows: Rows::default(), parts: Arc::default(), ..(**view).clone() };
+                // What was frozen is in a table now, so nobody needs it in memory any more.
+                let view = View { rows: Rows::default(), ..(**view).clone() };
                 self.checkpoint(view, *epoch, tables)?;
                 self.hand_over(Some(kept));
                 Ok(())

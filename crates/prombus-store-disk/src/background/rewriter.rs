@@ -83,15 +83,17 @@ fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> io::Result<bool> {
     }
     shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
     drop(view);
+    let mut removed = Ok(());
     for part in old {
         let name = part.name;
         // Files that somebody still has must stay open when they are removed.
         drop(part);
         for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
-            // Where that fails, the next open does it.
-            remove_if_there(&*shared.disk, &path)?;
+            // Where that fails, the next open does it; the others go now.
+            removed = removed.and(remove_if_there(&*shared.disk, &path));
         }
     }
+    removed?;
     Ok(true)
 }
 

@@ -4,8 +4,10 @@
 //! Rows are frozen only once everything written is flushed: a table must never contain what the journal might lose.
 
 use crate::background::housekeeper::Chore;
+use crate::state::view::View;
 use crate::write::writer::{Handover, Message, Work, Writer};
 use prombus_core::CommitError;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Rows may be changed up to so many times the limit while the last ones are being written to a table.
@@ -103,7 +105,8 @@ impl Writer {
         self.show_between();
         self.wake_builder();
         (self.checkpoint_is_due, self.is_checkpointing) = (false, true);
-        let view = Box::new(self.stage.view.clone());
+        // A checkpoint holds no parts, and must not keep files that are removed meanwhile.
+        let view = Box::new(View { parts: Arc::default(), ..self.stage.view.clone() });
         // Waits where the housekeeper is behind.
         let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
     }

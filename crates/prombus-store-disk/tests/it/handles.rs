@@ -5,12 +5,15 @@ use prombus_core::*;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use std::sync::Arc;
+use std::time::Duration;
 
 const PARTS: usize = 400;
 /// What is open at a time, beside what is written, and what there may be with that.
 const OPEN: usize = 8;
 const LIMIT: usize = 24;
 const EVENT: usize = 900;
+/// Long enough for what must happen, on any machine.
+const LONG: Duration = Duration::from_secs(25);
 
 fn few(disk: &SimDisk) -> Arc<DiskStore> {
     let options = DiskOptions { part_bytes: 1 << 10, open_files: OPEN, reclaims: false, ..options() };
@@ -38,8 +41,7 @@ async fn many_parts() -> SimDisk {
     assert_all_there(&store).await;
     store.close().await;
     drop(store);
-    let parts = disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|x| x == "part")).count();
-    assert!(parts >= PARTS, "there are only {parts} parts");
+    assert!(parts(&disk) >= PARTS, "there are only {} parts", parts(&disk));
     disk
 }
 
@@ -78,6 +80,34 @@ async fn many_parts_need_few_handles() {
     drop(store);
     assert!((OPEN..=LIMIT).contains(&disk.most_handles()));
     assert_eq!(disk.most_handles(), 0, "all are closed again");
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// How many parts there are.
+fn parts(disk: &SimDisk) -> usize {
+    disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|kind| kind == "part")).count()
+}
+
+/// Whoever removes many files at once needs no handle for each of them.
+#[tokio::test]
+async fn many_parts_are_dropped_with_few_handles() {
+    let disk = many_parts().await;
+    disk.limit_handles(Some(LIMIT));
+    let options = DiskOptions { part_bytes: 1 << 10, open_files: OPEN, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    let (topic, partition, loss) = (name("a"), Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
+    let trim = ConfigChange::Trim { topic, partition, before: Offset(PARTS as u64 - 1), loss };
+    store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+    let dropped = async {
+        while parts(&disk) > PARTS / 10 {
+            // Looked at less often, because whoever looks keeps the disk from others.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let dropped = tokio::time::timeout(LONG, dropped).await;
+    assert!(dropped.is_ok(), "there are still {} parts", parts(&disk));
+    store.close().await;
+    drop(store);
     assert_eq!(check(&disk), [""; 0]);
 }
 
