@@ -90,7 +90,7 @@ macro_rules! topic_options {
             tombstone_retention_ms: u64 = 86_400_000, "MS";
             /// How long producers' ids are remembered for deduplication
             dedupe_window_ms: u64 = 86_400_000, "MS";
-            /// Topic to publish snapshots of changed keys to (stored, but not acted on yet)
+            /// Topic to publish the latest event of each changed key to; created if it does not exist
             snapshot: Option<$crate::SnapshotConfig<N>> = None, "TOPIC";
             /// When a publish is acknowledged: once flushed (sync) or once written (interval)
             durability: $crate::Durability = $crate::Durability::Sync, "sync|interval";

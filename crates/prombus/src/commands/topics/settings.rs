@@ -93,7 +93,7 @@ impl FlagValue for Option<SnapshotConfig> {
     }
 
     fn add(flag: &Flag, command: Command) -> Command {
-        let help = "Time between two snapshots (stored, but not acted on yet)";
+        let help = "Time between two passes that publish snapshots";
         let every = Flag { name: SNAPSHOT_EVERY_MS, help, value: "MS" };
         command.arg(Self::parsed(flag)).arg(u64::parsed(&every).requires(SNAPSHOT_TOPIC))
     }
