@@ -61,7 +61,8 @@ impl NewTopics {
 
     /// The settings of a new topic that holds the snapshots of one with the settings `source`.
     pub fn snapshots_of(&self, source: &TopicConfig, topic: &TopicName) -> TopicConfig {
-        let usual = || TopicConfig { partitions: source.partitions, compaction: true, ..TopicConfig::default() };
+        let usual =
+            || TopicConfig { partitions: source.partitions, compaction: true, ..TopicConfig::default() };
         self.configs.get(topic).cloned().unwrap_or_else(usual)
     }
 }

@@ -23,12 +23,12 @@ use crate::homes::Claims;
 use crate::retry::Tries;
 use crate::turns::Turns;
 use parking_lot::Mutex;
-pub use snapshots::SnapshotStatus;
 use pass::{Counted, Pace, Pass};
 use prombus_core::{
     Clock, EventLog, Histogram, HomesError, Kept, NewTopics, Offset, Partition, ReadError, TopicName,
     TopicState,
 };
+pub use snapshots::SnapshotStatus;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

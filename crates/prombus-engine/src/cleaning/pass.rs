@@ -10,7 +10,8 @@ use crate::homes::Home;
 use crate::retry::Backoff;
 use prombus_core::error::Retry;
 use prombus_core::{
-    Commit, CommitError, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef, TopicState,
+    Commit, CommitError, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef,
+    TopicState,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -69,9 +69,8 @@ fn write_state(out: &mut Vec<u8>, key: &str, state: &StateAt<Json>) {
         None => out.extend_from_slice(b"null"),
         Some(Base { event, max_ts }) => {
             let (ts, partition, offset) = (event.ts, event.partition, event.offset);
-            let base = format!(
-                "{{\"ts\":{ts},\"partition\":{partition},\"offset\":{offset},\"max_ts\":{max_ts}}}"
-            );
+            let base =
+                format!("{{\"ts\":{ts},\"partition\":{partition},\"offset\":{offset},\"max_ts\":{max_ts}}}");
             out.extend_from_slice(base.as_bytes());
         }
     }

@@ -15,10 +15,8 @@ pub fn of(event: &Event, max_ts: u64, target: &TopicName) -> Append {
     text.extend_from_slice(b",\"payload\":");
     text.extend_from_slice(event.payload.as_bytes());
     let Event { ts, partition, offset, .. } = event;
-    let rest = format!(
-        ",\"ts\":{ts},\"partition\":{},\"offset\":{},\"max_ts\":{max_ts}}}",
-        partition.0, offset.0
-    );
+    let rest =
+        format!(",\"ts\":{ts},\"partition\":{},\"offset\":{},\"max_ts\":{max_ts}}}", partition.0, offset.0);
     text.extend_from_slice(rest.as_bytes());
     let mut record = NewEvent::new(Json::from_stored(text.into()));
     record.key = Some(key.into());

@@ -92,7 +92,10 @@ pub async fn the_snapshot_topic_is_made_and_compacted(s: Stage) {
     assert_eq!(places(&s.records("t.snapshot").await), [("a", 2)]);
     let own = s.topic_with("own", TopicPatch { partitions: Some(2), ..TopicPatch::default() }).await;
     s.topic_with("u", to("own")).await;
-    assert!(!s.hub.topic(&own).await.unwrap().unwrap().config.compaction, "one that was there says otherwise");
+    assert!(
+        !s.hub.topic(&own).await.unwrap().unwrap().config.compaction,
+        "one that was there says otherwise"
+    );
 }
 
 pub async fn the_greatest_time_of_a_key_is_kept_through_passes(s: Stage) {
@@ -144,8 +147,11 @@ pub async fn few_keys_are_remembered_and_none_is_missed(s: Stage) {
     s.snapshot(&topic).await;
     let records = s.records("t.snapshot").await;
     for n in 0..10 {
-        let of_key: Vec<u64> =
-            records.iter().filter(|record| record.key == format!("k{n}")).map(|record| record.offset).collect();
+        let of_key: Vec<u64> = records
+            .iter()
+            .filter(|record| record.key == format!("k{n}"))
+            .map(|record| record.offset)
+            .collect();
         assert!(of_key.is_sorted() && of_key.last() == Some(&(30 + n)), "{of_key:?}");
     }
 }
@@ -180,7 +186,11 @@ pub async fn what_is_made_again_begins_anew(s: Stage) {
     s.snapshot(&topic).await;
     let first = s.snapshots_of(&topic).await;
     s.hub.delete_topic(&target).await.unwrap();
-    assert_eq!((s.snapshots_of(&topic).await.pass, s.through(&topic).await), (0, vec![0]), "nothing is there");
+    assert_eq!(
+        (s.snapshots_of(&topic).await.pass, s.through(&topic).await),
+        (0, vec![0]),
+        "nothing is there"
+    );
     s.snapshot(&topic).await;
     assert_eq!(places(&s.records("t.snapshot").await), [("a", 0), ("b", 1)]);
     let second = s.snapshots_of(&topic).await;
