@@ -111,11 +111,13 @@ impl Client {
     /// ```
     pub async fn warm_up(&self, topic: &str) -> Result<WarmUp, ClientError> {
         let snapshot = self.snapshots_of(topic).await?;
+        // Until the first pass has begun, what the snapshot topic may hold is not of this topic, and all events come live.
+        let stage = if snapshot.since == 0 { Stage::Live(None) } else { Stage::Snapshots(None) };
         Ok(WarmUp {
             client: self.clone(),
             topic: topic.to_owned(),
             snapshot,
-            stage: Stage::Snapshots(None),
+            stage,
             covered: HashMap::new(),
             ready: VecDeque::new(),
             backoff: Backoff::new(&LiveOptions::default()),

@@ -164,7 +164,7 @@ pub struct SnapshotAnswer {
     pub pass: u64,
     /// By partition: every key whose last event lies below has its record.
     pub through: Vec<u64>,
-    /// When the first of these passes began; it changes when the records are begun anew.
+    /// When the first of these passes began; it changes when the records are begun anew, and is 0 until then.
     pub since: u64,
     /// `through` as a `Last-Event-ID`.
     pub resume: String,

@@ -39,7 +39,8 @@ pub struct SnapshotStatus {
     pub pass: u64,
     /// By partition: every key whose last event lies below has its record.
     pub through: Vec<Offset>,
-    /// When the first pass began, in epoch milliseconds. It changes when the records are begun anew.
+    /// When the first pass began, in epoch milliseconds. It changes when the records are begun anew, and is 0 until then:
+    /// whatever the snapshot topic holds is not of this topic.
     pub since: u64,
 }
 

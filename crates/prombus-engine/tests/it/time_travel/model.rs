@@ -45,7 +45,7 @@ struct World {
 impl World {
     async fn new(stage: Stage, seed: u64) -> Self {
         let topic = stage.topic("random", 1).await;
-        if seed % 3 > 0 {
+        if !seed.is_multiple_of(3) {
             let snapshot = SnapshotConfig { topic: topic_name("random.snapshot"), every_ms: 1 };
             let patch = TopicPatch { snapshot: Some(Some(snapshot)), ..TopicPatch::default() };
             stage.hub.put_topic(&topic, patch).await.expect("a setting");
