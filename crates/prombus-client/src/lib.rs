@@ -38,6 +38,7 @@ mod tail;
 mod tls;
 mod topics;
 mod typed;
+mod warm_up;
 
 pub use collections::CollectionSettings;
 pub use commit::{Ack, Commit, CommitError};
@@ -62,7 +63,7 @@ pub use prombus_wire::{
     GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
     PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
     PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped,
-    SkippedLetter, StateAnswer, Text, TopicAnswer, TrimRequest, Waiting,
+    SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer, TrimRequest, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]
@@ -70,6 +71,7 @@ pub use serde_json;
 pub use states::{Reduce, StateQuery};
 pub use tail::{Tail, TailEvent, TailQuery};
 pub use typed::{HandlerError, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription, TypedTopic};
+pub use warm_up::{Change, WarmUp};
 
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, Url};

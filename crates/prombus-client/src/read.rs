@@ -52,7 +52,7 @@ impl ReadFrom {
 }
 
 impl ReadQuery {
-    fn parameters(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
         let mut parameters = self.from.parameters();
         let mut add = |name, value: Option<String>| parameters.extend(value.map(|value| (name, value)));
         add("partition", self.partition.map(|partition| partition.to_string()));
@@ -104,7 +104,7 @@ impl Client {
         self.optional(self.request(Method::GET, &["v1", "topics", topic, "keys", key])).await
     }
 
-    fn events(&self, topic: &str) -> RequestBuilder {
+    pub(crate) fn events(&self, topic: &str) -> RequestBuilder {
         self.request(Method::GET, &["v1", "topics", topic, "events"])
     }
 

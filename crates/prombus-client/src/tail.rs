@@ -1,11 +1,11 @@
 //! Following topics without a group: catch up, then live, as server-sent events.
 
 use crate::error::{self, HubError};
-use crate::{Client, ClientError, ReadFrom};
+use crate::{Client, ClientError, ReadFrom, ReadQuery};
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use reqwest::Method;
 use reqwest::header::ACCEPT;
+use reqwest::{Method, RequestBuilder};
 use std::collections::VecDeque;
 
 /// The status that a stream began with.
@@ -31,7 +31,7 @@ pub struct TailQuery {
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailEvent {
-    /// Resumes the stream after this event, if passed as `after` to [`Client::tail`].
+    /// Resumes the stream after this event, if passed as `after` to [`Client::tail`] or [`Client::follow`].
     pub resume: String,
     /// The event, as the JSON that the hub sent.
     pub json: String,
@@ -51,8 +51,21 @@ impl Client {
         parameters.extend(query.from.parameters());
         parameters.extend(query.key.clone().map(|key| ("key", key)));
         parameters.extend(query.filter.clone().map(|filter| ("filter", filter)));
-        let mut request = self.request(Method::GET, &["v1", "events"]).query(&parameters);
-        request = request.header(ACCEPT, "text/event-stream");
+        self.live_events(self.request(Method::GET, &["v1", "events"]).query(&parameters), after).await
+    }
+
+    /// Follows one topic from where `query` says, or after the event whose `resume` is `after`.
+    pub async fn follow(
+        &self,
+        topic: &str,
+        query: &ReadQuery,
+        after: Option<&str>,
+    ) -> Result<Tail, ClientError> {
+        self.live_events(self.events(topic).query(&query.parameters()), after).await
+    }
+
+    async fn live_events(&self, request: RequestBuilder, after: Option<&str>) -> Result<Tail, ClientError> {
+        let mut request = request.header(ACCEPT, "text/event-stream");
         if let Some(after) = after {
             request = request.header("last-event-id", after);
         }

@@ -53,6 +53,6 @@ pub use rules::Remembered;
 pub use ticket::{EventLogExt, Ticket};
 pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
-    TopicState,
+    TopicState, check_snapshot,
 };
 pub use wakes::{Touched, Wakes, Watched};

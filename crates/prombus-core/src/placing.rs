@@ -58,6 +58,13 @@ impl NewTopics {
     pub fn config_of(&self, topic: &TopicName) -> TopicConfig {
         self.configs.get(topic).cloned().unwrap_or_default()
     }
+
+    /// The settings of a new topic that holds the snapshots of one with the settings `source`.
+    pub fn snapshots_of(&self, source: &TopicConfig, topic: &TopicName) -> TopicConfig {
+        let usual =
+            || TopicConfig { partitions: source.partitions, compaction: true, ..TopicConfig::default() };
+        self.configs.get(topic).cloned().unwrap_or_else(usual)
+    }
 }
 
 impl Commit {

@@ -115,6 +115,35 @@ impl From<&TopicName> for TopicRef {
 /// Where and how often changed keys of a topic are published as snapshots.
 pub type SnapshotConfig = prombus_wire::SnapshotConfig<TopicName>;
 
+/// Refuses a topic whose snapshots would go in circles, or to where others' go, with what to do instead.
+pub fn check_snapshot<'a>(
+    (name, config): (&TopicName, &TopicConfig),
+    others: impl IntoIterator<Item = (&'a TopicName, &'a TopicConfig)>,
+) -> Result<(), String> {
+    let Some(SnapshotConfig { topic, .. }) = &config.snapshot else { return Ok(()) };
+    if topic == name {
+        return Err(format!("topic {name} cannot be its own snapshot topic; name another one"));
+    }
+    if topic.is_internal() {
+        return Err(format!(
+            "topic {topic} belongs to the hub itself; name a snapshot topic that does not start with dlq. or system."
+        ));
+    }
+    for (other, its) in others.into_iter().filter(|(other, _)| *other != name) {
+        let Some(its) = &its.snapshot else { continue };
+        if other == topic {
+            return Err(format!("topic {topic} has a snapshot topic itself, so it cannot be one"));
+        }
+        if its.topic == *name {
+            return Err(format!("topic {name} holds the snapshots of {other}, so it cannot have any itself"));
+        }
+        if its.topic == *topic {
+            return Err(format!("topic {topic} holds the snapshots of {other}; name another one"));
+        }
+    }
+    Ok(())
+}
+
 /// Everything that can be set on a topic.
 pub type TopicConfig = prombus_wire::TopicConfig<TopicName>;
 
@@ -158,6 +187,32 @@ impl TopicState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_topic_has_snapshots_or_holds_those_of_one_other() {
+        let name = |text: &str| TopicName::parse(text).unwrap();
+        let to = |topic: &str| TopicConfig {
+            snapshot: Some(SnapshotConfig { topic: name(topic), every_ms: 1 }),
+            ..TopicConfig::default()
+        };
+        let others = [(name("a"), to("a.snapshot")), (name("a.snapshot"), TopicConfig::default())];
+        let check = |topic: &str, target: &str| {
+            check_snapshot((&name(topic), &to(target)), others.iter().map(|(name, config)| (name, config)))
+        };
+        for (topic, target) in [("a", "a.snapshot"), ("a", "b"), ("b", "b.snapshot")] {
+            assert_eq!(check(topic, target), Ok(()), "{topic} to {target}");
+        }
+        for (topic, target) in [
+            ("a", "a"),
+            ("b", "a"),
+            ("b", "a.snapshot"),
+            ("a.snapshot", "b"),
+            ("a.snapshot", "a"),
+            ("a", "dlq.a"),
+        ] {
+            assert!(check(topic, target).is_err(), "{topic} to {target}");
+        }
+    }
 
     #[test]
     fn names() {

@@ -29,8 +29,13 @@ pub struct Resume {
 }
 
 impl Resume {
+    /// At the first offset of each partition that was not seen.
+    pub fn at(topic: &TopicState, next: impl IntoIterator<Item = Offset>) -> Self {
+        Self { topic: topic.number.0, next: next.into_iter().map(|next| next.0).collect() }
+    }
+
     /// The text of it.
-    fn encode(&self) -> String {
+    pub fn encode(&self) -> String {
         let topic = std::iter::once(u64::from(self.topic));
         token::encode(Kind::Topic, topic.chain(self.next.iter().copied()))
     }

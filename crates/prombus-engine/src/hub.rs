@@ -1,7 +1,7 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
-use crate::cleaning::{Cleaning, CleaningContext};
+use crate::cleaning::{Cleaning, CleaningContext, SnapshotStatus, snapshots};
 use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
@@ -19,7 +19,7 @@ use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
     Homes, Kept, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
-    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
+    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched, check_snapshot,
 };
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -124,6 +124,8 @@ pub struct Hub {
     cleaning: Arc<Cleaning>,
     clock: Arc<dyn Clock>,
     makes_topics: bool,
+    /// The settings of topics that the configuration names.
+    new_topics: Arc<NewTopics>,
     topics: Arc<TopicsWatch>,
 }
 
@@ -131,7 +133,8 @@ impl Hub {
     /// Puts the stack together. A commit goes through the layers from the last line to the first.
     pub fn assemble(store: Store, options: HubOptions) -> Self {
         let HubOptions { limits, auto_create: makes_topics, topics, clock } = options;
-        let makes = makes_topics.then(|| Arc::new(NewTopics { configs: topics }));
+        let new_topics = Arc::new(NewTopics { configs: topics });
+        let makes = makes_topics.then(|| new_topics.clone());
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
         let given_up = GivenUp::new(store.log.clone());
         let bus = given_up.clone().wrap(bus);
@@ -180,6 +183,7 @@ impl Hub {
             clock: clock.clone(),
             claims: claims.clone(),
             most_keys: limits.cleaning_keys,
+            new_topics: new_topics.clone(),
         });
         let bus = checks.wrap(bus);
         let commits =
@@ -197,6 +201,7 @@ impl Hub {
             cleaning,
             clock,
             makes_topics,
+            new_topics,
             topics,
         }
     }
@@ -262,10 +267,10 @@ impl Hub {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
             let mut limits = CommitLimits::default();
+            let config = patch.clone().apply(now.as_ref().map(|now| now.config.clone()).unwrap_or_default());
             let change = match now {
-                None => creation(name, patch.clone())?,
+                None => creation(name, config.clone())?,
                 Some(state) => {
-                    let config = patch.clone().apply(state.config.clone());
                     config.validate().map_err(BusError::BadConfig)?;
                     if name.is_internal() && config.partitions != state.config.partitions {
                         let message = "the hub's own topics always have one partition";
@@ -279,10 +284,13 @@ impl Hub {
                         let limit = growth_limit(&*self.store.log, name, most).await;
                         limits.reader_partitions = limit.map_err(unavailable)?;
                     }
-                    ConfigChange::AlterTopic { name: name.clone(), expect_revision: state.revision, config }
+                    let (name, config) = (name.clone(), config.clone());
+                    ConfigChange::AlterTopic { name, expect_revision: state.revision, config }
                 }
             };
-            let commit = Commit { config: vec![change], limits, ..Commit::default() };
+            let snapshots = self.snapshot_topic(name, &config).await?;
+            let changes = [change].into_iter().chain(snapshots).collect();
+            let commit = Commit { config: changes, limits, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
                 Err(error) => tries.again(error).await?,
                 Ok(_) => match self.store.log.topic(name).await.map_err(unavailable)? {
@@ -291,6 +299,41 @@ impl Hub {
                 },
             }
         }
+    }
+
+    /// What makes the snapshot topic of one that is to have these settings, where it is not there. Refused where it cannot
+    /// be one.
+    async fn snapshot_topic(
+        &self,
+        name: &TopicName,
+        config: &TopicConfig,
+    ) -> Result<Option<ConfigChange>, BusError> {
+        let Some(snapshot) = &config.snapshot else { return Ok(None) };
+        let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
+        let topics = self.store.log.topics().await.map_err(unavailable)?;
+        let others = topics.iter().map(|topic| (&topic.name, &topic.config));
+        check_snapshot((name, config), others).map_err(BusError::BadConfig)?;
+        match topics.iter().find(|topic| topic.name == snapshot.topic) {
+            None => {
+                let (name, config) =
+                    (snapshot.topic.clone(), self.new_topics.snapshots_of(config, &snapshot.topic));
+                Ok(Some(ConfigChange::CreateTopic { name, config }))
+            }
+            Some(target) => {
+                let checked = snapshots::check_target(&*self.store.log, name, target).await;
+                checked.map_err(unavailable)?.map_err(BusError::BadConfig)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// How far the snapshots of a topic have come, of which this much is [kept](Self::kept); `None` where it has none.
+    pub async fn snapshots(
+        &self,
+        topic: &TopicState,
+        kept: &[Kept],
+    ) -> Result<Option<SnapshotStatus>, ReadError> {
+        snapshots::status(&*self.store.log, topic, kept).await
     }
 
     /// Deletes a topic with its events.
@@ -463,11 +506,10 @@ impl Hub {
     }
 }
 
-fn creation(name: &TopicName, patch: TopicPatch) -> Result<ConfigChange, BusError> {
+fn creation(name: &TopicName, config: TopicConfig) -> Result<ConfigChange, BusError> {
     if name.is_internal() {
         return Err(BusError::ReservedTopic(name.clone()));
     }
-    let config = patch.apply(TopicConfig::default());
     config.validate().map_err(BusError::BadConfig)?;
     Ok(ConfigChange::CreateTopic { name: name.clone(), config })
 }

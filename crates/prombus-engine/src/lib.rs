@@ -21,7 +21,7 @@ pub mod topics;
 mod turns;
 
 pub use bus::{Bus, BusError, Layer};
-pub use cleaning::{CleanError, Cleaned, Cleaning};
+pub use cleaning::{CleanError, Cleaned, Cleaning, SnapshotStatus};
 pub use filter::{BadFilter, Cost, Filter, FilterError};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 pub use hub::{Hub, HubOptions, Limits, Store};

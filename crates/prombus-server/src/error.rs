@@ -395,6 +395,7 @@ impl From<CleanError> for ApiError {
             CleanError::Read(error) => error.into(),
             CleanError::Bus(error) => error.into(),
             CleanError::BeyondEnd { next, .. } => Self::bad_request(message).with("next", next.0),
+            CleanError::NoSnapshots(_) => Self::bad_request(message),
             CleanError::Home(_) | CleanError::Closing => Self::unavailable(message),
             CleanError::Failed(_) => Self::internal(message),
         }

@@ -136,6 +136,40 @@ pub struct StateAnswer {
     pub base: Option<Box<RawValue>>,
 }
 
+/// The payload of an event of a snapshot topic: the latest event of a key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// The key.
+    pub key: String,
+    /// The payload of the event; `null` where the key has ended.
+    pub payload: Box<RawValue>,
+    /// Its time.
+    pub ts: u64,
+    /// Its partition.
+    pub partition: u32,
+    /// Its offset.
+    pub offset: u64,
+    /// The greatest time of all events of the key up to that one.
+    pub max_ts: u64,
+}
+
+/// The setting `snapshot` of a topic, and how far its snapshots have come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotAnswer {
+    /// The topic that they go to.
+    pub topic: String,
+    /// The time between two passes.
+    pub every_ms: u64,
+    /// How many passes have ended.
+    pub pass: u64,
+    /// By partition: every key whose last event lies below has its record.
+    pub through: Vec<u64>,
+    /// When the first of these passes began; it changes when the records are begun anew, and is 0 until then.
+    pub since: u64,
+    /// `through` as a `Last-Event-ID`.
+    pub resume: String,
+}
+
 /// What a partition holds: `first <= offset < next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionBounds {
@@ -188,6 +222,13 @@ pub struct TopicAnswer {
     /// Its settings by name.
     #[serde(flatten)]
     pub config: Map<String, Value>,
+}
+
+impl TopicAnswer {
+    /// Its setting `snapshot`, and how far its snapshots have come; `None` where it has none.
+    pub fn snapshot(&self) -> Result<Option<SnapshotAnswer>, serde_json::Error> {
+        self.config.get("snapshot").map_or(Ok(None), Option::deserialize)
+    }
 }
 
 /// All topics, by name.

@@ -18,7 +18,8 @@ pub mod topic;
 
 pub use answer::{
     CleanAnswer, CleanRequest, DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents,
-    PartitionBounds, Published, PublishedBatch, StateAnswer, TopicAnswer, Topics, TrimRequest,
+    PartitionBounds, Published, PublishedBatch, SnapshotAnswer, SnapshotRecord, StateAnswer, TopicAnswer,
+    Topics, TrimRequest,
 };
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,

@@ -3,7 +3,7 @@
 //!
 //! All options are listed once, in [`topic_options`](crate::topic_options). A new option is one entry there, and its use.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The most partitions that a topic may have.
 pub const MAX_PARTITIONS: u32 = 1024;
@@ -90,7 +90,7 @@ macro_rules! topic_options {
             tombstone_retention_ms: u64 = 86_400_000, "MS";
             /// How long producers' ids are remembered for deduplication
             dedupe_window_ms: u64 = 86_400_000, "MS";
-            /// Topic to publish snapshots of changed keys to (stored, but not acted on yet)
+            /// Topic to publish the latest event of each changed key to; created if it does not exist
             snapshot: Option<$crate::SnapshotConfig<N>> = None, "TOPIC";
             /// When a publish is acknowledged: once flushed (sync) or once written (interval)
             durability: $crate::Durability = $crate::Durability::Sync, "sync|interval";
@@ -125,9 +125,9 @@ macro_rules! define {
         /// Settings as they are written: retention may be given in days too. So it is stored by builds that knew no
         /// other way.
         #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
+        #[serde(deny_unknown_fields, bound(deserialize = "N: Deserialize<'de>"))]
         struct GivenSettings<N> {
-            $(#[serde(default = "absent")] $field: Option<$type>,)*
+            $(#[serde(default = "absent", deserialize_with = "given")] $field: Option<$type>,)*
             #[serde(default = "absent")]
             retention_days: Option<u32>,
         }
@@ -162,6 +162,30 @@ topic_options!(define);
 
 fn absent<T>() -> Option<T> {
     None
+}
+
+/// What an option is set to by `null`.
+trait Nullable: Sized {
+    const NULL: Option<Self>;
+}
+
+macro_rules! not_set_by_null {
+    ($($type:ty)*) => {
+        $(impl Nullable for $type {
+            const NULL: Option<Self> = None;
+        })*
+    };
+}
+
+not_set_by_null!(u32 u64 bool Durability SchemaMode);
+
+/// It is taken back.
+impl<N> Nullable for Option<SnapshotConfig<N>> {
+    const NULL: Option<Self> = Some(None);
+}
+
+fn given<'de, T: Nullable + Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::deserialize(from)?.or(T::NULL))
 }
 
 /// Days as `retention_ms` has them.
@@ -220,6 +244,17 @@ mod tests {
             Config { partitions: 8, durability: Durability::Interval, compaction: true, ..Config::default() }
         );
         assert!(serde_json::from_str::<Patch>(r#"{"partition":8}"#).is_err());
+    }
+
+    #[test]
+    fn null_takes_snapshots_back_and_sets_nothing_else() {
+        let patch: Patch = serde_json::from_str(r#"{"snapshot":null,"partitions":null}"#).unwrap();
+        assert_eq!(patch, Patch { snapshot: Some(None), ..Patch::EMPTY });
+        assert_eq!(serde_json::from_str::<Patch>("{}").unwrap(), Patch::EMPTY);
+        let set: Patch = serde_json::from_str(r#"{"snapshot":{"topic":"s","every_ms":5}}"#).unwrap();
+        let config = set.apply(Config::default());
+        assert_eq!(config.snapshot, Some(SnapshotConfig { topic: "s".into(), every_ms: 5 }));
+        assert_eq!(patch.apply(config), Config::default());
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod subscription;
 
 pub use consume::{ConsumeOptions, Consumer};
 pub use delivery::Delivery;
+pub(crate) use options::Backoff;
 pub use options::LiveOptions;
 pub use publisher::{Publisher, PublisherOptions, Receipt};
 pub use settle::Settled;
@@ -54,7 +55,6 @@ use event_text::EventText;
 use failure::Failure;
 use inbox::Inbox;
 use later::later;
-use options::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, mpsc, oneshot, watch};

@@ -20,12 +20,10 @@
 
 use super::losses::Place;
 use super::pages::Pages;
+use super::remembered::Remembered;
 use super::{CleanError, Pass};
-use hashbrown::HashMap;
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
-/// Keys take about so many bytes each, or fewer of them are remembered.
-const KEY_BYTES: usize = 64;
 /// Once there are as many events to go as one part in so many of the keys that are remembered, they are given up: so many
 /// fit into a commit easily.
 const COMMIT_SHARE: usize = 4;
@@ -38,35 +36,12 @@ struct Latest {
     is_old: bool,
 }
 
-/// The latest events of keys.
-#[derive(Debug, Default)]
-struct Remembered {
-    map: HashMap<Box<str>, Latest>,
-    bytes: usize,
-}
-
-impl Remembered {
-    /// Remembers the latest event of a key, and says which one was the latest before, if that is remembered.
-    fn put(&mut self, key: &str, latest: Latest) -> Option<Latest> {
-        if let Some(known) = self.map.get_mut(key) {
-            return Some(std::mem::replace(known, latest));
-        }
-        self.bytes += key.len();
-        self.map.insert(key.into(), latest);
-        None
-    }
-
-    fn is_full(&self, most: usize) -> bool {
-        self.map.len() >= most || self.bytes >= most.saturating_mul(KEY_BYTES)
-    }
-}
-
 /// Compacts a topic.
 pub(super) struct Compaction<'p, 'a> {
     pass: &'p mut Pass<'a>,
     /// What was recorded up to then is old enough to go, once it is superseded; `None` where nothing is.
     cutoff: Option<u64>,
-    remembered: Remembered,
+    remembered: Remembered<Latest>,
     /// Whether a key that is not remembered has no earlier event.
     remembers_all: bool,
 }
@@ -134,8 +109,8 @@ impl<'p, 'a> Compaction<'p, 'a> {
     }
 
     /// The last events of keys in a range go where there are later ones behind it.
-    async fn judge(&mut self, recent: Remembered) -> Result<(), CleanError> {
-        for (key, last) in recent.map {
+    async fn judge(&mut self, recent: Remembered<Latest>) -> Result<(), CleanError> {
+        for (key, last) in recent {
             let request = HistoryRequest {
                 topic: self.pass.topic_ref(),
                 key: key.into(),

@@ -13,8 +13,10 @@ mod losses;
 mod pages;
 mod pass;
 mod positions;
+mod remembered;
 mod retention;
 mod rounds;
+pub(crate) mod snapshots;
 
 use crate::bus::{Bus, BusError};
 use crate::homes::Claims;
@@ -23,8 +25,10 @@ use crate::turns::Turns;
 use parking_lot::Mutex;
 use pass::{Counted, Pace, Pass};
 use prombus_core::{
-    Clock, EventLog, Histogram, HomesError, Kept, Offset, Partition, ReadError, TopicName, TopicState,
+    Clock, EventLog, Histogram, HomesError, Kept, NewTopics, Offset, Partition, ReadError, TopicName,
+    TopicState,
 };
+pub use snapshots::SnapshotStatus;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -39,6 +43,8 @@ pub(crate) struct CleaningContext {
     pub claims: Arc<Claims>,
     /// The most keys that a pass remembers.
     pub most_keys: usize,
+    /// The settings of topics that the configuration names.
+    pub new_topics: Arc<NewTopics>,
 }
 
 /// What came of a pass over a topic.
@@ -76,6 +82,9 @@ pub enum CleanError {
         /// What was asked for.
         before: Offset,
     },
+    /// The topic that it names cannot take its snapshots.
+    #[error("no snapshots can be published: {0}")]
+    NoSnapshots(String),
     /// The hub ends.
     #[error("the hub is shutting down")]
     Closing,
@@ -88,8 +97,10 @@ pub enum CleanError {
 pub struct Cleaning {
     hub: CleaningContext,
     turns: Turns,
+    /// Of those who publish snapshots, which go on beside others for the most part.
+    snapshot_turns: Turns,
     closing: watch::Sender<bool>,
-    rounds: Mutex<Option<JoinHandle<()>>>,
+    rounds: Mutex<Vec<JoinHandle<()>>>,
     durations: Arc<Histogram>,
 }
 
@@ -100,6 +111,8 @@ enum Task {
     Clean(Pace),
     /// Everything below an offset of a partition goes.
     Trim(Partition, Offset),
+    /// What has changed goes to its snapshot topic.
+    Snapshot(Pace),
 }
 
 impl Cleaning {
@@ -107,8 +120,9 @@ impl Cleaning {
         Arc::new(Self {
             hub,
             turns: Turns::default(),
+            snapshot_turns: Turns::default(),
             closing: watch::Sender::new(false),
-            rounds: Mutex::new(None),
+            rounds: Mutex::default(),
             durations: Arc::default(),
         })
     }
@@ -143,7 +157,11 @@ impl Cleaning {
     }
 
     async fn work(&self, topic: &TopicName, task: Task) -> Result<Cleaned, CleanError> {
-        let _turn = self.turns.of(topic).lock_owned().await;
+        let turns = match task {
+            Task::Clean(_) | Task::Trim(..) => &self.turns,
+            Task::Snapshot(_) => &self.snapshot_turns,
+        };
+        let _turn = turns.of(topic).lock_owned().await;
         let began = Instant::now();
         let (mut counted, mut tries) = (Counted::default(), Tries::default());
         let state = loop {
@@ -173,17 +191,22 @@ impl Cleaning {
         task: Task,
         counted: &mut Counted,
     ) -> Result<(), CleanError> {
-        let pace = match task {
-            Task::Clean(pace) => pace,
-            Task::Trim(..) => Pace::Full,
+        let begin = |pace| Pass::begin(&self.hub, topic, (pace, self.closing.subscribe()));
+        let (went, done) = match task {
+            Task::Clean(pace) => {
+                let mut pass = begin(pace).await?;
+                let done = pass.clean().await;
+                (pass.counted(), done)
+            }
+            Task::Trim(partition, before) => {
+                let mut pass = begin(Pace::Full).await?;
+                let done = pass.trim(partition, before).await;
+                (pass.counted(), done)
+            }
+            Task::Snapshot(pace) => self.snapshot_once(topic, pace).await?,
         };
-        let mut pass = Pass::begin(&self.hub, topic, (pace, self.closing.subscribe())).await?;
-        let done = match task {
-            Task::Clean(_) => pass.clean().await,
-            Task::Trim(partition, before) => pass.trim(partition, before).await,
-        };
-        // Whatever came of it, this much is gone.
-        counted.add(pass.counted());
+        // Whatever came of it, this much is done.
+        counted.add(went);
         done
     }
 }

@@ -10,7 +10,8 @@ use crate::homes::Home;
 use crate::retry::Backoff;
 use prombus_core::error::Retry;
 use prombus_core::{
-    Commit, CommitError, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef, TopicState,
+    Commit, CommitError, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef,
+    TopicState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,51 +199,58 @@ impl<'a> Pass<'a> {
         if partitions.is_empty() {
             return Ok(());
         }
-        let home = self.home().await?;
+        let home = self.home(Epoch(0)).await?;
         let epoch = home.epoch();
         let step = |partition: &u32| {
             self.positions[*partition as usize].step(&self.topic, Partition(*partition), epoch)
         };
         let cursors = partitions.iter().map(step).collect();
         let (config, counted) = self.losses.take(&self.topic);
-        match self.send(Commit { config: config.clone(), cursors, ..Commit::default() }).await {
+        match self.send(&home, Commit { config: config.clone(), cursors, ..Commit::default() }).await {
             Ok(()) => partitions.into_iter().for_each(|partition| {
                 self.positions[partition as usize].stepped(epoch);
             }),
             // What only removes always finds room. How far this was is not stored, so it is looked at again.
             Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
             Err(BusError::Commit(CommitError::NoRoom)) => {
-                self.send(Commit { config, ..Commit::default() }).await?;
+                self.send(&home, Commit { config, ..Commit::default() }).await?;
             }
-            Err(error) => {
-                if matches!(error, BusError::Commit(CommitError::EpochOver { .. })) {
-                    self.hub.claims.lose(&home);
-                }
-                return Err(error.into());
-            }
+            Err(error) => return Err(error.into()),
         }
         self.counted.add(counted);
         Ok(())
     }
 
-    async fn send(&self, commit: Commit) -> Result<(), BusError> {
+    /// Makes a commit under a home, which is lost if another hub has moved a cursor since.
+    pub async fn send(&self, home: &Arc<Home>, commit: Commit) -> Result<(), BusError> {
         let (mut commit, mut backoff) = (Arc::new(commit), Backoff::default());
         loop {
             match self.hub.bus.enqueue(&mut commit).await?.await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.retry() == Retry::Same => backoff.pause().await,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    if matches!(error, CommitError::EpochOver { .. }) {
+                        self.hub.claims.lose(home);
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }
 
-    /// The home of the topic on this hub, in an epoch in which all its positions can be moved.
-    async fn home(&mut self) -> Result<Arc<Home>, CleanError> {
+    /// Moves the position of a partition to where it is: whoever has read the partition in this pass commits this too, so
+    /// that the commit is refused if anything was given up there since the pass began.
+    pub fn fence(&self, partition: Partition, epoch: Epoch) -> CursorMove {
+        self.positions[partition.0 as usize].step(&self.topic, partition, epoch)
+    }
+
+    /// The home of the topic on this hub, in an epoch in which all its positions can be moved, and cursors of an epoch.
+    pub async fn home(&mut self, of: Epoch) -> Result<Arc<Home>, CleanError> {
         let home = match &self.home {
             Some(home) => home.clone(),
             None => {
                 let latest = self.positions.iter().map(|position| position.epoch.0).max().unwrap_or(0);
-                let above = Epoch(latest.saturating_sub(1));
+                let above = Epoch(latest.max(of.0).saturating_sub(1));
                 self.home.insert(self.hub.claims.home(&self.topic.name, above).await?).clone()
             }
         };

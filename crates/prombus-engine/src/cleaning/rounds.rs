@@ -1,6 +1,7 @@
-//! The background task: from time to time, a pass over each topic that lets events go.
+//! The background tasks: from time to time, a pass over each topic that lets events go.
 
 use super::pass::Pace;
+use super::snapshots::keep_snapshots;
 use super::{CleanError, Cleaning, Task};
 use prombus_core::{HomesError, ReadError, TopicName};
 use std::sync::{Arc, Weak};
@@ -8,12 +9,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 impl Cleaning {
-    /// Does a pass over each topic that lets events go, each time that so much time has passed after the last one. Only the
-    /// first call does that.
+    /// Does a pass over each topic that lets events go, each time that so much time has passed after the last one, and
+    /// publishes snapshots as often as topics say. Only the first call does that.
     pub fn start(self: &Arc<Self>, every: Duration) {
         let mut rounds = self.rounds.lock();
-        if rounds.is_none() {
-            *rounds = Some(tokio::spawn(go_round(Arc::downgrade(self), self.closing.subscribe(), every)));
+        if rounds.is_empty() {
+            rounds.push(tokio::spawn(go_round(Arc::downgrade(self), self.closing.subscribe(), every)));
+            rounds.push(tokio::spawn(keep_snapshots(Arc::downgrade(self), self.closing.subscribe())));
         }
     }
 
@@ -22,11 +24,11 @@ impl Cleaning {
         self.closing.send_replace(true);
     }
 
-    /// Stops, and waits until the background task has ended.
+    /// Stops, and waits until the background tasks have ended.
     pub async fn close(&self) {
         self.stop();
-        let rounds = self.rounds.lock().take();
-        if let Some(rounds) = rounds {
+        let rounds = std::mem::take(&mut *self.rounds.lock());
+        for rounds in rounds {
             // One that panicked has said so itself.
             let _ = rounds.await;
         }

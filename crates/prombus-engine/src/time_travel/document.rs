@@ -34,6 +34,10 @@ impl Reducer for Projected<'_> {
         Effort::Evaluates { is_costly: self.plan.is_costly() }
     }
 
+    fn needs_last_only(&self) -> bool {
+        false
+    }
+
     fn apply(&self, before: Option<Document>, event: &Event) -> Result<Reduced<Document>, TimeTravelError> {
         // An event that fails writes nothing, and goes to the dead letters.
         let untouched = |before| Ok(Reduced { state: before, is_whole: false });

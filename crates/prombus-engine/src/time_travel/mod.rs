@@ -23,10 +23,13 @@
 //! 4. Any other state is exact if nothing is missing from the last event on that decides it alone, or from the beginning:
 //!    there are no holes in that event's partition, and nothing is missing in the later ones.
 //!
+//! A snapshot of the key spares a `replace` the events before the one that it is of ([`base`]), and changes nothing else.
+//!
 //! `kept` and `history` are several reads. What is given up meanwhile may make a difference only if it shows in what is kept
 //! afterwards, so that is looked at before and after; if it has moved, all of it is read again.
 
 mod all_keys;
+mod base;
 mod document;
 mod key_table;
 mod lineage;
@@ -36,6 +39,7 @@ mod reduce;
 mod walk;
 
 pub use all_keys::{AllKeys, KEYS_BYTES};
+pub use base::Base;
 pub use merge::MAX_STATE_BYTES;
 pub use walk::{LastApplied, StateAt};
 

@@ -33,6 +33,9 @@ pub trait Reducer: Sync {
     /// What it takes.
     fn effort(&self) -> Effort;
 
+    /// Whether each event alone decides the state, so that earlier ones need not be applied.
+    fn needs_last_only(&self) -> bool;
+
     /// What `event` makes of the state before.
     fn apply(
         &self,
@@ -52,6 +55,10 @@ impl Reducer for Replace {
         Effort::Little
     }
 
+    fn needs_last_only(&self) -> bool {
+        true
+    }
+
     fn apply(&self, _: Option<Json>, event: &Event) -> Result<Reduced<Json>, TimeTravelError> {
         let state = (!event.payload.is_null()).then(|| event.payload.clone());
         Ok(Reduced { state, is_whole: true })
@@ -67,6 +74,10 @@ impl Reducer for Merge {
 
     fn effort(&self) -> Effort {
         Effort::Little
+    }
+
+    fn needs_last_only(&self) -> bool {
+        false
     }
 
     fn apply(&self, before: Option<Merged>, event: &Event) -> Result<Reduced<Merged>, TimeTravelError> {
@@ -93,6 +104,10 @@ impl<S: Send, F: Fn(Option<S>, &Event) -> Option<S> + Sync> Reducer for ByFuncti
 
     fn effort(&self) -> Effort {
         Effort::Little
+    }
+
+    fn needs_last_only(&self) -> bool {
+        false
     }
 
     fn apply(&self, before: Option<S>, event: &Event) -> Result<Reduced<S>, TimeTravelError> {

@@ -1,6 +1,7 @@
 //! The history of one key, from its first event to the last with `ts <= at`, and whether that is all of it.
 
 use super::TimeTravelError;
+use super::base::{Base, base};
 use super::lineage::lineage;
 use super::losses::Losses;
 use super::reduce::{Effort, Reduced, Reducer};
@@ -26,7 +27,7 @@ pub struct StateAt<S> {
     /// How many events were applied, one after the other, on top of the base if there is one.
     pub applied: u64,
     /// The snapshot that it was built on.
-    pub base: Option<Event>,
+    pub base: Option<Base>,
 }
 
 impl<S> StateAt<S> {
@@ -47,6 +48,13 @@ pub struct LastApplied {
     pub ts: u64,
 }
 
+impl LastApplied {
+    /// This event.
+    pub(super) fn of(event: &Event) -> Self {
+        Self { partition: event.partition, offset: event.offset, ts: event.ts }
+    }
+}
+
 /// The state that the events of a key with `ts <= at` leave; `None` where they leave none.
 pub async fn state_of<R: Reducer>(
     log: &dyn EventLog,
@@ -58,12 +66,19 @@ pub async fn state_of<R: Reducer>(
     let partitions = lineage(topic, key);
     let mut before = Losses::look(log, &pinned, &partitions).await?;
     for tries_left in (0..TRIES).rev() {
-        let base = base(topic, key, at).await?;
+        let base = match reducer.needs_last_only() {
+            true => base(log, topic, (key, at)).await?,
+            false => None,
+        };
         let mut walk = Walk::new();
-        if let Some(base) = &base {
-            walk.apply(base, reducer)?;
-            walk.applied = 0;
-        }
+        let base = match base {
+            None => None,
+            Some((base, event)) => {
+                walk.apply(&event, reducer)?;
+                walk.applied = 0;
+                Some(base)
+            }
+        };
         walk.go(log, topic, (key, at), reducer).await?;
         let after = Losses::look(log, &pinned, &partitions).await?;
         if before == after {
@@ -75,12 +90,6 @@ pub async fn state_of<R: Reducer>(
         before = after;
     }
     Err(ReadError::Unavailable("more is given up all the time; try again".into()).into())
-}
-
-/// A snapshot to build on, as an event that alone decides the state: what it says is what all events of the key up to its
-/// offset leave, and none of those is later than `at`. Nothing keeps snapshots yet.
-async fn base(_topic: &TopicState, _key: &str, _at: u64) -> Result<Option<Event>, ReadError> {
-    Ok(None)
 }
 
 /// A walk through the events of a key.
@@ -134,7 +143,7 @@ impl<S: Send> Walk<S> {
         if is_whole {
             self.since = Some(event.partition);
         }
-        self.last = Some(LastApplied { partition: event.partition, offset: event.offset, ts: event.ts });
+        self.last = Some(LastApplied::of(event));
         self.applied += 1;
         Ok(())
     }
@@ -144,7 +153,7 @@ impl<S: Send> Walk<S> {
         self,
         at: u64,
         losses: &Losses,
-        base: Option<Event>,
+        base: Option<Base>,
     ) -> Result<Option<StateAt<S>>, TimeTravelError> {
         let is_exact = match self.last {
             None => losses.spare_none(at),

@@ -18,7 +18,7 @@ use prombus_core::document::MAX_BODY_BYTES;
 use prombus_core::json::write_string;
 use prombus_core::{Document, Event, Json, collection};
 use prombus_engine::projections::ProjectionError;
-use prombus_engine::time_travel::{AllKeys, KEYS_BYTES, MAX_STATE_BYTES};
+use prombus_engine::time_travel::{AllKeys, Base, KEYS_BYTES, MAX_STATE_BYTES};
 use prombus_engine::{Reduce, StateAt, TimeTravelError};
 
 /// What a history takes while it is read: a page of it, and an event.
@@ -67,7 +67,12 @@ fn write_state(out: &mut Vec<u8>, key: &str, state: &StateAt<Json>) {
     out.extend_from_slice(b",\"base\":");
     match &state.base {
         None => out.extend_from_slice(b"null"),
-        Some(base) => base.write_json(out),
+        Some(Base { event, max_ts }) => {
+            let (ts, partition, offset) = (event.ts, event.partition, event.offset);
+            let base =
+                format!("{{\"ts\":{ts},\"partition\":{partition},\"offset\":{offset},\"max_ts\":{max_ts}}}");
+            out.extend_from_slice(base.as_bytes());
+        }
     }
     out.push(b'}');
     out.extend_from_slice(answers::JSON_END);

@@ -1,7 +1,7 @@
 //! Topics: list, show, make, change, clean, trim, delete.
 
 use crate::answers::json_of;
-use crate::auth::Caller;
+use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -14,35 +14,59 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use prombus_core::{Bounds, Kept, Offset, Partition, ReadError, TopicConfig, TopicPatch, TopicState};
-use prombus_engine::Hub;
+use prombus_core::{Bounds, Kept, Offset, Partition, ReadError, TopicName, TopicPatch, TopicState};
+use prombus_engine::{Hub, Resume, SnapshotStatus};
 use prombus_wire::{CleanAnswer, CleanRequest, ErrorCode, PartitionBounds, TrimRequest, parse_object};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// A topic as it is answered.
 #[derive(Serialize)]
 struct TopicView<'a> {
     topic: &'a str,
     #[serde(flatten)]
-    config: &'a TopicConfig,
+    config: Value,
     bounds: Vec<PartitionBounds>,
     events: u64,
 }
 
 impl<'a> TopicView<'a> {
     async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
-        let kept = hub.kept(state).await.map_err(|error| match error {
-            // Nobody has read anything of it yet.
+        // Nobody has read anything of it yet.
+        let not_found = |error| match error {
             ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic),
             error => error,
-        })?;
+        };
+        let kept = hub.kept(state).await.map_err(not_found)?;
+        let mut config = json!(state.config);
+        if let Some(status) = hub.snapshots(state, &kept).await.map_err(not_found)? {
+            add_status(&mut config["snapshot"], state, status);
+        }
         Ok(Self {
             topic: state.name.as_str(),
-            config: &state.config,
+            config,
             events: kept.iter().map(|kept| kept.bounds.next.0.saturating_sub(kept.bounds.first.0)).sum(),
             bounds: shown_bounds(&kept),
         })
     }
+}
+
+/// Adds to the setting of snapshots how far they have come.
+fn add_status(setting: &mut Value, state: &TopicState, status: SnapshotStatus) {
+    setting["pass"] = status.pass.into();
+    setting["since"] = status.since.into();
+    setting["resume"] = Resume::at(state, status.through.iter().copied()).encode().into();
+    setting["through"] = status.through.iter().map(|next| next.0).collect();
+}
+
+/// Snapshots copy the contents of a topic to where others may read them, on behalf of the caller, who must therefore be
+/// allowed to read the one, and to administer and write the other.
+fn check_snapshot(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
+    let Some(Some(snapshot)) = &patch.snapshot else { return Ok(()) };
+    let on = |topic: &TopicName, action| caller.check(Ask { action, topic: topic.as_str(), group: None });
+    on(topic, Action::Read)?;
+    on(&snapshot.topic, Action::Admin)?;
+    on(&snapshot.topic, Action::Publish)
 }
 
 /// What is kept of the partitions of a topic, as users see it.
@@ -95,12 +119,14 @@ pub(crate) async fn show(
 
 pub(crate) async fn put(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     let patch: TopicPatch = parse_optional(&body)?;
+    check_snapshot(&caller, &topic, &patch)?;
     let (state, made) = hub.put_topic(&topic, patch).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &TopicView::of(hub, &state).await?))

@@ -20,6 +20,7 @@ mod projections;
 mod publish;
 mod raw_publish;
 mod read;
+mod snapshot_topics;
 mod snapshots;
 mod states;
 mod topics;

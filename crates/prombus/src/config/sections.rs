@@ -4,7 +4,7 @@ use super::auth::Auth;
 use super::state::{self, Collection, Projection, Snapshots};
 use crate::serve::{LogFormat, LogLevel};
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, MIN_RESULT_BYTES};
-use prombus_core::{TopicConfig, TopicName, TopicPatch};
+use prombus_core::{TopicConfig, TopicName, TopicPatch, check_snapshot};
 use prombus_engine::Limits;
 use prombus_server::{GatewayOptions, Hosts};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
@@ -186,17 +186,31 @@ impl ConfigFile {
         }
         state::validate(&self.collections, &self.projection)?;
         for (name, patch) in &self.topics.named {
-            validate_topic(name, patch).map_err(|what| format!("topics.\"{name}\": {what}"))?;
+            self.topics.validate(name, patch).map_err(|what| format!("topics.\"{name}\": {what}"))?;
         }
         Ok(())
     }
 }
 
-fn validate_topic(name: &TopicName, patch: &TopicPatch) -> Result<(), String> {
-    if name.is_internal() {
-        return Err("topics that start with dlq. or system. are the hub's own".into());
+impl Topics {
+    fn validate(&self, name: &TopicName, patch: &TopicPatch) -> Result<(), String> {
+        if name.is_internal() {
+            return Err("topics that start with dlq. or system. are the hub's own".into());
+        }
+        self.config_of(name, patch).validate()?;
+        let all: Vec<_> =
+            self.named.iter().map(|(name, patch)| (name, self.config_of(name, patch))).collect();
+        let config = self.config_of(name, patch);
+        check_snapshot((name, &config), all.iter().map(|(name, config)| (*name, config)))
     }
-    patch.clone().apply(TopicConfig::default()).validate()
+
+    /// The settings of one of these topics when it is made. One that holds snapshots is compacted unless it says otherwise.
+    pub fn config_of(&self, name: &TopicName, patch: &TopicPatch) -> TopicConfig {
+        let names_it =
+            |patch: &TopicPatch| patch.snapshot.iter().flatten().any(|snapshot| snapshot.topic == *name);
+        let compaction = self.named.values().any(names_it);
+        patch.clone().apply(TopicConfig { compaction, ..TopicConfig::default() })
+    }
 }
 
 /// What was asked for has to fit, and so have the hub's own commits, whose dead letters hold whole events.

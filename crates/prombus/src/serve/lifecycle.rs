@@ -8,7 +8,7 @@ use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
 use crate::failure::Failure;
 use crate::store;
-use prombus_core::{Clock, CommitError, Owner, SystemClock, TopicConfig, TopicName, TopicPatch};
+use prombus_core::{Clock, CommitError, Owner, SystemClock, TopicName, TopicPatch};
 use prombus_engine::collections::{CollectionError, CollectionSettings};
 use prombus_engine::projections::check_together;
 use prombus_engine::{BusError, Hub, HubOptions};
@@ -143,15 +143,18 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = store::open(settings.store.clone(), settings.result_bytes, clock.clone()).await?;
     let Topics { auto_create, named } = &settings.topics;
-    let default = |patch: &TopicPatch| patch.clone().apply(TopicConfig::default());
+    let of =
+        |(name, patch): (&TopicName, &TopicPatch)| (name.clone(), settings.topics.config_of(name, patch));
     let options = HubOptions {
         limits: settings.limits.clone(),
         auto_create: auto_create.unwrap_or(true),
-        topics: named.iter().map(|(name, patch)| (name.clone(), default(patch))).collect(),
+        topics: named.iter().map(of).collect(),
         clock,
     };
     let hub = Hub::assemble(store, options);
-    for (name, patch) in named {
+    // Those that have a snapshot topic make it, as it is to be.
+    let (first, then): (Vec<_>, Vec<_>) = named.iter().partition(|(_, patch)| patch.snapshot.is_some());
+    for (name, patch) in first.into_iter().chain(then) {
         settle_topic(&hub, name, patch.clone()).await?;
     }
     for (name, collection) in &settings.collections {

@@ -42,4 +42,7 @@ fn examples_do_what_they_say() {
     let expected =
         ["order 1: customer-1 owes 100", "order 2: customer-0 owes 200", "order 3: customer-1 owes 300"];
     assert_eq!(bills, expected);
+    for _ in 0..2 {
+        assert_eq!(run(&hub, &examples["warm_up"], &[]), "{\"kitchen\": 24.0}\n");
+    }
 }

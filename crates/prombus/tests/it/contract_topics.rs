@@ -121,7 +121,12 @@ fn put_takes_all_settings_and_get_shows_them() {
     let answer = site.api.put("/v1/topics/process.state", &all.to_string());
     assert!(matches!(answer.status, 200 | 201), "{answer:?}");
     for _ in 0..2 {
-        let shown = config(&site, "process.state");
+        let mut shown = config(&site, "process.state");
+        // How far snapshots have come is shown beside what was set.
+        shown["snapshot"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| ["topic", "every_ms"].contains(&name.as_str()));
         for (name, value) in all.as_object().unwrap() {
             assert_eq!(&shown[name], value, "{name}");
         }

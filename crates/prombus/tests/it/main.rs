@@ -22,6 +22,7 @@ mod client_handler;
 mod client_recovery;
 mod client_security;
 mod client_state;
+mod client_warm_up;
 mod client_ws;
 mod commands;
 mod commands_groups;

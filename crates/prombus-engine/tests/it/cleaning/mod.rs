@@ -4,6 +4,8 @@ mod compaction;
 mod model;
 mod retention;
 mod rounds;
+mod snapshot_model;
+mod snapshots;
 mod stage;
 mod trims;
 
@@ -41,6 +43,24 @@ behaviours! {
         topics_are_cleaned_by_themselves
         rounds_survive_a_store_that_refuses
         closing_ends_a_pass;
+    snapshots:
+        keys_that_have_changed_are_published
+        the_snapshot_topic_is_made_and_compacted
+        the_greatest_time_of_a_key_is_kept_through_passes
+        the_greatest_time_survives_a_pass_that_was_cut_off
+        few_keys_are_remembered_and_none_is_missed
+        a_key_is_followed_as_its_topic_grows
+        what_is_made_again_begins_anew
+        the_setting_can_be_taken_back_and_given_again
+        circles_and_topics_of_others_are_refused
+        events_of_others_are_never_taken_for_snapshots
+        what_retention_has_taken_is_not_invented
+        what_is_given_up_while_it_is_published_is_not_published
+        trims_wait_for_records_that_are_under_way
+        snapshots_are_published_by_themselves;
+    snapshot_model:
+        random_passes_leave_the_records_of_all_keys
+        random_passes_with_little_memory_leave_the_records_of_all_keys;
     model:
         random_passes_leave_what_the_rules_say
         random_passes_with_little_memory_leave_what_the_rules_say;

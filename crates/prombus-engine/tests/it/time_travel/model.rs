@@ -2,8 +2,10 @@
 
 use super::stage::*;
 use prombus_core::*;
+use prombus_engine::Reduce;
 use prombus_testkit::build::json;
 use prombus_testkit::guarded;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,12 +38,20 @@ struct World {
     /// In the order of partitions and offsets.
     past: Vec<Past>,
     partitions: u32,
+    /// How many states were built on snapshots.
+    based: Cell<usize>,
 }
 
 impl World {
     async fn new(stage: Stage, seed: u64) -> Self {
         let topic = stage.topic("random", 1).await;
-        Self { stage, topic, rng: fastrand::Rng::with_seed(seed), past: Vec::new(), partitions: 1 }
+        if !seed.is_multiple_of(3) {
+            let snapshot = SnapshotConfig { topic: topic_name("random.snapshot"), every_ms: 1 };
+            let patch = TopicPatch { snapshot: Some(Some(snapshot)), ..TopicPatch::default() };
+            stage.hub.put_topic(&topic, patch).await.expect("a setting");
+        }
+        let (rng, past, based) = (fastrand::Rng::with_seed(seed), Vec::new(), Cell::new(0));
+        Self { stage, topic, rng, past, partitions: 1, based }
     }
 
     fn key(&mut self) -> String {
@@ -139,8 +149,24 @@ impl World {
         self.past.retain(|past| past.key != key);
     }
 
+    /// A pass of the compactor, or a record that somebody made up.
+    async fn snapshot(&mut self) {
+        self.stage.hub.cleaning().snapshot(&self.topic).await.expect("a pass");
+        let target = topic_name("random.snapshot");
+        if self.rng.u32(..3) == 0 && self.stage.hub.topic(&target).await.unwrap().is_some() {
+            let (key, max_ts) = (self.key(), self.rng.u64(..=LATEST_TS));
+            let (partition, offset) = (self.rng.u32(..self.partitions + 1), self.rng.u64(..20));
+            let payload = format!(
+                r#"{{"key":"{key}","payload":"made up","ts":{max_ts},"partition":{partition},"offset":{offset},"max_ts":{max_ts}}}"#
+            );
+            let made_up = keyed(&target, &key, (1, &payload));
+            self.stage.hub.publish(vec![made_up]).await.expect("a record");
+        }
+    }
+
     async fn step(&mut self) {
-        match self.rng.u32(..20) {
+        match self.rng.u32(..23) {
+            20..=22 => self.snapshot().await,
             0..=9 => self.publish().await,
             10..=12 => self.trim().await,
             13..=15 => self.compact().await,
@@ -231,6 +257,9 @@ impl World {
         let listed = self.stage.hub.time_travel().reconstruct_at(&self.topic, (key, at), list).await;
         let replaced = self.stage.replaced(&self.topic, key, at).await;
         let merged = self.stage.merged(&self.topic, key, at).await;
+        let answer = self.stage.hub.time_travel().state_at(&self.topic, key, (at, Reduce::Replace)).await;
+        let base = answer.ok().flatten().and_then(|answer| answer.base);
+        self.based.set(self.based.get() + usize::from(base.is_some()));
         let listed = told(listed, |list| list.join(" "));
         let context = || format!("{key} at {at}, of {:#?} with {kept:#?}", self.past);
         for (said, whole) in [
@@ -317,10 +346,17 @@ fn merge(target: Option<serde_json::Value>, patch: &serde_json::Value) -> serde_
 
 #[tokio::test]
 async fn answers_are_exact_or_gone_in_memory() {
+    let based = Cell::new(0);
     for seed in 0..150 {
         let name = format!("seed {seed} in memory");
-        guarded(&name, async { World::new(Stage::memory().await, seed).await.run().await }).await;
+        let run = async {
+            let mut world = World::new(Stage::memory().await, seed).await;
+            world.run().await;
+            based.set(based.get() + world.based.get());
+        };
+        guarded(&name, run).await;
     }
+    assert!(based.get() > 1_000, "snapshots are built on: {}", based.get());
 }
 
 #[tokio::test]

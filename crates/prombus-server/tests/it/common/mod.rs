@@ -38,6 +38,8 @@ pub struct Served {
     pub address: SocketAddr,
     pub client: Client,
     pub store: Arc<MemoryStore>,
+    /// Where one is open.
+    pub hub: Option<Hub>,
     stop: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<std::io::Result<()>>>,
 }
@@ -49,10 +51,12 @@ pub async fn start() -> Served {
 
 pub async fn start_with(setup: Setup) -> Served {
     let Setup { auto_create, limits, gateway } = setup;
-    let served = start_closed(gateway).await;
+    let mut served = start_closed(gateway).await;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = HubOptions { limits, auto_create, topics: HashMap::new(), clock };
-    served.gateway.open(Hub::assemble(Store::new(served.store.clone()), options));
+    let hub = Hub::assemble(Store::new(served.store.clone()), options);
+    served.gateway.open(hub.clone());
+    served.hub = Some(hub);
     served
 }
 
@@ -71,7 +75,7 @@ pub async fn start_closed(options: GatewayOptions) -> Served {
             .await
     });
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), 7));
-    Served { gateway, address, client: Client::new(), store, stop: Some(stop), task: Some(task) }
+    Served { gateway, address, client: Client::new(), store, hub: None, stop: Some(stop), task: Some(task) }
 }
 
 /// An answer that was read to its end.

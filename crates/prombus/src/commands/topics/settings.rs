@@ -1,12 +1,13 @@
 //! Flags for the settings of a topic: one for each option in [`topic_options`](prombus_wire::topic_options).
 
 use clap::error::Error;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use prombus_core::{Durability, SchemaMode, SnapshotConfig, TopicName, TopicPatch};
 use prombus_wire::topic::days_in_ms;
 
 const SNAPSHOT_TOPIC: &str = "snapshot_topic";
 const SNAPSHOT_EVERY_MS: &str = "snapshot_every_ms";
+const NO_SNAPSHOT: &str = "no_snapshot";
 const RETENTION_DAYS: &str = "retention_days";
 
 /// The settings that were named.
@@ -85,7 +86,7 @@ impl FlagValue for SchemaMode {
     }
 }
 
-/// Two flags, and neither without the other.
+/// Two flags, and neither without the other; and one that takes the setting back.
 impl FlagValue for Option<SnapshotConfig> {
     fn parsed(flag: &Flag) -> Arg {
         let topic = Flag { name: SNAPSHOT_TOPIC, ..*flag };
@@ -93,12 +94,17 @@ impl FlagValue for Option<SnapshotConfig> {
     }
 
     fn add(flag: &Flag, command: Command) -> Command {
-        let help = "Time between two snapshots (stored, but not acted on yet)";
+        let help = "Time between two passes that publish snapshots";
         let every = Flag { name: SNAPSHOT_EVERY_MS, help, value: "MS" };
-        command.arg(Self::parsed(flag)).arg(u64::parsed(&every).requires(SNAPSHOT_TOPIC))
+        let none = Flag { name: NO_SNAPSHOT, help: "Publish no snapshots any more", value: "" };
+        let none = none.arg().action(ArgAction::SetTrue).conflicts_with(SNAPSHOT_TOPIC);
+        command.arg(Self::parsed(flag)).arg(u64::parsed(&every).requires(SNAPSHOT_TOPIC)).arg(none)
     }
 
     fn given(_: &str, matches: &ArgMatches) -> Option<Self> {
+        if matches.get_flag(NO_SNAPSHOT) {
+            return Some(None);
+        }
         let topic: Option<&TopicName> = matches.get_one(SNAPSHOT_TOPIC);
         let (topic, every_ms) = topic.cloned().zip(matches.get_one(SNAPSHOT_EVERY_MS).copied())?;
         Some(Some(SnapshotConfig { topic, every_ms }))

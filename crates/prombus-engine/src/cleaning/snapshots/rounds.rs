@@ -1,0 +1,114 @@
+//! The background task: passes over all topics that have a snapshot topic, each as often as it says.
+
+use super::super::pass::Pace;
+use super::super::{CleanError, Cleaning, Task};
+use super::compactor::PASSES_AT_ONCE;
+use prombus_core::{HomesError, ReadError, Sequence, TopicName, Watched};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How long to wait where topics cannot be listed.
+const UNAVAILABLE_PAUSE: Duration = Duration::from_secs(1);
+/// The longest time until somebody looks again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+
+/// When the next pass over a topic is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// One is under way.
+    Begun,
+    /// The last one ended then.
+    Ended(Instant),
+}
+
+/// Has passes done for as long as the hub is there.
+pub(in super::super) async fn keep_snapshots(cleaning: Weak<Cleaning>, mut closing: watch::Receiver<bool>) {
+    let (mut passes, permits) = (JoinSet::new(), Arc::new(Semaphore::new(PASSES_AT_ONCE)));
+    let (mut lasts, mut seen) = (HashMap::new(), Sequence(0));
+    loop {
+        let Some(strong) = cleaning.upgrade() else { return };
+        let (pause, due) = strong.due(&mut lasts).await;
+        for topic in due {
+            let (strong, permits) = (strong.clone(), permits.clone());
+            passes.spawn(async move {
+                // The semaphore is never closed.
+                let _permit = permits.acquire_owned().await;
+                strong.snapshot_quietly(&topic).await;
+                topic
+            });
+        }
+        let log = strong.hub.log.clone();
+        drop(strong);
+        tokio::select! {
+            // It is time for the next pass.
+            () = tokio::time::sleep(pause) => {}
+            now = log.changed(&Watched::Topics, seen) => seen = now,
+            Some(ended) = passes.join_next() => {
+                // One that panicked has said so itself, and is tried again once its topic is changed.
+                if let Ok(topic) = ended {
+                    lasts.insert(topic, Last::Ended(Instant::now()));
+                }
+            }
+            // A sender that is gone means the same.
+            _ = closing.wait_for(|closing| *closing) => break,
+        }
+    }
+    // They end by themselves within moments, and a commit that is under way is waited for.
+    while passes.join_next().await.is_some() {}
+}
+
+impl Cleaning {
+    /// The topics that a pass is due for, which are noted as begun, and how long it is until the next one is.
+    async fn due(&self, lasts: &mut HashMap<TopicName, Last>) -> (Duration, Vec<TopicName>) {
+        let topics = match self.hub.log.topics().await {
+            Ok(topics) => topics,
+            Err(error) => {
+                tracing::warn!(%error, "topics could not be listed for snapshots: another try follows");
+                return (UNAVAILABLE_PAUSE, Vec::new());
+            }
+        };
+        let every: HashMap<TopicName, Duration> = topics
+            .into_iter()
+            .filter_map(|topic| Some((topic.name, Duration::from_millis(topic.config.snapshot?.every_ms))))
+            .collect();
+        lasts.retain(|topic, last| *last == Last::Begun || every.contains_key(topic));
+        let (mut pause, mut due) = (LONGEST_PAUSE, Vec::new());
+        for (topic, every) in every {
+            let left = match lasts.get(&topic) {
+                Some(Last::Begun) => continue,
+                Some(Last::Ended(at)) => every.saturating_sub(at.elapsed()),
+                None => Duration::ZERO,
+            };
+            if left.is_zero() {
+                lasts.insert(topic.clone(), Last::Begun);
+                due.push(topic);
+            } else {
+                pause = pause.min(left);
+            }
+        }
+        (pause, due)
+    }
+
+    /// A pass that nobody waits for.
+    async fn snapshot_quietly(&self, topic: &TopicName) {
+        match self.work(topic, Task::Snapshot(Pace::Gentle)).await {
+            Ok(done) if done.events > 0 => {
+                let (records, bytes) = (done.events, done.bytes);
+                tracing::debug!(%topic, records, bytes, "snapshots of a topic were published");
+            }
+            Ok(_) | Err(CleanError::Closing) => {}
+            // It was deleted, or another hub does that.
+            Err(
+                CleanError::Read(ReadError::TopicNotFound(_) | ReadError::TopicGone(_))
+                | CleanError::Home(HomesError::Elsewhere { .. }),
+            ) => {}
+            Err(error) => {
+                tracing::warn!(%topic, %error, "snapshots of a topic could not be published: another try follows");
+            }
+        }
+    }
+}
