@@ -9,6 +9,7 @@
 //! is missed by whoever asks for a time between its own and that of the next event of its key.
 
 mod compaction;
+mod forgetting;
 mod losses;
 mod pages;
 mod pass;
@@ -23,10 +24,11 @@ use crate::turns::Turns;
 use parking_lot::Mutex;
 use pass::{Counted, Pace, Pass};
 use prombus_core::{
-    Clock, EventLog, Histogram, HomesError, Kept, Offset, Partition, ReadError, TopicName, TopicState,
+    Clock, DocumentWrite, EventLog, Histogram, HomesError, Kept, Offset, Partition, ReadError, TopicName,
+    TopicState,
 };
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -94,12 +96,22 @@ pub struct Cleaning {
 }
 
 /// What is to be done with a topic.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Task {
     /// All that its settings ask for.
     Clean(Pace),
     /// Everything below an offset of a partition goes.
     Trim(Partition, Offset),
+    /// Everything of a key goes.
+    Forget(Forget),
+}
+
+/// A key that is to be forgotten.
+#[derive(Debug)]
+pub(crate) struct Forget {
+    pub key: String,
+    /// What deletes the documents that were made of it.
+    pub documents: Vec<DocumentWrite>,
 }
 
 impl Cleaning {
@@ -136,14 +148,29 @@ impl Cleaning {
         kept.copied().ok_or_else(|| CleanError::Failed(format!("partition {partition} is not there")))
     }
 
+    /// The turn at a topic: until it is let go of, nobody else cleans there.
+    pub(crate) async fn turn(&self, topic: &TopicName) -> OwnedMutexGuard<()> {
+        self.turns.of(topic).lock_owned().await
+    }
+
+    /// Gives up all events of a key that the topic has now, together with the documents that were made of it, and says how
+    /// many events went. The caller has the turn, and keeps it until this is done.
+    pub(crate) async fn forget_in_turn(&self, topic: &TopicName, forget: Forget) -> Result<u64, CleanError> {
+        Ok(self.work_in_turn(topic, &Task::Forget(forget)).await?.events)
+    }
+
     /// Works in a task of its own: whoever has the turn must not be dropped while a commit is under way.
     async fn to_the_end(self: Arc<Self>, topic: TopicName, task: Task) -> Result<Cleaned, CleanError> {
-        let work = tokio::spawn(async move { self.work(&topic, task).await });
+        let work = tokio::spawn(async move { self.work(&topic, &task).await });
         work.await.unwrap_or_else(|error| Err(CleanError::Failed(error.to_string())))
     }
 
-    async fn work(&self, topic: &TopicName, task: Task) -> Result<Cleaned, CleanError> {
-        let _turn = self.turns.of(topic).lock_owned().await;
+    async fn work(&self, topic: &TopicName, task: &Task) -> Result<Cleaned, CleanError> {
+        let _turn = self.turn(topic).await;
+        self.work_in_turn(topic, task).await
+    }
+
+    async fn work_in_turn(&self, topic: &TopicName, task: &Task) -> Result<Cleaned, CleanError> {
         let began = Instant::now();
         let (mut counted, mut tries) = (Counted::default(), Tries::default());
         let state = loop {
@@ -170,17 +197,18 @@ impl Cleaning {
     async fn try_once(
         &self,
         topic: &TopicState,
-        task: Task,
+        task: &Task,
         counted: &mut Counted,
     ) -> Result<(), CleanError> {
         let pace = match task {
-            Task::Clean(pace) => pace,
-            Task::Trim(..) => Pace::Full,
+            Task::Clean(pace) => *pace,
+            Task::Trim(..) | Task::Forget(_) => Pace::Full,
         };
         let mut pass = Pass::begin(&self.hub, topic, (pace, self.closing.subscribe())).await?;
         let done = match task {
             Task::Clean(_) => pass.clean().await,
-            Task::Trim(partition, before) => pass.trim(partition, before).await,
+            Task::Trim(partition, before) => pass.trim(*partition, *before).await,
+            Task::Forget(forget) => pass.forget(forget).await,
         };
         // Whatever came of it, this much is gone.
         counted.add(pass.counted());

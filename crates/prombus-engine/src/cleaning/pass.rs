@@ -10,7 +10,8 @@ use crate::homes::Home;
 use crate::retry::Backoff;
 use prombus_core::error::Retry;
 use prombus_core::{
-    Commit, CommitError, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef, TopicState,
+    Commit, CommitError, DocumentWrite, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef,
+    TopicState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,12 +191,18 @@ impl<'a> Pass<'a> {
 
     /// Gives up what is to go, and stores how far cleaning has come.
     pub async fn commit(&mut self) -> Result<(), CleanError> {
+        self.commit_with(&[]).await
+    }
+
+    /// The same, together with changes of documents. Where there is only room for what removes events, those go and this
+    /// is an error.
+    pub async fn commit_with(&mut self, documents: &[DocumentWrite]) -> Result<(), CleanError> {
         let moved = (0..).zip(&self.positions).filter(|(_, position)| position.has_moved());
         let mut partitions: Vec<u32> =
             moved.map(|(partition, _)| partition).chain(self.losses.partitions()).collect();
         partitions.sort_unstable();
         partitions.dedup();
-        if partitions.is_empty() {
+        if partitions.is_empty() && documents.is_empty() {
             return Ok(());
         }
         let home = self.home().await?;
@@ -205,14 +212,20 @@ impl<'a> Pass<'a> {
         };
         let cursors = partitions.iter().map(step).collect();
         let (config, counted) = self.losses.take(&self.topic);
-        match self.send(Commit { config: config.clone(), cursors, ..Commit::default() }).await {
+        let commit =
+            Commit { config: config.clone(), documents: documents.to_vec(), cursors, ..Commit::default() };
+        match self.send(commit).await {
             Ok(()) => partitions.into_iter().for_each(|partition| {
                 self.positions[partition as usize].stepped(epoch);
             }),
             // What only removes always finds room. How far this was is not stored, so it is looked at again.
-            Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
+            Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() && documents.is_empty() => {}
             Err(BusError::Commit(CommitError::NoRoom)) => {
                 self.send(Commit { config, ..Commit::default() }).await?;
+                if !documents.is_empty() {
+                    self.counted.add(counted);
+                    return Err(BusError::Commit(CommitError::NoRoom).into());
+                }
             }
             Err(error) => {
                 if matches!(error, BusError::Commit(CommitError::EpochOver { .. })) {
