@@ -225,7 +225,11 @@ pub async fn a_projection_in_the_middle_does_not_bring_it_back(s: Stage) {
     s.log.hold(|commit| commit.documents.iter().any(|write| &*write.collection == "docs"));
     s.publish(&topic, [("a", json!({"v": 1})), ("b", json!({"v": 2}))]).await;
     s.log.until_held(1).await;
-    s.publish(&topic, [("a", json!({"v": 3}))]).await;
+    // So much that it is read at once, and applied in several batches.
+    let large = json!({"v": "x".repeat(800_000)});
+    for _ in 0..12 {
+        s.publish(&topic, [("a", large.clone())]).await;
+    }
     let mut forgotten = pin!(s.hub.forget(&topic, "a"));
     for _ in 0..1_000 {
         tokio::select! {
@@ -235,7 +239,7 @@ pub async fn a_projection_in_the_middle_does_not_bring_it_back(s: Stage) {
         }
     }
     s.log.release();
-    assert_eq!(forgotten.await, Ok(2));
+    assert_eq!(forgotten.await, Ok(13));
     s.caught_up("p").await;
     assert_eq!((s.document("docs", "a").await, s.field("docs", "b", "v").await), (None, json!(2)));
 }
