@@ -52,7 +52,7 @@ impl Forgetting {
         let turn = self.cleaning.turn(topic).await;
         let held = self.projections.hold(topic).await?;
         let documents = held.deletions(key).await?;
-        let events = self.cleaning.forget_in_turn(topic, Forget { key: key.to_owned(), documents }).await?;
+        let events = self.cleaning.forget_in_turn(topic, Forget { key: key.into(), documents }).await?;
         drop((held, turn));
         self.groups.until_written(topic).await;
         Ok(events)

@@ -36,10 +36,10 @@ impl Pass<'_> {
                 break;
             }
             if self.losses.discards() >= self.most_keys() / COMMIT_SHARE {
-                self.commit().await?;
+                self.commit_with(Some(&forget.events())).await?;
             }
         }
-        self.commit_with(&forget.documents).await
+        self.commit_with(Some(forget)).await
     }
 
     fn events_of(&self, key: &str, after: Option<(Partition, Offset)>) -> HistoryRequest {

@@ -21,6 +21,7 @@ use crate::bus::{Bus, BusError};
 use crate::homes::Claims;
 use crate::retry::Tries;
 use crate::turns::Turns;
+use bytestring::ByteString;
 use parking_lot::Mutex;
 use pass::{Counted, Pace, Pass};
 use prombus_core::{
@@ -109,9 +110,16 @@ enum Task {
 /// A key that is to be forgotten.
 #[derive(Debug)]
 pub(crate) struct Forget {
-    pub key: String,
+    pub key: ByteString,
     /// What deletes the documents that were made of it.
     pub documents: Vec<DocumentWrite>,
+}
+
+impl Forget {
+    /// The same for events alone.
+    fn events(&self) -> Self {
+        Self { key: self.key.clone(), documents: Vec::new() }
+    }
 }
 
 impl Cleaning {
@@ -130,9 +138,21 @@ impl Cleaning {
         &self.durations
     }
 
-    /// Does a pass over a topic now, as fast as it can.
+    /// Does a pass over a topic now, as fast as it can. What was forgotten, in whichever topic, is erased then.
     pub async fn clean(self: &Arc<Self>, topic: &TopicName) -> Result<Cleaned, CleanError> {
-        self.clone().to_the_end(topic.clone(), Task::Clean(Pace::Full)).await
+        let cleaned = self.clone().to_the_end(topic.clone(), Task::Clean(Pace::Full)).await?;
+        self.erase().await?;
+        Ok(cleaned)
+    }
+
+    /// Has the store erase what was forgotten. When the hub ends, that goes on after the next start.
+    async fn erase(&self) -> Result<(), CleanError> {
+        let mut closing = self.closing.subscribe();
+        tokio::select! {
+            erased = self.hub.log.erase() => Ok(erased.map_err(BusError::from)?),
+            // A sender that is gone means the same.
+            _ = closing.wait_for(|closing| *closing) => Err(CleanError::Closing),
+        }
     }
 
     /// Gives up all events of a partition below `before`, and says what is kept of it. In a topic that has grown, what

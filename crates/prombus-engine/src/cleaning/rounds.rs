@@ -58,6 +58,12 @@ impl Cleaning {
                 }
             }
         }
+        match self.erase().await {
+            Ok(()) | Err(CleanError::Closing) => {}
+            Err(error) => {
+                tracing::warn!(%error, "what was forgotten could not be erased: another try follows")
+            }
+        }
     }
 }
 

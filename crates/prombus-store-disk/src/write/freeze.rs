@@ -4,7 +4,7 @@
 //! Rows are frozen only once everything written is flushed: a table must never contain what the journal might lose.
 
 use crate::background::housekeeper::Chore;
-use crate::write::writer::{Handover, Message, Work, Writer};
+use crate::write::writer::{self, Asked, Handover, Message, Renew, Renewed, Work, Writer};
 use prombus_core::CommitError;
 use std::sync::atomic::Ordering;
 
@@ -21,14 +21,19 @@ impl Writer {
                 let kept = new.kept.or_else(|| self.handover.take().and_then(|old| old.kept));
                 self.handover = Some(Handover { kept, ..new });
             }
-            Message::Stuck(why) => self.stuck = Some(why),
+            Message::Renew(renew) => self.renewals.push(renew),
+            Message::Stuck(why) => {
+                writer::refuse(&mut self.asked, &why);
+                self.stuck = Some(why);
+            }
             Message::Stop => self.is_stopping = true,
         }
     }
 
     /// Whether something was noted that can be done at once, so that nobody waits for the next message.
     pub(crate) fn has_noted(&self) -> bool {
-        !self.horizons.is_empty() || (self.handover.is_some() && self.shared.failed().is_none())
+        let is_asked = !self.horizons.is_empty() || !self.renewals.is_empty();
+        is_asked || (self.handover.is_some() && self.shared.failed().is_none())
     }
 
     /// Between two batches: takes over tables, freezes rows if that is due, and advances recorded time.
@@ -36,6 +41,8 @@ impl Writer {
         if self.shared.failed().is_some() {
             // Whoever waits learns that it is in vain.
             self.horizons.clear();
+            self.renewals.clear();
+            self.asked.clear();
             return;
         }
         self.move_time_on();
@@ -58,7 +65,26 @@ impl Writer {
         if self.shared.lists_are_asked_for() {
             self.prepare();
         }
+        self.begin_renewals();
         self.checkpoint_if_due();
+    }
+
+    /// Has a checkpoint taken for those who asked for one, behind everything that was committed so far.
+    fn begin_renewals(&mut self) {
+        for Renew { ends_part, answer } in std::mem::take(&mut self.renewals) {
+            if ends_part
+                && !self.is_at_start_of_part()
+                && let Err(error) = self.flush_and_roll()
+            {
+                // Whoever no longer waits does not want to know.
+                let _ = answer.send(Err(error));
+                continue;
+            }
+            let view = &self.stage.view;
+            let renewed = Renewed { part: view.end.part, sequence: view.sequence };
+            self.asked.push(Asked { answer, renewed });
+            self.checkpoint_is_due = true;
+        }
     }
 
     /// Everything that was recorded so far is in the state that is shown, and what comes is recorded later.
@@ -105,7 +131,8 @@ impl Writer {
         (self.checkpoint_is_due, self.is_checkpointing) = (false, true);
         let view = Box::new(self.stage.view.clone());
         // Waits where the housekeeper is behind.
-        let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
+        let asked = std::mem::take(&mut self.asked);
+        let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None, asked });
     }
 
     /// Has the builder of indexes look at what is shown now.

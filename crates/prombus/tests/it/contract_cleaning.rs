@@ -2,7 +2,7 @@
 
 use crate::auth_support::until;
 use crate::common::Hub;
-use crate::contract_support::{Site, fields};
+use crate::contract_support::{Call, Site, encoded, fields};
 use serde_json::{Value, json};
 
 /// Publishes so many events of a key.
@@ -130,6 +130,43 @@ fn dead_letters_can_be_let_go() {
 }
 
 #[test]
+fn a_key_is_forgotten() {
+    let mut site = Site::start();
+    site.api.put("/v1/topics/t", r#"{"partitions":3}"#).is(201);
+    let keys = ["web1:stt:4242", "a/b c?%ä", ""];
+    for key in keys {
+        publish(&site, "t", &encoded(key), 3);
+    }
+    publish(&site, "t", "other", 2);
+    let forget = |site: &Site, key: &str| {
+        site.api.call(&Call::new("DELETE", &format!("/v1/topics/t/keys/{}", encoded(key))))
+    };
+    for key in keys {
+        let ids: Vec<Value> = site
+            .api
+            .all("t", &format!("key={}", encoded(key)))
+            .into_iter()
+            .map(|mut event| event["id"].take())
+            .collect();
+        assert_eq!((ids.len(), forget(&site, key).is(200)), (3, json!({"events": 3})));
+        assert_eq!(forget(&site, key).is(200), json!({"events": 0}));
+        site.api.get(&format!("/v1/topics/t/keys/{}", encoded(key))).fails(404, "not_found");
+        site.api.get(&format!("/v1/topics/t/state/{}?at=-0s", encoded(key))).fails(404, "not_found");
+        for id in ids {
+            site.api.get(&format!("/v1/topics/t/events/{}", id.as_str().unwrap())).fails(404, "not_found");
+        }
+    }
+    assert_eq!(offsets(&site, "t").len(), 2);
+    site.restart();
+    assert_eq!(offsets(&site, "t").len(), 2);
+    site.api.publish(&format!("t?key={}", encoded(keys[0])), "1").is(201);
+    assert_eq!(site.api.get(&format!("/v1/topics/t/keys/{}", encoded(keys[0]))).is(200)["payload"], 1);
+    site.api.call(&Call::new("DELETE", "/v1/topics/none/keys/k")).fails(404, "not_found");
+    site.api.call(&Call::new("DELETE", "/v1/topics/t/keys/k?now=true")).fails(400, "bad_request");
+    site.ends_well();
+}
+
+#[test]
 fn commands_clean_and_trim() {
     let hub = Hub::start();
     for _ in 0..3 {
@@ -146,5 +183,8 @@ fn commands_clean_and_trim() {
     assert!(stderr.contains("ends at offset 3"), "{stderr}");
     hub.run(&["topics", "trim", "t", "--before", "4"]).fails_with(2);
     hub.run(&["topics", "alter", "t", "--retention-days", "1", "--retention-ms", "1"]).fails_with(2);
+    hub.run(&["pub", "t", "1", "--key", "k"]).ok();
+    assert_eq!(hub.run(&["topics", "forget", "t", "k"]).ok(), "{\"events\":1}\n");
+    assert!(hub.run(&["topics", "forget", "none", "k"]).fails_with(1).contains("not_found"));
     assert!(hub.run(&["topics", "clean", "none"]).fails_with(1).contains("not_found"));
 }

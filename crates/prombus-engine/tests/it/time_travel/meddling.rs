@@ -86,6 +86,10 @@ impl EventLog for Meddling {
         self.log.history(HistoryRequest { limit: request.limit.min(2), ..request }).await
     }
 
+    async fn erase(&self) -> Result<(), CommitError> {
+        self.log.erase().await
+    }
+
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.log.advance_horizon(topic, past).await
     }
