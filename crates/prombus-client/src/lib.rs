@@ -59,11 +59,12 @@ pub use parse::ParseJson;
 pub use prombus_wire::{
     AckRequest, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer,
     CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability,
-    EventRecord, EventsPage, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest,
-    GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
-    PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
-    PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest, Skipped,
-    SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer, TrimRequest, Waiting,
+    EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer, GroupChangeRequest,
+    GroupOptionsRequest, GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer,
+    NackRequest, PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published,
+    PublishedBatch, PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest,
+    Skipped, SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer, TrimRequest,
+    Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! Topics: listing, creating, changing, cleaning and deleting them.
 
 use crate::{Client, ClientError};
-use prombus_wire::{CleanAnswer, PartitionBounds, TopicAnswer, Topics, TrimRequest};
+use prombus_wire::{CleanAnswer, ForgetAnswer, PartitionBounds, TopicAnswer, Topics, TrimRequest};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -44,6 +44,14 @@ impl Client {
     ) -> Result<PartitionBounds, ClientError> {
         let call = self.request(Method::POST, &["v1", "topics", topic, "trim"]);
         let response = self.stream(Self::with_json(call, request)?).await?;
+        self.answer(response).await
+    }
+
+    /// Forgets a key of a topic for good, and says how many events that were. The bytes are off the disk after the next
+    /// cleaning pass.
+    pub async fn forget_key(&self, topic: &str, key: &str) -> Result<ForgetAnswer, ClientError> {
+        let response =
+            self.stream(self.request(Method::DELETE, &["v1", "topics", topic, "keys", key])).await?;
         self.answer(response).await
     }
 

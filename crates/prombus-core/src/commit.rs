@@ -13,6 +13,7 @@ use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 use crate::topic::{Durability, TopicConfig, TopicName, TopicRef};
 use bytes::Bytes;
+use bytestring::ByteString;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -312,6 +313,15 @@ pub enum ConfigChange {
         /// What goes with them.
         loss: Loss,
     },
+    /// Has the store erase a key for good the next time that it is [asked to](crate::EventLog::erase): what it still holds
+    /// of events of that key that were given up, in this commit or before, and of documents under that name that are gone.
+    /// What can be read stays as it is.
+    Forget {
+        /// The incarnation of the topic that the key is of.
+        topic: TopicRef,
+        /// The key.
+        key: ByteString,
+    },
     /// Makes a collection, or replaces the settings of one. New indexes are made for the documents that are there, at
     /// once or beside, as [`Progress`](crate::collection::Progress) says; those that failed are begun anew. A unique
     /// index over documents with the same values is refused where the store knows that at once, and fails otherwise. An
@@ -345,6 +355,7 @@ impl ConfigChange {
             Self::DeleteTopic { .. }
             | Self::Trim { .. }
             | Self::Discard { .. }
+            | Self::Forget { .. }
             | Self::DropCollection { .. } => true,
             Self::CreateTopic { .. }
             | Self::AlterTopic { .. }

@@ -102,6 +102,15 @@ pub trait EventLog: Send + Sync {
     /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 
+    /// Erases what was [forgotten](crate::ConfigChange::Forget) before this was called. When it returns, nothing that the
+    /// store keeps holds bytes of those events, of the name of their key, or of documents under that name that are gone,
+    /// and none of it comes back, whatever happens. Their ids are recognised as before, and everything else is as it was.
+    ///
+    /// It takes as long as rewriting takes, next to nothing where nothing was forgotten, and goes on when it is dropped. An
+    /// error says why it could not be done now ([`CommitError::NoRoom`] where there is no room to rewrite in): it can be
+    /// asked for again, also after a restart.
+    async fn erase(&self) -> Result<(), CommitError>;
+
     /// Moves the horizon of a topic past `past` where it is not there yet, and says where it is: a time by which the topic
     /// is complete. Every event that was recorded before it can be read now, and every event to come is recorded at it or
     /// later, in partitions to come too. It never falls while the store is open, and what is committed after it keeps it

@@ -4,7 +4,7 @@
 use crate::collection::{CollectionConfig, CollectionState, Owner};
 use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes};
 use crate::error::CommitError;
-use crate::event::{Event, NewEvent};
+use crate::event::NewEvent;
 use crate::ports::{Bounds, Cursor};
 use crate::position::Offset;
 use crate::topic::{TopicConfig, TopicState};
@@ -71,20 +71,21 @@ pub struct Remembered {
     pub is_repeated: bool,
 }
 
-impl Event {
-    /// What a publish of `new`, the `index`th event of its commit, is answered where this event has its id. `None` where
-    /// that is longer ago than the window of the topic, so that `new` is an event of its own.
-    pub fn answer_to(
-        &self,
-        (index, new): (usize, &NewEvent),
-        topic: &TopicState,
-        recorded_ts: u64,
-    ) -> Result<Option<Appended>, CommitError> {
-        let Self { id, partition, offset, ts, .. } = *self;
-        let first = Appended { id, partition, offset, ts, duplicate: true };
-        let is_repeated = self.is_repeated_by(new);
-        Remembered { first, recorded_ts: self.recorded_ts, is_repeated }.answer(index, topic, recorded_ts)
+impl NewEvent {
+    /// What tells this publish from another one under the same id: a digest of its key and payload.
+    pub fn digest(&self) -> u128 {
+        publish_digest(self.key.as_deref().map(str::as_bytes), self.payload.as_bytes())
     }
+}
+
+/// What tells one publish from another one under the same id, where the event itself is not kept.
+pub fn publish_digest(key: Option<&[u8]>, payload: &[u8]) -> u128 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    hash.update(&[u8::from(key.is_some())]);
+    hash.update(&(key.map_or(0, <[u8]>::len) as u64).to_le_bytes());
+    hash.update(key.unwrap_or_default());
+    hash.update(payload);
+    hash.digest128()
 }
 
 impl Remembered {

@@ -62,6 +62,9 @@ pub trait Staging {
         loss: Loss,
     ) -> Result<(), CommitError>;
 
+    /// Notes that a key of a topic is to be erased.
+    fn forget(&mut self, topic: &TopicRef, key: &str) -> Result<(), CommitError>;
+
     /// Makes, changes, renames or removes a collection: how its rows and indexes follow is the store's own affair.
     fn configure_collection(
         &mut self,
@@ -177,6 +180,14 @@ fn configure(to: &mut impl Staging, change: &ConfigChange, limits: CommitLimits)
             match topic.incarnation.is_none_or(|number| number == there.number) {
                 true => to.discard((&there.pinned(), *partition), offsets, *loss),
                 // What was read is gone with its topic.
+                false => Ok(()),
+            }
+        }
+        ConfigChange::Forget { topic, key } => {
+            let there = existing(to, &topic.name)?;
+            match topic.incarnation.is_none_or(|number| number == there.number) {
+                true => to.forget(&there.pinned(), key),
+                // Its events are gone with their topic.
                 false => Ok(()),
             }
         }

@@ -1,10 +1,11 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
 use crate::bus::{Bus, BusError, Layer, LogBus};
-use crate::cleaning::{Cleaning, CleaningContext, SnapshotStatus, snapshots};
+use crate::cleaning::{CleanError, Cleaning, CleaningContext, SnapshotStatus, snapshots};
 use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
+use crate::forgetting::Forgetting;
 use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupContext, GroupError, GroupName, Groups,
     Handler, LeaseToken, ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
@@ -374,6 +375,19 @@ impl Hub {
     /// What lets events of topics go.
     pub fn cleaning(&self) -> &Arc<Cleaning> {
         &self.cleaning
+    }
+
+    /// Forgets a key: when this returns, none of the events that the topic had of it can be read in any way, nor their dead
+    /// letters and snapshots, and the documents of that key are deleted that projections of the topic have made. Says how
+    /// many events of the topic went. The key may be published again.
+    pub async fn forget(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
+        let forgetting = Forgetting {
+            log: self.store.log.clone(),
+            cleaning: self.cleaning.clone(),
+            groups: self.groups.clone(),
+            projections: self.projections.clone(),
+        };
+        forgetting.forget(topic, key).await
     }
 
     /// The groups that leases belong to, in order; a lease that is none of this hub is

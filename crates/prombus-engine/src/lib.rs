@@ -9,6 +9,7 @@ pub mod collections;
 pub mod commits;
 pub mod filter;
 pub mod follow;
+mod forgetting;
 pub mod groups;
 pub mod homes;
 pub mod hub;

@@ -19,6 +19,6 @@ pub use change::{DocumentChange, IndexChanges, RowChange};
 pub use documents::{DocumentRow, get, look_up, replace, scan};
 pub use find::find;
 pub use rows::{
-    DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, index_prefix,
-    prefixed,
+    DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, document_row,
+    index_prefix, prefixed,
 };

@@ -240,8 +240,16 @@ const ROUTES: &[Route] = &[
     route("/v1/topics/{topic}/events/{id}", || get(events::by_id), &[(Method::GET, READ)]),
     route("/v1/topics/{topic}/keys", || post(keys::latest_of_many), &[(Method::POST, READ)]),
     // The empty string is a key too, and a path segment cannot be empty.
-    route("/v1/topics/{topic}/keys/", || get(keys::latest), &[(Method::GET, READ)]),
-    route("/v1/topics/{topic}/keys/{key}", || get(keys::latest), &[(Method::GET, READ)]),
+    route(
+        "/v1/topics/{topic}/keys/",
+        || get(keys::latest).delete(keys::forget),
+        &[(Method::GET, READ), (Method::DELETE, ADMIN)],
+    ),
+    route(
+        "/v1/topics/{topic}/keys/{key}",
+        || get(keys::latest).delete(keys::forget),
+        &[(Method::GET, READ), (Method::DELETE, ADMIN)],
+    ),
     route("/v1/topics/{topic}/state", || get(states::of_all), &[(Method::GET, READ)]),
     // Here too.
     route("/v1/topics/{topic}/state/", || get(states::of_key), &[(Method::GET, READ)]),

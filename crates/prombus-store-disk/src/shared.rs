@@ -5,13 +5,14 @@ use crate::state::rows::Target;
 use crate::state::view::View;
 use crate::store::DiskOptions;
 use parking_lot::{Mutex, RwLock};
-use prombus_core::{Clock, Histogram, Touched, Wakes};
+use prombus_core::{Clock, CommitError, Histogram, Touched, Wakes};
 use prombus_rows::StepLimits;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// Callers that request a list usually do so again within this time.
 const ASKED_LATELY: Duration = Duration::from_secs(10);
@@ -43,6 +44,10 @@ pub struct Shared {
     pub dead_bytes: AtomicU64,
     /// Wakes the rewriter.
     rewriter: Mutex<Option<SyncSender<()>>>,
+    /// Who waits until what was forgotten is erased; absent once nobody does that any more.
+    erasures: Mutex<Option<Vec<Erasure>>>,
+    /// Whether a checkpoint names keys that are to be erased.
+    pub has_names: AtomicBool,
     /// Whether the store closes, so that nothing long is begun or gone on with.
     pub closing: AtomicBool,
     /// Whether index rows are being made.
@@ -54,6 +59,9 @@ pub struct Shared {
     _lock: Box<dyn Any + Send + Sync>,
 }
 
+/// Who is told when what was forgotten is erased.
+pub type Erasure = oneshot::Sender<Result<(), CommitError>>;
+
 /// What a store that was just opened has.
 pub struct Opened {
     /// The state.
@@ -62,6 +70,8 @@ pub struct Opened {
     pub next_table: u64,
     /// The part that the oldest checkpoint is of; 0 where there is none.
     pub checkpointed_part: u32,
+    /// Whether a checkpoint names keys that are to be erased.
+    pub has_names: bool,
     /// Wakes the rewriter.
     pub rewriter: SyncSender<()>,
     /// Keeps other processes out.
@@ -71,7 +81,7 @@ pub struct Opened {
 impl Shared {
     /// The state of a store that was just opened.
     pub fn new(disk: Arc<dyn Disk>, options: DiskOptions, opened: Opened) -> Self {
-        let Opened { view, next_table, checkpointed_part, rewriter, lock } = opened;
+        let Opened { view, next_table, checkpointed_part, has_names, rewriter, lock } = opened;
         Self {
             disk,
             clock: options.clock.clone(),
@@ -86,6 +96,8 @@ impl Shared {
             reclaimed_bytes: AtomicU64::new(0),
             dead_bytes: AtomicU64::new(0),
             rewriter: Mutex::new(Some(rewriter)),
+            erasures: Mutex::new(Some(Vec::new())),
+            has_names: AtomicBool::new(has_names),
             closing: AtomicBool::new(false),
             is_preparing: AtomicBool::new(false),
             opened: Instant::now(),
@@ -110,6 +122,29 @@ impl Shared {
     pub fn wake_rewriter(&self) {
         // Where it was woken already, it sees this too.
         let _ = self.rewriter.lock().as_ref().map(|rewriter| rewriter.try_send(()));
+    }
+
+    /// Whether anything of what was forgotten may still be there.
+    pub fn has_forgotten(&self) -> bool {
+        self.has_names.load(Ordering::Relaxed) || !self.view().forgotten.is_empty()
+    }
+
+    /// Has what was forgotten erased. Where nobody does that any more, `erasure` is dropped.
+    pub fn ask_to_erase(&self, erasure: Erasure) {
+        if let Some(waiting) = &mut *self.erasures.lock() {
+            waiting.push(erasure);
+        }
+        self.wake_rewriter();
+    }
+
+    /// Those who wait for it, in one go.
+    pub fn take_erasures(&self) -> Vec<Erasure> {
+        self.erasures.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// From now on nobody erases anything.
+    pub fn end_erasures(&self) {
+        drop(self.erasures.lock().take());
     }
 
     /// Nothing long is begun or gone on with from now on.

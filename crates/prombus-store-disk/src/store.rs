@@ -130,8 +130,8 @@ impl DiskStore {
         let checkpoint_is_due = began.elapsed() > options.slow_open;
         let ids = IdMaker::new(options.seed);
         let (rewriter, rewriting) = mpsc::sync_channel(1);
-        let checkpointed_part = kept.oldest_part();
-        let opened = Opened { view, next_table, checkpointed_part, rewriter, lock };
+        let (checkpointed_part, has_names) = (kept.oldest_part(), kept.have_names());
+        let opened = Opened { view, next_table, checkpointed_part, has_names, rewriter, lock };
         let shared = Arc::new(Shared::new(disk, options, opened));
         let (queue, commits) = mpsc::channel();
         let (chores, housekeeping) = mpsc::sync_channel(MAX_WAITING);
@@ -325,6 +325,15 @@ impl EventLog for DiskStore {
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.snapshot().history(&request)
+    }
+
+    async fn erase(&self) -> Result<(), CommitError> {
+        if !self.shared.has_forgotten() {
+            return Ok(());
+        }
+        let (answer, answered) = oneshot::channel();
+        self.shared.ask_to_erase(answer);
+        answered.await.unwrap_or_else(|_| Err(self.unavailable()))
     }
 
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {

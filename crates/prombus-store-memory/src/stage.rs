@@ -1,7 +1,7 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
 use crate::collections::{self, Collections};
-use crate::state::{At, State, Topic};
+use crate::state::{At, Published, State, Topic};
 use bytestring::ByteString;
 use prombus_core::collection::{Drafted, Drafts, Written};
 use prombus_core::staging::{self, Staging};
@@ -19,6 +19,7 @@ use uuid::Uuid;
 pub struct Changes {
     pub topics: BTreeMap<TopicName, Option<TopicState>>,
     pub given_up: Vec<GivenUp>,
+    pub forgotten: Vec<(TopicRef, ByteString)>,
     pub events: Vec<Event>,
     pub collections: collections::Staged,
     pub cursors: BTreeMap<CursorKey, Option<Cursor>>,
@@ -92,10 +93,11 @@ impl<'a> Stage<'a> {
         let new = &append.event;
         if let Some(id) = new.id {
             let first = match self.ids.get(&(topic.number, id)) {
-                Some(staged) => Some(&self.changes.events[*staged]),
-                None => self.before(&topic).and_then(|old| old.ids.get(&id)?.last()),
+                Some(staged) => Some(Published::of(&self.changes.events[*staged])),
+                None => self.before(&topic).and_then(|old| old.ids.get(&id)?.last().copied()),
             };
-            let answer = |first: &Event| first.answer_to((index, new), &topic, self.state.last_recorded_ts);
+            let answer =
+                |first: Published| first.remembered(new).answer(index, &topic, self.state.last_recorded_ts);
             if let Some(answer) = first.map(answer).transpose()?.flatten() {
                 return Ok((answer, durability));
             }
@@ -236,6 +238,11 @@ impl Staging for Stage<'_> {
     ) -> Result<(), CommitError> {
         let which = Which::Single(offsets.clone());
         self.changes.given_up.push(GivenUp { topic: topic.clone(), partition, which, loss });
+        Ok(())
+    }
+
+    fn forget(&mut self, topic: &TopicRef, key: &str) -> Result<(), CommitError> {
+        self.changes.forgotten.push((topic.clone(), key.into()));
         Ok(())
     }
 

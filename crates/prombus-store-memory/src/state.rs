@@ -6,8 +6,9 @@ use bytestring::ByteString;
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::staging;
 use prombus_core::{
-    Bounds, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, Loss, Offset, Partition, Placer,
-    Receipt, Sequence, TopicName, TopicRef, TopicState, Touched,
+    Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, Loss, NewEvent, Offset,
+    Partition, Placer, Receipt, Remembered, Sequence, TopicName, TopicRef, TopicState, Touched,
+    publish_digest,
 };
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -64,13 +65,39 @@ impl Log {
     }
 }
 
+/// What is remembered of an event, whether it is kept or not.
+#[derive(Debug, Clone, Copy)]
+pub struct Published {
+    first: Appended,
+    recorded_ts: u64,
+    digest: u128,
+}
+
+impl Published {
+    pub fn of(event: &Event) -> Self {
+        let Event { id, partition, offset, ts, recorded_ts, .. } = *event;
+        let digest = publish_digest(event.key.as_deref().map(str::as_bytes), event.payload.as_bytes());
+        Self { first: Appended { id, partition, offset, ts, duplicate: true }, recorded_ts, digest }
+    }
+
+    pub fn at(&self) -> At {
+        (self.first.partition, self.first.offset)
+    }
+
+    /// What a publish of `new` is compared with.
+    pub fn remembered(self, new: &NewEvent) -> Remembered {
+        let Self { first, recorded_ts, digest } = self;
+        Remembered { first, recorded_ts, is_repeated: digest == new.digest() }
+    }
+}
+
 #[derive(Debug)]
 pub struct Topic {
     pub state: TopicState,
     pub logs: Vec<Log>,
-    /// Whole events, because a duplicate is recognised also after its first was trimmed; several of one id
-    /// where it came again after its window.
-    pub ids: HashMap<Uuid, Vec<Event>>,
+    /// A duplicate is recognised also after its first was given up; several of one id where it came again after its
+    /// window.
+    pub ids: HashMap<Uuid, Vec<Published>>,
     pub keys: HashMap<ByteString, Vec<At>>,
 }
 
@@ -94,9 +121,18 @@ impl Topic {
         self.keys.get(key)?.iter().rev().find_map(|at| self.at(*at))
     }
 
+    /// Of a key, only what is kept is known from now on.
+    fn forget(&mut self, key: &str) {
+        let Some(mut places) = self.keys.remove(key) else { return };
+        places.retain(|at| self.at(*at).is_some());
+        if !places.is_empty() {
+            self.keys.insert(key.into(), places);
+        }
+    }
+
     fn push(&mut self, event: Event) {
         let at = (event.partition, event.offset);
-        self.ids.entry(event.id).or_default().push(event.clone());
+        self.ids.entry(event.id).or_default().push(Published::of(&event));
         if let Some(key) = &event.key {
             self.keys.entry(key.clone()).or_default().push(at);
         }
@@ -170,6 +206,12 @@ impl State {
             if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
                 log.give_up(which, loss);
                 touched.changed(&name);
+            }
+        }
+        for (TopicRef { name, incarnation }, key) in changes.forgotten {
+            let topic = self.topics.get_mut(&name).filter(|topic| Some(topic.state.number) == incarnation);
+            if let Some(topic) = topic {
+                topic.forget(&key);
             }
         }
         for event in changes.events {

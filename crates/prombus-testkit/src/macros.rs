@@ -137,6 +137,12 @@ macro_rules! log_exact_conformance {
             several_topics_change_as_a_whole_or_not_at_all
             a_commit_is_as_durable_as_its_strictest_topic
             several_topics_become_visible_at_once
+            what_is_forgotten_is_erased_and_nothing_else
+            what_is_kept_of_a_forgotten_key_stays
+            an_id_outlives_what_is_erased
+            documents_outlive_what_is_erased
+            only_the_topic_that_was_read_is_forgotten
+            forgetting_is_part_of_its_commit
             discarded_events_are_passed_over
             what_is_not_there_is_not_discarded
             a_place_by_time_has_an_event

@@ -190,6 +190,14 @@ impl SimDisk {
         state.names.iter().map(|(path, file)| (path.clone(), state.files[file].now.len())).collect()
     }
 
+    /// The files that hold these bytes, now or after a power cut.
+    pub fn holding(&self, bytes: &[u8]) -> Vec<PathBuf> {
+        let state = self.0.lock();
+        let has = |content: &[u8]| content.windows(bytes.len()).any(|window| window == bytes);
+        let holds = |file: &u64| has(&state.files[file].now) || has(&state.files[file].durable);
+        state.names.iter().filter(|(_, file)| holds(file)).map(|(path, _)| path.clone()).collect()
+    }
+
     /// What a file has.
     pub fn bytes(&self, path: &Path) -> Vec<u8> {
         let state = self.0.lock();

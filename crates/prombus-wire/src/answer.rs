@@ -210,6 +210,13 @@ pub struct TrimRequest {
     pub before: u64,
 }
 
+/// What forgetting a key did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetAnswer {
+    /// How many events of the topic went.
+    pub events: u64,
+}
+
 /// A topic as it is now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TopicAnswer {

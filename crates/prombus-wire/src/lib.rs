@@ -17,7 +17,7 @@ pub mod text;
 pub mod topic;
 
 pub use answer::{
-    CleanAnswer, CleanRequest, DeadLettersPage, EventRecord, EventsPage, Imported, KeyEvents,
+    CleanAnswer, CleanRequest, DeadLettersPage, EventRecord, EventsPage, ForgetAnswer, Imported, KeyEvents,
     PartitionBounds, Published, PublishedBatch, SnapshotAnswer, SnapshotRecord, StateAnswer, TopicAnswer,
     Topics, TrimRequest,
 };

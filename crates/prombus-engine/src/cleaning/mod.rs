@@ -9,6 +9,7 @@
 //! is missed by whoever asks for a time between its own and that of the next event of its key.
 
 mod compaction;
+mod forgetting;
 mod losses;
 mod pages;
 mod pass;
@@ -22,15 +23,16 @@ use crate::bus::{Bus, BusError};
 use crate::homes::Claims;
 use crate::retry::Tries;
 use crate::turns::Turns;
+use bytestring::ByteString;
 use parking_lot::Mutex;
 use pass::{Counted, Pace, Pass};
 use prombus_core::{
-    Clock, EventLog, Histogram, HomesError, Kept, NewTopics, Offset, Partition, ReadError, TopicName,
-    TopicState,
+    Clock, DocumentWrite, EventLog, Histogram, HomesError, Kept, NewTopics, Offset, Partition, ReadError,
+    TopicName, TopicState,
 };
 pub use snapshots::SnapshotStatus;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -105,7 +107,7 @@ pub struct Cleaning {
 }
 
 /// What is to be done with a topic.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Task {
     /// All that its settings ask for.
     Clean(Pace),
@@ -113,6 +115,23 @@ enum Task {
     Trim(Partition, Offset),
     /// What has changed goes to its snapshot topic.
     Snapshot(Pace),
+    /// Everything of a key goes.
+    Forget(Forget),
+}
+
+/// A key that is to be forgotten.
+#[derive(Debug)]
+pub(crate) struct Forget {
+    pub key: ByteString,
+    /// What deletes the documents that were made of it.
+    pub documents: Vec<DocumentWrite>,
+}
+
+impl Forget {
+    /// The same for events alone.
+    fn events(&self) -> Self {
+        Self { key: self.key.clone(), documents: Vec::new() }
+    }
 }
 
 impl Cleaning {
@@ -132,9 +151,21 @@ impl Cleaning {
         &self.durations
     }
 
-    /// Does a pass over a topic now, as fast as it can.
+    /// Does a pass over a topic now, as fast as it can. What was forgotten, in whichever topic, is erased then.
     pub async fn clean(self: &Arc<Self>, topic: &TopicName) -> Result<Cleaned, CleanError> {
-        self.clone().to_the_end(topic.clone(), Task::Clean(Pace::Full)).await
+        let cleaned = self.clone().to_the_end(topic.clone(), Task::Clean(Pace::Full)).await?;
+        self.erase().await?;
+        Ok(cleaned)
+    }
+
+    /// Has the store erase what was forgotten. When the hub ends, that goes on after the next start.
+    async fn erase(&self) -> Result<(), CleanError> {
+        let mut closing = self.closing.subscribe();
+        tokio::select! {
+            erased = self.hub.log.erase() => Ok(erased.map_err(BusError::from)?),
+            // A sender that is gone means the same.
+            _ = closing.wait_for(|closing| *closing) => Err(CleanError::Closing),
+        }
     }
 
     /// Gives up all events of a partition below `before`, and says what is kept of it. In a topic that has grown, what
@@ -150,18 +181,33 @@ impl Cleaning {
         kept.copied().ok_or_else(|| CleanError::Failed(format!("partition {partition} is not there")))
     }
 
+    /// The turn at a topic: until it is let go of, nobody else cleans there.
+    pub(crate) async fn turn(&self, topic: &TopicName) -> OwnedMutexGuard<()> {
+        self.turns.of(topic).lock_owned().await
+    }
+
+    /// Gives up all events of a key that the topic has now, together with the documents that were made of it, and says how
+    /// many events went. The caller has the turn, and keeps it until this is done.
+    pub(crate) async fn forget_in_turn(&self, topic: &TopicName, forget: Forget) -> Result<u64, CleanError> {
+        Ok(self.work_in_turn(topic, &Task::Forget(forget)).await?.events)
+    }
+
     /// Works in a task of its own: whoever has the turn must not be dropped while a commit is under way.
     async fn to_the_end(self: Arc<Self>, topic: TopicName, task: Task) -> Result<Cleaned, CleanError> {
-        let work = tokio::spawn(async move { self.work(&topic, task).await });
+        let work = tokio::spawn(async move { self.work(&topic, &task).await });
         work.await.unwrap_or_else(|error| Err(CleanError::Failed(error.to_string())))
     }
 
-    async fn work(&self, topic: &TopicName, task: Task) -> Result<Cleaned, CleanError> {
+    async fn work(&self, topic: &TopicName, task: &Task) -> Result<Cleaned, CleanError> {
         let turns = match task {
-            Task::Clean(_) | Task::Trim(..) => &self.turns,
+            Task::Clean(_) | Task::Trim(..) | Task::Forget(_) => &self.turns,
             Task::Snapshot(_) => &self.snapshot_turns,
         };
         let _turn = turns.of(topic).lock_owned().await;
+        self.work_in_turn(topic, task).await
+    }
+
+    async fn work_in_turn(&self, topic: &TopicName, task: &Task) -> Result<Cleaned, CleanError> {
         let began = Instant::now();
         let (mut counted, mut tries) = (Counted::default(), Tries::default());
         let state = loop {
@@ -188,22 +234,27 @@ impl Cleaning {
     async fn try_once(
         &self,
         topic: &TopicState,
-        task: Task,
+        task: &Task,
         counted: &mut Counted,
     ) -> Result<(), CleanError> {
         let begin = |pace| Pass::begin(&self.hub, topic, (pace, self.closing.subscribe()));
         let (went, done) = match task {
             Task::Clean(pace) => {
-                let mut pass = begin(pace).await?;
+                let mut pass = begin(*pace).await?;
                 let done = pass.clean().await;
                 (pass.counted(), done)
             }
             Task::Trim(partition, before) => {
                 let mut pass = begin(Pace::Full).await?;
-                let done = pass.trim(partition, before).await;
+                let done = pass.trim(*partition, *before).await;
                 (pass.counted(), done)
             }
-            Task::Snapshot(pace) => self.snapshot_once(topic, pace).await?,
+            Task::Forget(forget) => {
+                let mut pass = begin(Pace::Full).await?;
+                let done = pass.forget(forget).await;
+                (pass.counted(), done)
+            }
+            Task::Snapshot(pace) => self.snapshot_once(topic, *pace).await?,
         };
         // Whatever came of it, this much is done.
         counted.add(went);

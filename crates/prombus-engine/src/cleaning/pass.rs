@@ -4,14 +4,14 @@ use super::compaction::Compaction;
 use super::losses::Losses;
 use super::positions::{Position, Stored};
 use super::retention::Trimming;
-use super::{CleanError, CleaningContext};
+use super::{CleanError, CleaningContext, Forget};
 use crate::bus::BusError;
 use crate::homes::Home;
 use crate::retry::Backoff;
 use prombus_core::error::Retry;
 use prombus_core::{
-    Commit, CommitError, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition, ReadError, TopicRef,
-    TopicState,
+    Commit, CommitError, ConfigChange, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition,
+    ReadError, TopicRef, TopicState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,12 +191,19 @@ impl<'a> Pass<'a> {
 
     /// Gives up what is to go, and stores how far cleaning has come.
     pub async fn commit(&mut self) -> Result<(), CleanError> {
+        self.commit_with(None).await
+    }
+
+    /// The same, with what else forgets a key. Where there is only room for what removes events, those go, and if there
+    /// is more to do, this is an error.
+    pub async fn commit_with(&mut self, forget: Option<&Forget>) -> Result<(), CleanError> {
+        let documents = forget.map_or(&[][..], |forget| &forget.documents);
         let moved = (0..).zip(&self.positions).filter(|(_, position)| position.has_moved());
         let mut partitions: Vec<u32> =
             moved.map(|(partition, _)| partition).chain(self.losses.partitions()).collect();
         partitions.sort_unstable();
         partitions.dedup();
-        if partitions.is_empty() {
+        if partitions.is_empty() && forget.is_none() {
             return Ok(());
         }
         let home = self.home(Epoch(0)).await?;
@@ -205,8 +212,13 @@ impl<'a> Pass<'a> {
             self.positions[*partition as usize].step(&self.topic, Partition(*partition), epoch)
         };
         let cursors = partitions.iter().map(step).collect();
-        let (config, counted) = self.losses.take(&self.topic);
-        match self.send(&home, Commit { config: config.clone(), cursors, ..Commit::default() }).await {
+        let (mut config, counted) = self.losses.take(&self.topic);
+        let note =
+            |forget: &Forget| ConfigChange::Forget { topic: self.topic.pinned(), key: forget.key.clone() };
+        config.extend(forget.map(note));
+        let commit =
+            Commit { config: config.clone(), documents: documents.to_vec(), cursors, ..Commit::default() };
+        match self.send(&home, commit).await {
             Ok(()) => partitions.into_iter().for_each(|partition| {
                 self.positions[partition as usize].stepped(epoch);
             }),
@@ -214,6 +226,10 @@ impl<'a> Pass<'a> {
             Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
             Err(BusError::Commit(CommitError::NoRoom)) => {
                 self.send(&home, Commit { config, ..Commit::default() }).await?;
+                if !documents.is_empty() {
+                    self.counted.add(counted);
+                    return Err(BusError::Commit(CommitError::NoRoom).into());
+                }
             }
             Err(error) => return Err(error.into()),
         }

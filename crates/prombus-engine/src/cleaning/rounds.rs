@@ -43,7 +43,7 @@ impl Cleaning {
         let to_clean = topics.into_iter().filter(|topic| topic.config.lets_events_go());
         for name in to_clean.map(|topic| topic.name).collect::<Vec<TopicName>>() {
             tokio::task::yield_now().await;
-            match self.work(&name, Task::Clean(Pace::Gentle)).await {
+            match self.work(&name, &Task::Clean(Pace::Gentle)).await {
                 Ok(cleaned) if cleaned.events > 0 => {
                     let (events, bytes) = (cleaned.events, cleaned.bytes);
                     tracing::debug!(topic = %name, events, bytes, "a topic was cleaned");
@@ -58,6 +58,12 @@ impl Cleaning {
                 Err(error) => {
                     tracing::warn!(topic = %name, %error, "a topic could not be cleaned: another try follows");
                 }
+            }
+        }
+        match self.erase().await {
+            Ok(()) | Err(CleanError::Closing) => {}
+            Err(error) => {
+                tracing::warn!(%error, "what was forgotten could not be erased: another try follows")
             }
         }
     }

@@ -282,6 +282,19 @@ impl Groups {
         outcome
     }
 
+    /// The turn at replays of a topic's dead letters: none goes back while it is held.
+    pub(crate) async fn replaying_turn(&self, topic: &TopicName) -> tokio::sync::OwnedMutexGuard<()> {
+        self.replaying.of(topic).lock_owned().await
+    }
+
+    /// Waits until the groups of a topic have written what they are writing: dead letters of events that were given up
+    /// before this was called are there then, or never will be.
+    pub(crate) async fn until_written(&self, topic: &TopicName) {
+        for group in self.seats.loaded_of(topic) {
+            drop(group.writing.lock().await);
+        }
+    }
+
     /// The topic is gone, and its groups with it.
     pub fn forget_topic(&self, topic: &TopicName) {
         for group in self.seats.forget_topic(topic) {

@@ -66,18 +66,37 @@ pub(super) enum Command {
     },
     /// Apply an event once more that has failed.
     Again(Again, oneshot::Sender<Result<Outcome, ProjectionError>>),
+    /// Stand still for a while.
+    Hold(Hold),
     /// End, having finished what is under way.
     Stop,
 }
 
+/// A while in which a projection does nothing, and has read nothing.
+pub(super) struct Hold {
+    /// Who is told that it has begun.
+    pub tell: oneshot::Sender<()>,
+    /// It is over when the other end of this is gone.
+    pub until: oneshot::Receiver<()>,
+}
+
+impl Hold {
+    async fn stand_still(self) {
+        // Whoever no longer waits has let go of the other end, too.
+        let _ = self.tell.send(());
+        let _ = self.until.await;
+    }
+}
+
 impl Command {
-    /// Answers that this is not the time for it.
-    fn refuse(self, why: &str) {
+    /// Does what it can do at a time when it cannot do anything else, and refuses the rest.
+    async fn obey_idly(self, why: &str) {
         let error = ProjectionError::Read(ReadError::Unavailable(why.to_owned()));
         match self {
             // Whoever no longer waits does not want to know.
             Self::Rebuild { answer, .. } => drop(answer.send(Err(error))),
             Self::Again(_, answer) => drop(answer.send(Err(error))),
+            Self::Hold(hold) => hold.stand_still().await,
             Self::Stop => {}
         }
     }
@@ -208,7 +227,7 @@ impl Actor {
                 }
                 command = self.commands.recv() => match command {
                     None | Some(Command::Stop) => return false,
-                    Some(command) => command.refuse(COMPILING),
+                    Some(command) => command.obey_idly(COMPILING).await,
                 },
             }
         }
@@ -227,7 +246,7 @@ impl Actor {
                 biased;
                 command = self.commands.recv() => match command {
                     None | Some(Command::Stop) => return None,
-                    Some(command) => command.refuse(&error.to_string()),
+                    Some(command) => command.obey_idly(&error.to_string()).await,
                 },
                 now = self.hub.claims.changed(seen) => seen = now,
                 // That a hub has fallen silent is told by nobody.
@@ -517,6 +536,13 @@ impl Actor {
         self.land(work).await;
         match command {
             Command::Stop => return false,
+            Command::Hold(hold) => {
+                // What was read may be gone afterwards, and what it failed with may quote it.
+                work.runners().for_each(Runner::go_back);
+                work.live.failures.last = None;
+                self.shared.now.lock().last_error = None;
+                hold.stand_still().await;
+            }
             Command::Rebuild { partial, answer } => {
                 let begun = self.begin_rebuild(&work.live.home, partial).await;
                 if begun.is_ok() {

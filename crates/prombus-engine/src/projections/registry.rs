@@ -1,6 +1,7 @@
 //! All projections of a hub: made, changed, listed, rebuilt, deleted. What is stored decides which there are: a hub runs
 //! those of topics that are at home on it, whoever has defined them.
 
+mod hold;
 mod past;
 
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};

@@ -11,6 +11,7 @@
 //!   of the next of those, unless that is no later than its own.
 //! - A single event is not given up while it is the last of its key, but for a tombstone of which nothing earlier is left. Of a
 //!   key of which a trim takes everything, nothing is left to tell that it was there: it was not.
+//! - A key that is forgotten goes as a whole and raises no horizon: it was not there either.
 //!
 //! So for a key, whose partitions are those that it was placed in as its topic grew ([`lineage`]):
 //!
@@ -26,7 +27,8 @@
 //! A snapshot of the key spares a `replace` the events before the one that it is of ([`base`]), and changes nothing else.
 //!
 //! `kept` and `history` are several reads. What is given up meanwhile may make a difference only if it shows in what is kept
-//! afterwards, so that is looked at before and after; if it has moved, all of it is read again.
+//! afterwards, so that is looked at before and after; if it has moved, all of it is read again. That a key was forgotten shows
+//! in its first event, which is gone then.
 
 mod all_keys;
 mod base;

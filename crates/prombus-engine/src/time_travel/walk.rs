@@ -6,7 +6,7 @@ use super::lineage::lineage;
 use super::losses::Losses;
 use super::reduce::{Effort, Reduced, Reducer};
 use crate::filter::Turn;
-use prombus_core::{Event, EventLog, HistoryRequest, Offset, Partition, ReadError, TopicState};
+use prombus_core::{Event, EventLog, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState};
 
 /// How many events of a key are read at once.
 const PAGE_EVENTS: usize = 1_024;
@@ -81,7 +81,7 @@ pub async fn state_of<R: Reducer>(
         };
         walk.go(log, topic, (key, at), reducer).await?;
         let after = Losses::look(log, &pinned, &partitions).await?;
-        if before == after {
+        if before == after && walk.is_of_one_life(log, topic).await? {
             return walk.judged(at, &after, base);
         }
         if tries_left == 0 {
@@ -101,11 +101,13 @@ struct Walk<S> {
     is_whole: bool,
     /// The partition of the last event that decides it alone.
     since: Option<Partition>,
+    /// Where the first event was that counts.
+    first: Option<(Partition, Offset)>,
 }
 
 impl<S: Send> Walk<S> {
     fn new() -> Self {
-        Self { state: None, last: None, applied: 0, is_whole: false, since: None }
+        Self { state: None, last: None, applied: 0, is_whole: false, since: None, first: None }
     }
 
     /// Applies all events that count, from where it is.
@@ -130,10 +132,23 @@ impl<S: Send> Walk<S> {
             let Some(last) = events.last() else { return Ok(()) };
             after = Some((last.partition, last.offset));
             for event in events.iter().filter(|event| event.ts <= at) {
+                self.first.get_or_insert((event.partition, event.offset));
                 self.apply(event, reducer)?;
             }
             drop((turn, events));
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Whether the first event that counts is still there. A key that is forgotten goes as a whole, which shows nowhere else:
+    /// what was read before that and what was read after it do not belong together.
+    async fn is_of_one_life(&self, log: &dyn EventLog, topic: &TopicState) -> Result<bool, ReadError> {
+        let Some((partition, from)) = self.first else { return Ok(true) };
+        let request = ReadRequest { topic: topic.pinned(), partition, from, limit: 1, max_bytes: PAGE_BYTES };
+        match log.read(request).await {
+            Ok(page) => Ok(page.events.first().is_some_and(|event| event.offset == from)),
+            Err(ReadError::Gone { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

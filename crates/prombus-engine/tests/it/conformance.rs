@@ -60,6 +60,10 @@ impl EventLog for Layered {
         self.log.history(request).await
     }
 
+    async fn erase(&self) -> Result<(), CommitError> {
+        self.log.erase().await
+    }
+
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.log.advance_horizon(topic, past).await
     }

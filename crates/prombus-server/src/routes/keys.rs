@@ -1,6 +1,6 @@
-//! The latest event of one key, or of many.
+//! The latest event of one key, or of many; and forgetting a key.
 
-use crate::answers;
+use crate::answers::{self, json_of};
 use crate::auth::Caller;
 use crate::body::BodyReader;
 use crate::error::ApiError;
@@ -11,11 +11,12 @@ use crate::path::PathNames;
 use crate::pieces::{self, Pieces};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use prombus_core::TopicRef;
 use prombus_core::json::write_string;
 use prombus_engine::Hub;
-use prombus_wire::{KeysRequest, parse_object};
+use prombus_wire::{ForgetAnswer, KeysRequest, parse_object};
 use std::collections::HashSet;
 
 /// Maximum number of keys in one request.
@@ -34,6 +35,18 @@ pub(crate) async fn latest(
         Some(event) => Ok(answers::event(&event)),
         None => Err(ApiError::not_found(format!("topic {topic} has no event of key {key:?}"))),
     }
+}
+
+/// `DELETE /v1/topics/{topic}/keys/{key}`.
+pub(crate) async fn forget(
+    State(app): State<App>,
+    names: PathNames,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ApiError> {
+    Params::parse(query.as_deref())?.done("none")?;
+    let (topic, key) = (names.topic()?, names.get("key"));
+    let events = app.hub()?.forget(&topic, key).await?;
+    Ok(json_of(StatusCode::OK, &ForgetAnswer { events }))
 }
 
 /// `POST /v1/topics/{topic}/keys`.

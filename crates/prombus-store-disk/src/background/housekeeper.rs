@@ -3,16 +3,17 @@
 //! It alone decides which tables exist. The order is always the same: a table is durable before a checkpoint refers to it,
 //! and the checkpoint is durable before anything that it replaces is deleted.
 
+use crate::background::eraser::{Names, refusal};
 use crate::background::merger::{self, MergeJob, Merged};
-use crate::disk::{is_full, is_out_of_handles};
+use crate::disk::{is_full, is_out_of_handles, remove_if_there};
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
 use crate::state::checkpoint::{self, Checkpoint};
-use crate::state::checkpoints::Checkpoints;
+use crate::state::checkpoints::{Checkpoints, Known};
 use crate::state::rows::{self, Overlay, Rows, Table, Tables};
 use crate::state::view::View;
-use crate::write::writer::{Handover, Message};
+use crate::write::writer::{self, Asked, Handover, Message};
 use prombus_core::CommitError;
 use std::collections::VecDeque;
 use std::io;
@@ -44,6 +45,8 @@ pub enum Chore {
         epoch: u64,
         /// The table, once it is written; what comes after it may have to be tried again.
         table: Option<Option<Arc<Table>>>,
+        /// Who waits until it is there and nothing older is.
+        asked: Vec<Asked>,
     },
     /// Replace tables with the one they were merged into.
     Merged(Merged),
@@ -53,6 +56,15 @@ pub enum Chore {
     Prepare(Rows),
     /// The writer is gone.
     Stop,
+}
+
+impl Chore {
+    /// Tells those who wait for it that it cannot be done yet. They may ask again, and it is tried again anyway.
+    fn refuse(&mut self, why: &CommitError) {
+        if let Self::Checkpoint { asked, .. } = self {
+            writer::refuse(asked, why);
+        }
+    }
 }
 
 /// Where the writer sends chores. When the writer is gone, however that happens, the housekeeper notices.
@@ -77,6 +89,12 @@ pub struct Housekeeper {
     merger: Merger,
     /// Whether tables are being merged, or cannot be.
     is_merging: bool,
+    /// Why they cannot be.
+    merge_failure: Option<CommitError>,
+    /// Who waits until nothing older than the last checkpoint is left.
+    asked: Vec<Asked>,
+    /// Whether tables are being merged for them.
+    is_merging_for_them: bool,
 }
 
 /// The thread that merges. It ends with its housekeeper, also where that panics: it holds the lock of the folder.
@@ -120,7 +138,18 @@ impl Housekeeper {
             thread.spawn(move || merger::run(&shared, &jobs, &chores))?
         };
         let merger = Merger { jobs: Some(merges), thread: Some(thread), shared: shared.clone() };
-        Ok(Self { shared, writer, tables, kept, last: None, merger, is_merging: false })
+        Ok(Self {
+            shared,
+            writer,
+            tables,
+            kept,
+            last: None,
+            merger,
+            is_merging: false,
+            merge_failure: None,
+            asked: Vec::new(),
+            is_merging_for_them: false,
+        })
     }
 
     /// Runs until the writer is gone and everything is written, or cannot be.
@@ -141,7 +170,11 @@ impl Housekeeper {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "some state cannot be written yet");
-                    self.tell_why(&error);
+                    let why = why(&error);
+                    waiting.iter_mut().for_each(|chore| chore.refuse(&why));
+                    self.refuse(&why);
+                    // A writer that is gone needs not be told.
+                    let _ = self.writer.send(Message::Stuck(why));
                     match chores.recv_timeout(RETRY_AFTER) {
                         Ok(chore) => open &= note(chore, &mut waiting),
                         Err(RecvTimeoutError::Timeout) => {}
@@ -154,21 +187,10 @@ impl Housekeeper {
         drop(chores);
     }
 
-    /// Tells the writer that rows stay in memory for the time being.
-    fn tell_why(&self, error: &io::Error) {
-        let why = if is_full(error) {
-            CommitError::NoRoom
-        } else {
-            CommitError::Unavailable(format!("changed rows cannot be written to a table: {error}"))
-        };
-        // A writer that is gone needs not be told.
-        let _ = self.writer.send(Message::Stuck(why));
-    }
-
     fn put_away(&mut self, chore: &mut Chore) -> io::Result<()> {
         match chore {
             Chore::Seal { part, facts } => seal(&self.shared, part, *facts),
-            Chore::Checkpoint { view, epoch, table } => {
+            Chore::Checkpoint { view, epoch, table, asked } => {
                 if table.is_none() {
                     let is_alive = view.is_alive();
                     *table = Some(rows::write_frozen(self.shared.new_table(), &view.rows, &is_alive)?);
@@ -178,6 +200,7 @@ impl Housekeeper {
                 // What was frozen is in a table now, so nobody needs it in memory any more.
                 let view = View { rows: Rows::default(), ..(**view).clone() };
                 self.checkpoint(view, *epoch, tables)?;
+                self.asked.append(asked);
                 self.hand_over(Some(kept));
                 Ok(())
             }
@@ -208,10 +231,16 @@ impl Housekeeper {
                 // The next checkpoint is as good a moment as any to try again.
                 tracing::warn!(%error, "tables cannot be merged yet");
                 self.is_merging = false;
+                if std::mem::take(&mut self.is_merging_for_them) {
+                    self.refuse(&CommitError::NoRoom);
+                }
             }
             (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
             (Err(error), _) => {
                 tracing::error!(%error, "tables cannot be merged; they stay as they are until the next start");
+                let failure = CommitError::Unavailable(format!("tables cannot be merged: {error}"));
+                self.refuse(&failure);
+                self.merge_failure = Some(failure);
             }
             (Ok(_), None) => {}
         }
@@ -225,14 +254,19 @@ impl Housekeeper {
         let checkpoint = Checkpoint { view, epoch, tables: numbers.clone(), with_documents: false };
         checkpoint::write(disk, dir, &checkpoint)?;
         let Checkpoint { view, .. } = checkpoint;
-        self.kept.add(view.end, numbers);
+        self.kept.add(Known { pos: view.end, tables: numbers, has_names: !view.forgotten.is_empty() });
         (self.last, self.tables) = (Some((view, epoch)), tables);
         if let Err(error) = self.kept.let_go(disk, dir) {
             tracing::warn!(%error, "unneeded files cannot be removed yet");
         }
-        self.shared.checkpointed_part.store(self.kept.oldest_part(), Ordering::Relaxed);
+        self.note_kept();
         self.shared.wake_rewriter();
         Ok(())
+    }
+
+    fn note_kept(&self) {
+        self.shared.checkpointed_part.store(self.kept.oldest_part(), Ordering::Relaxed);
+        self.shared.has_names.store(self.kept.have_names(), Ordering::Relaxed);
     }
 
     /// Gives the tables to the writer, and finds out whether some are to be merged.
@@ -242,9 +276,59 @@ impl Housekeeper {
         // A writer that is gone has no use for them.
         let _ = self.writer.send(Message::Tables(handover));
         if is_merged {
-            self.is_merging = false;
+            (self.is_merging, self.is_merging_for_them) = (false, false);
         }
+        self.serve_asked();
         self.merge();
+    }
+
+    /// Leaves nothing behind that is older than the last checkpoint, for those who wait for that. Where tables have rows of
+    /// documents that are gone and whose names were forgotten, all of them are merged first.
+    fn serve_asked(&mut self) {
+        let Some((view, _)) = self.last.as_ref().filter(|_| !self.asked.is_empty()) else { return };
+        if let Some(failure) = self.merge_failure.clone() {
+            return self.refuse(&failure);
+        }
+        if self.is_merging {
+            return;
+        }
+        let names = Names::of(view, u64::MAX);
+        let is_done = match self.tables.have_gone(&names, view.next_collection, &view.is_alive()) {
+            Ok(false) => self.remove_older().map(|()| true),
+            Ok(true) => {
+                let (tables, keep) = (self.tables.list().to_vec(), Box::new(view.is_alive()));
+                let job = MergeJob { tables, from_oldest: true, keep };
+                self.is_merging = self.merger.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
+                self.is_merging_for_them = self.is_merging;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        };
+        match is_done {
+            Ok(false) => {}
+            Ok(true) => {
+                // Whoever no longer waits does not want to know.
+                self.asked.drain(..).for_each(|Asked { answer, renewed }| drop(answer.send(Ok(renewed))));
+            }
+            Err(error) => self.refuse(&refusal(error)),
+        }
+    }
+
+    /// Removes checkpoints before the last one, and what is left of checkpoints that could not be written.
+    fn remove_older(&mut self) -> io::Result<()> {
+        let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
+        self.kept.let_go_of_older(disk, dir)?;
+        self.note_kept();
+        let folder = checkpoint::folder(dir);
+        let left = |name: &String| name.ends_with(".tmp") && !name.ends_with(".table.tmp");
+        disk.list(&folder)?
+            .into_iter()
+            .filter(left)
+            .try_for_each(|name| remove_if_there(disk, &folder.join(name)))
+    }
+
+    fn refuse(&mut self, why: &CommitError) {
+        writer::refuse(&mut self.asked, why);
     }
 
     fn merge(&mut self) {
@@ -255,6 +339,14 @@ impl Housekeeper {
         let (from_oldest, keep) = (run.start == 0, Box::new(view.is_alive()));
         let job = MergeJob { tables: list[run].to_vec(), from_oldest, keep };
         self.is_merging = self.merger.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
+    }
+}
+
+/// Why rows stay in memory for the time being.
+fn why(error: &io::Error) -> CommitError {
+    match is_full(error) {
+        true => CommitError::NoRoom,
+        false => CommitError::Unavailable(format!("changed rows cannot be written to a table: {error}")),
     }
 }
 

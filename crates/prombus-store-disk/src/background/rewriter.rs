@@ -5,6 +5,7 @@
 //! a later one. A rewritten part is durable, with its index, before the commit that puts it in place of others, and those
 //! are deleted once that commit is. Readers that still hold them read on: a deleted file stays until it is closed.
 
+use crate::background::eraser::{self, refusal};
 use crate::disk::{folder_of, remove_if_there};
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
@@ -17,7 +18,7 @@ use crate::shared::Shared;
 use crate::state::view::View;
 use crate::write::writer::{Job, Message, Work};
 use hashbrown::HashMap;
-use prombus_core::Offset;
+use prombus_core::{CommitError, Offset, Receipt};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -43,13 +44,33 @@ pub struct Replacement {
     pub new: Option<Arc<Part>>,
 }
 
+/// Ends with the thread, however that ends: nobody waits for it any more.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end_erasures();
+    }
+}
+
 /// Runs until nobody wakes it any more.
 pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
+    let _end = End(shared);
     while woken.recv().is_ok() {
-        while !shared.closing.load(Ordering::Relaxed) && shared.failed().is_none() {
+        loop {
+            let erasures = shared.take_erasures();
+            if !erasures.is_empty() {
+                let erased = eraser::erase(shared, writer);
+                // Whoever no longer waits does not want to know.
+                erasures.into_iter().for_each(|erasure| drop(erasure.send(erased.clone())));
+            }
+            if shared.closing.load(Ordering::Relaxed) || shared.failed().is_some() {
+                break;
+            }
             match reclaim_some(shared, writer) {
                 Ok(true) => {}
                 Ok(false) => break,
+                Err(_) if shared.closing.load(Ordering::Relaxed) => break,
                 Err(error) => {
                     tracing::warn!(%error, "space of dead events cannot be given back yet");
                     break;
@@ -60,27 +81,38 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
 }
 
 /// Rewrites or drops the parts that are worth it most; whether there were some.
-fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> io::Result<bool> {
+fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
     let view = shared.view();
-    let Some(old) = pick(shared, &view) else { return Ok(false) };
+    match pick(shared, &view) {
+        Some(old) => rewrite(shared, writer, (view, old)).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Has something committed, and waits until it is.
+pub fn answer_of(shared: &Shared, writer: &Sender<Message>, work: Work) -> Result<Receipt, CommitError> {
+    let closed = || CommitError::Unavailable(shared.failure());
+    let (answer, answered) = oneshot::channel();
+    writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| closed())?;
+    answered.blocking_recv().unwrap_or_else(|_| Err(closed()))
+}
+
+/// Puts what is left of neighbours in their place, and removes them.
+pub fn rewrite(
+    shared: &Shared,
+    writer: &Sender<Message>,
+    (view, old): (Arc<View>, Vec<Arc<Part>>),
+) -> Result<(), CommitError> {
     let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
-    let rewrite = Rewrite::new(shared, &view, &old)?;
+    let rewrite = Rewrite::new(shared, &view, &old).map_err(refusal)?;
     let unfinished = part_path(&shared.options.dir, rewrite.name).with_extension("tmp");
-    let new = rewrite.run().inspect_err(|_| {
+    let new = rewrite.run().map_err(|error| {
         // On a full disk, what was begun must not take the room that it was to make. The next open removes it otherwise.
         let _ = remove_if_there(&*shared.disk, &unfinished);
+        refusal(error)
     })?;
     let after = new.as_ref().map_or(0, |part| part.disk_bytes());
-    let (answer, answered) = oneshot::channel();
-    let work = Work::Replace(Replacement { old: old.clone(), new });
-    if writer.send(Message::Commit(Job { work, answer, permit: None })).is_err() {
-        return Ok(false);
-    }
-    match answered.blocking_recv() {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => return Err(io::Error::other(error)),
-        Err(_) => return Ok(false),
-    }
+    answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new }))?;
     shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
     drop(view);
     let mut removed = Ok(());
@@ -93,8 +125,7 @@ fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> io::Result<bool> {
             removed = removed.and(remove_if_there(&*shared.disk, &path));
         }
     }
-    removed?;
-    Ok(true)
+    removed.map_err(refusal)
 }
 
 /// What is known of a part without reading it.

@@ -30,6 +30,8 @@ const INDEX: u8 = 15;
 const KEPT_SPAN: u8 = 16;
 const HOLES: u8 = 17;
 const PARTS: u8 = 19;
+const FORGET: u8 = 20;
+const ERASED: u8 = 21;
 
 /// Appends a change as an item. After an error, the bytes after the last item are meaningless.
 pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
@@ -111,6 +113,12 @@ pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
                 number(out, rewrite.map_or(u64::MAX, u64::from));
             }
         }),
+        Change::Forget { topic, key, sequence } => write_item(out, FORGET, |out| {
+            number(out, u64::from(*topic));
+            number(out, *sequence);
+            text(out, key.as_bytes());
+        }),
+        Change::Erased(sequence) => write_item(out, ERASED, |out| number(out, *sequence)),
         Change::Counters(counters) => write_item(out, COUNTERS, |out| {
             number(out, counters.sequence);
             number(out, counters.end.pack());
@@ -202,6 +210,11 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             }
             Change::Parts(PartSet::new(first, changed))
         }
+        FORGET => {
+            let (topic, sequence) = (rest.number()?.try_into().ok()?, rest.number()?);
+            Change::Forget { topic, key: rest.string()?.into(), sequence }
+        }
+        ERASED => Change::Erased(rest.number()?),
         COUNTERS => Change::Counters(Counters {
             sequence: rest.number()?,
             end: Pos::unpack(rest.number()?),
@@ -339,6 +352,8 @@ mod tests {
             Change::Tables(Vec::new()),
             Change::Parts(PartSet::default()),
             Change::Parts(PartSet::new(3, [(4, None), (5, Some(2))])),
+            Change::Forget { topic: 3, key: "ö".into(), sequence: 9 },
+            Change::Erased(9),
             Change::Tables(vec![3, 1, u64::MAX]),
             Change::Counters(Counters {
                 next_collection: None,

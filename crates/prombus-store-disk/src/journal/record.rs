@@ -7,7 +7,7 @@
 use crate::journal::position::PartitionRef;
 use bytes::Bytes;
 use bytestring::ByteString;
-use prombus_core::{CommitError, Event, Json, NewEvent, Offset, Partition, TopicName};
+use prombus_core::{CommitError, Event, Json, NewEvent, Offset, Partition, TopicName, publish_digest};
 use std::io;
 use uuid::Uuid;
 
@@ -144,24 +144,13 @@ pub fn write_gone(out: &mut Vec<u8>, event: &[u8]) -> Result<(), TooLong> {
     let payload = text(event.len().saturating_sub(payload_len), payload_len);
     write_item(out, GONE, |out| {
         out.extend_from_slice(fixed);
-        out.extend_from_slice(&digest(key, payload).to_le_bytes());
+        out.extend_from_slice(&publish_digest(key, payload).to_le_bytes());
     })
-}
-
-/// What tells one publish from another under the same id.
-fn digest(key: Option<&[u8]>, payload: &[u8]) -> u128 {
-    let mut hash = xxhash_rust::xxh3::Xxh3::new();
-    hash.update(&[u8::from(key.is_some())]);
-    hash.update(&(key.map_or(0, <[u8]>::len) as u64).to_le_bytes());
-    hash.update(key.unwrap_or_default());
-    hash.update(payload);
-    hash.digest128()
 }
 
 /// Whether `new` is the same publish again as the event that left this item.
 pub fn is_repeated(gone: &[u8], new: &NewEvent) -> bool {
-    let digest = digest(new.key.as_deref().map(str::as_bytes), new.payload.as_bytes());
-    gone.get(EVENT_HEAD..) == Some(&digest.to_le_bytes()[..])
+    gone.get(EVENT_HEAD..) == Some(&new.digest().to_le_bytes()[..])
 }
 
 /// The length that an item claims to have; at least its head.

@@ -12,7 +12,7 @@ const PREFIX: usize = 5;
 
 /// Whether a checkpoint holds the state that the journal gives.
 pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
-    let View { sequence, end, topics, holes, collections, rows, cursors, .. } = &stored.view;
+    let View { sequence, end, topics, holes, forgotten, collections, rows, cursors, .. } = &stored.view;
     let counters = |view: &View| (view.next_topic, view.last_hub_id);
     // Recorded time also moves without a commit, or with one that changed nothing.
     let is_same = (*sequence, *end) == (replayed.sequence, replayed.end)
@@ -20,6 +20,7 @@ pub fn is_same(stored: &Checkpoint, replayed: &View) -> io::Result<bool> {
         && *topics == replayed.topics
         && is_same_spans(&stored.view, replayed)
         && *holes == replayed.holes
+        && *forgotten == replayed.forgotten
         && *cursors == replayed.cursors
         && (stored.with_documents || stored.view.next_collection == replayed.next_collection);
     if !is_same {

@@ -11,7 +11,7 @@ use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint;
-use crate::state::checkpoints::Checkpoints;
+use crate::state::checkpoints::{Checkpoints, Known};
 use crate::state::rows::{self, Overlay, Table, Tables, Target};
 use crate::state::view::View;
 use std::any::Any;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_TEXT: &str = "prombus data folder, format ";
 /// Format 2 has collections and tables, format 3 indexes that are made in steps, format 4 holes in partitions, format 5
-/// parts with a secret; folders of earlier formats become such when they are opened.
+/// parts with a secret and keys to be erased; folders of earlier formats become such when they are opened.
 const FORMAT: u32 = 5;
 
 /// What to do about a file that can be made again, which is good advice only where the journal is whole.
@@ -314,15 +314,18 @@ impl<'a> Recovery<'a> {
         let mut all_known = true;
         for pos in places {
             // One that nobody can read is no reason not to open, but nobody knows what it names.
-            let tables = read(pos).map(|older| older.tables);
-            all_known &= tables.is_ok();
-            kept.add(pos, tables.unwrap_or_default());
+            let older = read(pos);
+            all_known &= older.is_ok();
+            let has_names = older.as_ref().map_or(true, |older| !older.view.forgotten.is_empty());
+            let tables = older.map(|older| older.tables).unwrap_or_default();
+            kept.add(Known { pos, tables, has_names });
         }
         let (mut view, mut epoch) = (View::default(), 0);
         if let Some(pos) = newest {
             let newest = read(pos)?;
             let tables = open_tables(disk, dir, &newest.tables)?;
-            kept.add(pos, newest.tables);
+            let has_names = !newest.view.forgotten.is_empty();
+            kept.add(Known { pos, tables: newest.tables, has_names });
             (view, epoch) = (newest.view, newest.epoch);
             view.rows.replace_tables(Arc::new(tables));
         }

@@ -3,7 +3,7 @@
 //! A checkpoint refers to the tables that hold its rows, and is written only once they are durable. Checkpoints of early
 //! builds are as of the start of a part, and contain the documents themselves.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, remove_if_there};
 use crate::journal::change;
 use crate::journal::part::PART_HEAD;
 use crate::journal::position::Pos;
@@ -63,10 +63,21 @@ pub struct Checkpoint {
 
 /// Writes a checkpoint, whose tables must be durable, and makes it durable.
 pub fn write(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
-    let Checkpoint { view, epoch, tables, .. } = checkpoint;
+    let Checkpoint { view, .. } = checkpoint;
     let path = path(dir, view.end);
     let tmp = path.with_extension("tmp");
-    let mut out = PagedWriter::new(disk.create(&tmp)?);
+    let written = fill(disk, &tmp, checkpoint).and_then(|()| disk.rename(&tmp, &path));
+    if let Err(error) = written {
+        // What is left of it takes room, and may name what is to be forgotten. The next open removes it otherwise.
+        let _ = remove_if_there(disk, &tmp);
+        return Err(error);
+    }
+    disk.sync_dir(&folder(dir))
+}
+
+fn fill(disk: &dyn Disk, tmp: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
+    let Checkpoint { view, epoch, tables, .. } = checkpoint;
+    let mut out = PagedWriter::new(disk.create(tmp)?);
     let mut item = Vec::new();
     for change in [Change::Tables(tables.clone())].into_iter().chain(view.changes(*epoch)) {
         item.clear();
@@ -79,9 +90,7 @@ pub fn write(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> io::Result
     header.extend_from_slice(&view.end.part.to_le_bytes());
     header.extend_from_slice(&out.position().to_le_bytes());
     header.extend_from_slice(&view.end.at.to_le_bytes());
-    out.finish(&header)?;
-    disk.rename(&tmp, &path)?;
-    disk.sync_dir(&folder(dir))
+    out.finish(&header)
 }
 
 /// Reads the checkpoint as of `pos`.

@@ -16,44 +16,69 @@ const KEEP: usize = 2;
 /// The checkpoints that are on disk.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
-    /// Where they are and which tables they name, from the first to the last.
-    checkpoints: Vec<(Pos, Vec<u64>)>,
+    /// From the first to the last.
+    checkpoints: Vec<Known>,
     /// Tables that a checkpoint named that no longer exists.
     retired: BTreeSet<u64>,
 }
 
+/// What is known of a checkpoint.
+#[derive(Debug)]
+pub struct Known {
+    /// Where it is.
+    pub pos: Pos,
+    /// The tables that it names.
+    pub tables: Vec<u64>,
+    /// Whether it names keys that are to be erased.
+    pub has_names: bool,
+}
+
 impl Checkpoints {
     /// Notes a checkpoint that is durable. One as of the same place was replaced by it.
-    pub fn add(&mut self, pos: Pos, tables: Vec<u64>) {
-        if let Some(same) = self.checkpoints.iter().position(|(known, _)| *known == pos) {
-            self.retired.extend(self.checkpoints.remove(same).1);
+    pub fn add(&mut self, known: Known) {
+        if let Some(same) = self.checkpoints.iter().position(|other| other.pos == known.pos) {
+            self.retired.extend(self.checkpoints.remove(same).tables);
         }
-        let at = self.checkpoints.partition_point(|(known, _)| *known < pos);
-        self.checkpoints.insert(at, (pos, tables));
+        let at = self.checkpoints.partition_point(|other| other.pos < known.pos);
+        self.checkpoints.insert(at, known);
+    }
+
+    /// Whether one of them names keys that are to be erased.
+    pub fn have_names(&self) -> bool {
+        self.checkpoints.iter().any(|known| known.has_names)
     }
 
     /// The part that the oldest one is of; 0 where there is none.
     pub fn oldest_part(&self) -> u32 {
-        self.checkpoints.first().map_or(0, |(pos, _)| pos.part)
+        self.checkpoints.first().map_or(0, |known| known.pos.part)
     }
 
     /// Whether a checkpoint refers to the table.
     pub fn names(&self, table: u64) -> bool {
-        self.checkpoints.iter().any(|(_, tables)| tables.contains(&table))
+        self.checkpoints.iter().any(|known| known.tables.contains(&table))
     }
 
     /// Deletes old checkpoints, and then tables that no checkpoint refers to. What cannot be deleted now is retried the
     /// next time.
     pub fn let_go(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-        let old = self.checkpoints.len().saturating_sub(KEEP);
-        for (pos, _) in &self.checkpoints[..old] {
-            remove_if_there(disk, &checkpoint::path(dir, *pos))?;
+        self.keep(KEEP, disk, dir)
+    }
+
+    /// The same with all but the last one.
+    pub fn let_go_of_older(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        self.keep(1, disk, dir)
+    }
+
+    fn keep(&mut self, keep: usize, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        let old = self.checkpoints.len().saturating_sub(keep);
+        for known in &self.checkpoints[..old] {
+            remove_if_there(disk, &checkpoint::path(dir, known.pos))?;
         }
         if old > 0 {
             // One that comes back after a power cut would need parts that may be rewritten once it is gone.
             disk.sync_dir(&checkpoint::folder(dir))?;
         }
-        self.retired.extend(self.checkpoints.drain(..old).flat_map(|(_, tables)| tables));
+        self.retired.extend(self.checkpoints.drain(..old).flat_map(|known| known.tables));
         let retired = std::mem::take(&mut self.retired);
         // One that another checkpoint names comes back here when that one goes.
         self.retired = retired.into_iter().filter(|table| !self.names(*table)).collect();

@@ -64,6 +64,8 @@ pub struct View {
     pub spans: HashMap<PartitionRef, Span>,
     /// Offsets between the bounds whose events were given up.
     pub holes: HashMap<PartitionRef, Arc<Offsets>>,
+    /// Keys that are to be erased, by the number of their topic, and the commit that they were last forgotten by.
+    pub forgotten: OrdMap<(u32, Arc<str>), u64>,
     /// Collections by name.
     pub collections: OrdMap<Arc<str>, Arc<CollectionState>>,
     /// The rows of collections.
@@ -107,6 +109,17 @@ pub enum Change {
     Cursor(CursorKey, Cursor),
     /// A cursor is gone.
     CursorGone(CursorKey),
+    /// A key is to be erased.
+    Forget {
+        /// The number of its topic.
+        topic: u32,
+        /// The key.
+        key: Arc<str>,
+        /// The commit that says so.
+        sequence: u64,
+    },
+    /// What was to be erased by this commit or earlier ones is.
+    Erased(u64),
     /// Parts of the journal were rewritten or dropped.
     Parts(PartSet),
     /// The numbers of the tables of a checkpoint, the oldest first.
@@ -230,6 +243,13 @@ impl View {
             Change::CursorGone(key) => {
                 self.cursors.remove(&key);
             }
+            Change::Forget { topic, key, sequence } => {
+                self.forgotten.insert((topic, key), sequence);
+            }
+            Change::Erased(upto) => {
+                let left = self.forgotten.iter().filter(|(_, sequence)| **sequence > upto);
+                self.forgotten = left.map(|(key, sequence)| (key.clone(), *sequence)).collect();
+            }
             // Whoever reads the journal opens the files.
             Change::Parts(parts) => self.part_set.apply(&parts),
             // Whoever reads the checkpoint opens them.
@@ -328,8 +348,14 @@ impl View {
             epoch,
         });
         let parts = (!self.part_set.is_untouched()).then(|| Change::Parts(self.part_set.clone()));
+        let forget = |((topic, key), sequence): (&(u32, Arc<str>), &u64)| Change::Forget {
+            topic: *topic,
+            key: key.clone(),
+            sequence: *sequence,
+        };
+        let forgotten = self.forgotten.iter().map(forget);
         let state = topics.chain(spans).chain(holes).chain(collections).chain(cursors);
-        state.chain(parts).chain([counters])
+        state.chain(forgotten).chain(parts).chain([counters])
     }
 }
 

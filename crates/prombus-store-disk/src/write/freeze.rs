@@ -5,7 +5,7 @@
 
 use crate::background::housekeeper::Chore;
 use crate::state::view::View;
-use crate::write::writer::{Handover, Message, Work, Writer};
+use crate::write::writer::{self, Asked, Handover, Message, Renew, Renewed, Work, Writer};
 use prombus_core::CommitError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,14 +23,19 @@ impl Writer {
                 let kept = new.kept.or_else(|| self.handover.take().and_then(|old| old.kept));
                 self.handover = Some(Handover { kept, ..new });
             }
-            Message::Stuck(why) => self.stuck = Some(why),
+            Message::Renew(renew) => self.renewals.push(renew),
+            Message::Stuck(why) => {
+                writer::refuse(&mut self.asked, &why);
+                self.stuck = Some(why);
+            }
             Message::Stop => self.is_stopping = true,
         }
     }
 
     /// Whether something was noted that can be done at once, so that nobody waits for the next message.
     pub(crate) fn has_noted(&self) -> bool {
-        !self.horizons.is_empty() || (self.handover.is_some() && self.shared.failed().is_none())
+        let is_asked = !self.horizons.is_empty() || !self.renewals.is_empty();
+        is_asked || (self.handover.is_some() && self.shared.failed().is_none())
     }
 
     /// Between two batches: takes over tables, freezes rows if that is due, and advances recorded time.
@@ -38,6 +43,8 @@ impl Writer {
         if self.shared.failed().is_some() {
             // Whoever waits learns that it is in vain.
             self.horizons.clear();
+            self.renewals.clear();
+            self.asked.clear();
             return;
         }
         self.move_time_on();
@@ -60,7 +67,26 @@ impl Writer {
         if self.shared.lists_are_asked_for() {
             self.prepare();
         }
+        self.begin_renewals();
         self.checkpoint_if_due();
+    }
+
+    /// Has a checkpoint taken for those who asked for one, behind everything that was committed so far.
+    fn begin_renewals(&mut self) {
+        for Renew { ends_part, answer } in std::mem::take(&mut self.renewals) {
+            if ends_part
+                && !self.is_at_start_of_part()
+                && let Err(error) = self.flush_and_roll()
+            {
+                // Whoever no longer waits does not want to know.
+                let _ = answer.send(Err(error));
+                continue;
+            }
+            let view = &self.stage.view;
+            let renewed = Renewed { part: view.end.part, sequence: view.sequence };
+            self.asked.push(Asked { answer, renewed });
+            self.checkpoint_is_due = true;
+        }
     }
 
     /// Everything that was recorded so far is in the state that is shown, and what comes is recorded later.
@@ -108,7 +134,8 @@ impl Writer {
         // A checkpoint holds no parts, and must not keep files that are removed meanwhile.
         let view = Box::new(View { parts: Arc::default(), ..self.stage.view.clone() });
         // Waits where the housekeeper is behind.
-        let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None });
+        let asked = std::mem::take(&mut self.asked);
+        let _ = self.chores.0.send(Chore::Checkpoint { view, epoch: self.epoch, table: None, asked });
     }
 
     /// Has the builder of indexes look at what is shown now.

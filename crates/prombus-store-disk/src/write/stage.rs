@@ -247,6 +247,13 @@ impl Stage {
         Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
     }
 
+    /// Notes that what was forgotten up to a commit is erased. Nobody waits for that either.
+    pub fn erased(&mut self, upto: u64) -> Result<Receipt, CommitError> {
+        self.change(Change::Erased(upto))?;
+        let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Sync);
+        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+    }
+
     fn advance(
         &mut self,
         state: &CollectionState,
@@ -520,6 +527,13 @@ impl Staging for Stage {
         let span = self.view.span(partition).without(loss);
         let has_holes = span.has_holes || loss.horizon_ts.is_some();
         self.change(Change::Span(partition, Span { has_holes, ..span }))
+    }
+
+    fn forget(&mut self, topic: &TopicRef, key: &str) -> Result<(), CommitError> {
+        let Some(number) = topic.incarnation else { return Ok(()) };
+        // This commit is the next one.
+        let (topic, sequence) = (number.0, self.view.sequence + 1);
+        self.change(Change::Forget { topic, key: key.into(), sequence })
     }
 
     fn configure_collection(

@@ -55,6 +55,8 @@ pub enum Work {
     Build(Build),
     /// A part in place of others.
     Replace(Replacement),
+    /// That what was forgotten up to this commit is erased.
+    Erased(u64),
 }
 
 impl Work {
@@ -62,7 +64,7 @@ impl Work {
     fn must_leave(&self, options: &DiskOptions) -> u64 {
         match self {
             Self::Commit(commit) if commit.only_removes() => 0,
-            Self::Replace(_) => 0,
+            Self::Replace(_) | Self::Erased(_) => 0,
             Self::Commit(commit) if commit.events.is_empty() => options.headroom_for_deletes(),
             Self::Commit(_) | Self::Build(_) => options.headroom(),
         }
@@ -73,7 +75,7 @@ impl Work {
         match self {
             Self::Commit(commit) => !commit.documents.is_empty(),
             Self::Build(_) => true,
-            Self::Replace(_) => false,
+            Self::Replace(_) | Self::Erased(_) => false,
         }
     }
 }
@@ -86,6 +88,8 @@ pub enum Message {
     Horizon(Horizon),
     /// New tables.
     Tables(Handover),
+    /// Take a checkpoint.
+    Renew(Renew),
     /// Tables cannot be written for the time being.
     Stuck(CommitError),
     /// The last message.
@@ -98,6 +102,36 @@ pub struct Horizon {
     pub past: u64,
     /// Who waits; told what recorded time is then.
     pub answer: oneshot::Sender<u64>,
+}
+
+/// A checkpoint that somebody waits for: nothing earlier is to be left, neither checkpoints nor rows of documents that are
+/// gone and whose names were forgotten.
+pub struct Renew {
+    /// Whether the part that is being written ends before it.
+    pub ends_part: bool,
+    /// Who waits.
+    pub answer: oneshot::Sender<Result<Renewed, CommitError>>,
+}
+
+/// Where such a checkpoint was taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Renewed {
+    /// The part that was being written then.
+    pub part: u32,
+    /// The last commit before it.
+    pub sequence: u64,
+}
+
+/// Who waits for a checkpoint, and what to tell them.
+pub struct Asked {
+    pub answer: oneshot::Sender<Result<Renewed, CommitError>>,
+    pub renewed: Renewed,
+}
+
+/// Tells those who wait for a checkpoint that there is none yet.
+pub fn refuse(asked: &mut Vec<Asked>, why: &CommitError) {
+    // Whoever no longer waits does not want to know.
+    asked.drain(..).for_each(|asked| drop(asked.answer.send(Err(why.clone()))));
 }
 
 /// Tables to put instead of the current ones.
@@ -134,6 +168,10 @@ pub struct Writer {
     pub(crate) arrived: VecDeque<Job>,
     /// Who waits for recorded time to move on, which it does at the end of the batch.
     pub(crate) horizons: Vec<Horizon>,
+    /// Checkpoints that are asked for, to be begun at the end of the batch.
+    pub(crate) renewals: Vec<Renew>,
+    /// Who waits for the next checkpoint.
+    pub(crate) asked: Vec<Asked>,
     /// Tables that wait for the end of the batch.
     pub(crate) handover: Option<Handover>,
     /// Whether a checkpoint was asked for that is not there yet. Only then are rows frozen.
@@ -192,6 +230,8 @@ impl Writer {
             carried: VecDeque::new(),
             arrived: VecDeque::new(),
             horizons: Vec::new(),
+            renewals: Vec::new(),
+            asked: Vec::new(),
             handover: None,
             is_checkpointing: false,
             checkpoint_is_due,
@@ -339,6 +379,7 @@ impl Writer {
             Work::Commit(commit) => self.stage.commit(commit),
             Work::Build(build) => self.stage.build(build),
             Work::Replace(replacement) => self.stage.replace(replacement),
+            Work::Erased(upto) => self.stage.erased(*upto),
         };
         let taken = taken.and_then(|receipt| {
             let (bytes, limit) = (self.stage.buffer.len(), MAX_BATCH);
@@ -554,11 +595,20 @@ impl Writer {
 
     /// Continues in a new part; if that cannot be created, refuses what does not fit.
     fn roll_or_refuse(&mut self) {
-        if self.dirty_since.is_some() && !self.flush() {
-            return;
+        let Err(error) = self.flush_and_roll() else { return };
+        for Job { work, answer, .. } in self.carried.drain(..) {
+            drop(work);
+            let _ = answer.send(Err(error.clone()));
         }
-        let error = match self.roll() {
-            Ok(()) => return,
+    }
+
+    /// Continues in a new part.
+    pub(crate) fn flush_and_roll(&mut self) -> Result<(), CommitError> {
+        if self.dirty_since.is_some() && !self.flush() {
+            return Err(CommitError::Unavailable(self.shared.failure()));
+        }
+        Err(match self.roll() {
+            Ok(()) => return Ok(()),
             Err(CreateError::Surely(error)) if is_full(&error) => {
                 self.shared.set_disk_full(true);
                 CommitError::NoRoom
@@ -570,11 +620,12 @@ impl Writer {
                 self.fail_roll(&error);
                 CommitError::Unavailable(self.shared.failure())
             }
-        };
-        for Job { work, answer, .. } in self.carried.drain(..) {
-            drop(work);
-            let _ = answer.send(Err(error.clone()));
-        }
+        })
+    }
+
+    /// Whether nothing was written to the part yet.
+    pub(crate) fn is_at_start_of_part(&self) -> bool {
+        self.at() as usize == PART_HEAD
     }
 
     fn fail_roll(&self, error: &io::Error) {

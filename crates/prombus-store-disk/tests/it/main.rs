@@ -9,6 +9,7 @@ mod conformance;
 mod crash;
 mod cut;
 mod damage;
+mod erase;
 mod full_disk;
 mod golden;
 mod handles;

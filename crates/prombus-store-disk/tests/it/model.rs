@@ -60,6 +60,10 @@ async fn between(seed: u64, crash: Crash) {
             let _ = model.step(&[&memory, &disk]).await;
         }
         assert_same(&memory, &disk).await;
+        if world.random.bool() {
+            disk.log.erase().await.unwrap();
+            assert_same(&memory, &disk).await;
+        }
         disk = world.crash(disk, crash);
         assert_same(&memory, &disk).await;
     }
@@ -90,7 +94,11 @@ async fn power_cuts_during_commits_leave_all_or_nothing() {
         for _ in 0..LIVES {
             let at = world.disk.operations() + world.random.u64(1..60);
             world.disk.crash_at(at, Crash::PowerCut);
-            for _ in 0..COMMITS {
+            for commit in 0..COMMITS {
+                if commit % 8 == 7 {
+                    // It is for the next life where the machine goes down.
+                    let _ = disk.log.erase().await;
+                }
                 let proposal = model.propose(&memory).await;
                 let answer = disk.commit(model.commit_for(1, &proposal)).await;
                 if matches!(answer, Err(CommitError::Unavailable(_) | CommitError::Unknown(_))) {

@@ -160,6 +160,7 @@ impl HttpLog {
             }
             ConfigChange::Trim { .. }
             | ConfigChange::Discard { .. }
+            | ConfigChange::Forget { .. }
             | ConfigChange::PutCollection { .. }
             | ConfigChange::DropCollection { .. }
             | ConfigChange::SwapCollection { .. } => Err(unsayable()),
@@ -313,6 +314,10 @@ impl EventLog for HttpLog {
         events.truncate(limit);
         wire::cut(&mut events, max_bytes);
         Ok(events)
+    }
+
+    async fn erase(&self) -> Result<(), CommitError> {
+        Err(CommitError::Unavailable("HTTP has no words for what a store erases".into()))
     }
 
     async fn advance_horizon(&self, _topic: &TopicName, _past: u64) -> Result<u64, ReadError> {

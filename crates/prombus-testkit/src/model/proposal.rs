@@ -8,7 +8,7 @@ use crate::Subject;
 use crate::subject::must;
 use prombus_core::{
     CommitLimits, ConfigChange, CursorMove, DocumentWrite, Durability, Event, EventLogExt, Loss, NewEvent,
-    NewTopics, Offset, Offsets, Partition, Placement, TopicConfig, TopicName, TopicState,
+    NewTopics, Offset, Offsets, Partition, Placement, TopicConfig, TopicName, TopicRef, TopicState,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -116,6 +116,11 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
                 };
                 ConfigChange::AlterTopic { name, expect_revision: state.revision + wrong, config }
             }
+            Some(state) if chance(rng, 20) => {
+                let (gone, note) = forget(rng, reference, state).await;
+                changes.push(note);
+                gone
+            }
             Some(state) if rng.bool() => trim(rng, reference, state).await,
             Some(state) => discard(rng, reference, state).await,
         };
@@ -185,6 +190,24 @@ async fn discard(rng: &mut fastrand::Rng, reference: &Subject, topic: &TopicStat
         (0..next + 2).filter(|_| if many { rng.bool() } else { chance(rng, 10) }).map(Offset).collect();
     let loss = loss(rng, &events, |event| offsets.contains(event.offset));
     ConfigChange::Discard { topic: (&topic.name).into(), partition, offsets: offsets.into(), loss }
+}
+
+/// Everything of a key in a partition, and that it is to be erased.
+async fn forget(
+    rng: &mut fastrand::Rng,
+    reference: &Subject,
+    topic: &TopicState,
+) -> (ConfigChange, ConfigChange) {
+    let partition = Partition(rng.u32(0..topic.config.partitions));
+    let events = events_of(reference, topic, partition).await;
+    let keys: Vec<_> = events.iter().filter_map(|event| event.key.clone()).collect();
+    let key = if keys.is_empty() { "none".into() } else { pick(rng, &keys).clone() };
+    let is_of_key = |event: &Event| event.key.as_ref() == Some(&key);
+    let offsets: Offsets = events.iter().filter(|event| is_of_key(event)).map(|event| event.offset).collect();
+    let loss = Loss { horizon_ts: None, ..loss(rng, &events, is_of_key) };
+    let name = TopicRef::from(&topic.name);
+    let gone = ConfigChange::Discard { topic: name.clone(), partition, offsets: offsets.into(), loss };
+    (gone, ConfigChange::Forget { topic: name, key: key.clone() })
 }
 
 async fn events_of(reference: &Subject, topic: &TopicState, partition: Partition) -> Vec<Event> {

@@ -1,4 +1,4 @@
-//! `prombus topics`: lists, shows, creates, alters, cleans, trims and deletes topics.
+//! `prombus topics`: lists, shows, creates, alters, cleans, trims and deletes topics, and forgets keys.
 
 mod settings;
 
@@ -75,6 +75,17 @@ enum TopicsCommand {
         #[arg(long, value_name = "OFFSET")]
         before: u64,
     },
+    /// Forget a key for good: all of its events, their dead letters and snapshots, and the documents made of them
+    ///
+    /// They are unreadable at once, and off the disk after the next cleaning pass. This does not reach backups, or copies
+    /// in other topics.
+    #[command(after_help = "Example:\n  prombus topics forget process.state web1:stt:4242")]
+    Forget {
+        /// Topic whose key is forgotten
+        topic: String,
+        /// Key to forget
+        key: String,
+    },
     /// Delete a topic and all of its events; their disk space is not freed yet
     #[command(after_help = "Example:\n  prombus topics delete process.state")]
     Delete {
@@ -98,6 +109,10 @@ pub fn run(hub: &HubArgs, args: TopicsArgs) -> Result<(), Failure> {
             TopicsCommand::Trim { topic, partition, before } => {
                 let bounds = client.trim_topic(&topic, &TrimRequest { partition, before }).await?;
                 output::write_records(&BOUNDS, &[bounds_record(&bounds)?])
+            }
+            TopicsCommand::Forget { topic, key } => {
+                let answer = client.forget_key(&topic, &key).await?;
+                output::write_records(&["events"], &[Record::of(&answer, vec![answer.events.to_string()])?])
             }
             TopicsCommand::Delete { topic } => {
                 client.delete_topic(&topic).await?;

@@ -195,6 +195,10 @@ impl EventLog for LiveLog {
         self.http.history(request).await
     }
 
+    async fn erase(&self) -> Result<(), CommitError> {
+        self.http.erase().await
+    }
+
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.http.advance_horizon(topic, past).await
     }

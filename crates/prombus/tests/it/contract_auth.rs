@@ -69,6 +69,7 @@ const ROUTES: &[Route] = &[
     may(&["admin"], send("PUT", "/v1/topics/{t}", r#"{"partitions":2}"#)),
     may(&["admin"], send("POST", "/v1/topics/{t}/clean", "")),
     may(&["admin"], send("POST", "/v1/topics/{t}/trim", r#"{"partition":0,"before":0}"#)),
+    may(&["admin"], send("DELETE", "/v1/topics/{t}/keys/k", "")),
     may(&["admin"], send("DELETE", "/v1/topics/{t}", "")),
     send("PUT", "/v1/topics/{t}/groups/other", r#"{"from":"earliest"}"#),
     send("POST", "/v1/topics/{t}/groups/g/pull", "{}"),

@@ -2,8 +2,9 @@
 
 use crate::auth_support::until;
 use crate::common::Hub;
-use crate::contract_support::{Site, fields};
+use crate::contract_support::{Call, Site, encoded, fields};
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 /// Publishes so many events of a key.
 fn publish(site: &Site, topic: &str, key: &str, count: usize) {
@@ -130,6 +131,111 @@ fn dead_letters_can_be_let_go() {
 }
 
 #[test]
+fn a_key_is_forgotten() {
+    let mut site = Site::start();
+    site.api.put("/v1/topics/t", r#"{"partitions":3}"#).is(201);
+    let keys = ["web1:stt:4242", "a/b c?%ä", ""];
+    for key in keys {
+        publish(&site, "t", &encoded(key), 3);
+    }
+    publish(&site, "t", "other", 2);
+    let forget = |site: &Site, key: &str| {
+        site.api.call(&Call::new("DELETE", &format!("/v1/topics/t/keys/{}", encoded(key))))
+    };
+    for key in keys {
+        let ids: Vec<Value> = site
+            .api
+            .all("t", &format!("key={}", encoded(key)))
+            .into_iter()
+            .map(|mut event| event["id"].take())
+            .collect();
+        assert_eq!((ids.len(), forget(&site, key).is(200)), (3, json!({"events": 3})));
+        assert_eq!(forget(&site, key).is(200), json!({"events": 0}));
+        site.api.get(&format!("/v1/topics/t/keys/{}", encoded(key))).fails(404, "not_found");
+        site.api.get(&format!("/v1/topics/t/state/{}?at=-0s", encoded(key))).fails(404, "not_found");
+        for id in ids {
+            site.api.get(&format!("/v1/topics/t/events/{}", id.as_str().unwrap())).fails(404, "not_found");
+        }
+    }
+    assert_eq!(offsets(&site, "t").len(), 2);
+    site.restart();
+    assert_eq!(offsets(&site, "t").len(), 2);
+    site.api.publish(&format!("t?key={}", encoded(keys[0])), "1").is(201);
+    assert_eq!(site.api.get(&format!("/v1/topics/t/keys/{}", encoded(keys[0]))).is(200)["payload"], 1);
+    site.api.call(&Call::new("DELETE", "/v1/topics/none/keys/k")).fails(404, "not_found");
+    site.api.call(&Call::new("DELETE", "/v1/topics/t/keys/k?now=true")).fails(400, "bad_request");
+    site.ends_well();
+}
+
+/// The files below a folder that hold some bytes.
+fn files_with(folder: &Path, bytes: &[u8]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_with(&path, bytes));
+        } else if std::fs::read(&path).unwrap_or_default().windows(bytes.len()).any(|window| window == bytes)
+        {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn after_a_pass_no_file_has_anything_of_a_forgotten_key() {
+    let mut site = Site::with_file("[store]\nclean_every_ms = 3600000\n");
+    let definition = json!({"topic": "t", "collection": "people", "key": "event.key", "indexes": [["said"]]});
+    site.api.put("/v1/projections/people", &definition.to_string()).is(201);
+    let said = |what: &str, n: u64| json!({"said": what, "n": n}).to_string();
+    for n in 0..40 {
+        site.api.publish("t?key=ada%40example.org", &said("in confidence", n)).is(201);
+        site.api.publish("t?key=bob%40example.org", &said("nothing", n)).is(201);
+    }
+    let group = crate::groups_support::Group::of(&site, "t", "g");
+    group.make(&json!({"from": "earliest", "maxAttempts": 1, "ordering": "none"}));
+    for delivery in group.gather(&json!({"max": 20}), 20) {
+        group.nack(&delivery);
+    }
+    until("they are dead letters", || {
+        site.api.get("/v1/topics/dlq.t").status == 200 && offsets(&site, "dlq.t").len() == 20
+    });
+    site.api.get("/v1/collections/people/snap/ada%40example.org?min_offset=78").is(200);
+    // One more is out, and others were read ahead.
+    let out = group.gather(&json!({"max": 2}), 2);
+    let answer = site.api.call(&Call::new("DELETE", "/v1/topics/t/keys/ada%40example.org")).is(200);
+    assert_eq!(answer, json!({"events": 40}));
+    site.api.get("/v1/collections/people/snap/ada%40example.org").fails(404, "not_found");
+    site.api.get("/v1/topics/t/state/ada%40example.org?at=-0s").fails(404, "not_found");
+    assert_eq!((offsets(&site, "t").len(), offsets(&site, "dlq.t").len()), (40, 10));
+    for delivery in &out {
+        group.nack(delivery);
+    }
+    site.api.post("/v1/topics/t/clean", "").is(200);
+    let data = PathBuf::from(site.data());
+    let is_erased = |when: &str| {
+        for bytes in ["ada@example.org", "in confidence"] {
+            assert_eq!(files_with(&data, bytes.as_bytes()), [""; 0].map(PathBuf::from), "{when}: {bytes}");
+        }
+    };
+    is_erased("after a pass");
+    assert!(!files_with(&data, b"bob@example.org").is_empty());
+    site.crash();
+    is_erased("after a crash");
+    assert_eq!(offsets(&site, "t").len(), 40);
+    let document = site.api.get("/v1/collections/people/snap/bob%40example.org").is(200);
+    assert_eq!(document["n"], 39);
+    // What was forgotten before a crash is erased by the first pass after it.
+    site.api.publish("t?key=ada%40example.org", &said("in confidence", 99)).is(201);
+    site.api.get("/v1/collections/people/snap/ada%40example.org?min_offset=80").is(200);
+    site.api.call(&Call::new("DELETE", "/v1/topics/t/keys/ada%40example.org")).is(200);
+    site.crash();
+    site.api.post("/v1/topics/t/clean", "").is(200);
+    is_erased("after a crash in between");
+    site.ends_well();
+}
+
+#[test]
 fn commands_clean_and_trim() {
     let hub = Hub::start();
     for _ in 0..3 {
@@ -146,5 +252,8 @@ fn commands_clean_and_trim() {
     assert!(stderr.contains("ends at offset 3"), "{stderr}");
     hub.run(&["topics", "trim", "t", "--before", "4"]).fails_with(2);
     hub.run(&["topics", "alter", "t", "--retention-days", "1", "--retention-ms", "1"]).fails_with(2);
+    hub.run(&["pub", "t", "1", "--key", "k"]).ok();
+    assert_eq!(hub.run(&["topics", "forget", "t", "k"]).ok(), "{\"events\":1}\n");
+    assert!(hub.run(&["topics", "forget", "none", "k"]).fails_with(1).contains("not_found"));
     assert!(hub.run(&["topics", "clean", "none"]).fails_with(1).contains("not_found"));
 }

@@ -16,7 +16,7 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/topics/t/clean", &["POST"]),
     ("/v1/topics/t/trim", &["POST"]),
     ("/v1/topics/t/keys", &["POST"]),
-    ("/v1/topics/t/keys/k", &["GET", "HEAD"]),
+    ("/v1/topics/t/keys/k", &["GET", "HEAD", "DELETE"]),
     ("/publish/t", &["POST"]),
 ];
 

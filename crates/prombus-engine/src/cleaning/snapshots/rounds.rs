@@ -95,7 +95,7 @@ impl Cleaning {
 
     /// A pass that nobody waits for.
     async fn snapshot_quietly(&self, topic: &TopicName) {
-        match self.work(topic, Task::Snapshot(Pace::Gentle)).await {
+        match self.work(topic, &Task::Snapshot(Pace::Gentle)).await {
             Ok(done) if done.events > 0 => {
                 let (records, bytes) = (done.events, done.bytes);
                 tracing::debug!(%topic, records, bytes, "snapshots of a topic were published");

@@ -1,6 +1,7 @@
 //! How events go, one test a promise, on the memory store and on a disk.
 
 mod compaction;
+mod forgetting;
 mod model;
 mod retention;
 mod rounds;
@@ -39,6 +40,20 @@ behaviours! {
         what_makes_no_sense_is_refused
         what_a_trimmed_event_has_superseded_goes_with_it
         trims_and_passes_take_turns;
+    forgetting:
+        a_key_is_forgotten_and_nothing_else
+        a_key_with_many_events_goes_in_several_commits
+        an_id_of_a_forgotten_event_is_recognised
+        a_group_in_the_middle_gets_nothing_of_it
+        dead_letters_are_forgotten_too
+        a_dead_letter_under_way_does_not_bring_it_back
+        its_documents_are_deleted_and_that_is_told
+        a_projection_in_the_middle_does_not_bring_it_back
+        a_rebuild_in_the_middle_does_not_bring_it_back
+        it_goes_from_its_snapshots_too
+        a_full_disk_does_not_keep_a_key
+        no_read_shows_an_event_after_it_was_forgotten
+        forgets_and_passes_take_turns;
     rounds:
         topics_are_cleaned_by_themselves
         rounds_survive_a_store_that_refuses

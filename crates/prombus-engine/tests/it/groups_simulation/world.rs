@@ -191,6 +191,10 @@ impl EventLog for SlowStore {
         self.inner.history(request).await
     }
 
+    async fn erase(&self) -> Result<(), CommitError> {
+        self.inner.erase().await
+    }
+
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.before_read().await?;
         self.inner.advance_horizon(topic, past).await

@@ -258,6 +258,11 @@ impl EventLog for Switch {
         self.log()?.history(request).await
     }
 
+    async fn erase(&self) -> Result<(), CommitError> {
+        let log = self.log().map_err(|error| CommitError::Unavailable(error.to_string()))?;
+        log.erase().await
+    }
+
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.wait_while(&self.blind, |look| *look == Some(Look::Horizon)).await;
         self.log()?.advance_horizon(topic, past).await

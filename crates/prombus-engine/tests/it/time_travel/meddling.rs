@@ -86,6 +86,10 @@ impl EventLog for Meddling {
         self.log.history(HistoryRequest { limit: request.limit.min(2), ..request }).await
     }
 
+    async fn erase(&self) -> Result<(), CommitError> {
+        self.log.erase().await
+    }
+
     async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
         self.log.advance_horizon(topic, past).await
     }
@@ -164,6 +168,35 @@ async fn a_state_is_exact_or_gone_whenever_events_are_given_up() {
             }
         }
         assert!(answered > 0, "where it came too late, it is answered");
+    }
+}
+
+#[tokio::test]
+async fn a_state_is_of_one_life_of_its_key_whenever_that_is_forgotten() {
+    for (reduce, whole) in [(Reduce::Merge, r#"{"n":5,"x":1}"#), (Reduce::Replace, r#"{"n":5}"#)] {
+        let (mut before, mut after) = (0, 0);
+        for look in 0.. {
+            let (hub, log, topic) = hub().await;
+            let first = keyed(&topic.name, "c", (5, r#"{"x":1}"#));
+            let rest = (1..=5).map(|n| keyed(&topic.name, "c", (10 * n, &format!("{{\"n\":{n}}}"))));
+            hub.publish([first].into_iter().chain(rest).collect()).await.unwrap();
+            // The key is forgotten, and begins a new life at once.
+            let gone = discard(&topic, &[10, 11, 12, 13, 14, 15], Loss::default());
+            let events = vec![keyed(&topic.name, "c", (55, r#"{"new":true}"#))];
+            log.before(look, &Commit { events, ..gone });
+            let state = hub.time_travel().state_at(&topic.name, "c", (60, reduce)).await;
+            match told(state, text) {
+                Told::State(state) if state == r#"{"new":true}"# => after += 1,
+                told => {
+                    assert_eq!(told, Told::State(whole.into()), "before look {look}");
+                    before += 1;
+                }
+            }
+            if !log.has_happened() {
+                break;
+            }
+        }
+        assert!(before > 0 && after > 2, "{before} before, {after} after");
     }
 }
 

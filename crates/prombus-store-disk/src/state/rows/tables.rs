@@ -2,6 +2,7 @@
 
 use super::merged::Source;
 use super::table::Table;
+use crate::background::eraser::Names;
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -64,6 +65,30 @@ impl Tables {
             }
         }
         Ok(None)
+    }
+
+    /// Whether they have rows of documents under these names, in collections with numbers below `next_collection`, that are
+    /// gone or were changed since. Rows that are not of a collection any more are gone, too.
+    pub fn have_gone(
+        &self,
+        names: &Names,
+        next_collection: u32,
+        is_alive: &dyn Fn(&[u8]) -> bool,
+    ) -> io::Result<bool> {
+        for name in names.iter() {
+            for collection in 0..next_collection {
+                let row = prombus_rows::document_row(collection, name);
+                let mut has_newer = !is_alive(&row);
+                for table in self.list.iter().rev() {
+                    match table.get(&row)? {
+                        Some(Some(_)) if !has_newer => has_newer = true,
+                        Some(_) => return Ok(true),
+                        None => {}
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The rows of a range of each table, the newest first.

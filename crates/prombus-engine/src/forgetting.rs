@@ -1,0 +1,66 @@
+//! Forgetting a key, wherever the hub itself has put its events: in the topic, in the dead letters of that and in its
+//! snapshots; and the documents that projections have made of them.
+//!
+//! Whoever has read events of the key and not yet committed what comes of them would bring it back. So projections of the
+//! topic stand still meanwhile, no dead letter goes back to it, and before the dead letters are looked at, groups have
+//! written those that they had read the events for.
+
+use crate::cleaning::{CleanError, Cleaning, Forget};
+use crate::groups::Groups;
+use crate::projections::Projections;
+use prombus_core::{EventLog, ReadError, TopicName, TopicState};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What forgetting needs of the hub.
+#[derive(Clone)]
+pub(crate) struct Forgetting {
+    pub log: Arc<dyn EventLog>,
+    pub cleaning: Arc<Cleaning>,
+    pub groups: Arc<Groups>,
+    pub projections: Arc<Projections>,
+}
+
+impl Forgetting {
+    /// Forgets a key, and says how many events of the topic that were. Goes on when the caller gives up.
+    pub async fn forget(self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
+        let (topic, key) = (topic.clone(), key.to_owned());
+        let work = tokio::spawn(async move { self.forget_everywhere(&topic, &key).await });
+        work.await.unwrap_or_else(|error| Err(CleanError::Failed(error.to_string())))
+    }
+
+    async fn forget_everywhere(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
+        let first = self.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
+        let (mut known, mut waiting, mut forgotten) = (HashSet::new(), vec![first], None);
+        while let Some(topic) = waiting.pop() {
+            if !known.insert(topic.name.clone()) {
+                continue;
+            }
+            let events = self.forget_in(&topic.name, key).await?;
+            forgotten.get_or_insert(events);
+            for name in copies_of(&topic) {
+                waiting.extend(self.log.topic(&name).await?);
+            }
+        }
+        Ok(forgotten.unwrap_or(0))
+    }
+
+    /// Forgets a key in one topic. When this returns, no copy of its events that the hub makes is under way any more.
+    async fn forget_in(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
+        let _replaying = self.groups.replaying_turn(topic).await;
+        // A pass may take a while, and projections must not stand still for that long.
+        let turn = self.cleaning.turn(topic).await;
+        let held = self.projections.hold(topic).await?;
+        let documents = held.deletions(key).await?;
+        let events = self.cleaning.forget_in_turn(topic, Forget { key: key.into(), documents }).await?;
+        drop((held, turn));
+        self.groups.until_written(topic).await;
+        Ok(events)
+    }
+}
+
+/// The topics that the hub copies events of a topic to.
+fn copies_of(topic: &TopicState) -> impl Iterator<Item = TopicName> {
+    let snapshots = topic.config.snapshot.as_ref().map(|snapshot| snapshot.topic.clone());
+    topic.name.dead_letters().into_iter().chain(snapshots)
+}
