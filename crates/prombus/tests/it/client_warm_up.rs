@@ -55,7 +55,7 @@ struct Keeper {
 
 impl Keeper {
     fn take(&mut self, change: &Change) {
-        let key = change.key().expect("all events have a key").to_owned();
+        let key = change.key().unwrap().to_owned();
         match change {
             Change::Snapshot(_) => self.snapshots += 1,
             Change::Event(_) => self.events += 1,
