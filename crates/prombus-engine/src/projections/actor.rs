@@ -1,6 +1,7 @@
 //! The task of one projection: it runs it, makes its collections anew when asked to, and puts them in place.
 
 use super::batch::Projector;
+use super::registry::hold::Hold;
 use super::replay::{Again, Outcome};
 use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
@@ -70,22 +71,6 @@ pub(super) enum Command {
     Hold(Hold),
     /// End, having finished what is under way.
     Stop,
-}
-
-/// A while in which a projection does nothing, and has read nothing.
-pub(super) struct Hold {
-    /// Who is told that it has begun.
-    pub tell: oneshot::Sender<()>,
-    /// It is over when the other end of this is gone.
-    pub until: oneshot::Receiver<()>,
-}
-
-impl Hold {
-    async fn stand_still(self) {
-        // Whoever no longer waits has let go of the other end, too.
-        let _ = self.tell.send(());
-        let _ = self.until.await;
-    }
 }
 
 impl Command {

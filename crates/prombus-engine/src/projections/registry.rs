@@ -1,7 +1,8 @@
 //! All projections of a hub: made, changed, listed, rebuilt, deleted. What is stored decides which there are: a hub runs
 //! those of topics that are at home on it, whoever has defined them.
 
-mod hold;
+mod handle;
+pub(super) mod hold;
 mod past;
 
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
@@ -16,6 +17,7 @@ use super::{
 use crate::collections::{CollectionSettings, check_indexes};
 use crate::retry::Tries;
 use crate::topics::{LONGEST_REST, REST_FACTOR, SHORTEST_REST};
+use handle::Handle;
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{
@@ -27,7 +29,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tokio::sync::{MutexGuard, mpsc, oneshot, watch};
-use tokio::task::{AbortHandle, JoinError, JoinHandle};
+use tokio::task::{AbortHandle, JoinError};
 
 /// The most projections of a hub.
 const MAX_PROJECTIONS: usize = 1_000;
@@ -35,23 +37,6 @@ const MAX_PROJECTIONS: usize = 1_000;
 const MAX_NAME_BYTES: usize = 200;
 /// So many commands may wait for a projection.
 const MAX_COMMANDS: usize = 16;
-
-/// A projection that runs.
-struct Handle {
-    commands: mpsc::Sender<Command>,
-    shared: Arc<Shared>,
-    record: watch::Receiver<Record>,
-    /// What it is, apart from the record.
-    setup: Setup,
-    is_stored: bool,
-    task: JoinHandle<()>,
-}
-
-impl Handle {
-    fn writes(&self, collection: &str) -> bool {
-        self.setup.collections.iter().any(|(name, _)| **name == *collection)
-    }
-}
 
 /// A projection that runs no more, and could again.
 struct Ended {

@@ -1,7 +1,7 @@
 //! Projections of a topic that stand still while events are taken back that they may be in the middle of.
 
 use super::Projections;
-use crate::projections::actor::{Command, Hold};
+use crate::projections::actor::Command;
 use crate::projections::stored::{self, failures_of, shadow};
 use prombus_core::{DocumentWrite, Owner, ReadError, TopicName, WriteOp};
 use std::sync::Arc;
@@ -10,6 +10,23 @@ use tokio::sync::{MutexGuard, mpsc, oneshot};
 
 /// How long to wait at most until projections have finished what they have under way.
 const MAX_HOLD_WAIT: Duration = Duration::from_secs(30);
+
+/// A while in which a projection does nothing, and has read nothing.
+pub(in crate::projections) struct Hold {
+    /// Who is told that it has begun.
+    pub tell: oneshot::Sender<()>,
+    /// It is over when the other end of this is gone.
+    pub until: oneshot::Receiver<()>,
+}
+
+impl Hold {
+    /// Until it is over.
+    pub async fn stand_still(self) {
+        // Whoever no longer waits has let go of the other end, too.
+        let _ = self.tell.send(());
+        let _ = self.until.await;
+    }
+}
 
 /// Projections that stand still until this is dropped. None is made, changed or deleted meanwhile.
 pub(crate) struct Held<'a> {

@@ -325,6 +325,7 @@ pub async fn no_read_shows_an_event_after_it_was_forgotten(s: Stage) {
             })
         });
         let readers: Vec<_> = readers.collect();
+        // For no condition: so that it meets the readers at another moment in each round.
         tokio::time::sleep(Duration::from_millis(round)).await;
         assert_eq!(forget(&s, &topic, &key).await, 2);
         forgotten.store(true, Ordering::SeqCst);
