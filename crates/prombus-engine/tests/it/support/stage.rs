@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Long enough for what must happen, on any machine.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(30);
 
 /// A hub on a store.
 pub struct Stage {
