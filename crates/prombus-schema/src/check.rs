@@ -124,6 +124,7 @@ pub fn check_within(comparison: &Comparison<'_>, budget: Budget) -> Verdict {
         Compat::Forward => vec![forward],
         Compat::Full => vec![backward, forward],
     };
+    let budget = Budget { steps: budget.steps / directions.len().max(1) as u64, ..budget };
     let (mut refuted, mut undecided) = (Vec::new(), Vec::new());
     for direction in &directions {
         match deep::run(|| direction.decide(budget)) {
@@ -206,7 +207,11 @@ struct Hunt<'d, 's> {
 impl Hunt<'_, '_> {
     /// Goes through the parts of the target. One that is refused is gone into, so that each reason is told.
     fn go(&mut self, target: Lit) {
-        let mut open = VecDeque::from(self.parts(&Part { lit: target, path: String::new() }));
+        let whole = |lit| Part { lit, path: String::new() };
+        let said: HashSet<Lit> = self.conjuncts(whole(self.source.lit)).iter().map(|part| part.lit).collect();
+        let mut open = VecDeque::from(self.parts(&whole(target)));
+        // What the source says in the same words needs no proof.
+        open.retain(|part| !said.contains(&part.lit));
         let mut solved = 0;
         while let Some(part) = open.pop_front() {
             if self.refuted.len() >= VIOLATIONS_LIMIT || (solved >= PARTS_LIMIT && !self.refuted.is_empty()) {
@@ -274,8 +279,17 @@ impl Hunt<'_, '_> {
 
     /// The parts that a part is a conjunction of, in the value itself and in its properties and items.
     fn parts(&mut self, part: &Part) -> Vec<Part> {
+        let parts = self.conjuncts(part.clone());
+        if let [only] = parts.as_slice() {
+            return self.parts_inside(&only.clone()).unwrap_or(parts);
+        }
+        parts
+    }
+
+    /// The parts that a part is a conjunction of, in the value itself.
+    fn conjuncts(&self, part: Part) -> Vec<Part> {
         let mut parts = Vec::new();
-        let mut open = vec![part.clone()];
+        let mut open = vec![part];
         let mut atoms = HashSet::new();
         while let Some(part) = open.pop() {
             match self.solver.graph.nodes[part.lit.node() as usize].clone() {
@@ -285,9 +299,6 @@ impl Hunt<'_, '_> {
                 _ if atoms.insert(part.lit) => parts.push(part),
                 _ => {}
             }
-        }
-        if let [only] = parts.as_slice() {
-            return self.parts_inside(&only.clone()).unwrap_or(parts);
         }
         parts
     }

@@ -5,7 +5,7 @@ use crate::refs::Place;
 use std::collections::HashMap;
 
 /// How many edges are looked at to find equal parts; where that is not enough, every node stays for itself.
-const WORK_LIMIT: usize = 8_000_000;
+const WORK_LIMIT: usize = 1_000_000;
 
 /// The graph without references, and what the formulas in `roots` are there.
 pub fn link(raw: Graph, built: &HashMap<Place, Lit>, roots: &[Lit]) -> (Graph, Vec<Lit>) {
@@ -39,76 +39,126 @@ pub fn link(raw: Graph, built: &HashMap<Place, Lit>, roots: &[Lit]) -> (Graph, V
 
 /// What every node stands for: itself, unless it is a reference.
 fn targets(raw: &Graph, built: &HashMap<Place, Lit>) -> Vec<Lit> {
-    let count = raw.nodes.len();
-    let step = |lit: Lit| match &raw.nodes[lit.node() as usize] {
-        Node::Ref(place) => built.get(place).map(|target| target.signed(lit.negative())),
-        _ => None,
-    };
-    (0..count)
-        .map(|at| {
-            let mut lit = Lit::new(at as u32, false);
-            // A chain of references that does not end within this many steps is a circle, which no schema has that was taken.
-            for _ in 0..count {
-                match step(lit) {
-                    Some(next) => lit = next,
-                    None => break,
-                }
+    let mut targets: Vec<Option<Lit>> = vec![None; raw.nodes.len()];
+    for at in 0..raw.nodes.len() {
+        let (mut lit, mut way) = (Lit::new(at as u32, false), Vec::new());
+        // A way that is longer than there are nodes is a circle, which no schema has that was taken.
+        let end = loop {
+            if let Some(known) = targets[lit.node() as usize] {
+                break known.signed(lit.negative());
             }
-            lit
-        })
-        .collect()
+            match &raw.nodes[lit.node() as usize] {
+                Node::Ref(place) if way.len() < raw.nodes.len() => {
+                    way.push(lit);
+                    lit = built.get(place).map_or(TRUE, |target| target.signed(lit.negative()));
+                }
+                _ => break lit,
+            }
+        };
+        targets[lit.node() as usize] = Some(end.signed(lit.negative()));
+        for passed in way {
+            targets[passed.node() as usize] = Some(end.signed(passed.negative()));
+        }
+    }
+    targets.into_iter().map(|target| target.unwrap_or(TRUE)).collect()
 }
 
-/// A number for every node, the same for equal ones: it begins with what nodes are without their children, and tells
-/// nodes apart by the numbers of their children until no more are told apart.
+/// What a node is, and the classes of its children.
+type Key = (u32, Vec<Lit>);
+
+/// Tells nodes apart.
+struct Classes<'r> {
+    raw: &'r Graph,
+    /// What nodes are without their children, as a number.
+    shape: Vec<u32>,
+    children: Vec<Box<[Lit]>>,
+    class: Vec<u32>,
+}
+
+/// A number for every node, the same for equal ones.
 fn classes(raw: &Graph, follow: &dyn Fn(Lit) -> Lit) -> Vec<u32> {
     let mut shapes: HashMap<Node, u32> = HashMap::new();
-    let children: Vec<Box<[Lit]>> =
-        raw.nodes.iter().map(|node| children(node).iter().map(|lit| follow(*lit)).collect()).collect();
-    let shape: Vec<u32> = raw
-        .nodes
-        .iter()
-        .enumerate()
-        .map(|(at, node)| {
-            let bare = rename(node, &|_| TRUE);
+    let mut shape = |(at, node): (usize, &Node)| {
+        let bare = match node {
             // Sets are told apart by what is in them and not by how many.
-            let bare = if let Node::And(lits) = &bare {
-                if lits.is_empty() { bare } else { Node::And([FALSE].into()) }
-            } else {
-                bare
-            };
-            let bare = if let Node::Ref(_) = bare { Node::Ref(at) } else { bare };
-            let next = shapes.len() as u32;
-            *shapes.entry(bare).or_insert(next)
-        })
-        .collect();
-    let mut class = shape.clone();
-    let (mut count, mut work) = (shapes.len(), 0);
-    loop {
-        let mut keys: HashMap<(u32, Vec<Lit>), u32> = HashMap::with_capacity(count);
-        let next: Vec<u32> = (0..raw.nodes.len())
-            .map(|at| {
-                let mut inner: Vec<Lit> = children[at]
-                    .iter()
-                    .map(|lit| Lit::new(class[lit.node() as usize], lit.negative()))
-                    .collect();
-                work += inner.len() + 1;
-                inner.sort_unstable();
-                if matches!(raw.nodes[at], Node::And(_)) {
-                    inner.dedup();
-                }
-                let fresh = keys.len() as u32;
-                *keys.entry((shape[at], inner)).or_insert(fresh)
-            })
-            .collect();
-        let stable = keys.len() == count;
-        count = keys.len();
-        class = next;
-        if stable {
-            return class;
+            Node::And(lits) if !lits.is_empty() => Node::And([FALSE].into()),
+            Node::Ref(_) => Node::Ref(at),
+            node => rename(node, &|_| TRUE),
+        };
+        let next = shapes.len() as u32;
+        *shapes.entry(bare).or_insert(next)
+    };
+    let shape: Vec<u32> = raw.nodes.iter().enumerate().map(&mut shape).collect();
+    let follow_all = |node: &Node| children(node).iter().map(|lit| follow(*lit)).collect();
+    let children = raw.nodes.iter().map(follow_all).collect();
+    let mut classes = Classes { raw, class: vec![0; raw.nodes.len()], shape, children };
+    let (settled, rest) = classes.from_the_leaves();
+    classes.in_circles(settled, &rest);
+    classes.class
+}
+
+impl Classes<'_> {
+    fn key(&self, at: usize) -> Key {
+        let class = |lit: &Lit| Lit::new(self.class[lit.node() as usize], lit.negative());
+        let mut inner: Vec<Lit> = self.children[at].iter().map(class).collect();
+        inner.sort_unstable();
+        if matches!(self.raw.nodes[at], Node::And(_)) {
+            inner.dedup();
         }
-        if work > WORK_LIMIT {
-            return (0..raw.nodes.len() as u32).collect();
+        (self.shape[at], inner)
+    }
+
+    /// Numbers the nodes from which no circle is reached, and answers how many numbers it used and which nodes are left.
+    fn from_the_leaves(&mut self) -> (u32, Vec<usize>) {
+        let count = self.raw.nodes.len();
+        let mut waiting: Vec<usize> = self.children.iter().map(|children| children.len()).collect();
+        let mut parents: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for (at, children) in self.children.iter().enumerate() {
+            children.iter().for_each(|lit| parents[lit.node() as usize].push(at));
+        }
+        let mut ready: Vec<usize> = (0..count).filter(|at| waiting[*at] == 0).collect();
+        let mut keys: HashMap<Key, u32> = HashMap::new();
+        while let Some(at) = ready.pop() {
+            let next = keys.len() as u32;
+            self.class[at] = *keys.entry(self.key(at)).or_insert(next);
+            for parent in &parents[at] {
+                waiting[*parent] -= 1;
+                if waiting[*parent] == 0 {
+                    ready.push(*parent);
+                }
+            }
+        }
+        (keys.len() as u32, (0..count).filter(|at| waiting[*at] > 0).collect())
+    }
+
+    /// Numbers the others: it begins with what they are without their children, and tells them apart by the numbers of
+    /// their children until no more are told apart.
+    fn in_circles(&mut self, settled: u32, rest: &[usize]) {
+        for at in rest {
+            self.class[*at] = settled + self.shape[*at];
+        }
+        let (mut count, mut work) = (0, 0);
+        loop {
+            let mut keys: HashMap<Key, u32> = HashMap::with_capacity(count);
+            let mut next = Vec::with_capacity(rest.len());
+            for at in rest {
+                let fresh = settled + keys.len() as u32;
+                next.push(*keys.entry(self.key(*at)).or_insert(fresh));
+                work += self.children[*at].len() + 1;
+            }
+            for (at, class) in rest.iter().zip(next) {
+                self.class[*at] = class;
+            }
+            if keys.len() == count {
+                return;
+            }
+            count = keys.len();
+            if work > WORK_LIMIT {
+                for (number, at) in rest.iter().enumerate() {
+                    self.class[*at] = settled + number as u32;
+                }
+                return;
+            }
         }
     }
 }

@@ -47,6 +47,7 @@ impl Solver {
         // What is drawn comes first, as it says more.
         open.sort_by_key(|claim| claim.drawn);
         while let Some(claim) = open.pop() {
+            self.spend(1);
             match cube.decided.get(&claim.lit.node()) {
                 Some(known) if known.lit != claim.lit => return Err(Contradiction),
                 Some(known) if known.drawn || !claim.drawn => continue,

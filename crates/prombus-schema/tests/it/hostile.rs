@@ -19,8 +19,9 @@ fn survive(name: &str, schema: &Value) {
     let other = Schema::from_value(&json!({"type": ["object", "array"], "maxProperties": 3})).unwrap();
     for (old, new) in [(&read, &read), (&read, &other), (&other, &read)] {
         for policy in [Policy::Lenient, Policy::Strict] {
+            let start = std::time::Instant::now();
             let verdict = check(&Comparison { old, new, compat: Compat::Full, policy });
-            println!("{name}: {} violations", verdict.violations().len());
+            println!("{name}: {} violations in {:?}", verdict.violations().len(), start.elapsed());
         }
     }
     if let Some(example) = example(&read) {
