@@ -27,12 +27,14 @@ pub struct Builder<'d, 'g> {
     open: Vec<&'d Json>,
     /// Which schemas apply to the same value.
     pub steps: Steps,
+    /// How many schemas were looked at for an unevaluated keyword.
+    pub looked_at: usize,
 }
 
 impl<'d, 'g> Builder<'d, 'g> {
     pub fn new(graph: &'g mut Graph, document: &'d Json, draft: Draft) -> Result<Self, SchemaError> {
         let references = References::of(document, draft)?;
-        Ok(Self { graph, draft, references, built: HashMap::new(), open: Vec::new(), steps: Steps::new() })
+        Ok(Self { graph, draft, references, built: HashMap::new(), open: Vec::new(), steps: Steps::new(), looked_at: 0 })
     }
 
     /// The formula of a document; what it refers to is in `built`.

@@ -1,6 +1,7 @@
 //! `unevaluatedProperties` and `unevaluatedItems`: what the schemas that apply in the same place leave over.
 //!
 //! Which of them apply depends on the value, so the formula goes through the cases. Where there are too many, it is opaque.
+//! A schema on the way may be one that is just being built, so that all of them are referred to.
 
 use super::{
     Atom, Except, Lit, Names, TRUE,
@@ -11,6 +12,9 @@ use std::sync::Arc;
 
 /// How many cases are gone through.
 const CASES_LIMIT: usize = 256;
+
+/// How many schemas that apply in the same place are looked at.
+const SCHEMAS_LIMIT: usize = 2_000;
 
 /// How deep schemas that apply in the same place may be nested.
 const NESTING_LIMIT: usize = 64;
@@ -72,6 +76,7 @@ impl<'d> Builder<'d, '_> {
             let Some(rest) = members.get(keyword) else { continue };
             let rest_lit = self.schema(rest)?;
             let mut seen = Vec::new();
+            self.looked_at = 0;
             self.seen(schema, about, NESTING_LIMIT, &mut seen)?;
             let mut cases = CASES_LIMIT;
             let lit = self.cases(&seen, &Seen::default(), (about, rest_lit), &mut cases);
@@ -143,7 +148,8 @@ impl<'d> Builder<'d, '_> {
         parts: &mut Vec<Part>,
     ) -> Result<(), SchemaError> {
         let Some(members) = schema.object() else { return Ok(()) };
-        let Some(deeper) = depth.checked_sub(1) else {
+        self.looked_at += 1;
+        let Some(deeper) = depth.checked_sub(1).filter(|_| self.looked_at < SCHEMAS_LIMIT) else {
             parts.push(Part::Dynamic);
             return Ok(());
         };
@@ -155,14 +161,14 @@ impl<'d> Builder<'d, '_> {
             self.seen(schema, about, deeper, parts)?;
         }
         for branch in members.get("anyOf").and_then(Json::array).into_iter().flatten() {
-            let condition = self.schema(branch)?;
+            let condition = self.reference(branch);
             let inside = self.seen_inside(branch, about, deeper)?;
             parts.push(Part::If(condition, inside, Vec::new()));
         }
         if let Some(Json::Array(branches)) = members.get("oneOf") {
             let mut only = Vec::new();
             for branch in branches.iter() {
-                only.push((self.schema(branch)?, self.seen_inside(branch, about, deeper)?));
+                only.push((self.reference(branch), self.seen_inside(branch, about, deeper)?));
             }
             parts.push(Part::Only(only));
         }
@@ -174,7 +180,7 @@ impl<'d> Builder<'d, '_> {
                     self.seen(branch, about, deeper, list)?;
                 }
             }
-            parts.push(Part::If(self.schema(condition)?, then, or_else));
+            parts.push(Part::If(self.reference(condition), then, or_else));
         }
         for (name, dependent) in members.get("dependentSchemas").and_then(Json::object).into_iter().flatten()
         {
@@ -238,7 +244,7 @@ impl<'d> Builder<'d, '_> {
         let everything = rest.is_some() || (inner && members.contains_key("unevaluatedItems"));
         let mut seen = Seen { everything, items: tuple.len() as u64, ..Seen::default() };
         if let (Draft::Draft202012, Some(contains)) = (self.draft, members.get("contains")) {
-            seen.matching.push(self.schema(contains)?);
+            seen.matching.push(self.reference(contains));
         }
         Ok(seen)
     }
