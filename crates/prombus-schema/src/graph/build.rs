@@ -34,7 +34,15 @@ pub struct Builder<'d, 'g> {
 impl<'d, 'g> Builder<'d, 'g> {
     pub fn new(graph: &'g mut Graph, document: &'d Json, draft: Draft) -> Result<Self, SchemaError> {
         let references = References::of(document, draft)?;
-        Ok(Self { graph, draft, references, built: HashMap::new(), open: Vec::new(), steps: Steps::new(), looked_at: 0 })
+        Ok(Self {
+            graph,
+            draft,
+            references,
+            built: HashMap::new(),
+            open: Vec::new(),
+            steps: Steps::new(),
+            looked_at: 0,
+        })
     }
 
     /// The formula of a document; what it refers to is in `built`.

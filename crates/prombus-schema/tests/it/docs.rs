@@ -15,11 +15,13 @@ fn word(verdict: &Verdict) -> &'static str {
 
 #[test]
 fn the_document_says_what_is_so() {
-    let blocks: Vec<&str> = DOCUMENT.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        DOCUMENT.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 10, "the document has its pairs");
     for block in blocks {
         let case: Value = serde_json::from_str(block).unwrap();
-        let (old, new) = (Schema::from_value(&case["old"]).unwrap(), Schema::from_value(&case["new"]).unwrap());
+        let (old, new) =
+            (Schema::from_value(&case["old"]).unwrap(), Schema::from_value(&case["new"]).unwrap());
         let ask = |old, new, policy| check(&Comparison { old, new, compat: Compat::Backward, policy });
         let mut told = 0;
         for (name, verdict) in [

@@ -207,11 +207,10 @@ fn what_is_left_over() {
 #[test]
 fn what_is_left_over_in_a_circle() {
     // The inner schema applies the outer one in the same place, which is still being read then.
-    let circle = |rest: Value| {
-        json!({"$ref": "#/$defs/y", "$defs": {"y": {"anyOf": [{"properties": {"p": {"$ref": "#/$defs/y", "unevaluatedProperties": rest}}}]}}})
-    };
+    let circle = |rest: Value| json!({"$ref": "#/$defs/y", "$defs": {"y": {"anyOf": [{"properties": {"p": {"$ref": "#/$defs/y", "unevaluatedProperties": rest}}}]}}});
     narrower(circle(json!(false)), circle(json!({"type": "null"})));
-    let endless = json!({"unevaluatedProperties": false, "if": {"$ref": "#", "unevaluatedProperties": false}});
+    let endless =
+        json!({"unevaluatedProperties": false, "if": {"$ref": "#", "unevaluatedProperties": false}});
     assert!(Schema::from_value(&endless).is_err());
 }
 
