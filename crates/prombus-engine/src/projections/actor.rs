@@ -21,6 +21,9 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+/// For each page that the present collections go on by, what is made anew goes on by so many. Were it no faster than they are,
+/// it would not meet them before they have done all there is, and where events come as fast as they are done, never.
+const REBUILD_STEPS: usize = 2;
 /// How long to wait before collections that could not be put in place are tried again.
 const SWITCH_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before a topic that is at home elsewhere is asked for again.
@@ -321,9 +324,11 @@ impl Actor {
                 Err(stop) => self.stop(stop, work),
             }
         }
-        // While the present collections wait for better times, so does what must not go past them.
-        if work.rebuild.is_some() && work.resume.is_none() {
-            worked |= self.advance_rebuild(work).await;
+        for _ in 0..REBUILD_STEPS {
+            // While the present collections wait for better times, so does what must not go past them.
+            if work.rebuild.is_some() && work.resume.is_none() {
+                worked |= self.advance_rebuild(work).await;
+            }
         }
         self.note_rebuild(work.rebuild.as_ref());
         worked && work.resume.is_none()

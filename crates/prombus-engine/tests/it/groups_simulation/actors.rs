@@ -165,13 +165,13 @@ pub async fn give_up(hub: Hub, topic: TopicName, archive: Arc<Archive>, mut rng:
             (How::Discarded, offsets, ConfigChange::Discard { topic, partition, offsets: single, loss })
         };
         let places: Vec<_> = offsets.into_iter().map(|offset| (partition.0, offset)).collect();
-        archive.begins(&places, how);
+        let news = archive.begins(&places, how);
         let mut commit = Arc::new(Commit { config: vec![change], ..Commit::default() });
         let done = async { Ok::<_, BusError>(hub.enqueue(&mut commit).await?.await?) }.await;
-        // What was refused has not happened.
+        // What was refused has not happened. Of what a hub had under way when it was killed, that is not known.
         match done {
             Ok(_) => archive.is_done(&places),
-            Err(_) => archive.is_off(&places),
+            Err(_) => archive.is_off(&news),
         }
     }
 }

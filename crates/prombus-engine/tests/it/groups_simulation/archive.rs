@@ -65,9 +65,10 @@ impl Archive {
         Some(bounds)
     }
 
-    /// Somebody sets about giving events up.
-    pub fn begins(&self, places: &[EventPosition], how: How) {
+    /// Somebody sets about giving events up. Gives those that nobody has set about before.
+    pub fn begins(&self, places: &[EventPosition], how: How) -> Vec<EventPosition> {
         let mut given_up = self.given_up.lock();
+        let news = places.iter().copied().filter(|place| !given_up.contains_key(place)).collect();
         for place in places {
             let new = GivenUp { how, began: self.clock.elapsed(), done: None };
             let known = given_up.entry(*place).or_insert(new);
@@ -76,6 +77,7 @@ impl Archive {
                 known.how = How::Trimmed;
             }
         }
+        news
     }
 
     /// They are given up.
@@ -89,9 +91,9 @@ impl Archive {
         }
     }
 
-    /// They are not given up, unless they were before.
-    pub fn is_off(&self, places: &[EventPosition]) {
-        self.given_up.lock().retain(|place, known| known.done.is_some() || !places.contains(place));
+    /// They are not given up: those that nobody had set about before.
+    pub fn is_off(&self, news: &[EventPosition]) {
+        self.given_up.lock().retain(|place, _| !news.contains(place));
     }
 
     /// All that there ever was, what is gone of it, and where each partition starts now.
