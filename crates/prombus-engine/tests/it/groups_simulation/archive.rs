@@ -23,7 +23,7 @@ pub struct Logged {
 pub enum How {
     /// With all before it.
     Trimmed,
-    /// By itself.
+    /// By itself, or perhaps so.
     Discarded,
 }
 
@@ -72,9 +72,9 @@ impl Archive {
         for place in places {
             let new = GivenUp { how, began: self.clock.elapsed(), done: None };
             let known = given_up.entry(*place).or_insert(new);
-            // Those that nobody heard of were perhaps not given up before.
+            // Whether those that nobody heard of were given up the first time is not known, so they are perhaps holes.
             if known.done.is_none() && known.how != how {
-                known.how = How::Trimmed;
+                known.how = How::Discarded;
             }
         }
         news

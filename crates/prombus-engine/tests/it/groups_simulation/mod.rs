@@ -45,6 +45,7 @@ fn failure(seed: u64, run: fn(u64) -> run::Outcome) -> Option<String> {
     for entry in history[..=broken.at.min(history.len() - 1)].iter().filter(about) {
         report.push_str(&format!("  {entry:?}\n"));
     }
+    report.push_str(&format!("what was given up: {:?}\n", outcome.given_up));
     report.push_str("and the last of everything:\n");
     shown.iter().for_each(|entry| report.push_str(&format!("  {entry:?}\n")));
     Some(report)
