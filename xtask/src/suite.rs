@@ -2,8 +2,9 @@
 //!
 //! A failing step does not keep the next ones from running, so that one run reports everything.
 //!
-//! Everything is compiled once, as one build of the whole workspace. The jobs that follow wait as much as they compute, so
-//! they run in parallel.
+//! Everything is compiled once, as one build of the whole workspace, by clippy: it is the compiler with more lints, and were it
+//! run by itself, it would go through everything once more. The jobs that follow wait as much as they compute, so they run in
+//! parallel.
 
 mod artifacts;
 mod jobs;
@@ -19,20 +20,19 @@ use std::time::Instant;
 const CHAOS_ROUNDS: &str = "20";
 
 const FORMAT: &[&str] = &["fmt", "--all", "--check"];
-const BUILD: &[&str] =
-    &["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"];
-const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+const BUILD: &[&str] = &["build", "--workspace", "--all-targets", "--message-format", "json"];
 const DOC_TESTS: &[&str] = &["test", "--workspace", "--doc", "--no-fail-fast"];
 
-/// What takes longest, and therefore begins first. Clippy comes later: of the first tests, some wait for the folder that
-/// cargo builds into.
+/// What takes longest, and therefore begins first.
 const LONGEST: &[&str] = &[
     "tests: prombus tests/it/main.rs",
-    "tests: prombus-store-disk tests/it/main.rs",
-    "clippy",
     "chaos",
+    "tests: prombus-store-disk tests/it/main.rs",
     "tests: prombus-engine tests/it/main.rs",
 ];
+
+/// So many jobs more than there are cores run at a time: chaos waits for most of its time.
+const MORE_JOBS: usize = 1;
 
 /// How many tests of a program run at a time for each core: most wait more than they compute.
 const TESTS_PER_CORE: usize = 2;
@@ -46,15 +46,22 @@ pub fn run() -> Result<(), String> {
         let tools = scope.spawn(|| jobs::run(tools(), 1));
         outcomes.push(timed("format", || repo::run(repo::cargo(FORMAT))));
         outcomes.push(timed("tidy", tidy::run));
-        let mut artifacts = None;
+        let (mut artifacts, mut findings) = (None, Vec::new());
         outcomes.push(timed("build", || {
-            artifacts = Some(Artifacts::read(&repo::stdout(repo::cargo(BUILD))?)?);
+            let (messages, built) = repo::stdout(linted(BUILD))?;
+            findings = artifacts::findings(&messages)?;
+            built?;
+            artifacts = Some(Artifacts::read(&messages)?);
             Ok(())
+        }));
+        outcomes.push(timed("clippy", || {
+            findings.iter().for_each(|finding| eprintln!("{}", finding.rendered));
+            if findings.is_empty() { Ok(()) } else { Err(format!("{} findings", findings.len())) }
         }));
         outcomes.extend(tools.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         artifacts
     });
-    outcomes.extend(jobs::run(checks(artifacts), cores()));
+    outcomes.extend(jobs::run(checks(artifacts), cores() + MORE_JOBS));
     summary(start, &outcomes)
 }
 
@@ -80,15 +87,18 @@ fn tools() -> Vec<Job> {
     vec![Job { name: "tools".into(), command }]
 }
 
-/// What a build is put through; without one, what needs none.
+/// A cargo command with clippy as the compiler of the workspace.
+fn linted(args: &[&str]) -> Command {
+    let mut command = repo::cargo(args);
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    command
+}
+
+/// What a build is put through.
 fn checks(built: Option<Artifacts>) -> Vec<Job> {
-    let job = |name: &str, args| Job { name: name.into(), command: repo::cargo(args) };
-    let mut jobs = vec![job("clippy", CLIPPY)];
-    if let Some(built) = built {
-        jobs.push(job("tests: docs", DOC_TESTS));
-        jobs.push(chaos(&built));
-        jobs.extend(built.tests.iter().map(tests));
-    }
+    let Some(built) = built else { return Vec::new() };
+    let mut jobs = vec![Job { name: "tests: docs".into(), command: linted(DOC_TESTS) }, chaos(&built)];
+    jobs.extend(built.tests.iter().map(tests));
     jobs.sort_by_key(|job| LONGEST.iter().position(|name| *name == job.name).unwrap_or(LONGEST.len()));
     jobs
 }

@@ -44,10 +44,14 @@ pub fn output(mut command: Command) -> Result<String, String> {
         .map_err(|error| format!("`{shown}` wrote something else than text: {error}"))
 }
 
-/// What a command writes to stdout, while what it writes to stderr is shown.
-pub fn stdout(mut command: Command) -> Result<String, String> {
-    command.stderr(Stdio::inherit());
-    output(command)
+/// What a command writes to stdout, and whether it went well. What it writes to stderr is shown.
+pub fn stdout(mut command: Command) -> Result<(String, Result<(), String>), String> {
+    let shown = shown(&command);
+    let cannot = |error: &dyn std::fmt::Display| format!("`{shown}` cannot be run: {error}");
+    let output = command.stderr(Stdio::inherit()).output().map_err(|error| cannot(&error))?;
+    let said = String::from_utf8(output.stdout).map_err(|error| cannot(&error))?;
+    let ended = output.status;
+    Ok((said, if ended.success() { Ok(()) } else { Err(format!("`{shown}` ended with {ended}")) }))
 }
 
 /// The command as one would type it.

@@ -1,4 +1,4 @@
-//! What a build has produced, according to cargo's `--message-format json`.
+//! What a build has produced and what it had to say, according to cargo's `--message-format json`.
 
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -31,6 +31,14 @@ struct Message {
     manifest_path: Option<PathBuf>,
     target: Option<Target>,
     profile: Option<Profile>,
+    message: Option<Finding>,
+}
+
+/// Something that the compiler or clippy does not like.
+#[derive(Debug, Deserialize)]
+pub struct Finding {
+    /// What it says, with the place.
+    pub rendered: String,
 }
 
 #[derive(Deserialize)]
@@ -45,14 +53,24 @@ struct Profile {
     test: bool,
 }
 
+/// Reads messages, one a line.
+fn each(messages: &str) -> impl Iterator<Item = Result<Message, String>> {
+    messages.lines().map(|line| {
+        serde_json::from_str(line).map_err(|error| format!("cargo says something unknown: {error}: {line}"))
+    })
+}
+
+/// What the compiler and clippy had to say.
+pub fn findings(messages: &str) -> Result<Vec<Finding>, String> {
+    each(messages).filter_map(|message| message.map(|message| message.message).transpose()).collect()
+}
+
 impl Artifacts {
-    /// Reads messages, one a line.
+    /// Reads what was produced.
     pub fn read(messages: &str) -> Result<Self, String> {
         let (mut tests, mut hub, mut chaos) = (Vec::new(), None, None);
-        for line in messages.lines() {
-            let message: Message = serde_json::from_str(line)
-                .map_err(|error| format!("cargo says something unknown: {error}: {line}"))?;
-            match program(message) {
+        for message in each(messages) {
+            match program(message?) {
                 Some(Program::Test(test)) => tests.push(test),
                 Some(Program::Binary(name, program)) if name == "prombus" => hub = Some(program),
                 Some(Program::Binary(name, program)) if name == "prombus-chaos" => chaos = Some(program),
@@ -112,6 +130,17 @@ mod tests {
         assert_eq!(tests, ["a src/a.rs", "a src/prombus.rs"]);
         assert_eq!(found.tests[0].folder, PathBuf::from("/r/a"));
         assert_eq!((found.hub, found.chaos), ("/t/prombus-1".into(), "/t/prombus-chaos-1".into()));
+    }
+
+    #[test]
+    fn what_the_compiler_does_not_like_is_found() {
+        let said = r#"{"reason":"compiler-message","manifest_path":"/r/a/Cargo.toml","target":{"name":"a","kind":["lib"],
+            "src_path":"/r/a/src/a.rs"},"message":{"level":"warning","rendered":"warning: this is vain"}}"#;
+        let messages = [message("a", "lib", true), said.replace('\n', "")].join("\n");
+        let found: Vec<String> =
+            findings(&messages).unwrap().into_iter().map(|finding| finding.rendered).collect();
+        assert_eq!(found, ["warning: this is vain"]);
+        assert!(findings("no json").is_err());
     }
 
     #[test]
