@@ -247,6 +247,8 @@ impl Hunt<'_, '_> {
                 return Ok(Some(confirmed));
             }
             match found.rest {
+                // What is not found because there were no steps left to find it may be there all the same.
+                _ if self.solver.is_spent() => return Err(Why::Budget),
                 Rest::None if found.values.is_empty() => return Ok(None),
                 Rest::Unknown(why) => doubt = why,
                 _ => {}

@@ -57,6 +57,11 @@ impl Decimal {
         }
     }
 
+    /// How much slower it is to reckon with than a number of a few digits.
+    pub fn weight(&self) -> u64 {
+        1 + (self.mantissa.bits() + u64::from(self.exponent.unsigned_abs()) * 4) / 256
+    }
+
     /// Whether it has no fraction: `1.0` has none.
     pub fn is_integer(&self) -> bool {
         self.exponent >= 0
@@ -163,6 +168,9 @@ impl From<BigInt> for Decimal {
 
 impl Ord for Decimal {
     fn cmp(&self, other: &Self) -> Ordering {
+        if self.exponent == other.exponent || self.mantissa.sign() != other.mantissa.sign() {
+            return self.mantissa.cmp(&other.mantissa);
+        }
         let (a, b, _) = self.aligned(other);
         a.cmp(&b)
     }

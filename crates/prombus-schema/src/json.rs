@@ -52,6 +52,29 @@ impl Json {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
 
+    /// How many parts a value has, long texts counted as several; not gone into once there are `limit`.
+    pub fn size(&self, limit: u64) -> u64 {
+        let inside =
+            |size: u64, inner: &Json| if size < limit { size + inner.size(limit - size) } else { size };
+        match self {
+            Self::String(text) => 1 + text.len() as u64 / 16,
+            Self::Array(items) => items.iter().fold(1, inside),
+            Self::Object(members) => members.values().fold(1 + members.len() as u64, inside),
+            _ => 1,
+        }
+    }
+
+    /// Where it is in memory: for what is shared, the same for all that share it. Tells values apart as long as they live.
+    pub fn address(&self) -> usize {
+        match self {
+            Self::String(text) => text.as_ptr() as usize,
+            Self::Array(items) => items.as_ptr() as usize,
+            Self::Object(members) => Arc::as_ptr(members) as usize,
+            // The first item of an array is where the array is, too.
+            Self::Null | Self::Bool(_) | Self::Number(_) => std::ptr::from_ref(self) as usize + 1,
+        }
+    }
+
     /// What a JSON pointer leads to.
     pub fn pointer(&self, pointer: &str) -> Option<&Json> {
         let mut value = self;
@@ -93,6 +116,24 @@ impl Json {
                 Value::Object(members.iter().map(member).collect::<Option<_>>()?)
             }
         })
+    }
+}
+
+impl From<&Value> for Json {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(truth) => Self::Bool(*truth),
+            Value::Number(number) => {
+                Self::Number(Decimal::parse(&number.to_string()).unwrap_or_else(|| 0.into()))
+            }
+            Value::String(text) => text.as_str().into(),
+            Value::Array(items) => Self::Array(items.iter().map(Self::from).collect()),
+            Value::Object(members) => {
+                let member = |(name, value): (&String, &Value)| (name.as_str().into(), value.into());
+                Self::Object(Arc::new(members.iter().map(member).collect()))
+            }
+        }
     }
 }
 

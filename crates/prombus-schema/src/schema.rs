@@ -6,6 +6,8 @@ use crate::{
     error::SchemaError,
     graph::{Graph, Lit, build::Builder, endless},
     json::Json,
+    limits,
+    outline::Outline,
     refs::Place,
     validator::Validator,
 };
@@ -42,6 +44,7 @@ impl Schema {
 
     /// Takes a schema that was read already, with the numbers that it has.
     pub fn from_value(value: &Value) -> Result<Self, SchemaError> {
+        limits::of_value(value)?;
         Self::parse(&value.to_string())
     }
 
@@ -55,6 +58,7 @@ impl Schema {
         let draft =
             named.map_or(Ok(Draft::Draft202012), |name| Draft::named(name).ok_or_else(|| unknown(name)))?;
         let document = if named.is_some_and(|name| is_draft4(name)) { upgraded(&document) } else { document };
+        limits::of_text(&document)?;
         let mut graph = Graph::new();
         let mut builder = Builder::new(&mut graph, &document, draft)?;
         builder.document(&document)?;
@@ -62,9 +66,10 @@ impl Schema {
             let path = builder.places().remove(&endless).unwrap_or_default();
             return Err(SchemaError::Endless { path });
         }
-        let validator = Validator::build(&document, draft).map_err(|error| SchemaError::Invalid {
-            path: error.instance_path().to_string(),
-            message: error.to_string(),
+        let outline = Outline::of(&builder.schemas, &builder.steps);
+        limits::of_outline(&outline)?;
+        let validator = Validator::build(&document, draft, outline).map_err(|error| {
+            SchemaError::Invalid { path: error.instance_path().to_string(), message: error.to_string() }
         })?;
         Ok(Self { document, draft, validator })
     }
@@ -85,11 +90,21 @@ impl Schema {
         graph: &mut Graph,
         built: &mut HashMap<Place, Lit>,
     ) -> Result<Lit, SchemaError> {
-        let mut builder = Builder::new(graph, &self.document, self.draft)?;
-        let root = builder.document(&self.document)?;
-        built.extend(std::mem::take(&mut builder.built));
-        Ok(root)
+        formula(&self.document, self.draft, graph, built)
     }
+}
+
+/// Adds the formulas of a document to a graph.
+pub(crate) fn formula(
+    document: &Json,
+    draft: Draft,
+    graph: &mut Graph,
+    built: &mut HashMap<Place, Lit>,
+) -> Result<Lit, SchemaError> {
+    let mut builder = Builder::new(graph, document, draft)?;
+    let root = builder.document(document)?;
+    built.extend(std::mem::take(&mut builder.built));
+    Ok(root)
 }
 
 /// A document in draft 4, in the words of draft 7.

@@ -1,11 +1,12 @@
 //! From a document to formulas: what each keyword means.
 
 use super::endless::Steps;
-use super::{ALL_KINDS, Atom, Except, FALSE, Graph, Kind, Kinds, Lit, NUMBERS, Names, Node, TRUE};
+use super::{ALL_KINDS, Atom, Except, FALSE, Graph, Kind, Kinds, Listed, Lit, NUMBERS, Names, Node, TRUE};
 use crate::{
     draft::Draft,
     error::SchemaError,
     formats,
+    fuel::Fuel,
     json::Json,
     refs::{Meaning, Place, References, place},
 };
@@ -13,6 +14,9 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
+
+/// How many steps it may take to find what unevaluated keywords leave over. What is not found by then is opaque.
+const BUILD_STEPS: u64 = 150_000;
 
 pub type Members = BTreeMap<Arc<str>, Json>;
 
@@ -25,6 +29,8 @@ pub struct Builder<'d, 'g> {
     pub built: HashMap<Place, Lit>,
     /// Places that a reference leads to and that are not built yet.
     open: Vec<&'d Json>,
+    /// The schemas, in the order in which they were come upon.
+    pub schemas: Vec<&'d Json>,
     /// Which schemas apply to the same value.
     pub steps: Steps,
     /// How many schemas were looked at for an unevaluated keyword.
@@ -34,12 +40,14 @@ pub struct Builder<'d, 'g> {
 impl<'d, 'g> Builder<'d, 'g> {
     pub fn new(graph: &'g mut Graph, document: &'d Json, draft: Draft) -> Result<Self, SchemaError> {
         let references = References::of(document, draft)?;
+        graph.fuel = Fuel::new(BUILD_STEPS);
         Ok(Self {
             graph,
             draft,
             references,
             built: HashMap::new(),
             open: Vec::new(),
+            schemas: Vec::new(),
             steps: Steps::new(),
             looked_at: 0,
         })
@@ -75,6 +83,7 @@ impl<'d, 'g> Builder<'d, 'g> {
 
     fn members(&mut self, schema: &'d Json, members: &'d Members) -> Result<Lit, SchemaError> {
         let mut parts = Vec::new();
+        self.schemas.push(schema);
         self.note_steps(schema, members);
         if let Some(Json::String(reference)) = members.get("$ref") {
             let target = self.references.resolve(schema, reference)?;
@@ -145,11 +154,9 @@ impl<'d, 'g> Builder<'d, 'g> {
             parts.push(self.kinds(kinds));
         }
         let mut one_of = |values: &[Json]| {
-            let mut unique: Vec<Json> = Vec::new();
-            let mut seen = std::collections::HashSet::new();
-            unique.extend(values.iter().filter(|value| seen.insert(*value)).cloned());
-            unique.sort_by_cached_key(|value| format!("{value:?}"));
-            parts.push(if unique.is_empty() { FALSE } else { self.graph.atom(Atom::Enum(unique.into())) });
+            let listed = Listed::new(values.iter().cloned());
+            let never = listed.values().is_empty();
+            parts.push(if never { FALSE } else { self.graph.atom(Atom::Enum(Arc::new(listed))) });
         };
         if let Some(Json::Array(values)) = members.get("enum") {
             one_of(values);

@@ -10,20 +10,14 @@ const DEPTH_LIMIT: usize = 600;
 impl Graph {
     /// Whether a formula holds for a value; `None` where that is beyond this crate.
     pub fn holds(&mut self, lit: Lit, value: &Json) -> Option<bool> {
+        self.facts.judged.clear();
         self.holds_within(lit, value, DEPTH_LIMIT)
     }
 
     fn holds_within(&mut self, lit: Lit, value: &Json, depth: usize) -> Option<bool> {
-        let deeper = depth.checked_sub(1)?;
+        let deeper = depth.checked_sub(1).filter(|_| self.fuel.spend(1))?;
         let truth = match &self.nodes[lit.node() as usize] {
-            Node::And(lits) => {
-                let lits = lits.clone();
-                self.all(lits.iter().map(|lit| (*lit, value)), deeper)
-            }
-            Node::One(lits) => {
-                let lits = lits.clone();
-                self.only_one(&lits, value, deeper)
-            }
+            Node::And(_) | Node::One(_) => self.combined_holds(lit.node(), value, deeper),
             Node::Atom(atom) => {
                 let atom = atom.clone();
                 self.atom_holds(&atom, value, deeper)
@@ -31,6 +25,24 @@ impl Graph {
             Node::Ref(_) => None,
         };
         truth.map(|truth| truth != lit.negative())
+    }
+
+    /// What is known of a value is not found out again, however many ways lead to it. All values that are asked for live as
+    /// long as the question, or share their text with one that does.
+    fn combined_holds(&mut self, node: u32, value: &Json, depth: usize) -> Option<bool> {
+        let pair = (node, value.address());
+        if let Some(known) = self.facts.judged.get(&pair) {
+            return Some(*known);
+        }
+        let truth = match self.nodes[node as usize].clone() {
+            Node::And(lits) => self.all(lits.iter().map(|lit| (*lit, value)), depth),
+            Node::One(lits) => self.only_one(&lits, value, depth),
+            _ => None,
+        };
+        if let Some(truth) = truth {
+            self.facts.judged.insert(pair, truth);
+        }
+        truth
     }
 
     /// Whether all hold; one that does not is enough to know.
@@ -76,14 +88,22 @@ impl Graph {
                 Some(number < bound || (!exclusive && number == bound))
             }
             (Atom::MultipleOf(step), Json::Number(number)) => Some(number.is_multiple_of(step)),
-            (Atom::MinLength(least), Json::String(text)) => Some(text.chars().count() as u64 >= *least),
-            (Atom::MaxLength(most), Json::String(text)) => Some(text.chars().count() as u64 <= *most),
-            (Atom::Pattern(pattern), Json::String(text)) => Some(self.patterns.matches(*pattern, text)),
+            (Atom::MinLength(least), Json::String(text)) => Some(self.length(text) >= *least),
+            (Atom::MaxLength(most), Json::String(text)) => Some(self.length(text) <= *most),
+            (Atom::Pattern(pattern), Json::String(text)) => {
+                Some(self.patterns.matches(*pattern, text, &mut self.fuel))
+            }
             (Atom::Format(format), Json::String(text)) => Some(formats::accepts(format, text)),
             (atom, Json::Array(items)) => self.items_hold(atom, items, depth),
             (atom, Json::Object(_)) => self.properties_hold(atom, value, depth),
             _ => Some(true),
         }
+    }
+
+    /// How many code points a text has.
+    fn length(&mut self, text: &str) -> u64 {
+        self.fuel.spend(text.len() as u64 / 64);
+        text.chars().count() as u64
     }
 
     fn items_hold(&mut self, atom: &Atom, items: &[Json], depth: usize) -> Option<bool> {
@@ -92,6 +112,7 @@ impl Graph {
             Atom::MinItems(least) => Some(count >= *least),
             Atom::MaxItems(most) => Some(count <= *most),
             Atom::Unique => {
+                self.fuel.spend(count);
                 let mut seen = HashSet::new();
                 Some(items.iter().all(|item| seen.insert(item)))
             }
@@ -128,6 +149,7 @@ impl Graph {
                 None => Some(true),
             },
             Atom::Values(names, lit) => {
+                self.fuel.spend(members.len() as u64);
                 let meant: Vec<&Json> = members
                     .iter()
                     .filter(|(name, _)| self.names(names, name))

@@ -1,8 +1,8 @@
 //! What can be said of a formula without solving it: which kinds of values it may take, and which properties it names.
 
-use super::{ALL_KINDS, Atom, Except, Graph, Kind, Kinds, Lit, Names, Node};
+use super::{ALL_KINDS, Atom, Except, Graph, Kinds, Lit, Names, Node};
 use crate::json::Json;
-use std::{collections::HashMap, sync::Arc};
+use std::collections::{HashMap, HashSet};
 
 /// How deep formulas are looked into.
 const DEPTH_LIMIT: usize = 400;
@@ -11,32 +11,47 @@ const DEPTH_LIMIT: usize = 400;
 #[derive(Default)]
 pub struct Facts {
     kinds: HashMap<Lit, Kinds>,
-    named: HashMap<u32, Arc<Named>>,
+    /// Whether a node holds for a value, while one question is answered.
+    pub(super) judged: HashMap<(u32, usize), bool>,
 }
 
-/// The properties that a schema speaks of, in one place of a document.
+/// The properties that schemas speak of, in one place of a document.
 #[derive(Debug, Clone, Default)]
 pub struct Named {
-    pub except: Except,
-    /// Whether it says something of all others.
-    pub open: bool,
-    /// The most properties that it asks for.
-    pub least: u64,
+    except: Except,
+    /// Whether something is said of all others.
+    open: bool,
+    /// The most properties that are asked for.
+    least: u64,
 }
 
 impl Named {
-    fn add(&mut self, other: &Self) {
-        self.except.names.extend(other.except.names.iter().cloned());
-        self.except.patterns.extend(other.except.patterns.iter().copied());
-        self.open |= other.open;
-        self.least = self.least.max(other.least);
-    }
-
     /// The names that documents drawn from it have, if it says anything of names at all.
-    pub fn closed(&self) -> Option<Except> {
+    pub fn closed(self) -> Option<Except> {
         let (names, patterns) = (self.except.names.len(), self.except.patterns.len());
         let enough = patterns > 0 || names as u64 >= self.least;
-        (!self.open && names + patterns > 0 && enough).then(|| self.except.clone())
+        (!self.open && names + patterns > 0 && enough).then_some(self.except)
+    }
+
+    /// Adds what a statement names, and answers in how many steps.
+    fn add(&mut self, atom: &Atom) -> u64 {
+        match atom {
+            Atom::Has(name) | Atom::Values(Names::Exactly(name), _) => {
+                self.except.names.insert(name.clone());
+            }
+            Atom::Values(Names::Matching(pattern), _) => {
+                self.except.patterns.insert(*pattern);
+            }
+            Atom::Values(Names::Except(_), _) | Atom::Names(_) | Atom::Opaque(..) => self.open = true,
+            Atom::MinProperties(least) => self.least = self.least.max(*least),
+            Atom::Enum(listed) => {
+                let objects = listed.values().iter().filter_map(Json::object);
+                self.except.names.extend(objects.flat_map(|members| members.keys().cloned()));
+                return listed.values().len() as u64;
+            }
+            _ => {}
+        }
+        1
     }
 }
 
@@ -64,9 +79,7 @@ impl Graph {
             }
             Node::Atom(Atom::Kinds(kinds)) if negative => ALL_KINDS & !kinds,
             Node::Atom(Atom::Kinds(kinds)) => kinds,
-            Node::Atom(Atom::Enum(values)) if !negative => {
-                values.iter().fold(0, |kinds, value| kinds | Kind::of(value).bit())
-            }
+            Node::Atom(Atom::Enum(listed)) if !negative => listed.kinds(),
             Node::Atom(atom) if negative => atom.about(),
             _ => ALL_KINDS,
         };
@@ -74,57 +87,24 @@ impl Graph {
         kinds
     }
 
-    /// The properties of which a node speaks, in the same place.
-    pub fn named(&mut self, node: u32) -> Arc<Named> {
-        self.named_within(node, DEPTH_LIMIT)
-    }
-
-    fn named_within(&mut self, node: u32, depth: usize) -> Arc<Named> {
-        if let Some(known) = self.facts.named.get(&node) {
-            return known.clone();
-        }
-        let Some(deeper) = depth.checked_sub(1) else {
-            return Arc::new(Named { open: true, ..Named::default() });
-        };
+    /// The properties of which nodes speak, in the same place.
+    pub fn named(&mut self, nodes: Vec<u32>) -> Named {
         let mut named = Named::default();
-        match self.nodes[node as usize].clone() {
-            Node::And(lits) | Node::One(lits) => {
-                for lit in &lits {
-                    named.add(&self.named_within(lit.node(), deeper));
-                }
+        let (mut open, mut seen) = (nodes, HashSet::new());
+        while let Some(node) = open.pop() {
+            if !seen.insert(node) {
+                continue;
             }
-            Node::Atom(atom) => named_by(&atom, &mut named),
-            Node::Ref(_) => {}
-        }
-        let named = Arc::new(named);
-        self.facts.named.insert(node, named.clone());
-        named
-    }
-
-    /// The properties of which several nodes speak.
-    pub fn named_by_all(&mut self, nodes: impl IntoIterator<Item = u32>) -> Named {
-        let mut named = Named::default();
-        for node in nodes {
-            named.add(&self.named(node));
+            let steps = match &self.nodes[node as usize] {
+                Node::And(lits) | Node::One(lits) => {
+                    open.extend(lits.iter().map(|lit| lit.node()));
+                    lits.len() as u64
+                }
+                Node::Atom(atom) => named.add(atom),
+                Node::Ref(_) => 1,
+            };
+            self.fuel.spend(steps);
         }
         named
-    }
-}
-
-fn named_by(atom: &Atom, named: &mut Named) {
-    match atom {
-        Atom::Has(name) | Atom::Values(Names::Exactly(name), _) => {
-            named.except.names.insert(name.clone());
-        }
-        Atom::Values(Names::Matching(pattern), _) => {
-            named.except.patterns.insert(*pattern);
-        }
-        Atom::Values(Names::Except(_), _) | Atom::Names(_) | Atom::Opaque(..) => named.open = true,
-        Atom::MinProperties(least) => named.least = *least,
-        Atom::Enum(values) => {
-            let names = values.iter().filter_map(Json::object).flat_map(|members| members.keys().cloned());
-            named.except.names.extend(names);
-        }
-        _ => {}
     }
 }

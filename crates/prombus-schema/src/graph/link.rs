@@ -92,7 +92,7 @@ fn classes(raw: &Graph, follow: &dyn Fn(Lit) -> Lit) -> Vec<u32> {
     let follow_all = |node: &Node| children(node).iter().map(|lit| follow(*lit)).collect();
     let children = raw.nodes.iter().map(follow_all).collect();
     let mut classes = Classes { raw, class: vec![0; raw.nodes.len()], shape, children };
-    let (settled, rest) = classes.from_the_leaves();
+    let (settled, rest) = classes.leaves_first();
     classes.in_circles(settled, &rest);
     classes.class
 }
@@ -109,7 +109,7 @@ impl Classes<'_> {
     }
 
     /// Numbers the nodes from which no circle is reached, and answers how many numbers it used and which nodes are left.
-    fn from_the_leaves(&mut self) -> (u32, Vec<usize>) {
+    fn leaves_first(&mut self) -> (u32, Vec<usize>) {
         let count = self.raw.nodes.len();
         let mut waiting: Vec<usize> = self.children.iter().map(|children| children.len()).collect();
         let mut parents: Vec<Vec<usize>> = vec![Vec::new(); count];

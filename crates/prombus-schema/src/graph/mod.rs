@@ -10,9 +10,17 @@ pub mod endless;
 pub mod eval;
 pub mod facts;
 pub mod link;
+mod listed;
 pub mod unevaluated;
 
-use crate::{decimal::Decimal, json::Json, pattern::Patterns};
+pub use listed::Listed;
+
+use crate::{
+    decimal::Decimal,
+    fuel::Fuel,
+    json::Json,
+    pattern::{Ask, Patterns, Strings},
+};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
@@ -128,7 +136,7 @@ pub struct Except {
 pub enum Atom {
     /// The only one that is about every kind, with `Enum` and `Opaque`.
     Kinds(Kinds),
-    Enum(Arc<[Json]>),
+    Enum(Arc<Listed>),
     AtLeast {
         bound: Decimal,
         exclusive: bool,
@@ -214,6 +222,8 @@ pub struct Graph {
     pub facts: facts::Facts,
     /// Why a value could last not be judged.
     pub beyond: Option<&'static str>,
+    /// What building and asking may still cost.
+    pub fuel: Fuel,
 }
 
 impl Graph {
@@ -268,14 +278,26 @@ impl Graph {
         }
     }
 
-    /// Whether a property of this name is meant.
+    /// Whether inclusion of a pattern can be decided.
+    pub fn is_regular(&mut self, pattern: u32) -> bool {
+        self.patterns.is_regular(pattern, &mut self.fuel)
+    }
+
+    /// Texts in which patterns are found, or not.
+    pub fn strings(&mut self, ask: &Ask) -> Strings {
+        self.patterns.strings(ask, &mut self.fuel)
+    }
+
+    /// Whether a property of this name is meant. Nothing is a proof once the fuel is used up, so that the answer does not
+    /// matter then.
     pub fn names(&mut self, names: &Names, name: &str) -> bool {
         match names {
             Names::Exactly(exact) => **exact == *name,
-            Names::Matching(pattern) => self.patterns.matches(*pattern, name),
+            Names::Matching(pattern) => self.patterns.matches(*pattern, name, &mut self.fuel),
             Names::Except(except) => {
+                let Self { patterns, fuel, .. } = self;
                 !except.names.contains(name)
-                    && !except.patterns.iter().any(|p| self.patterns.matches(*p, name))
+                    && !except.patterns.iter().any(|p| patterns.matches(*p, name, fuel))
             }
         }
     }

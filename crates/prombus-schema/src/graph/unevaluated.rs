@@ -8,7 +8,7 @@ use super::{
     build::{Builder, Members},
 };
 use crate::{draft::Draft, error::SchemaError, json::Json, refs::Meaning};
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 /// How many cases are gone through.
 const CASES_LIMIT: usize = 256;
@@ -22,14 +22,15 @@ const NESTING_LIMIT: usize = 64;
 /// What schemas that apply in the same place have seen of a value.
 #[derive(Clone)]
 enum Part {
-    Seen(Seen),
-    /// One of two lists, by a condition.
-    If(Lit, Vec<Part>, Vec<Part>),
-    /// The list of the only branch that holds.
-    Only(Vec<(Lit, Vec<Part>)>),
+    Seen(Rc<Seen>),
+    /// The list of the branch that holds: one does, by what they are or by what else the schema says.
+    Branches(Rc<[Branch]>),
     /// What cannot be known before there is a value.
     Dynamic,
 }
+
+/// What is seen if something holds.
+type Branch = (Lit, Rc<[Part]>);
 
 /// What is seen: properties, or items.
 #[derive(Clone, Default)]
@@ -42,6 +43,10 @@ struct Seen {
 }
 
 impl Seen {
+    fn size(&self) -> u64 {
+        (self.names.names.len() + self.names.patterns.len() + self.matching.len()) as u64
+    }
+
     fn with(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.everything |= other.everything;
@@ -51,6 +56,11 @@ impl Seen {
         both.matching.extend(other.matching.iter().copied());
         both
     }
+}
+
+/// One of two lists, by a condition.
+fn either(condition: Lit, then: Vec<Part>, or_else: Vec<Part>) -> Part {
+    Part::Branches([(condition, then.into()), (condition.not(), or_else.into())].into())
 }
 
 /// Which of the two keywords it is about.
@@ -98,21 +108,19 @@ impl<'d> Builder<'d, '_> {
             return Some(self.rest(seen, rest));
         };
         match first {
-            Part::Seen(more) => self.cases(others, &seen.with(more), rest, cases),
-            Part::If(condition, then, or_else) => {
-                let both: [(Lit, &Vec<Part>); 2] = [(*condition, then), (condition.not(), or_else)];
-                let both: Vec<(Lit, Vec<Part>)> =
-                    both.into_iter().map(|(lit, list)| (lit, list.clone())).collect();
-                self.branches(&both, others, seen, rest, cases)
+            Part::Seen(more) => {
+                let steps = 1 + seen.size() + more.size();
+                self.graph.fuel.spend(steps).then_some(())?;
+                self.cases(others, &seen.with(more), rest, cases)
             }
-            Part::Only(branches) => self.branches(branches, others, seen, rest, cases),
+            Part::Branches(branches) => self.branches(branches, others, seen, rest, cases),
             Part::Dynamic => None,
         }
     }
 
     fn branches(
         &mut self,
-        branches: &[(Lit, Vec<Part>)],
+        branches: &[Branch],
         others: &[Part],
         seen: &Seen,
         rest: (About, Lit),
@@ -120,6 +128,8 @@ impl<'d> Builder<'d, '_> {
     ) -> Option<Lit> {
         let mut all = Vec::new();
         for (condition, inside) in branches {
+            let steps = 1 + inside.len() + others.len();
+            self.graph.fuel.spend(steps as u64).then_some(())?;
             let parts: Vec<Part> = inside.iter().chain(others).cloned().collect();
             let then = self.cases(&parts, seen, rest, cases)?;
             all.push(self.graph.and([*condition, then]));
@@ -149,13 +159,16 @@ impl<'d> Builder<'d, '_> {
     ) -> Result<(), SchemaError> {
         let Some(members) = schema.object() else { return Ok(()) };
         self.looked_at += 1;
-        let Some(deeper) = depth.checked_sub(1).filter(|_| self.looked_at < SCHEMAS_LIMIT) else {
+        let Some(deeper) =
+            depth.checked_sub(1).filter(|_| self.looked_at < SCHEMAS_LIMIT && self.graph.fuel.spend(1))
+        else {
             parts.push(Part::Dynamic);
             return Ok(());
         };
         let inner = depth < NESTING_LIMIT;
         let own = self.seen_by_keywords(members, about, inner)?;
-        parts.push(Part::Seen(own));
+        self.graph.fuel.spend(own.size());
+        parts.push(Part::Seen(Rc::new(own)));
         self.seen_by_references(schema, members, about, deeper, parts)?;
         for schema in members.get("allOf").and_then(Json::array).into_iter().flatten() {
             self.seen(schema, about, deeper, parts)?;
@@ -163,14 +176,14 @@ impl<'d> Builder<'d, '_> {
         for branch in members.get("anyOf").and_then(Json::array).into_iter().flatten() {
             let condition = self.reference(branch);
             let inside = self.seen_inside(branch, about, deeper)?;
-            parts.push(Part::If(condition, inside, Vec::new()));
+            parts.push(either(condition, inside, Vec::new()));
         }
         if let Some(Json::Array(branches)) = members.get("oneOf") {
             let mut only = Vec::new();
             for branch in branches.iter() {
-                only.push((self.reference(branch), self.seen_inside(branch, about, deeper)?));
+                only.push((self.reference(branch), self.seen_inside(branch, about, deeper)?.into()));
             }
-            parts.push(Part::Only(only));
+            parts.push(Part::Branches(only.into()));
         }
         if let Some(condition) = members.get("if") {
             let mut then = self.seen_inside(condition, about, deeper)?;
@@ -180,13 +193,13 @@ impl<'d> Builder<'d, '_> {
                     self.seen(branch, about, deeper, list)?;
                 }
             }
-            parts.push(Part::If(self.reference(condition), then, or_else));
+            parts.push(either(self.reference(condition), then, or_else));
         }
         for (name, dependent) in members.get("dependentSchemas").and_then(Json::object).into_iter().flatten()
         {
             let condition = self.graph.atom(Atom::Has(name.clone()));
             let inside = self.seen_inside(dependent, about, deeper)?;
-            parts.push(Part::If(condition, inside, Vec::new()));
+            parts.push(either(condition, inside, Vec::new()));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The deterministic automaton of a pattern, made as far as it is walked.
 
 use super::nfa::{Nfa, Ranges, State};
+use crate::fuel::Fuel;
 use std::collections::{BTreeSet, HashMap};
 
 /// A state of the deterministic automaton.
@@ -34,8 +35,13 @@ impl Automaton {
     }
 
     /// The state at the beginning of a text.
-    pub fn start(&mut self) -> At {
-        self.state(&[0], true)
+    pub fn start(&mut self, fuel: &mut Fuel) -> At {
+        self.state(&[0], true, fuel)
+    }
+
+    /// What making it has cost.
+    pub fn cost(&self) -> u64 {
+        self.nfa.states.len() as u64 + self.sets().map(|set| set.len() as u64).sum::<u64>()
     }
 
     /// The sets of code points that states read.
@@ -50,13 +56,16 @@ impl Automaton {
         self.states[at as usize].at_end
     }
 
-    /// The state after one more code point.
-    pub fn step(&mut self, at: At, c: char) -> At {
+    /// The state after one more code point. Without fuel no new states are made, and the answer means nothing.
+    pub fn step(&mut self, at: At, c: char, fuel: &mut Fuel) -> At {
         if at == FOUND || at == LOST {
             return at;
         }
         if let Some(known) = self.steps.get(&(at, c)) {
             return *known;
+        }
+        if !fuel.spend(1 + self.states[at as usize].nfa.len() as u64) {
+            return LOST;
         }
         let next: Vec<u32> = self.states[at as usize]
             .nfa
@@ -66,20 +75,20 @@ impl Automaton {
                 _ => None,
             })
             .collect();
-        let next = self.state(&next, false);
+        let next = self.state(&next, false, fuel);
         self.steps.insert((at, c), next);
         next
     }
 
     /// Whether the pattern is found in a text.
-    pub fn matches(&mut self, text: &str) -> bool {
-        let start = self.start();
-        let end = text.chars().fold(start, |at, c| self.step(at, c));
+    pub fn matches(&mut self, text: &str, fuel: &mut Fuel) -> bool {
+        let start = self.start(fuel);
+        let end = text.chars().fold(start, |at, c| self.step(at, c, fuel));
         self.found_at_end(end)
     }
 
-    fn state(&mut self, from: &[u32], first: bool) -> At {
-        let (here, found) = self.closure(from, first, false);
+    fn state(&mut self, from: &[u32], first: bool, fuel: &mut Fuel) -> At {
+        let (here, found) = self.closure(from, first, false, fuel);
         if found {
             return FOUND;
         }
@@ -91,7 +100,7 @@ impl Automaton {
         if let Some(known) = self.index.get(&key) {
             return *known;
         }
-        let at_end = self.closure(from, first, true).1;
+        let at_end = self.closure(from, first, true, fuel).1;
         let at = self.states.len() as At;
         self.states.push(Subset { nfa: key.1.clone(), at_end });
         self.index.insert(key, at);
@@ -99,7 +108,7 @@ impl Automaton {
     }
 
     /// What can be reached without reading, and whether that is a match.
-    fn closure(&self, from: &[u32], first: bool, last: bool) -> (BTreeSet<u32>, bool) {
+    fn closure(&self, from: &[u32], first: bool, last: bool, fuel: &mut Fuel) -> (BTreeSet<u32>, bool) {
         let (mut seen, mut here, mut open) = (BTreeSet::new(), BTreeSet::new(), from.to_vec());
         let mut found = false;
         while let Some(state) = open.pop() {
@@ -120,6 +129,7 @@ impl Automaton {
                 State::Match => found = true,
             }
         }
+        fuel.spend(seen.len() as u64);
         (here, found)
     }
 }

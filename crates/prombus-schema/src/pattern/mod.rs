@@ -4,13 +4,20 @@ mod automaton;
 mod nfa;
 mod product;
 
-pub use product::Ask;
+pub use product::{Ask, Strings};
 
+use crate::fuel::Fuel;
 use automaton::Automaton;
-use jsonschema::Validator;
+use jsonschema::{PatternOptions, Validator};
 use nfa::Nfa;
 use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc};
+
+/// How often a pattern that is not regular may go back in a text before it counts as not found.
+pub const BACKTRACK_LIMIT: usize = 10_000;
+
+/// What asking a validator for a text costs.
+const VALIDATOR_STEPS: u64 = 500;
 
 /// The patterns of the documents that are compared, each once.
 #[derive(Default)]
@@ -40,28 +47,40 @@ impl Patterns {
         id
     }
 
+    /// Forgets what was made for the texts so far, some of which may have been cut off.
+    pub fn forget(&mut self) {
+        self.matches = HashMap::new();
+        self.patterns.iter_mut().for_each(|pattern| pattern.automaton = None);
+    }
+
     pub fn source(&self, pattern: u32) -> &Arc<str> {
         &self.patterns[pattern as usize].source
     }
 
-    fn automaton(&mut self, pattern: u32) -> Option<&mut Automaton> {
+    fn automaton(&mut self, pattern: u32, fuel: &mut Fuel) -> Option<&mut Automaton> {
         let pattern = &mut self.patterns[pattern as usize];
-        pattern.automaton.get_or_insert_with(|| Nfa::of(&pattern.source).map(Automaton::new)).as_mut()
+        let make = || {
+            let automaton = Nfa::of(&pattern.source).map(Automaton::new);
+            fuel.spend(pattern.source.len() as u64 + automaton.as_ref().map_or(0, Automaton::cost));
+            automaton
+        };
+        pattern.automaton.get_or_insert_with(make).as_mut()
     }
 
     /// Whether inclusion of the pattern can be decided.
-    pub fn is_regular(&mut self, pattern: u32) -> bool {
-        self.automaton(pattern).is_some()
+    pub fn is_regular(&mut self, pattern: u32, fuel: &mut Fuel) -> bool {
+        self.automaton(pattern, fuel).is_some()
     }
 
     /// Whether the pattern is found in a text.
-    pub fn matches(&mut self, pattern: u32, text: &str) -> bool {
+    pub fn matches(&mut self, pattern: u32, text: &str, fuel: &mut Fuel) -> bool {
+        fuel.spend(1 + text.len() as u64 / 8);
         if let Some(known) = self.matches.get(&(pattern, text.into())) {
             return *known;
         }
-        let found = match self.automaton(pattern) {
-            Some(automaton) => automaton.matches(text),
-            None => self.matches_by_validator(pattern, text),
+        let found = match self.automaton(pattern, fuel) {
+            Some(automaton) => automaton.matches(text, fuel),
+            None => fuel.spend(VALIDATOR_STEPS) && self.matches_by_validator(pattern, text),
         };
         self.matches.insert((pattern, text.into()), found);
         found
@@ -71,7 +90,9 @@ impl Patterns {
         let pattern = &mut self.patterns[pattern as usize];
         if pattern.validator.is_none() {
             let schema = json!({ "pattern": &*pattern.source });
-            pattern.validator = jsonschema::options().offline().build(&schema).ok();
+            let bounded = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT);
+            pattern.validator =
+                jsonschema::options().offline().with_pattern_options(bounded).build(&schema).ok();
         }
         pattern
             .validator

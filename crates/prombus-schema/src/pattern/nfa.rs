@@ -2,8 +2,11 @@
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-/// How many states the automaton of one pattern may have.
+/// How many states the automaton of one pattern may have, and how many ranges of code points in all.
 const STATES_LIMIT: usize = 8_000;
+
+/// See [`STATES_LIMIT`].
+const RANGES_LIMIT: usize = 50_000;
 
 /// Code points, as ranges in order.
 pub type Ranges = Box<[(char, char)]>;
@@ -26,6 +29,7 @@ pub struct Nfa {
     pub states: Vec<State>,
     /// The state that passes over what comes before the expression.
     pub pass: u32,
+    ranges: usize,
 }
 
 impl Nfa {
@@ -33,7 +37,7 @@ impl Nfa {
     pub fn of(source: &str) -> Option<Self> {
         let translated = jsonschema_regex::to_rust_regex(source).ok()?;
         let hir = regex_syntax::ParserBuilder::new().nest_limit(200).build().parse(&translated).ok()?;
-        let mut nfa = Self { states: vec![State::Split(Vec::new())], pass: 0 };
+        let mut nfa = Self { states: vec![State::Split(Vec::new())], pass: 0, ranges: 0 };
         let end = nfa.push(State::Match)?;
         let start = nfa.compile(&hir, end)?;
         nfa.pass = nfa.push(State::Read([('\0', char::MAX)].into(), 0))?;
@@ -42,7 +46,10 @@ impl Nfa {
     }
 
     fn push(&mut self, state: State) -> Option<u32> {
-        if self.states.len() >= STATES_LIMIT {
+        if let State::Read(ranges, _) = &state {
+            self.ranges += ranges.len();
+        }
+        if self.states.len() >= STATES_LIMIT || self.ranges > RANGES_LIMIT {
             return None;
         }
         self.states.push(state);

@@ -5,6 +5,7 @@ use super::{
     automaton::{At, FOUND, LOST},
     nfa::Ranges,
 };
+use crate::fuel::Fuel;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What texts are asked for.
@@ -41,27 +42,27 @@ type Step = Option<(usize, char)>;
 const LENGTH_LIMIT: u64 = 20_000;
 
 impl Patterns {
-    /// Texts that are asked for. Every pattern must be regular. Steps are taken from `budget`.
-    pub fn strings(&mut self, ask: &Ask, budget: &mut u64) -> Strings {
+    /// Texts that are asked for. Every pattern must be regular.
+    pub fn strings(&mut self, ask: &Ask, fuel: &mut Fuel) -> Strings {
         if ask.most.is_some_and(|most| most < ask.least) {
             return Strings { all: true, ..Strings::default() };
         }
         if ask.found.is_empty() && ask.not_found.is_empty() {
-            return plain(ask);
+            return plain(ask, fuel);
         }
-        let letters = self.letters(ask);
+        let letters = self.letters(ask, fuel);
         let mut walk =
             Walk { ask, letters, steps: vec![None], made: HashSet::new(), strings: Strings::default() };
-        walk.go(self, budget);
+        walk.go(self, fuel);
         walk.strings
     }
 
     /// The alphabet of the automata, in as few letters as they need.
-    fn letters(&mut self, ask: &Ask) -> Vec<Letter> {
+    fn letters(&mut self, ask: &Ask, fuel: &mut Fuel) -> Vec<Letter> {
         let mut sets: HashSet<Ranges> = HashSet::new();
         for pattern in ask.found.iter().chain(&ask.not_found) {
             sets.extend(
-                self.automaton(*pattern)
+                self.automaton(*pattern, fuel)
                     .into_iter()
                     .flat_map(|automaton| automaton.sets().cloned().collect::<Vec<_>>()),
             );
@@ -75,6 +76,9 @@ impl Patterns {
                 edges.entry(*start as u32).or_default().push(at);
                 edges.entry(*end as u32 + 1).or_default().push(at);
             }
+        }
+        if !fuel.spend(edges.len() as u64 * (1 + sets.len() as u64 / 16)) {
+            return Vec::new();
         }
         let starts: Vec<u32> = edges.keys().copied().chain([0x11_0000]).collect();
         let mut inside = vec![false; sets.len()];
@@ -124,10 +128,10 @@ fn letter(ranges: &[(u32, u32)], count: usize) -> Letter {
 }
 
 /// Texts of which only the length matters.
-fn plain(ask: &Ask) -> Strings {
+fn plain(ask: &Ask, fuel: &mut Fuel) -> Strings {
     let mut strings = Strings::default();
     let longest = ask.most.unwrap_or(u64::MAX);
-    if ask.least > LENGTH_LIMIT {
+    if ask.least > LENGTH_LIMIT || !fuel.spend(ask.count as u64 * (1 + ask.least / 16)) {
         strings.cut = true;
         return strings;
     }
@@ -164,9 +168,9 @@ type Front = BTreeMap<Box<[At]>, Vec<usize>>;
 impl Walk<'_> {
     /// Level by level, so that every state is reached by a shortest text first. Below the least length a state counts
     /// anew on every level; from there on it is left after as many visits as texts are wanted.
-    fn go(&mut self, patterns: &mut Patterns, budget: &mut u64) {
+    fn go(&mut self, patterns: &mut Patterns, fuel: &mut Fuel) {
         let start: Box<[At]> =
-            self.each(|pattern| patterns.automaton(pattern).map_or(LOST, |automaton| automaton.start()));
+            self.each(|pattern| patterns.automaton(pattern, fuel).map_or(LOST, |made| made.start(fuel)));
         let mut front: Front = BTreeMap::from([(start, vec![0])]);
         front.retain(|state, _| !self.is_hopeless(state));
         let mut visits: HashMap<Box<[At]>, usize> = HashMap::new();
@@ -181,7 +185,7 @@ impl Walk<'_> {
                     *visits += ends.len();
                 }
                 front.retain(|_, ends| !ends.is_empty());
-                self.collect(patterns, &front);
+                self.collect(patterns, &front, (length, fuel));
                 if self.strings.texts.len() >= self.ask.count {
                     return;
                 }
@@ -190,7 +194,7 @@ impl Walk<'_> {
                 self.strings.all = !dropped || self.strings.texts.is_empty();
                 return;
             }
-            let Some(next) = self.step(patterns, &front, budget, &mut dropped) else {
+            let Some(next) = self.step(patterns, &front, fuel, &mut dropped) else {
                 self.strings.cut = true;
                 return;
             };
@@ -208,15 +212,17 @@ impl Walk<'_> {
         found.contains(&LOST) || not_found.contains(&FOUND)
     }
 
-    fn collect(&mut self, patterns: &mut Patterns, front: &Front) {
+    fn collect(&mut self, patterns: &mut Patterns, front: &Front, (length, fuel): (u64, &mut Fuel)) {
         for (state, ends) in front {
             let ids = self.ask.found.iter().chain(&self.ask.not_found);
             let accepted = ids.zip(state.iter()).enumerate().all(|(at, (pattern, state))| {
-                let found =
-                    patterns.automaton(*pattern).is_some_and(|automaton| automaton.found_at_end(*state));
+                let found = patterns.automaton(*pattern, fuel).is_some_and(|made| made.found_at_end(*state));
                 found == (at < self.ask.found.len())
             });
             for end in ends.iter().filter(|_| accepted) {
+                if !fuel.spend(1 + length / 8) {
+                    return;
+                }
                 let text = self.text(*end);
                 if self.strings.texts.len() < self.ask.count && self.made.insert(text.clone()) {
                     self.strings.texts.push(text);
@@ -229,21 +235,20 @@ impl Walk<'_> {
         &mut self,
         patterns: &mut Patterns,
         front: &Front,
-        budget: &mut u64,
+        fuel: &mut Fuel,
         dropped: &mut bool,
     ) -> Option<Front> {
         let mut next: Front = BTreeMap::new();
         for (state, ends) in front {
             for letter in &self.letters {
                 let Some(first) = letter.some.first() else { continue };
-                *budget = budget.checked_sub(1 + state.len() as u64)?;
+                fuel.spend(1 + state.len() as u64).then_some(())?;
                 let mut at = state.iter();
                 let ids = self.ask.found.iter().chain(&self.ask.not_found);
                 let stepped: Box<[At]> = ids
                     .map(|id| {
-                        patterns
-                            .automaton(*id)
-                            .map_or(LOST, |automaton| automaton.step(*at.next().unwrap_or(&LOST), *first))
+                        let at = *at.next().unwrap_or(&LOST);
+                        patterns.automaton(*id, fuel).map_or(LOST, |made| made.step(at, *first, fuel))
                     })
                     .collect();
                 if self.is_hopeless(&stepped) {
@@ -256,6 +261,7 @@ impl Walk<'_> {
                         *dropped = true;
                         break;
                     }
+                    fuel.spend(1);
                     self.steps.push(Some((end, c)));
                     reached.push(self.steps.len() - 1);
                 }
@@ -282,7 +288,7 @@ mod tests {
         let mut patterns = Patterns::default();
         let found = found.iter().map(|source| patterns.add(source)).collect();
         let not_found = not_found.iter().map(|source| patterns.add(source)).collect();
-        patterns.strings(&Ask { found, not_found, least, most, count }, &mut 1_000_000)
+        patterns.strings(&Ask { found, not_found, least, most, count }, &mut Fuel::new(1_000_000))
     }
 
     #[test]
@@ -321,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_matches_is_what_the_validator_matches() {
-        let mut patterns = Patterns::default();
+        let (mut patterns, mut fuel) = (Patterns::default(), Fuel::new(1_000_000));
         for source in [
             "^a|b$",
             "\\d+",
@@ -337,13 +343,13 @@ mod tests {
             "^[^/]+/[^/]+$",
         ] {
             let id = patterns.add(source);
-            assert!(patterns.is_regular(id), "{source}");
+            assert!(patterns.is_regular(id, &mut fuel), "{source}");
             for text in [
                 "", "a", "ab", "b", "ba", "7", "x", " \n", "\n", "a-b", "abcc", "xz", "yzz", "\u{e9}", ".",
                 "u/v", "\u{2028}",
             ] {
                 assert_eq!(
-                    patterns.matches(id, text),
+                    patterns.matches(id, text, &mut fuel),
                     patterns.matches_by_validator(id, text),
                     "{source} {text:?}"
                 );
@@ -353,10 +359,10 @@ mod tests {
 
     #[test]
     fn what_is_not_regular_is_told() {
-        let mut patterns = Patterns::default();
+        let (mut patterns, mut fuel) = (Patterns::default(), Fuel::new(1_000_000));
         for source in ["^(?=a)", "(a)\\1", "\\bx", "(?!x)", "(a{1000}){1000}"] {
             let id = patterns.add(source);
-            assert!(!patterns.is_regular(id), "{source}");
+            assert!(!patterns.is_regular(id, &mut fuel), "{source}");
         }
     }
 }

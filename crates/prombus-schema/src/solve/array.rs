@@ -12,24 +12,24 @@ const NEEDS_LIMIT: u64 = 64;
 
 /// What is claimed of an array.
 #[derive(Default)]
-struct Shape {
+pub(super) struct Shape {
     at: HashMap<u64, Vec<Claim>>,
     from: Vec<(u64, Claim)>,
     least: u64,
     most: u64,
-    different: bool,
-    twins: bool,
+    pub(super) different: bool,
+    pub(super) twins: bool,
     /// So many items from an index on have to be like this.
-    needs: Vec<Need>,
+    pub(super) needs: Vec<Need>,
     /// No more than so many items may be like this.
-    few: Vec<(u64, Claim)>,
-    not: HashSet<Json>,
+    pub(super) few: Vec<(u64, Claim)>,
+    pub(super) not: HashSet<Json>,
     /// From here on, all items are alike.
     tail: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Need {
+pub(super) struct Need {
     from: u64,
     claim: Claim,
     count: u64,
@@ -66,7 +66,7 @@ impl Shape {
                 self.needs.push(Need { from: 0, claim: claim.with(lit), count: count.saturating_add(1) });
             }
             Atom::Few(count, lit) => self.few(count, claim.with(lit)),
-            Atom::Enum(values) if negative => self.not.extend(values.iter().cloned()),
+            Atom::Enum(values) if negative => self.not.extend(values.values().iter().cloned()),
             _ => {}
         }
     }
@@ -88,14 +88,21 @@ impl Shape {
 
 /// Items that an array gets: what is claimed of each, and for which needs it counts.
 #[derive(Clone, Default)]
-struct Items {
-    claims: Vec<Vec<Claim>>,
+pub(super) struct Items {
+    pub(super) claims: Vec<Vec<Claim>>,
     counts_for: Vec<Vec<usize>>,
     /// Two items that are the same.
-    twins: Option<(usize, usize)>,
+    pub(super) twins: Option<(usize, usize)>,
 }
 
-type Attempt = Result<Vec<Json>, ()>;
+impl Items {
+    /// What a copy of them costs.
+    fn size(&self) -> u64 {
+        self.claims.iter().map(|claims| 1 + claims.len() as u64).sum()
+    }
+}
+
+pub(super) type Attempt = Result<Vec<Json>, ()>;
 
 impl Solver {
     pub(super) fn arrays(&mut self, cube: &Cube, count: usize) -> Found {
@@ -129,6 +136,10 @@ impl Solver {
         let reach = (shape.tail + 2).max(shape.least).min(shape.most).min(64) as usize;
         for second in 1..reach {
             for first in 0..second {
+                if !self.spend(items.size()) {
+                    tally.doubt(Why::Budget);
+                    return Err(());
+                }
                 let mut attempt = Tally::new();
                 let mut pair = items.clone();
                 if self.extend(shape, &mut pair, second as u64 + 1, &mut attempt) {
@@ -165,7 +176,7 @@ impl Solver {
     }
 
     /// Whether there is a value for an item. A doubt counts as no, and is noted.
-    fn has_item(&mut self, claims: &[Claim], tally: &mut Tally) -> bool {
+    pub(super) fn has_item(&mut self, claims: &[Claim], tally: &mut Tally) -> bool {
         let found = self.place(claims.iter().copied(), 1);
         tally.low = tally.low.min(found.low);
         if found.values.is_empty() {
@@ -175,16 +186,22 @@ impl Solver {
     }
 
     /// Makes an array longer, if the items that it gets are possible.
-    fn extend(&mut self, shape: &Shape, items: &mut Items, length: u64, tally: &mut Tally) -> bool {
+    pub(super) fn extend(
+        &mut self,
+        shape: &Shape,
+        items: &mut Items,
+        length: u64,
+        tally: &mut Tally,
+    ) -> bool {
         if length > shape.most {
             return false;
         }
         while (items.claims.len() as u64) < length {
-            let claims = shape.claims(items.claims.len() as u64);
-            if !self.spend(1 + claims.len() as u64) {
+            if !self.spend(1 + shape.from.len() as u64) {
                 tally.doubt(Why::Budget);
                 return false;
             }
+            let claims = shape.claims(items.claims.len() as u64);
             if !self.has_item(&claims, tally) {
                 return false;
             }
@@ -220,6 +237,10 @@ impl Solver {
         let last = next.max(shape.tail);
         let mut tried: HashSet<Vec<Claim>> = HashSet::new();
         for position in need.from..=last {
+            if !self.spend(1 + items.size()) {
+                tally.doubt(Why::Budget);
+                return Err(());
+            }
             let taken = items.counts_for.get(position as usize);
             if taken.is_some_and(|needs| needs.contains(&at)) {
                 continue;
@@ -255,185 +276,4 @@ impl Solver {
         }
         Err(())
     }
-
-    /// Decides for every item whether it is like something of which there may be few.
-    fn counted(&mut self, shape: &Shape, items: &Items, count: usize, tally: &mut Tally) -> Attempt {
-        if shape.few.is_empty() {
-            return self.distinct(shape, items, count, tally);
-        }
-        let mut left: Vec<u64> = shape.few.iter().map(|(most, _)| *most).collect();
-        let mut decided = items.clone();
-        let ways = 1usize << shape.few.len().min(4);
-        for at in 0..items.claims.len() {
-            // As few as possible, so that as many as possible are left for later items.
-            let mut order: Vec<usize> = (0..ways).collect();
-            order.sort_by_key(|way| way.count_ones());
-            let mut placed = false;
-            for way in order {
-                let like = |number: usize| way >> number & 1 == 1;
-                if (0..shape.few.len()).any(|number| like(number) && left[number] == 0) {
-                    continue;
-                }
-                let mut claims = items.claims[at].clone();
-                claims.extend(
-                    shape
-                        .few
-                        .iter()
-                        .enumerate()
-                        .map(|(number, (_, claim))| claim.with(claim.lit.signed(!like(number)))),
-                );
-                let mut attempt = Tally::new();
-                if self.has_item(&claims, &mut attempt) {
-                    (0..shape.few.len()).filter(|number| like(*number)).for_each(|number| left[number] -= 1);
-                    decided.claims[at] = claims;
-                    placed = true;
-                    break;
-                }
-                tally.rest(attempt.rest);
-                tally.low = tally.low.min(attempt.low);
-            }
-            if !placed {
-                // With one thing to be counted the first way is the best one; with several another might have worked.
-                if shape.few.len() > 1 {
-                    tally.doubt(Why::Items);
-                }
-                return Err(());
-            }
-        }
-        let made = self.distinct(shape, &decided, count, tally);
-        if made.is_err() && shape.different {
-            tally.doubt(Why::Items);
-        }
-        made
-    }
-
-    /// Values for the items, all different if they have to be.
-    fn distinct(&mut self, shape: &Shape, items: &Items, count: usize, tally: &mut Tally) -> Attempt {
-        let length = items.claims.len();
-        let wanted = count + shape.not.len();
-        let each = if shape.different { length.max(wanted) } else { wanted }.min(256);
-        let mut values: Vec<Vec<Json>> = Vec::new();
-        let (mut known, mut complete) = (true, true);
-        for claims in &items.claims {
-            let found = self.place(claims.iter().copied(), each);
-            tally.low = tally.low.min(found.low);
-            known &= found.rest == Rest::None || found.values.len() >= length;
-            complete &= found.rest == Rest::None;
-            values.push(found.values.clone());
-        }
-        if let Some((first, second)) = items.twins {
-            values[second] = values[first].clone();
-        }
-        let first: Vec<Json> = if shape.different {
-            let Some(first) = matching(&values) else {
-                if !known {
-                    tally.doubt(Why::Items);
-                }
-                return Err(());
-            };
-            first
-        } else {
-            values.iter().filter_map(|values| values.first().cloned()).collect()
-        };
-        let mut made = Vec::new();
-        if !shape.not.contains(&Json::Array(first.clone().into())) {
-            made.push(Json::Array(first.clone().into()));
-        }
-        if made.len() < count {
-            complete &= self.others(shape, items, (&first, &values), count, &mut made);
-        }
-        let sure = complete && shape.needs.is_empty() && shape.few.is_empty() && !shape.twins && wanted > 1;
-        if made.is_empty() && !sure {
-            tally.doubt(Why::Items);
-            return Err(());
-        }
-        tally.rest(if sure { Rest::None } else { Rest::Some });
-        if made.is_empty() { Err(()) } else { Ok(made) }
-    }
-
-    /// Arrays with another item, or one more, and whether these are all there are.
-    fn others(
-        &mut self,
-        shape: &Shape,
-        items: &Items,
-        (first, values): (&[Json], &[Vec<Json>]),
-        count: usize,
-        made: &mut Vec<Json>,
-    ) -> bool {
-        let mut add = |array: Vec<Json>| {
-            let distinct = !shape.different || array.iter().collect::<HashSet<_>>().len() == array.len();
-            let array = Json::Array(array.into());
-            if distinct && made.len() < count && !shape.not.contains(&array) && !made.contains(&array) {
-                made.push(array);
-            }
-        };
-        for at in
-            (0..first.len()).filter(|at| items.twins.is_none_or(|(one, other)| *at != one && *at != other))
-        {
-            for value in &values[at] {
-                let mut array = first.to_vec();
-                array[at] = value.clone();
-                add(array);
-            }
-        }
-        let mut longer = items.clone();
-        let mut doubt = Tally::new();
-        let mut array = first.to_vec();
-        if !shape.few.is_empty() {
-            return false;
-        }
-        for _ in 0..count + shape.not.len() {
-            let next = array.len() as u64 + 1;
-            if !self.extend(shape, &mut longer, next, &mut doubt) {
-                let ended = doubt.rest == Rest::None && doubt.low == super::NO_PLACE;
-                return ended && array.len() == first.len() && first.len() <= 1;
-            }
-            let claims = longer.claims.last().cloned().unwrap_or_default();
-            let found = self.place(claims, array.len() + 1 + shape.not.len());
-            let fresh = found.values.iter().find(|value| !shape.different || !array.contains(value));
-            let Some(fresh) = fresh.cloned() else { break };
-            for value in &found.values {
-                add(array.iter().cloned().chain([value.clone()]).collect());
-            }
-            array.push(fresh);
-        }
-        false
-    }
-}
-
-/// A value for each, all different, if there is such a choice.
-fn matching(values: &[Vec<Json>]) -> Option<Vec<Json>> {
-    let mut owner: HashMap<&Json, usize> = HashMap::new();
-    for at in 0..values.len() {
-        if !assign(at, values, &mut owner, &mut HashSet::new()) {
-            return None;
-        }
-    }
-    let mut chosen: Vec<Option<&Json>> = vec![None; values.len()];
-    for (value, at) in owner {
-        chosen[at] = Some(value);
-    }
-    chosen.into_iter().map(|value| value.cloned()).collect()
-}
-
-/// Finds a value for one, giving others a different one if need be.
-fn assign<'v>(
-    at: usize,
-    values: &'v [Vec<Json>],
-    owner: &mut HashMap<&'v Json, usize>,
-    seen: &mut HashSet<&'v Json>,
-) -> bool {
-    for value in &values[at] {
-        if seen.insert(value) {
-            let free = match owner.get(value).copied() {
-                None => true,
-                Some(other) => assign(other, values, owner, seen),
-            };
-            if free {
-                owner.insert(value, at);
-                return true;
-            }
-        }
-    }
-    false
 }

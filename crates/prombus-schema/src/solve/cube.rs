@@ -16,6 +16,15 @@ pub enum Choice {
     One(Rc<[Claim]>, bool),
 }
 
+impl Choice {
+    /// How many claims there are to choose from.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Any(claims) | Self::One(claims, _) => claims.len() as u64,
+        }
+    }
+}
+
 /// A case.
 #[derive(Clone)]
 pub struct Cube {
@@ -34,6 +43,11 @@ impl Cube {
     pub fn new(kind: Kind) -> Self {
         Self { kind, decided: HashMap::new(), atoms: Vec::new(), choices: Vec::new() }
     }
+
+    /// What a copy of it costs.
+    pub fn size(&self) -> u64 {
+        (self.decided.len() + self.atoms.len() + self.choices.len()) as u64
+    }
 }
 
 impl Solver {
@@ -47,7 +61,9 @@ impl Solver {
         // What is drawn comes first, as it says more.
         open.sort_by_key(|claim| claim.drawn);
         while let Some(claim) = open.pop() {
-            self.spend(1);
+            if !self.spend(1) {
+                return Ok(());
+            }
             match cube.decided.get(&claim.lit.node()) {
                 Some(known) if known.lit != claim.lit => return Err(Contradiction),
                 Some(known) if known.drawn || !claim.drawn => continue,
@@ -95,7 +111,7 @@ impl Solver {
         loop {
             let mut forced = Vec::new();
             let choices = std::mem::take(&mut cube.choices);
-            self.spend(choices.len() as u64);
+            self.spend(choices.iter().map(Choice::size).sum());
             for choice in choices {
                 let kept = match choice {
                     Choice::Any(claims) => self.simplify_any(cube, &claims, &mut forced)?,
@@ -203,7 +219,7 @@ impl Solver {
 fn at_kind(atom: &Atom, negative: bool, kind: Kind) -> Option<bool> {
     let truth = match atom {
         Atom::Kinds(kinds) => kinds & kind.bit() != 0,
-        Atom::Enum(values) if !values.iter().any(|value| Kind::of(value) == kind) => false,
+        Atom::Enum(listed) if listed.kinds() & kind.bit() == 0 => false,
         atom if atom.about() & kind.bit() == 0 => true,
         _ => return None,
     };

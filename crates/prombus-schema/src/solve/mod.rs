@@ -8,6 +8,8 @@
 
 mod array;
 mod cube;
+mod items;
+mod matching;
 mod names;
 mod number;
 mod object;
@@ -15,6 +17,7 @@ mod search;
 mod string;
 
 use crate::{
+    fuel::Fuel,
     graph::{ALL_KINDS, Graph, KINDS, Kind, Lit, Node},
     json::Json,
 };
@@ -157,6 +160,9 @@ impl Tally {
     }
 }
 
+/// How large a value may become, in parts of it.
+const SIZE_LIMIT: u64 = 16_384;
+
 type Key = Rc<[Claim]>;
 
 struct Remembered {
@@ -179,7 +185,8 @@ pub struct Solver {
 }
 
 impl Solver {
-    pub fn new(graph: Graph, budget: Budget) -> Self {
+    pub fn new(mut graph: Graph, budget: Budget) -> Self {
+        graph.fuel = Fuel::new(budget.steps);
         Self {
             graph,
             budget,
@@ -193,10 +200,23 @@ impl Solver {
 
     /// Takes steps from the budget, and says whether there were enough.
     fn spend(&mut self, steps: u64) -> bool {
-        let kept = self.graph.nodes.len() + self.memory.len();
-        let left = self.budget.steps.checked_sub(steps);
-        self.budget.steps = left.unwrap_or(0);
-        left.is_some() && kept <= self.budget.kept
+        let kept = self.graph.nodes.len() + self.memory.len() + self.assumed.len();
+        if kept > self.budget.kept {
+            self.graph.fuel = Fuel::default();
+        }
+        self.graph.fuel.spend(steps)
+    }
+
+    /// Whether the budget is used up. Nothing that is found to be empty after that is a proof.
+    pub fn is_spent(&self) -> bool {
+        self.graph.fuel.is_empty()
+    }
+
+    /// Whether a value that was made may be kept. Parts of it may be shared many times over, so that it has to be known
+    /// before it is compared or written out.
+    fn is_small(&mut self, value: &Json) -> bool {
+        let size = value.size(SIZE_LIMIT);
+        self.spend(1 + size / 4) && size < SIZE_LIMIT
     }
 
     fn depth(&self) -> usize {

@@ -5,7 +5,7 @@ use super::{
     object::{Shape, Some_},
 };
 use crate::{
-    graph::{Atom, Kind, Names},
+    graph::{Atom, Kind, Listed, Names},
     json::Json,
     pattern::Ask,
 };
@@ -45,7 +45,7 @@ impl Solver {
             return Vec::new();
         }
         let said: Vec<Claim> = shape.names.iter().copied().chain(some.name).collect();
-        let irregular = patterns.iter().any(|pattern| !self.graph.patterns.is_regular(*pattern));
+        let irregular = patterns.iter().any(|pattern| !self.graph.is_regular(*pattern));
         if irregular || patterns.len() > PATTERNS_LIMIT {
             tally.doubt(Why::Pattern);
             return self.tried(shape, &patterns, &said);
@@ -78,7 +78,7 @@ impl Solver {
             let list = if found { &mut ask.found } else { &mut ask.not_found };
             list.push(*first);
             let one = Ask { count: 1, ..ask.clone() };
-            let possible = self.graph.patterns.strings(&one, &mut self.budget.steps);
+            let possible = self.graph.strings(&one);
             if !possible.texts.is_empty() {
                 self.signatures(shape, others, said, ask, fresh, tally);
             } else if !possible.all {
@@ -98,7 +98,7 @@ impl Solver {
         }
         if said.is_empty() {
             let more = Ask { count: ask.count + shape.mentioned.len(), ..ask.clone() };
-            let strings = self.graph.patterns.strings(&more, &mut self.budget.steps);
+            let strings = self.graph.strings(&more);
             let names = strings.texts.iter().map(|text| text.as_str().into());
             let names: Vec<Arc<str>> =
                 names.filter(|name| !shape.mentioned.contains(name)).take(ask.count).collect();
@@ -117,8 +117,9 @@ impl Solver {
             claims.push(Claim::plain(self.graph.atom(Atom::Pattern(*pattern)).not()));
         }
         if !shape.mentioned.is_empty() {
-            let mentioned = shape.mentioned.iter().map(|name| Json::String(name.clone())).collect();
-            claims.push(Claim::plain(self.graph.atom(Atom::Enum(mentioned)).not()));
+            self.spend(shape.mentioned.len() as u64);
+            let mentioned = Listed::new(shape.mentioned.iter().map(|name| Json::String(name.clone())));
+            claims.push(Claim::plain(self.graph.atom(Atom::Enum(Arc::new(mentioned))).not()));
         }
         let found = self.place(claims, ask.count);
         tally.low = tally.low.min(found.low);

@@ -40,6 +40,13 @@ impl Wanted {
         }
     }
 
+    /// What it costs to look at one number: large ones are divided slowly.
+    fn cost(&self) -> u64 {
+        let bounds = self.least.iter().chain(&self.most).map(|(bound, _)| bound);
+        let largest = bounds.chain(&self.steps).chain(&self.not_steps).map(Decimal::weight).max();
+        (1 + self.not_steps.len() as u64) * largest.unwrap_or(1)
+    }
+
     fn fits(&self, number: &Decimal) -> bool {
         let above = self
             .least
@@ -69,7 +76,7 @@ impl Solver {
                 Atom::MultipleOf(step) if negative => wanted.not_steps.push(step),
                 Atom::MultipleOf(step) => wanted.steps.push(step),
                 Atom::Enum(values) if negative => {
-                    wanted.not.extend(values.iter().filter_map(Json::number).cloned())
+                    wanted.not.extend(values.values().iter().filter_map(Json::number).cloned())
                 }
                 _ => {}
             }
@@ -78,9 +85,9 @@ impl Solver {
             Kind::Integer => wanted.steps.push(1.into()),
             _ => wanted.not_steps.push(1.into()),
         }
-        self.spend((wanted.steps.len() + wanted.not_steps.len()) as u64);
+        self.spend(wanted.cost() * (wanted.steps.len() + 1) as u64);
         let mut found =
-            if wanted.steps.is_empty() { dense(&wanted, count) } else { self.sparse(&wanted, count) };
+            if wanted.steps.is_empty() { self.dense(&wanted, count) } else { self.sparse(&wanted, count) };
         if let Some(why) = self.opaque(cube) {
             found.rest = if found.is_empty() { Rest::None } else { Rest::Unknown(why) };
         }
@@ -114,7 +121,7 @@ impl Solver {
         let inside = |times: &BigInt| {
             first.as_ref().is_none_or(|f| times >= f) && last.as_ref().is_none_or(|l| times <= l)
         };
-        let mut values = Vec::new();
+        let (mut values, cost) = (Vec::new(), wanted.cost());
         let mut tries = 0;
         for away in 0.. {
             let both = [&start + BigInt::from(away), &start - BigInt::from(away)];
@@ -134,7 +141,7 @@ impl Solver {
                 values.truncate(count);
                 return Found::some(values);
             }
-            if tries > TRIES + wanted.not.len() || !self.spend(1) {
+            if tries > TRIES + wanted.not.len() || !self.spend(cost) {
                 break;
             }
         }
@@ -143,38 +150,43 @@ impl Solver {
     }
 }
 
-/// Numbers with a fraction, of which there are some in every interval.
-fn dense(wanted: &Wanted, count: usize) -> Found {
-    let bounds =
-        (wanted.least.as_ref().map(|(bound, _)| bound), wanted.most.as_ref().map(|(bound, _)| bound));
-    let (start, room) = match bounds {
-        (Some(least), Some(most)) if least > most => return Found::nothing(),
-        (Some(least), Some(most)) if least == most => {
-            let values = if wanted.fits(least) { vec![Json::Number(least.clone())] } else { Vec::new() };
-            return Found { rest: Rest::None, ..Found::some(values) };
-        }
-        (Some(least), Some(most)) => (least.clone(), Some(most.minus(least))),
-        (Some(least), None) => (least.clone(), None),
-        (None, Some(most)) => (most.minus(&Decimal::from(1_000_000)), None),
-        (None, None) => (Decimal::from(0), None),
-    };
-    // Steps of a power of ten that is well below the room there is, begun on a round number.
-    let finest = room.map_or(0, |room| (room.magnitude() - 2).min(0));
-    let mut values = Vec::new();
-    for finer in 1..=6 {
-        let unit = Decimal::from(1).shifted(finest - finer);
-        let (begin, _) = start.divided(&unit);
-        for offset in [5i64, 25, 1, 2, 3, 7, 9, 11, 13, 17, 4, 6, 8, 10, 12, 14, 15, 19, 21, 33, 50, 75] {
-            for turn in 0..(count + wanted.not.len()).min(64) as i64 {
-                let number = unit.times(&(&begin + BigInt::from(offset + turn * 10)));
-                if wanted.fits(&number) && !values.contains(&Json::Number(number.clone())) {
-                    values.push(Json::Number(number));
-                    if values.len() >= count {
-                        return Found::some(values);
+impl Solver {
+    /// Numbers with a fraction, of which there are some in every interval.
+    fn dense(&mut self, wanted: &Wanted, count: usize) -> Found {
+        let bounds =
+            (wanted.least.as_ref().map(|(bound, _)| bound), wanted.most.as_ref().map(|(bound, _)| bound));
+        let (start, room) = match bounds {
+            (Some(least), Some(most)) if least > most => return Found::nothing(),
+            (Some(least), Some(most)) if least == most => {
+                let values = if wanted.fits(least) { vec![Json::Number(least.clone())] } else { Vec::new() };
+                return Found { rest: Rest::None, ..Found::some(values) };
+            }
+            (Some(least), Some(most)) => (least.clone(), Some(most.minus(least))),
+            (Some(least), None) => (least.clone(), None),
+            (None, Some(most)) => (most.minus(&Decimal::from(1_000_000)), None),
+            (None, None) => (Decimal::from(0), None),
+        };
+        // Steps of a power of ten that is well below the room there is, begun on a round number.
+        let finest = room.map_or(0, |room| (room.magnitude() - 2).min(0));
+        let (mut values, cost) = (Vec::new(), wanted.cost());
+        for finer in 1..=6 {
+            let unit = Decimal::from(1).shifted(finest - finer);
+            let (begin, _) = start.divided(&unit);
+            for offset in [5i64, 25, 1, 2, 3, 7, 9, 11, 13, 17, 4, 6, 8, 10, 12, 14, 15, 19, 21, 33, 50, 75] {
+                for turn in 0..(count + wanted.not.len()).min(64) as i64 {
+                    let number = unit.times(&(&begin + BigInt::from(offset + turn * 10)));
+                    if !self.spend(cost) {
+                        return Found::unknown(Why::Budget);
+                    }
+                    if wanted.fits(&number) && !values.contains(&Json::Number(number.clone())) {
+                        values.push(Json::Number(number));
+                        if values.len() >= count {
+                            return Found::some(values);
+                        }
                     }
                 }
             }
         }
+        if values.is_empty() { Found::unknown(Why::Number) } else { Found::some(values) }
     }
-    if values.is_empty() { Found::unknown(Why::Number) } else { Found::some(values) }
 }

@@ -86,7 +86,7 @@ impl Shape {
                 self.some.push(Some_ { names: None, name: Some(Claim::plain(lit.not())), value: None });
             }
             Atom::Names(lit) => self.names.push(Claim::plain(lit)),
-            Atom::Enum(values) if negative => self.not.extend(values.iter().cloned()),
+            Atom::Enum(values) if negative => self.not.extend(values.values().iter().cloned()),
             _ => {}
         }
     }
@@ -132,6 +132,7 @@ impl Solver {
 
     /// What is claimed of the value of a property.
     pub(super) fn claims_of(&mut self, shape: &Shape, name: &Arc<str>) -> Vec<Claim> {
+        self.spend(1 + shape.general.len() as u64);
         let mut claims = shape.exact.get(name).cloned().unwrap_or_default();
         for (names, claim) in &shape.general {
             if self.graph.names(names, name) {
@@ -190,6 +191,10 @@ impl Solver {
         let candidates: Vec<Arc<str>> =
             candidates.filter(|name| seen.insert((*name).clone())).cloned().collect();
         for name in candidates {
+            if !self.spend(1 + chosen.len() as u64) {
+                tally.doubt(Why::Budget);
+                return Err(());
+            }
             let named = some.names.as_ref().is_none_or(|names| self.graph.names(names, &name));
             let said = |claim: Claim| self.graph.holds(claim.lit, &Json::String(name.clone())) != Some(false);
             if !named || !some.name.is_none_or(said) {
@@ -294,13 +299,19 @@ impl Solver {
             }
             choices.push((name.clone(), found.values.clone()));
         }
-        let mut objects = Objects { made: Vec::new(), seen: HashSet::new(), not: &shape.not, wanted: count };
-        complete &= combinations(&choices, &mut objects);
+        let mut objects = Objects {
+            made: Vec::new(),
+            seen: HashSet::new(),
+            not: &shape.not,
+            wanted: count,
+            too_large: false,
+        };
+        complete &= self.combinations(&choices, &mut objects);
         if objects.made.len() < count || (wanted > 1 && complete) {
             complete &= self.one_more(shape, chosen, &choices, &mut objects);
         }
         if objects.made.is_empty() && !complete {
-            tally.doubt(Why::Properties);
+            tally.doubt(if objects.too_large { Why::Size } else { Why::Properties });
             return Err(());
         }
         tally.rest(if complete && wanted > 1 { Rest::None } else { Rest::Some });
@@ -327,9 +338,12 @@ impl Solver {
             let Some(claims) = self.optional(shape, chosen, &name, &mut doubt) else { continue };
             impossible = false;
             let values = self.place(claims, objects.wanted.min(16)).values.clone();
+            if !self.spend(choices.iter().map(|(_, values)| 1 + values.len() as u64).sum()) {
+                return false;
+            }
             let mut more = choices.to_vec();
             more.push((name, values));
-            combinations(&more, objects);
+            self.combinations(&more, objects);
             if objects.made.len() >= objects.wanted {
                 break;
             }
@@ -347,26 +361,34 @@ struct Objects<'s> {
     seen: HashSet<Json>,
     not: &'s HashSet<Json>,
     wanted: usize,
+    /// Whether one was too large to be kept.
+    too_large: bool,
 }
 
 /// Objects of all combinations of values, and whether there are no others.
-fn combinations(choices: &[(Arc<str>, Vec<Json>)], objects: &mut Objects<'_>) -> bool {
-    let total = choices.iter().try_fold(1usize, |total, (_, values)| total.checked_mul(values.len()));
-    let limit = total.unwrap_or(usize::MAX).min(COMBINATIONS_LIMIT);
-    for number in 0..limit {
-        if objects.made.len() >= objects.wanted {
-            return false;
+impl Solver {
+    fn combinations(&mut self, choices: &[(Arc<str>, Vec<Json>)], objects: &mut Objects<'_>) -> bool {
+        let total = choices.iter().try_fold(1usize, |total, (_, values)| total.checked_mul(values.len()));
+        let limit = total.unwrap_or(usize::MAX).min(COMBINATIONS_LIMIT);
+        for number in 0..limit {
+            if objects.made.len() >= objects.wanted || !self.spend(choices.len() as u64) {
+                return false;
+            }
+            let mut rest = number;
+            let mut members = BTreeMap::new();
+            for (name, values) in choices {
+                members.insert(name.clone(), values[rest % values.len()].clone());
+                rest /= values.len();
+            }
+            let object = Json::Object(Arc::new(members));
+            if !self.is_small(&object) {
+                objects.too_large = true;
+                return false;
+            }
+            if !objects.not.contains(&object) && objects.seen.insert(object.clone()) {
+                objects.made.push(object);
+            }
         }
-        let mut rest = number;
-        let mut members = BTreeMap::new();
-        for (name, values) in choices {
-            members.insert(name.clone(), values[rest % values.len()].clone());
-            rest /= values.len();
-        }
-        let object = Json::Object(Arc::new(members));
-        if !objects.not.contains(&object) && objects.seen.insert(object.clone()) {
-            objects.made.push(object);
-        }
+        total == Some(limit)
     }
-    total == Some(limit)
 }

@@ -26,7 +26,8 @@ impl Solver {
     /// That documents have only the properties that are named by what they are drawn from.
     fn closing(&mut self, key: &Key) -> Option<Claim> {
         let drawn: Vec<u32> = key.iter().filter(|claim| claim.drawn).map(|claim| claim.lit.node()).collect();
-        let except = self.graph.named_by_all(drawn).closed()?;
+        let except = self.graph.named(drawn).closed()?;
+        self.spend(except.names.len() as u64);
         let names = Names::Except(Arc::new(except));
         Some(Claim::plain(self.graph.atom(Atom::Values(names, crate::graph::FALSE))))
     }
@@ -35,7 +36,8 @@ impl Solver {
     /// value happens to satisfy them, nothing has to be chosen. Otherwise one that it does not satisfy is gone through.
     fn cases(&mut self, mut cube: Cube, values: &mut Values) -> Tally {
         let mut tally = Tally::new();
-        if !self.spend(1 + cube.atoms.len() as u64) {
+        // The case was copied, and what its atoms say will be.
+        if !self.spend(1 + cube.size() + cube.atoms.len() as u64) {
             tally.doubt(Why::Budget);
             return tally;
         }
@@ -67,13 +69,10 @@ impl Solver {
             tally.rest = if values.is_enough() { Rest::Some } else { Rest::None };
             return tally;
         }
-        let size = |choice: &Choice| match choice {
-            Choice::Any(claims) | Choice::One(claims, _) => claims.len(),
-        };
         let every = found.values.is_empty() || violated.iter().all(|count| *count == 0);
         let next = (0..cube.choices.len())
             .filter(|at| every || violated[*at] > 0)
-            .min_by_key(|at| size(&cube.choices[*at]));
+            .min_by_key(|at| cube.choices[*at].size());
         if let Some(next) = next {
             let choice = cube.choices.swap_remove(next);
             self.branch(&cube, &choice, values, &mut tally);
@@ -152,7 +151,7 @@ impl Solver {
     fn listed(&mut self, cube: &Cube) -> Option<Vec<Json>> {
         let lists = cube.atoms.iter().filter(|claim| !claim.lit.negative()).filter_map(|claim| {
             match self.node(*claim) {
-                Node::Atom(Atom::Enum(values)) => Some(values),
+                Node::Atom(Atom::Enum(listed)) => Some(listed.values()),
                 _ => None,
             }
         });
@@ -165,6 +164,10 @@ impl Solver {
         let mut tally = Tally { rest, ..Tally::new() };
         let mut fitting = Vec::new();
         for value in values {
+            if !self.spend(1) {
+                tally.doubt(Why::Budget);
+                break;
+            }
             match self.fits(cube, &value) {
                 Some(true) => fitting.push(value),
                 Some(false) => {}

@@ -26,7 +26,7 @@ impl Solver {
                 Atom::MinLength(least) => ask.least = ask.least.max(least),
                 Atom::MaxLength(most) if negative => ask.least = ask.least.max(most.saturating_add(1)),
                 Atom::MaxLength(most) => ask.most = Some(ask.most.unwrap_or(u64::MAX).min(most)),
-                Atom::Pattern(pattern) if !self.graph.patterns.is_regular(pattern) => {
+                Atom::Pattern(pattern) if !self.graph.is_regular(pattern) => {
                     try_only = Some(Why::Pattern);
                     candidates.extend(self.graph.patterns.guess(pattern));
                 }
@@ -37,14 +37,16 @@ impl Solver {
                     let known = if negative { &[] } else { formats::samples(&format) };
                     candidates.extend(known.iter().map(|text| (*text).to_owned()));
                 }
-                Atom::Enum(values) if negative => not.extend(values.iter().filter_map(Json::text).cloned()),
+                Atom::Enum(values) if negative => {
+                    not.extend(values.values().iter().filter_map(Json::text).cloned());
+                }
                 _ => {}
             }
         }
         ask.count = count + not.len() + if try_only.is_some() { TRIES } else { 0 };
-        let made = self.graph.patterns.strings(&ask, &mut self.budget.steps);
+        let made = self.graph.strings(&ask);
         if made.cut && made.texts.is_empty() && candidates.is_empty() {
-            return Found::unknown(if self.budget.steps == 0 { Why::Budget } else { Why::Size });
+            return Found::unknown(if self.is_spent() { Why::Budget } else { Why::Size });
         }
         if made.all && made.texts.is_empty() {
             return Found::nothing();

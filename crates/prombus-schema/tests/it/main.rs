@@ -10,4 +10,5 @@ mod mutated;
 mod pairs;
 mod random;
 mod reading;
+mod rewritten;
 mod verdicts;

@@ -1,0 +1,142 @@
+//! What a schema may be like to be taken: nothing that would cost more memory or stack than there is.
+
+use crate::{error::SchemaError, json::Json, outline::Outline, schema::DEPTH_LIMIT};
+use regex_syntax::hir::{Class, Hir, HirKind};
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// How long the pointers to all values of a schema may be together, in bytes. A validator keeps them.
+const POINTERS_LIMIT: usize = 16 * 1024 * 1024;
+
+/// How long a pattern may be, in bytes.
+const PATTERN_LIMIT: usize = 16 * 1024;
+
+/// How large the automata of all patterns may become, in ranges of code points.
+const PATTERNS_LIMIT: u64 = 3_000_000;
+
+/// What a pattern that is not regular and repeats something so and so often counts as.
+const REPEATING: u64 = 30_000;
+
+/// How many schemas may apply each other to the same value, one through the other.
+const CHAIN_LIMIT: u64 = 500;
+
+/// How many schemas and names may be gone through for all unevaluated keywords when a validator is made.
+const UNEVALUATED_LIMIT: u64 = 200_000;
+
+fn refused(message: String) -> SchemaError {
+    SchemaError::Invalid { path: String::new(), message }
+}
+
+/// Whether a value that was read elsewhere is flat enough to be written out.
+pub fn of_value(value: &Value) -> Result<(), SchemaError> {
+    let mut open = vec![(value, 0)];
+    while let Some((value, depth)) = open.pop() {
+        if depth > DEPTH_LIMIT {
+            return Err(SchemaError::TooDeep { limit: DEPTH_LIMIT });
+        }
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(members) => open.extend(members.values().map(|value| (value, depth + 1))),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether names and patterns are short enough.
+pub fn of_text(document: &Json) -> Result<(), SchemaError> {
+    let mut text = Text { pointers: 0, patterns: HashSet::new() };
+    text.look(document, 0);
+    if text.pointers > POINTERS_LIMIT {
+        return Err(refused(format!(
+            "it has long names with many values inside; the pointers to all its values may have {POINTERS_LIMIT} bytes"
+        )));
+    }
+    let mut weight = 0u64;
+    for pattern in text.patterns {
+        if pattern.len() > PATTERN_LIMIT {
+            return Err(refused(format!("it has a pattern of more than {PATTERN_LIMIT} bytes; split it up")));
+        }
+        weight = weight.saturating_add(weight_of_pattern(pattern));
+    }
+    if weight > PATTERNS_LIMIT {
+        return Err(refused(
+            "its patterns are too large together: they repeat large classes such as `\\w` too often"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether its schemas can be gone through at all.
+pub fn of_outline(outline: &Outline) -> Result<(), SchemaError> {
+    if outline.chain > CHAIN_LIMIT {
+        return Err(refused(format!(
+            "more than {CHAIN_LIMIT} schemas apply each other to the same value, one through the other"
+        )));
+    }
+    if outline.unevaluated > UNEVALUATED_LIMIT {
+        return Err(refused(format!(
+            "its unevaluated keywords are about more than {UNEVALUATED_LIMIT} schemas and names that apply to the same value"
+        )));
+    }
+    Ok(())
+}
+
+struct Text<'d> {
+    pointers: usize,
+    patterns: HashSet<&'d str>,
+}
+
+impl<'d> Text<'d> {
+    fn look(&mut self, value: &'d Json, pointer: usize) {
+        self.pointers = self.pointers.saturating_add(pointer);
+        match value {
+            Json::Array(items) => items.iter().for_each(|item| self.look(item, pointer + 4)),
+            Json::Object(members) => {
+                for (name, value) in members.iter() {
+                    match (&**name, value) {
+                        ("pattern", Json::String(pattern)) => {
+                            self.patterns.insert(pattern);
+                        }
+                        ("patternProperties", Json::Object(schemas)) => {
+                            self.patterns.extend(schemas.keys().map(|pattern| &**pattern));
+                        }
+                        _ => {}
+                    }
+                    self.look(value, pointer + 1 + name.len());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn weight_of_pattern(pattern: &str) -> u64 {
+    let length = pattern.len() as u64;
+    let regular = jsonschema_regex::to_rust_regex(pattern)
+        .ok()
+        .and_then(|regular| regex_syntax::ParserBuilder::new().nest_limit(200).build().parse(&regular).ok());
+    match regular {
+        Some(hir) => length + weight(&hir),
+        None if pattern.contains('{') => length + REPEATING,
+        None => length,
+    }
+}
+
+fn weight(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(Class::Unicode(class)) => 1 + class.ranges().len() as u64,
+        HirKind::Class(Class::Bytes(class)) => 1 + class.ranges().len() as u64,
+        HirKind::Capture(capture) => weight(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(1, |sum, part| sum.saturating_add(weight(part)))
+        }
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
+            weight(&repetition.sub).saturating_mul(u64::from(times))
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Which schemas apply which others: how much a document can cost a validator, and how deep its stack can become.
+//!
+//! A validator follows every reference each time that it meets it. Schemas that apply each other in many ways can be gone
+//! through many more times than there are schemas, so that this is reckoned before it is done. For an unevaluated keyword
+//! it goes through them once more, to see which of them hold.
+
+use crate::{
+    graph::endless::Steps,
+    json::Json,
+    refs::{Place, place},
+    validator::DEPTH_LIMIT,
+};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+/// How many pairs of schemas and values are told apart. A document that has more counts as too much.
+const PAIRS_LIMIT: usize = 500_000;
+
+/// A schema, and those that it applies.
+#[derive(Debug, Default)]
+struct Applied {
+    /// To the same value, once for each time.
+    here: Vec<u32>,
+    names: BTreeMap<Arc<str>, u32>,
+    patterns: Vec<u32>,
+    /// To properties that are not named.
+    rest: Vec<u32>,
+    first: Vec<u32>,
+    items: Vec<u32>,
+    /// How many names and patterns it speaks of.
+    named: u64,
+    /// Whether it looks at every name of an object.
+    every: bool,
+    /// How many unevaluated keywords it has.
+    left_over: u64,
+}
+
+impl Applied {
+    /// Those that apply to parts of a value, and whether these are named.
+    fn inside(&self) -> impl Iterator<Item = (u32, bool)> {
+        let named = self.first.iter().chain(self.names.values()).map(|next| (*next, true));
+        let others =
+            [&self.patterns, &self.rest, &self.items].into_iter().flatten().map(|next| (*next, false));
+        named.chain(others)
+    }
+
+    fn all(&self) -> Vec<u32> {
+        self.here.iter().copied().chain(self.inside().map(|(next, _)| next)).collect()
+    }
+}
+
+/// How many schemas are gone through: to see whether a value is taken, and to see what of it is evaluated.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    taken: u64,
+    evaluated: u64,
+}
+
+impl Cost {
+    const ONE: Self = Self { taken: 1, evaluated: 0 };
+
+    /// Adds a schema that applies to the same value.
+    fn here(&mut self, other: Self) {
+        self.taken = self.taken.saturating_add(other.taken);
+        self.evaluated = self.evaluated.saturating_add(other.taken).saturating_add(other.evaluated);
+    }
+
+    /// Adds a schema that applies to a part of it; if that is not named, whether it holds decides what is evaluated.
+    fn inside(&mut self, other: Self, named: bool) {
+        self.taken = self.taken.saturating_add(other.taken);
+        if !named {
+            self.evaluated = self.evaluated.saturating_add(other.taken);
+        }
+    }
+
+    /// With the unevaluated keywords of the schema itself.
+    fn with(self, schema: &Applied) -> Self {
+        let again = self.evaluated.saturating_mul(schema.left_over);
+        Self { taken: self.taken.saturating_add(again), ..self }
+    }
+}
+
+/// The schemas of a document.
+#[derive(Debug)]
+pub struct Outline {
+    schemas: Vec<Applied>,
+    /// What each schema costs for a value without parts.
+    here: Vec<Cost>,
+    /// How many schemas a validator goes through for one value and all that is in it, as long as it does not go in circles.
+    pub size: u64,
+    /// Whether schemas apply themselves to parts of a value.
+    pub circles: bool,
+    /// How many schemas apply each other to the same value, one through the other.
+    pub chain: u64,
+    /// The same for a value and its parts, as long as there are no circles.
+    longest: u64,
+    /// How many schemas and names a validator goes through for all unevaluated keywords, when it is made.
+    pub unevaluated: u64,
+}
+
+impl Outline {
+    /// The outline of schemas, of which the first is that of the whole document.
+    pub fn of(schemas: &[&Json], steps: &Steps) -> Self {
+        let numbers: HashMap<Place, u32> =
+            schemas.iter().enumerate().map(|(at, schema)| (place(schema), at as u32)).collect();
+        let schemas: Vec<Applied> = schemas.iter().map(|schema| applied(schema, steps, &numbers)).collect();
+        let (here, chain, unevaluated) = in_place(&schemas);
+        let (order, back) = postorder(&schemas, Applied::all);
+        let (mut sizes, mut longest) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
+        for at in order {
+            let mut cost = Cost::ONE;
+            let mut size = |next: u32| {
+                let circle = back.get(&at).is_some_and(|back| back.contains(&next));
+                let depth = if circle { 1 } else { longest[next as usize] };
+                longest[at] = longest[at].max(1 + depth);
+                if circle { Cost::ONE } else { sizes[next as usize] }
+            };
+            schemas[at].here.iter().for_each(|next| cost.here(size(*next)));
+            schemas[at].inside().for_each(|(next, named)| cost.inside(size(next), named));
+            sizes[at] = cost.with(&schemas[at]);
+        }
+        let size = sizes.first().map_or(1, |cost| cost.taken);
+        let longest = longest.first().copied().unwrap_or(1);
+        Self { schemas, here, size, circles: !back.is_empty(), chain, longest, unevaluated }
+    }
+
+    /// How many schemas a validator can be inside of at once.
+    pub fn depth(&self) -> u64 {
+        if self.circles { self.chain.saturating_mul(DEPTH_LIMIT as u64) } else { self.longest }
+    }
+
+    /// How many schemas a validator goes through for a document if nothing lets it stop early.
+    pub fn visits(&self, document: &Value) -> u64 {
+        let mut counted = Counted { outline: self, known: HashMap::new() };
+        if self.schemas.is_empty() { 1 } else { counted.visits(0, document).taken }
+    }
+}
+
+/// What each schema costs for a value without parts, how long the longest chain is, and what unevaluated keywords cost.
+fn in_place(schemas: &[Applied]) -> (Vec<Cost>, u64, u64) {
+    let (order, _) = postorder(schemas, |schema| schema.here.clone());
+    let (mut here, mut chains) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
+    let (mut ways, mut unevaluated) = (vec![1u64; schemas.len()], 0u64);
+    for at in order {
+        let mut cost = Cost::ONE;
+        ways[at] += schemas[at].named;
+        for next in &schemas[at].here {
+            cost.here(here[*next as usize]);
+            chains[at] = chains[at].max(1 + chains[*next as usize]);
+            ways[at] = ways[at].saturating_add(ways[*next as usize]);
+        }
+        unevaluated = unevaluated.saturating_add(ways[at].saturating_mul(schemas[at].left_over));
+        here[at] = cost.with(&schemas[at]);
+    }
+    (here, chains.into_iter().max().unwrap_or(1), unevaluated)
+}
+
+struct Counted<'o> {
+    outline: &'o Outline,
+    known: HashMap<(u32, usize), Cost>,
+}
+
+impl Counted<'_> {
+    fn visits(&mut self, at: u32, value: &Value) -> Cost {
+        let outline = self.outline;
+        let schema = &outline.schemas[at as usize];
+        if !matches!(value, Value::Object(_) | Value::Array(_)) {
+            return outline.here[at as usize];
+        }
+        let pair = (at, std::ptr::from_ref(value) as usize);
+        if let Some(known) = self.known.get(&pair) {
+            return *known;
+        }
+        if self.known.len() >= PAIRS_LIMIT {
+            return Cost { taken: u64::MAX, evaluated: u64::MAX };
+        }
+        let mut cost = Cost::ONE;
+        for next in &schema.here {
+            cost.here(self.visits(*next, value));
+        }
+        match value {
+            Value::Object(members) => {
+                let names = if schema.every { members.len() as u64 } else { 0 };
+                cost.taken = cost.taken.saturating_add(names);
+                for (name, inner) in members {
+                    let named = schema.names.get(name.as_str()).copied();
+                    // What a pattern is found in is not one of the rest.
+                    let rest = named.is_none() && schema.patterns.is_empty();
+                    let others = if rest { &schema.rest } else { &schema.patterns };
+                    named.iter().for_each(|next| cost.inside(self.visits(*next, inner), true));
+                    others.iter().for_each(|next| cost.inside(self.visits(*next, inner), false));
+                }
+            }
+            Value::Array(items) => {
+                for (at, inner) in items.iter().enumerate() {
+                    schema
+                        .first
+                        .get(at)
+                        .iter()
+                        .for_each(|next| cost.inside(self.visits(**next, inner), true));
+                    schema.items.iter().for_each(|next| cost.inside(self.visits(*next, inner), false));
+                }
+            }
+            _ => {}
+        }
+        let cost = cost.with(schema);
+        self.known.insert(pair, cost);
+        cost
+    }
+}
+
+fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Place, u32>) -> Applied {
+    let number = |schema: &Json| numbers.get(&place(schema)).copied();
+    let mut applied = Applied::default();
+    let here = steps.get(&place(schema)).into_iter().flatten();
+    applied.here.extend(here.filter_map(|place| numbers.get(place).copied()));
+    for (keyword, value) in schema.object().into_iter().flatten() {
+        applied.left_over += u64::from(keyword.starts_with("unevaluated"));
+        applied.every |= matches!(
+            &**keyword,
+            "patternProperties" | "additionalProperties" | "unevaluatedProperties" | "propertyNames"
+        );
+        if let ("properties" | "patternProperties", Json::Object(schemas)) = (&**keyword, value) {
+            applied.named += schemas.len() as u64;
+        }
+        match (&**keyword, value) {
+            ("properties", Json::Object(schemas)) => {
+                applied.names = schemas
+                    .iter()
+                    .filter_map(|(name, schema)| Some((name.clone(), number(schema)?)))
+                    .collect();
+            }
+            ("patternProperties", Json::Object(schemas)) => {
+                applied.patterns = schemas.values().filter_map(number).collect()
+            }
+            ("additionalProperties" | "unevaluatedProperties", schema) => applied.rest.extend(number(schema)),
+            ("prefixItems" | "items", Json::Array(schemas)) => {
+                applied.first = schemas.iter().filter_map(number).collect()
+            }
+            ("items" | "additionalItems" | "contains" | "unevaluatedItems", schema) => {
+                applied.items.extend(number(schema))
+            }
+            _ => {}
+        }
+    }
+    applied
+}
+
+/// The schemas, each after those that it applies, and for each the ones that it applies in a circle.
+fn postorder(
+    schemas: &[Applied],
+    next: impl Fn(&Applied) -> Vec<u32>,
+) -> (Vec<usize>, HashMap<usize, Vec<u32>>) {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Seen {
+        No,
+        Open,
+        Done,
+    }
+    let (mut order, mut back): (Vec<usize>, HashMap<usize, Vec<u32>>) = (Vec::new(), HashMap::new());
+    let mut seen = vec![Seen::No; schemas.len()];
+    for start in 0..schemas.len() {
+        let mut walk: Vec<(usize, Vec<u32>)> = Vec::new();
+        if seen[start] == Seen::No {
+            seen[start] = Seen::Open;
+            walk.push((start, next(&schemas[start])));
+        }
+        while let Some((at, left)) = walk.last_mut() {
+            let Some(to) = left.pop() else {
+                seen[*at] = Seen::Done;
+                order.push(*at);
+                walk.pop();
+                continue;
+            };
+            match seen[to as usize] {
+                Seen::Done => {}
+                Seen::Open => back.entry(*at).or_default().push(to),
+                Seen::No => {
+                    seen[to as usize] = Seen::Open;
+                    walk.push((to as usize, next(&schemas[to as usize])));
+                }
+            }
+        }
+    }
+    (order, back)
+}
