@@ -4,7 +4,7 @@
 //! A schema on the way may be one that is just being built, so that all of them are referred to.
 
 use super::{
-    Atom, Except, Lit, Names, TRUE,
+    Atom, Except, Kind, Lit, Names, TRUE,
     build::{Builder, Members},
 };
 use crate::{draft::Draft, error::SchemaError, json::Json, refs::Meaning};
@@ -197,7 +197,9 @@ impl<'d> Builder<'d, '_> {
         }
         for (name, dependent) in members.get("dependentSchemas").and_then(Json::object).into_iter().flatten()
         {
-            let condition = self.graph.atom(Atom::Has(name.clone()));
+            // What is no object has no property, so that nothing depends on it.
+            let (object, has) = (self.kinds(Kind::Object.bit()), self.graph.atom(Atom::Has(name.clone())));
+            let condition = self.graph.and([object, has]);
             let inside = self.seen_inside(dependent, about, deeper)?;
             parts.push(either(condition, inside, Vec::new()));
         }

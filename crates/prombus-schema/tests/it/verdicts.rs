@@ -205,6 +205,13 @@ fn what_is_left_over() {
 }
 
 #[test]
+fn nothing_depends_on_a_property_of_what_is_no_object() {
+    let items = |rest: Value| json!({"dependentSchemas": {"a": {"items": true}}, "unevaluatedItems": rest});
+    same(items(json!(false)), json!({"maxItems": 0}));
+    narrower(items(json!({"type": "null"})), json!(true));
+}
+
+#[test]
 fn what_is_left_over_in_a_circle() {
     // The inner schema applies the outer one in the same place, which is still being read then.
     let circle = |rest: Value| json!({"$ref": "#/$defs/y", "$defs": {"y": {"anyOf": [{"properties": {"p": {"$ref": "#/$defs/y", "unevaluatedProperties": rest}}}]}}});
