@@ -1,6 +1,7 @@
 //! Merging by RFC 7396 in which values keep their text: big integers and `1.10` come out as they went in.
 
-use super::TimeTravelError;
+use super::{MANY_BYTES, TimeTravelError};
+use crate::filter::off_the_runtime;
 use prombus_core::{Json, json};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -44,10 +45,14 @@ impl Merged {
     }
 
     /// Its text. Fields come in the order of their names.
-    pub fn to_json(&self) -> Json {
-        let mut out = Vec::new();
-        self.root.write(&mut out);
-        Json::from_stored(out.into())
+    pub fn into_json(self) -> Json {
+        let is_much = self.bytes > MANY_BYTES;
+        let text = move || {
+            let mut out = Vec::new();
+            self.root.write(&mut out);
+            Json::from_stored(out.into())
+        };
+        if is_much { off_the_runtime(text) } else { text() }
     }
 }
 
@@ -159,7 +164,7 @@ mod tests {
         let merge = |before, patch: &&str| Some(Merged::after(before, &json(patch)).unwrap());
         let merged = payloads.iter().fold(None, merge).unwrap();
         assert_eq!(merged.bytes, merged.root.bytes(), "what it takes is counted");
-        String::from_utf8(merged.to_json().as_bytes().to_vec()).unwrap()
+        String::from_utf8(merged.into_json().as_bytes().to_vec()).unwrap()
     }
 
     /// The table of RFC 7396, appendix A, whole. An original is merged into nothing first, which leaves all but the one with
@@ -188,9 +193,9 @@ mod tests {
         let fields = [("\"e\"".into(), Node::Text("null".into()))];
         let root = Node::Object(BTreeMap::from(fields));
         let original = Merged { bytes: root.bytes(), root };
-        assert_eq!(original.to_json().as_bytes(), br#"{"e":null}"#);
+        assert_eq!(original.clone().into_json().as_bytes(), br#"{"e":null}"#);
         let merged = Merged::after(Some(original), &json(r#"{"a":1}"#)).unwrap();
-        assert_eq!(merged.to_json().as_bytes(), br#"{"a":1,"e":null}"#);
+        assert_eq!(merged.into_json().as_bytes(), br#"{"a":1,"e":null}"#);
     }
 
     #[test]
@@ -253,7 +258,7 @@ mod tests {
             for patch in &patches {
                 let next = Merged::after(merged, &Json::from_value(patch)).unwrap();
                 expected = Some(model(expected, patch));
-                prop_assert_eq!(&next.to_json().to_value().unwrap(), expected.as_ref().unwrap());
+                prop_assert_eq!(&next.clone().into_json().to_value().unwrap(), expected.as_ref().unwrap());
                 prop_assert_eq!(next.bytes, next.root.bytes());
                 merged = Some(next);
             }

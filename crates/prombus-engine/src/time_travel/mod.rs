@@ -51,6 +51,9 @@ use prombus_core::{Clock, Document, Event, EventLog, Json, ReadError, TopicName,
 use reduce::{ByFunction, Merge, Replace};
 use std::sync::Arc;
 
+/// What takes more bytes is worked on where no other task waits for it, and little of that at a time.
+const MANY_BYTES: usize = 64 << 10;
+
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TimeTravelError {
@@ -123,7 +126,7 @@ impl TimeTravel {
             Reduce::Replace => walk::state_of(&*self.log, &topic, (key, at), &Replace).await,
             Reduce::Merge => {
                 let merged = walk::state_of(&*self.log, &topic, (key, at), &Merge).await?;
-                Ok(merged.map(|state| state.map(|merged: Merged| merged.to_json())))
+                Ok(merged.map(|state| state.map(Merged::into_json)))
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct Reduced<S> {
 pub enum Effort {
     /// Next to nothing.
     Little,
+    /// As much as there is to it: events are parsed, and what comes of them may be large.
+    BySize,
     /// Expressions are evaluated, for which there are turns.
     Evaluates {
         /// Whether that may take long.
@@ -73,7 +75,7 @@ impl Reducer for Merge {
     type State = Merged;
 
     fn effort(&self) -> Effort {
-        Effort::Little
+        Effort::BySize
     }
 
     fn needs_last_only(&self) -> bool {
@@ -103,7 +105,7 @@ impl<S: Send, F: Fn(Option<S>, &Event) -> Option<S> + Sync> Reducer for ByFuncti
     type State = S;
 
     fn effort(&self) -> Effort {
-        Effort::Little
+        Effort::BySize
     }
 
     fn needs_last_only(&self) -> bool {

@@ -1,11 +1,11 @@
 //! The history of one key, from its first event to the last with `ts <= at`, and whether that is all of it.
 
-use super::TimeTravelError;
 use super::base::{Base, base};
 use super::lineage::lineage;
 use super::losses::Losses;
 use super::reduce::{Effort, Reduced, Reducer};
-use crate::filter::Turn;
+use super::{MANY_BYTES, TimeTravelError};
+use crate::filter::{Turn, off_the_runtime};
 use prombus_core::{Event, EventLog, HistoryRequest, Offset, Partition, ReadError, ReadRequest, TopicState};
 
 /// How many events of a key are read at once.
@@ -121,8 +121,8 @@ impl<S: Send> Walk<S> {
         let mut after = self.last.map(|last| (last.partition, last.offset));
         loop {
             // Where expressions are evaluated, what is read waits for nothing but its evaluation.
-            let turn = match reducer.effort() {
-                Effort::Little => None,
+            let mut turn = match reducer.effort() {
+                Effort::Little | Effort::BySize => None,
                 Effort::Evaluates { is_costly } => Some(Turn::at_projection(is_costly).await),
             };
             let limit = if turn.is_some() { EVALUATED_EVENTS } else { PAGE_EVENTS };
@@ -131,9 +131,19 @@ impl<S: Send> Walk<S> {
                 log.history(HistoryRequest { topic, key, after, limit, max_bytes: PAGE_BYTES }).await?;
             let Some(last) = events.last() else { return Ok(()) };
             after = Some((last.partition, last.offset));
-            for event in events.iter().filter(|event| event.ts <= at) {
-                self.first.get_or_insert((event.partition, event.offset));
-                self.apply(event, reducer)?;
+            let mut counted = events.iter().filter(|event| event.ts <= at);
+            let mut apply = || {
+                counted.try_for_each(|event| {
+                    self.first.get_or_insert((event.partition, event.offset));
+                    self.apply(event, reducer)
+                })
+            };
+            let is_much = || events.iter().map(Event::size).sum::<usize>() > MANY_BYTES;
+            if matches!(reducer.effort(), Effort::BySize) && is_much() {
+                turn = Some(Turn::at_projection(true).await);
+                off_the_runtime(apply)?;
+            } else {
+                apply()?;
             }
             drop((turn, events));
             tokio::task::yield_now().await;

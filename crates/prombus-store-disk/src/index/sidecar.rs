@@ -370,13 +370,18 @@ impl HashIndex {
 
     fn oldest(&self, file: &PagedFile, hash: u64, from: u32, limit: usize) -> io::Result<Vec<u32>> {
         let (first, end) = self.bucket(hash);
-        if first == end {
-            return Ok(Vec::new());
-        }
-        let start = self.lower_bound(file, hash, from)?;
-        let stop = end.min(start.saturating_add(limit.min(u32::MAX as usize) as u32));
-        let entries = self.read(file, start, stop)?;
-        Ok(entries.iter().take_while(|(found, _)| *found == hash).map(|(_, at)| at).collect())
+        let (entries, skipped) = if end - first <= SMALL {
+            // The usual case: one read for the whole bucket.
+            let entries = self.read(file, first, end)?;
+            let skipped = entries.lower_bound((hash, from));
+            (entries, skipped)
+        } else {
+            let start = self.lower_bound(file, hash, from)?;
+            let stop = end.min(start.saturating_add(limit.min(u32::MAX as usize) as u32));
+            (self.read(file, start, stop)?, 0)
+        };
+        let found = entries.iter().skip(skipped).take(limit).take_while(|(found, _)| *found == hash);
+        Ok(found.map(|(_, at)| at).collect())
     }
 
     fn all(&self, file: &PagedFile) -> io::Result<Vec<(u64, u32)>> {
