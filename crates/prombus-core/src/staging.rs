@@ -2,7 +2,7 @@
 //! changefeeds tell of them. A store says what is there and keeps what changes; which step follows which, what is checked
 //! in between and what the receipt says is decided here.
 //!
-//! What is cheap to check comes first: a commit that is refused has read and changed no document if that can be helped.
+//! What is cheap to check comes first: a commit that is refused has changed no document if that can be helped.
 //!
 //! Nothing here waits. A store whose reads do, because they go over a network, first reads everything that the commit
 //! names, and then stages it on what it has read.
