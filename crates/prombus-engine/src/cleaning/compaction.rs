@@ -24,10 +24,6 @@ use super::remembered::Remembered;
 use super::{CleanError, Pass};
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
-/// Once there are as many events to go as one part in so many of the keys that are remembered, they are given up: so many
-/// fit into a commit easily.
-const COMMIT_SHARE: usize = 4;
-
 /// The latest event of a key, as far as it was read.
 #[derive(Debug, Clone, Copy)]
 struct Latest {
@@ -232,8 +228,7 @@ impl<'p, 'a> Compaction<'p, 'a> {
     }
 
     async fn commit_many(&mut self) -> Result<(), CleanError> {
-        let many = self.pass.most_keys() / COMMIT_SHARE;
-        if self.pass.losses.discards() >= many { self.pass.commit().await } else { Ok(()) }
+        if self.pass.is_commit_due() { self.pass.commit().await } else { Ok(()) }
     }
 }
 

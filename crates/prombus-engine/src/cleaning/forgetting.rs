@@ -9,8 +9,6 @@ use prombus_core::{Event, HistoryRequest, Offset, Partition};
 const PAGE_EVENTS: usize = 4_096;
 /// And about so many bytes.
 const PAGE_BYTES: usize = 1 << 20;
-/// Once there are as many events to go as one part in so many of the keys that a pass remembers, they are given up.
-const COMMIT_SHARE: usize = 4;
 
 impl Pass<'_> {
     /// Gives up all events of a key that are there now, the first ones first: whoever is interrupted leaves a key whose
@@ -35,7 +33,7 @@ impl Pass<'_> {
             if !is_meant(&events[events.len() - 1]) {
                 break;
             }
-            if self.losses.discards() >= self.most_keys() / COMMIT_SHARE {
+            if self.is_commit_due() {
                 self.commit_with(Some(&forget.events())).await?;
             }
         }

@@ -20,6 +20,9 @@ use tokio::time::Instant;
 
 /// After so many look-ups, others have their turn.
 const LOOK_UPS_AT_ONCE: usize = 256;
+/// Once there are as many events to go as one part in so many of the keys that are remembered, they are given up: so many
+/// fit into a commit easily.
+const COMMIT_SHARE: usize = 4;
 /// A pass that nobody waits for rests after it has worked for so long.
 const WORK: Duration = Duration::from_millis(4);
 /// It rests as long as it has worked, but no longer than this: a page from a slow disk is not its fault.
@@ -187,6 +190,11 @@ impl<'a> Pass<'a> {
         tokio::time::sleep(worked.min(LONGEST_REST)).await;
         self.rested = Instant::now();
         Ok(())
+    }
+
+    /// Whether so many single events are to go that they are better given up now.
+    pub fn is_commit_due(&self) -> bool {
+        self.losses.discards() >= self.most_keys() / COMMIT_SHARE
     }
 
     /// Gives up what is to go, and stores how far cleaning has come.

@@ -44,7 +44,7 @@ pub struct Groups {
     makes: Option<Arc<NewTopics>>,
     seats: Seats,
     /// Replays of a topic are one after another, because each must know what the others have replayed.
-    pub(super) replaying: Turns,
+    replaying: Turns,
 }
 
 impl Groups {

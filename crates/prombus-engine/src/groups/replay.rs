@@ -120,8 +120,7 @@ impl Groups {
         let (caller, is_waiting) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             // Where nothing is done, nobody has to know of it.
-            let turn =
-                if replay.dry_run { None } else { Some(groups.replaying.of(&topic).lock_owned().await) };
+            let turn = if replay.dry_run { None } else { Some(groups.replaying_turn(&topic).await) };
             let Some(name) = topic.dead_letters() else { return Ok(Replayed::default()) };
             let Some(letters) = groups.hub.log.topic(&name).await? else {
                 return match groups.hub.log.topic(&topic).await? {

@@ -72,7 +72,7 @@ impl<'a> Compactor<'a> {
         let log = &*self.cleaning.hub.log;
         check_rules(self.cleaning, self.source).await?;
         super::check_target(log, &self.source.name, &self.target).await?.map_err(CleanError::NoSnapshots)?;
-        let turn = self.cleaning.turns.of(&self.target.name).lock_owned().await;
+        let turn = self.cleaning.turn(&self.target.name).await;
         for partition in (0..self.target.config.partitions).map(Partition) {
             let next = log.bounds(&self.target.pinned(), partition).await?.next;
             self.pass_over(&self.target).await?.trim(partition, next).await?;
@@ -189,7 +189,7 @@ impl<'a> Compactor<'a> {
     }
 
     async fn batch(&self) -> Result<Batch<'a>, CleanError> {
-        let turn = self.cleaning.turns.of(&self.source.name).lock_owned().await;
+        let turn = self.cleaning.turn(&self.source.name).await;
         let pass = self.pass_over(self.source).await?;
         Ok(Batch { _turn: turn, pass, read: BTreeSet::new(), records: Vec::new(), bytes: 0 })
     }
