@@ -11,8 +11,9 @@
 //!
 //! What is interrupted is begun again with the next attempt: each step finds by itself what is left to do.
 
+use crate::background::refusal;
 use crate::background::rewriter::{answer_of, rewrite};
-use crate::disk::{is_full, remove_if_there};
+use crate::disk::remove_if_there;
 use crate::index::lookup::key_hash;
 use crate::journal::change;
 use crate::journal::part::{Part, PartName, index_part, part_of};
@@ -44,11 +45,11 @@ pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitErro
             // Looked up anew each time, so that none that was removed is kept open.
             let view = shared.view();
             let Some(part) = view.parts.iter().find(|part| part.name == name).cloned() else { continue };
-            if names.are_in(&part, &view).map_err(refusal)? {
+            if names.are_in(&part, &view).map_err(not_erased)? {
                 rewrite(shared, writer, (view, vec![part]))?;
             }
         }
-        remove_leftovers(shared, part).map_err(refusal)?;
+        remove_leftovers(shared, part).map_err(not_erased)?;
         answer_of(shared, writer, Work::Erased(sequence))?;
     }
     if shared.has_names.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitErro
     // What was removed must not come back.
     disk.sync_dir(&dir.join("journal"))
         .and_then(|()| disk.sync_dir(&checkpoint::folder(dir)))
-        .map_err(refusal)
+        .map_err(not_erased)
 }
 
 /// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
@@ -70,11 +71,8 @@ fn renew(shared: &Shared, writer: &Sender<Message>, ends_part: bool) -> Result<R
 }
 
 /// What an I/O error means for who waits.
-pub fn refusal(error: io::Error) -> CommitError {
-    match is_full(&error) {
-        true => CommitError::NoRoom,
-        false => CommitError::Unavailable(format!("what was forgotten cannot be erased yet: {error}")),
-    }
+pub fn not_erased(error: io::Error) -> CommitError {
+    refusal("what was forgotten cannot be erased yet", &error)
 }
 
 /// Removes files of parts that were replaced, which may have failed before, and what is left of rewrites that failed.

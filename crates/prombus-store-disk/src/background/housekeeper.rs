@@ -3,8 +3,9 @@
 //! It alone decides which tables exist. The order is always the same: a table is durable before a checkpoint refers to it,
 //! and the checkpoint is durable before anything that it replaces is deleted.
 
-use crate::background::eraser::{Names, refusal};
+use crate::background::eraser::{Names, not_erased};
 use crate::background::merger::{self, MergeJob, Merged};
+use crate::background::refusal;
 use crate::disk::{is_full, is_out_of_handles, remove_if_there};
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
@@ -170,7 +171,7 @@ impl Housekeeper {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "some state cannot be written yet");
-                    let why = why(&error);
+                    let why = refusal("changed rows cannot be written to a table", &error);
                     waiting.iter_mut().for_each(|chore| chore.refuse(&why));
                     self.refuse(&why);
                     // A writer that is gone needs not be told.
@@ -310,7 +311,7 @@ impl Housekeeper {
                 // Whoever no longer waits does not want to know.
                 self.asked.drain(..).for_each(|Asked { answer, renewed }| drop(answer.send(Ok(renewed))));
             }
-            Err(error) => self.refuse(&refusal(error)),
+            Err(error) => self.refuse(&not_erased(error)),
         }
     }
 
@@ -339,14 +340,6 @@ impl Housekeeper {
         let (from_oldest, keep) = (run.start == 0, Box::new(view.is_alive()));
         let job = MergeJob { tables: list[run].to_vec(), from_oldest, keep };
         self.is_merging = self.merger.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
-    }
-}
-
-/// Why rows stay in memory for the time being.
-fn why(error: &io::Error) -> CommitError {
-    match is_full(error) {
-        true => CommitError::NoRoom,
-        false => CommitError::Unavailable(format!("changed rows cannot be written to a table: {error}")),
     }
 }
 

@@ -5,7 +5,7 @@
 //! a later one. A rewritten part is durable, with its index, before the commit that puts it in place of others, and those
 //! are deleted once that commit is. Readers that still hold them read on: a deleted file stays until it is closed.
 
-use crate::background::eraser::{self, refusal};
+use crate::background::{eraser, refusal};
 use crate::disk::{folder_of, remove_if_there};
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
@@ -104,12 +104,12 @@ pub fn rewrite(
     (view, old): (Arc<View>, Vec<Arc<Part>>),
 ) -> Result<(), CommitError> {
     let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
-    let rewrite = Rewrite::new(shared, &view, &old).map_err(refusal)?;
+    let rewrite = Rewrite::new(shared, &view, &old).map_err(not_rewritten)?;
     let unfinished = part_path(&shared.options.dir, rewrite.name).with_extension("tmp");
     let new = rewrite.run().map_err(|error| {
         // On a full disk, what was begun must not take the room that it was to make. The next open removes it otherwise.
         let _ = remove_if_there(&*shared.disk, &unfinished);
-        refusal(error)
+        not_rewritten(error)
     })?;
     let after = new.as_ref().map_or(0, |part| part.disk_bytes());
     answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new }))?;
@@ -125,7 +125,12 @@ pub fn rewrite(
             removed = removed.and(remove_if_there(&*shared.disk, &path));
         }
     }
-    removed.map_err(refusal)
+    removed.map_err(not_rewritten)
+}
+
+/// What an I/O error means for who waits.
+fn not_rewritten(error: io::Error) -> CommitError {
+    refusal("parts of the journal cannot be rewritten yet", &error)
 }
 
 /// What is known of a part without reading it.
