@@ -61,7 +61,7 @@ fn add_status(setting: &mut Value, state: &TopicState, status: SnapshotStatus) {
 
 /// Snapshots copy the contents of a topic to where others may read them, on behalf of the caller, who must therefore be
 /// allowed to read the one, and to administer and write the other.
-fn check_snapshot(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
+fn check_snapshot_rights(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
     let Some(Some(snapshot)) = &patch.snapshot else { return Ok(()) };
     let on = |topic: &TopicName, action| caller.check(Ask { action, topic: topic.as_str(), group: None });
     on(topic, Action::Read)?;
@@ -126,7 +126,7 @@ pub(crate) async fn put(
     let body = json_body(&app, request).await?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     let patch: TopicPatch = parse_optional(&body)?;
-    check_snapshot(&caller, &topic, &patch)?;
+    check_snapshot_rights(&caller, &topic, &patch)?;
     let (state, made) = hub.put_topic(&topic, patch).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &TopicView::of(hub, &state).await?))
