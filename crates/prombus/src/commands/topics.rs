@@ -86,7 +86,7 @@ enum TopicsCommand {
         /// Key to forget
         key: String,
     },
-    /// Delete a topic and all of its events; their disk space is not freed yet
+    /// Delete a topic and all of its events; their disk space is freed in the background
     #[command(after_help = "Example:\n  prombus topics delete process.state")]
     Delete {
         /// Topic to delete
