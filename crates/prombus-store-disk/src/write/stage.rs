@@ -226,8 +226,7 @@ impl Stage {
             }
             self.view.sequence += 1;
         }
-        let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Interval);
-        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+        Ok(self.empty_receipt(Durability::Interval))
     }
 
     /// Puts a part in place of others. Nobody waits for that: there is nothing new to be seen.
@@ -243,15 +242,19 @@ impl Stage {
         parts.extend(new.clone());
         parts.sort_unstable_by_key(|part| part.name);
         self.view.parts = Arc::new(parts);
-        let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Sync);
-        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+        Ok(self.empty_receipt(Durability::Sync))
     }
 
     /// Notes that what was forgotten up to a commit is erased. Nobody waits for that either.
     pub fn erased(&mut self, upto: u64) -> Result<Receipt, CommitError> {
         self.change(Change::Erased(upto))?;
-        let (events, versions, durability) = (Vec::new(), Vec::new(), Durability::Sync);
-        Ok(Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) })
+        Ok(self.empty_receipt(Durability::Sync))
+    }
+
+    /// What work of the store's own is answered.
+    fn empty_receipt(&self, durability: Durability) -> Receipt {
+        let (events, versions) = (Vec::new(), Vec::new());
+        Receipt { events, versions, durability, sequence: Sequence(self.view.sequence) }
     }
 
     fn advance(
