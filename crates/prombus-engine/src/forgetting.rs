@@ -32,10 +32,14 @@ impl Forgetting {
     async fn forget_everywhere(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
         let first = self.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
         let (mut known, mut waiting, mut forgotten) = (HashSet::new(), vec![first], None);
+        // Kept until all copies are gone: a dead letter that is still there must not go back to where the key was forgotten.
+        // Copies never lead back, so nobody waits for one who waits for it.
+        let mut replaying = Vec::new();
         while let Some(topic) = waiting.pop() {
             if !known.insert(topic.name.clone()) {
                 continue;
             }
+            replaying.push(self.groups.replaying_turn(&topic.name).await);
             let events = self.forget_in(&topic.name, key).await?;
             forgotten.get_or_insert(events);
             for name in copies_of(&topic) {
@@ -47,7 +51,6 @@ impl Forgetting {
 
     /// Forgets a key in one topic. When this returns, no copy of its events that the hub makes is under way any more.
     async fn forget_in(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
-        let _replaying = self.groups.replaying_turn(topic).await;
         // A pass may take a while, and projections must not stand still for that long.
         let turn = self.cleaning.turn(topic).await;
         let held = self.projections.hold(topic).await?;

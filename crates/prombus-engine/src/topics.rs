@@ -8,11 +8,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Of its time, the task spends one part in so many on looking.
-pub(crate) const REST_FACTOR: u32 = 10;
+const REST_FACTOR: u32 = 10;
 /// The longest rest after a look at all topics.
 pub(crate) const LONGEST_REST: Duration = Duration::from_millis(250);
 /// The shortest; less is not worth it.
 pub(crate) const SHORTEST_REST: Duration = Duration::from_millis(1);
+
+/// Rests, by how long the work took that began then.
+pub(crate) async fn rest_after(began: Instant) {
+    // Whoever is woken all the time has something else to do than to look what woke it.
+    tokio::time::sleep((began.elapsed() * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST)).await;
+}
 
 /// A topic that there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +103,6 @@ async fn tell(
             });
         }
         // There may be thousands to look at, and many made one after another.
-        tokio::time::sleep((began.elapsed() * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST)).await;
+        rest_after(began).await;
     }
 }

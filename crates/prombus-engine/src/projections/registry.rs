@@ -16,7 +16,7 @@ use super::{
 };
 use crate::collections::{CollectionSettings, check_indexes};
 use crate::retry::Tries;
-use crate::topics::{LONGEST_REST, REST_FACTOR, SHORTEST_REST};
+use crate::topics::rest_after;
 use handle::Handle;
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
@@ -74,7 +74,7 @@ async fn follow(log: Arc<dyn EventLog>, projections: Weak<Projections>) {
         }
         drop(projections);
         // Others may share the bell, and ring it all the time.
-        tokio::time::sleep((began.elapsed() * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST)).await;
+        rest_after(began).await;
     }
 }
 

@@ -94,8 +94,6 @@ pub struct Housekeeper {
     merge_failure: Option<CommitError>,
     /// Who waits until nothing older than the last checkpoint is left.
     asked: Vec<Asked>,
-    /// Whether tables are being merged for them.
-    is_merging_for_them: bool,
 }
 
 /// The thread that merges. It ends with its housekeeper, also where that panics: it holds the lock of the folder.
@@ -149,7 +147,6 @@ impl Housekeeper {
             is_merging: false,
             merge_failure: None,
             asked: Vec::new(),
-            is_merging_for_them: false,
         })
     }
 
@@ -232,9 +229,7 @@ impl Housekeeper {
                 // The next checkpoint is as good a moment as any to try again.
                 tracing::warn!(%error, "tables cannot be merged yet");
                 self.is_merging = false;
-                if std::mem::take(&mut self.is_merging_for_them) {
-                    self.refuse(&CommitError::NoRoom);
-                }
+                self.refuse(&refusal("tables cannot be merged yet", error));
             }
             (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
             (Err(error), _) => {
@@ -277,7 +272,7 @@ impl Housekeeper {
         // A writer that is gone has no use for them.
         let _ = self.writer.send(Message::Tables(handover));
         if is_merged {
-            (self.is_merging, self.is_merging_for_them) = (false, false);
+            self.is_merging = false;
         }
         self.serve_asked();
         self.merge();
@@ -300,8 +295,7 @@ impl Housekeeper {
                 let (tables, keep) = (self.tables.list().to_vec(), Box::new(view.is_alive()));
                 let job = MergeJob { tables, from_oldest: true, keep };
                 self.is_merging = self.merger.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok());
-                self.is_merging_for_them = self.is_merging;
-                Ok(false)
+                if self.is_merging { Ok(false) } else { Err(io::Error::other("the merger is gone")) }
             }
             Err(error) => Err(error),
         };

@@ -3,6 +3,7 @@
 use super::super::pass::Pace;
 use super::super::{CleanError, Cleaning, Task};
 use super::compactor::PASSES_AT_ONCE;
+use crate::topics::rest_after;
 use prombus_core::{HomesError, ReadError, Sequence, TopicName, Watched};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -28,18 +29,19 @@ enum Last {
 /// Has passes done for as long as the hub is there.
 pub(in super::super) async fn keep_snapshots(cleaning: Weak<Cleaning>, mut closing: watch::Receiver<bool>) {
     let (mut passes, permits) = (JoinSet::new(), Arc::new(Semaphore::new(PASSES_AT_ONCE)));
-    let (mut lasts, mut seen) = (HashMap::new(), Sequence(0));
+    let (mut lasts, mut begun, mut seen) = (HashMap::new(), HashMap::new(), Sequence(0));
     loop {
         let Some(strong) = cleaning.upgrade() else { return };
+        let began = std::time::Instant::now();
         let (pause, due) = strong.due(&mut lasts).await;
         for topic in due {
-            let (strong, permits) = (strong.clone(), permits.clone());
-            passes.spawn(async move {
+            let (strong, permits, name) = (strong.clone(), permits.clone(), topic.clone());
+            let pass = passes.spawn(async move {
                 // The semaphore is never closed.
                 let _permit = permits.acquire_owned().await;
                 strong.snapshot_quietly(&topic).await;
-                topic
             });
+            begun.insert(pass.id(), name);
         }
         let log = strong.hub.log.clone();
         drop(strong);
@@ -47,13 +49,19 @@ pub(in super::super) async fn keep_snapshots(cleaning: Weak<Cleaning>, mut closi
             // It is time for the next pass.
             () = tokio::time::sleep(pause) => {}
             now = log.changed(&Watched::Topics, seen) => seen = now,
-            Some(ended) = passes.join_next() => {
-                // One that panicked has said so itself, and is tried again once its topic is changed.
-                if let Ok(topic) = ended {
+            Some(ended) = passes.join_next_with_id() => {
+                // One that panicked has said so itself, and is tried again as all are.
+                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                if let Some(topic) = begun.remove(&id) {
                     lasts.insert(topic, Last::Ended(Instant::now()));
                 }
             }
             // A sender that is gone means the same.
+            _ = closing.wait_for(|closing| *closing) => break,
+        }
+        tokio::select! {
+            // There may be thousands to look at, and many that change one after another.
+            () = rest_after(began) => {}
             _ = closing.wait_for(|closing| *closing) => break,
         }
     }

@@ -186,6 +186,38 @@ pub async fn a_dead_letter_under_way_does_not_bring_it_back(s: Stage) {
     assert!(s.letters(&topic).await.is_empty());
 }
 
+/// The letter is still there when somebody wants it back in the topic, where the key was forgotten already.
+pub async fn a_replay_meanwhile_does_not_bring_it_back(s: Stage) {
+    let topic = s.topic("again", 1).await;
+    s.publish_numbers(&topic, Some("k"), [1]).await;
+    let options = OptionsPatch { max_attempts: Some(1), ..OptionsPatch::default() };
+    let group = s.group(&topic, "g", options).await;
+    let lease = group.take_one("m").await.lease;
+    assert!(group.nack(lease, None).await);
+    s.log.hold(forgets_letters);
+    let mut forgotten = pin!(s.hub.forget(&topic, "k"));
+    tokio::select! {
+        _ = &mut forgotten => panic!("its letter is held"),
+        () = s.log.until_held(1) => {}
+    }
+    let replay = Replay { to: ReplayTo::Topic, ..Replay::default() };
+    let mut replayed = pin!(s.hub.replay(&topic, replay));
+    tokio::select! {
+        biased;
+        _ = &mut replayed => {}
+        () = until_gone(&s, &topic) => {}
+    }
+    assert!(s.events(&topic).await.is_empty());
+    s.log.release();
+    assert_eq!(forgotten.await, Ok(1));
+    is_unknown(&s, &topic, "k", &[]).await;
+}
+
+fn forgets_letters(commit: &Commit) -> bool {
+    let letters = |change: &ConfigChange| matches!(change, ConfigChange::Forget { topic, .. } if topic.name.as_str().starts_with("dlq."));
+    commit.config.iter().any(letters)
+}
+
 async fn until_gone(s: &Stage, topic: &TopicName) {
     while !s.events(topic).await.is_empty() {
         tokio::task::yield_now().await;

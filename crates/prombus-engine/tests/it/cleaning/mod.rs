@@ -47,6 +47,7 @@ behaviours! {
         a_group_in_the_middle_gets_nothing_of_it
         dead_letters_are_forgotten_too
         a_dead_letter_under_way_does_not_bring_it_back
+        a_replay_meanwhile_does_not_bring_it_back
         its_documents_are_deleted_and_that_is_told
         a_projection_in_the_middle_does_not_bring_it_back
         a_rebuild_in_the_middle_does_not_bring_it_back
