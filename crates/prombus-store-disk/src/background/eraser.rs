@@ -42,6 +42,11 @@ pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitErro
         let names = Names::of(&shared.view(), sequence);
         let parts: Vec<PartName> = shared.view().parts.iter().map(|part| part.name).collect();
         for name in parts.into_iter().filter(|name| name.number < part) {
+            if shared.closing.load(Ordering::Relaxed) {
+                return Err(CommitError::Unavailable(
+                    "the store is closing; the rest is erased later".into(),
+                ));
+            }
             // Looked up anew each time, so that none that was removed is kept open.
             let view = shared.view();
             let Some(part) = view.parts.iter().find(|part| part.name == name).cloned() else { continue };
@@ -118,7 +123,9 @@ impl Names {
 
     fn are_in_changes(&self, part: &Part) -> io::Result<bool> {
         let bytes = PartBytes::read(&*part.file, part.name)?;
+        let mut read_to = 0;
         for batch in bytes.batches() {
+            read_to = batch.end;
             let mut rest = batch.items;
             for _ in 0..batch.head.items {
                 let damaged = || part.damaged(batch.items_at);
@@ -133,7 +140,12 @@ impl Names {
                 rest = &rest[len..];
             }
         }
-        Ok(false)
+        // What cannot be read may name them.
+        if part.sealed_end().is_some_and(|end| read_to < end) {
+            Err(part.damaged(read_to))
+        } else {
+            Ok(false)
+        }
     }
 
     fn are_named_by(&self, change: &Change) -> bool {

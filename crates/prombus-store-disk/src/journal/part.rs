@@ -230,6 +230,14 @@ impl Part {
         }
     }
 
+    /// The end of its last batch, once it is sealed.
+    pub fn sealed_end(&self) -> Option<u32> {
+        match &*self.index() {
+            Index::Active(_) => None,
+            Index::Sealed(sidecar) => Some(sidecar.part_end),
+        }
+    }
+
     /// The disk space used by the part and its index.
     pub fn disk_bytes(&self) -> u64 {
         match &*self.index() {
