@@ -37,6 +37,8 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
         let view = shared.view();
         let next = next(&view, stuck.as_deref()).filter(|_| !is_full(shared, &view));
         let Some((state, index)) = next else {
+            // Who waits holds no parts: their files may be removed meanwhile, and take room until nobody has them.
+            drop(view);
             match wake.recv() {
                 Ok(()) => continue,
                 Err(_) => return,
@@ -47,6 +49,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
             stuck = None;
             continue;
         };
+        drop(view);
         stuck = Some(name);
         if shared.failed().is_none() {
             tracing::warn!(error, "an index cannot be built yet");

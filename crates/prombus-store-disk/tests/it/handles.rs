@@ -138,3 +138,37 @@ async fn a_read_that_gets_no_handle_fails_and_nothing_else_does() {
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
 }
+
+/// Those of a folder that are open and have no name any more. They take room until they are closed.
+fn open_without_names(folder: &std::path::Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let names = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    names.filter(|name| name.starts_with(folder) && name.to_string_lossy().ends_with("(deleted)")).count()
+}
+
+/// Nobody who only waits keeps a file that was removed.
+#[tokio::test]
+async fn files_that_were_removed_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, open_files) = (folder.path().to_owned(), 10 * PARTS);
+    let options = DiskOptions { dir, open_files, part_bytes: 1 << 10, ..options() };
+    let store = DiskStore::open(options).unwrap();
+    store.commit(Arc::new(create("a", Durability::Sync))).await.unwrap();
+    for n in 0..PARTS / 10 {
+        publish(&store, n).await.unwrap();
+    }
+    let parts = || std::fs::read_dir(folder.path().join("journal")).unwrap().count();
+    let before = parts();
+    let (topic, partition, loss) = (name("a"), Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
+    let trim = ConfigChange::Trim { topic, partition, before: Offset(PARTS as u64 / 10 - 1), loss };
+    store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+    let closed = async {
+        while parts() > before / 4 || open_without_names(folder.path()) > 0 {
+            // Others do it.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let closed = tokio::time::timeout(LONG, closed).await;
+    assert!(closed.is_ok(), "{} files, and {} without names", parts(), open_without_names(folder.path()));
+    store.close().await;
+}
