@@ -80,13 +80,28 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
     }
 }
 
-/// Rewrites or drops the parts that are worth it most; whether there were some.
+/// Rewrites or drops some neighbours that are worth it; whether there were any.
 fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
-    let view = shared.view();
-    match pick(shared, &view) {
-        Some(old) => rewrite(shared, writer, (view, old)).map(|()| true),
-        None => Ok(false),
+    let done =
+        reclaim(shared, writer, |view| worth_it(shared, view, shared.options.part_bytes).into_iter().next());
+    match done {
+        // What is left of one part takes the least room, and makes room for the next.
+        Err(CommitError::NoRoom) => reclaim(shared, writer, |view| {
+            worth_it(shared, view, 0).into_iter().min_by_key(|group| live(group))
+        }),
+        done => done,
     }
+}
+
+fn reclaim(
+    shared: &Shared,
+    writer: &Sender<Message>,
+    pick: impl FnOnce(&View) -> Option<Vec<Worth>>,
+) -> Result<bool, CommitError> {
+    let view = shared.view();
+    let Some(group) = pick(&view) else { return Ok(false) };
+    let old = group.into_iter().map(|worth| worth.part).collect();
+    rewrite(shared, writer, (view, old)).map(|()| true)
 }
 
 /// Has something committed, and waits until it is.
@@ -195,37 +210,34 @@ fn kept_within(view: &View, partition: PartitionRef, first: u64, end: u64) -> u6
     end.saturating_sub(first).saturating_sub(holes)
 }
 
-/// Neighbours that become one part, or none.
-fn pick(shared: &Shared, view: &View) -> Option<Vec<Arc<Part>>> {
+/// What a rewrite of these leaves, in bytes.
+fn live(group: &[Worth]) -> u64 {
+    group.iter().map(|worth| worth.live).sum()
+}
+
+/// Neighbours that are worth being rewritten as one part each, of which so much is left; or a single one, whatever is left
+/// of it. Only parts before the last checkpoint are.
+fn worth_it(shared: &Shared, view: &View, most_live: u64) -> Vec<Vec<Worth>> {
     if !shared.options.reclaims {
-        return None;
+        return Vec::new();
     }
     let safe = shared.checkpointed_part.load(Ordering::Relaxed);
     let part_bytes = shared.options.part_bytes;
-    let mut best: Option<Vec<Arc<Part>>> = None;
-    let mut group: Vec<Worth> = Vec::new();
     let older = view.parts.iter().take_while(|part| part.number() < safe);
     let mut worths: Vec<Option<Worth>> = older.map(|part| worth(shared, view, part)).collect();
     let dead = worths.iter().flatten().map(|worth| worth.bytes.saturating_sub(worth.live)).sum();
     shared.dead_bytes.store(dead, Ordering::Relaxed);
     worths.push(None);
+    let (mut groups, mut group) = (Vec::new(), Vec::new());
     for worth in worths {
-        let fits = worth.as_ref().is_some_and(|worth| {
-            let live: u64 = group.iter().map(|worth| worth.live).sum();
-            (worth.is_mostly_dead() || worth.is_small(part_bytes)) && live + worth.live <= part_bytes
-        });
-        if !fits {
-            let is_worth_it = group.iter().any(Worth::is_mostly_dead) || group.len() >= SMALL_PARTS;
-            if is_worth_it && best.is_none() {
-                best = Some(group.iter().map(|worth| worth.part.clone()).collect());
-            }
-            group.clear();
+        let worth = worth.filter(|worth| worth.is_mostly_dead() || worth.is_small(part_bytes));
+        if !worth.as_ref().is_some_and(|worth| live(&group) + worth.live <= most_live) {
+            groups.push(std::mem::take(&mut group));
         }
-        if let Some(worth) = worth.filter(|worth| worth.is_mostly_dead() || worth.is_small(part_bytes)) {
-            group.push(worth);
-        }
+        group.extend(worth);
     }
-    best
+    groups.retain(|group| group.iter().any(Worth::is_mostly_dead) || group.len() >= SMALL_PARTS);
+    groups
 }
 
 /// The rewriting of some neighbours.

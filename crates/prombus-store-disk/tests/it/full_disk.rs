@@ -150,3 +150,41 @@ async fn what_still_fits_onto_a_full_disk_does_not_make_it_look_empty() {
     publish(&store, PART as usize / 2 * 3).await.unwrap();
     assert!(!store.status().is_full);
 }
+
+/// What is left of several parts does not fit. What is left of one does, and makes room for the next.
+#[tokio::test]
+async fn dead_events_make_room_on_a_full_disk() {
+    let disk = SimDisk::new();
+    let options = DiskOptions { part_bytes: SMALL_PART, rows_in_memory: usize::MAX, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    for topic in ["other", "kept"] {
+        commit(&store, create(topic, Durability::Sync)).await.unwrap();
+    }
+    let mut events = 0;
+    while disk.used() < 10 * SMALL_PART {
+        publish(&store, 900).await.unwrap();
+        events += 1;
+        if events % 9 == 0 {
+            let event = NewEvent::new(Json::parse(format!("\"{}\"", "y".repeat(900)).into()).unwrap());
+            let placement = Placement::Named(Partition(0));
+            let append = Append { topic: name("kept"), placement, expect: None, event };
+            commit(&store, Commit { events: vec![append], ..Commit::default() }).await.unwrap();
+        }
+    }
+    disk.limit(Some(disk.used() + SMALL_PART / 2));
+    let (partition, loss) = (Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
+    let trim = ConfigChange::Trim { topic: name("other"), partition, before: Offset(events), loss };
+    commit(&store, Commit { config: vec![trim], ..Commit::default() }).await.unwrap();
+    let room = async {
+        while disk.used() > 5 * SMALL_PART {
+            // Others make it.
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let room = tokio::time::timeout(std::time::Duration::from_secs(25), room).await;
+    assert!(room.is_ok(), "{} bytes are still taken", disk.used());
+    publish(&store, SMALL_PART as usize).await.unwrap();
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
