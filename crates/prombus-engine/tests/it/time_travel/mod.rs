@@ -24,6 +24,7 @@ behaviours! {
         keys_are_found_in_as_many_rounds_as_it_takes
         a_key_in_two_partitions_is_there_once
         what_comes_later_is_not_seen
+        what_goes_meanwhile_is_missed
         a_time_before_the_horizon_is_gone;
     documents:
         a_document_is_what_its_events_left

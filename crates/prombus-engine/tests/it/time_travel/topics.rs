@@ -48,6 +48,24 @@ pub async fn keys_are_found_in_as_many_rounds_as_it_takes(s: Stage) {
     }
 }
 
+/// Keys that were there when it began, and that a trim takes before they were handed out, are not left out in silence.
+pub async fn what_goes_meanwhile_is_missed(s: Stage) {
+    let topic = s.topic("going", 1).await;
+    for round in 0..5 {
+        let events = (0..1_000).map(|n| keyed(&topic, &format!("key-{round}-{n}"), (10, "1")));
+        s.hub.publish(events.collect()).await.unwrap();
+    }
+    let mut all = s.hub.time_travel().all_at(&topic, 20).await.unwrap();
+    assert!(!all.next_page().await.unwrap().unwrap().is_empty());
+    s.trim_of(&topic, (0, 5_000), 0).await;
+    let rest = async {
+        while all.next_page().await?.is_some() {}
+        Ok::<_, TimeTravelError>(())
+    };
+    assert!(matches!(rest.await, Err(TimeTravelError::Read(ReadError::Unavailable(_)))));
+    assert_eq!(s.all_keys(&topic, 20, MUCH).await.unwrap(), BTreeMap::new());
+}
+
 pub async fn a_key_in_two_partitions_is_there_once(s: Stage) {
     let topic = s.topic("grown.all", 1).await;
     let keys: Vec<String> = moving_keys(2).take(3).collect();
