@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod backups;
 mod collections;
 mod commit;
 mod dlq;
@@ -40,6 +41,7 @@ mod topics;
 mod typed;
 mod warm_up;
 
+pub use backups::BackupPiece;
 pub use collections::CollectionSettings;
 pub use commit::{Ack, Commit, CommitError};
 pub use dlq::DeadLetterQuery;
@@ -57,14 +59,14 @@ pub use live::{
 pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;
 pub use prombus_wire::{
-    AckRequest, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner, Committed, CursorAnswer,
-    CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord, DryRun, Durability,
-    EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer, GroupChangeRequest,
-    GroupOptionsRequest, GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer,
-    NackRequest, PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published,
-    PublishedBatch, PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode, SkipRequest,
-    Skipped, SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer, TrimRequest,
-    Waiting,
+    AckRequest, BackupAnswer, BackupFile, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner,
+    Committed, CursorAnswer, CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord,
+    DryRun, Durability, EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer,
+    GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult,
+    MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState,
+    Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode,
+    SkipRequest, Skipped, SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer,
+    TrimRequest, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 #[doc(hidden)]

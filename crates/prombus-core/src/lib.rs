@@ -1,12 +1,14 @@
 //! The vocabulary of prombus: events, topics, commits, and the ports that stores implement.
 //!
 //! Everything that changes anything is one [`Commit`], true as a whole or not at all. A store takes
-//! commits through [`EventLog`] and shows documents through [`Documents`]. [`Homes`] says which hub acts for a topic.
+//! commits through [`EventLog`] and shows documents through [`Documents`]. [`Homes`] says which hub acts for a topic,
+//! and [`Copies`] gives the files of a store to whoever makes a backup.
 
 mod body;
 pub mod clock;
 pub mod collection;
 pub mod commit;
+pub mod copies;
 pub mod document;
 pub mod error;
 pub mod event;
@@ -34,6 +36,7 @@ pub use commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Loss,
     Placement, ReaderLimit, Receipt, ResultBytes,
 };
+pub use copies::{Copies, CopyError, CopyFile, HeldCopy, Mark};
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};

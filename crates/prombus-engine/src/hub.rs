@@ -1,5 +1,6 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
 
+use crate::backups::Backups;
 use crate::bus::{Bus, BusError, Layer, LogBus};
 use crate::cleaning::{CleanError, Cleaning, CleaningContext, SnapshotStatus, snapshots};
 use crate::collections::Collections;
@@ -18,9 +19,9 @@ use crate::retry::Tries;
 use crate::time_travel::TimeTravel;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
-    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Documents, Event, EventLog,
-    Homes, Kept, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, SystemClock,
-    Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched, check_snapshot,
+    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Copies, Documents, Event,
+    EventLog, Homes, Kept, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus,
+    SystemClock, Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched, check_snapshot,
 };
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -37,12 +38,14 @@ pub struct Store {
     pub documents: Arc<dyn Documents>,
     /// Which hub a topic is at home on; `None` where one hub has the store for itself, and all topics with it.
     pub homes: Option<Arc<dyn Homes>>,
+    /// Its files, for backups.
+    pub copies: Arc<dyn Copies>,
 }
 
 impl Store {
     /// The ports of one adapter, whose store no other hub uses.
-    pub fn new<S: EventLog + Documents + 'static>(adapter: Arc<S>) -> Self {
-        Self { log: adapter.clone(), documents: adapter, homes: None }
+    pub fn new<S: EventLog + Documents + Copies + 'static>(adapter: Arc<S>) -> Self {
+        Self { log: adapter.clone(), documents: adapter.clone(), homes: None, copies: adapter }
     }
 
     /// The same store, used by several hubs.
@@ -123,6 +126,7 @@ pub struct Hub {
     projections: Arc<Projections>,
     commits: Arc<Commits>,
     cleaning: Arc<Cleaning>,
+    backups: Arc<Backups>,
     clock: Arc<dyn Clock>,
     makes_topics: bool,
     /// The settings of topics that the configuration names.
@@ -162,7 +166,8 @@ impl Hub {
         let heir: Weak<Groups> = Arc::downgrade(&groups);
         given_up.tell(heir);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
-        let Store { log, documents, homes } = store.clone();
+        let Store { log, documents, homes, copies } = store.clone();
+        let backups = Backups::new(copies, log.clone());
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };
         // What projections publish is checked event by event, since their dead letters go the same way.
         let projections = ProjectionContext {
@@ -200,6 +205,7 @@ impl Hub {
             projections,
             commits,
             cleaning,
+            backups,
             clock,
             makes_topics,
             new_topics,
@@ -392,6 +398,11 @@ impl Hub {
         forgetting.forget(topic, key).await
     }
 
+    /// Copies of the store that are being made.
+    pub fn backups(&self) -> &Arc<Backups> {
+        &self.backups
+    }
+
     /// The groups that leases belong to, in order; a lease that is none of this hub is
     /// [`CommitRefused::LeaseExpired`].
     pub fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
@@ -515,6 +526,7 @@ impl Hub {
     pub async fn close(&self) {
         self.stop_waiting();
         self.groups.close();
+        self.backups.close();
         self.cleaning.close().await;
         self.projections.close().await;
         self.claims.close().await;

@@ -3,6 +3,7 @@
 //! One way in (a commit through the layers) and one way out (pages through the hub): a layer never reaches
 //! around the bus to a store, and a gateway never sees an adapter.
 
+pub mod backups;
 pub mod bus;
 pub mod cleaning;
 pub mod collections;
@@ -21,6 +22,7 @@ pub mod time_travel;
 pub mod topics;
 mod turns;
 
+pub use backups::{Backup, BackupError, Backups, PieceRequest};
 pub use bus::{Bus, BusError, Layer};
 pub use cleaning::{CleanError, Cleaned, Cleaning, SnapshotStatus};
 pub use filter::{BadFilter, Cost, Filter, FilterError};

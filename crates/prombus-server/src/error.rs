@@ -7,12 +7,14 @@ use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{BadCollectionName, BadField, MAX_INDEX_VALUE_BYTES};
 use prombus_core::document::WriteError;
 use prombus_core::topic::BadTopicName;
-use prombus_core::{CommitError, JsonError, ReadError};
+use prombus_core::{CommitError, CopyError, JsonError, ReadError};
 use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
 use prombus_engine::projections::ProjectionError;
-use prombus_engine::{BadFilter, BusError, CleanError, FilterError, QueryError, TimeTravelError};
+use prombus_engine::{
+    BackupError, BadFilter, BusError, CleanError, FilterError, QueryError, TimeTravelError,
+};
 use prombus_wire::{ArrayError, ErrorBody, ErrorCode};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -296,6 +298,22 @@ impl From<FilterError> for ApiError {
         match error {
             FilterError::Bad(bad) => bad.into(),
             FilterError::Unavailable(error) => error.into(),
+        }
+    }
+}
+
+impl From<BackupError> for ApiError {
+    fn from(error: BackupError) -> Self {
+        let message = error.to_string();
+        match error {
+            BackupError::Copy(CopyError::NotFound(_)) => Self::not_found(message),
+            BackupError::Copy(CopyError::NoFiles(_) | CopyError::BeyondEnd { .. }) => {
+                Self::bad_request(message)
+            }
+            BackupError::Copy(CopyError::Unavailable(_)) | BackupError::TooMany => Self::unavailable(message),
+            BackupError::Copy(CopyError::Unreadable { .. }) => Self::internal(message),
+            BackupError::Ended(_) | BackupError::GaveWay(_) => Self::new(ErrorCode::Gone, message),
+            BackupError::OtherContent { .. } => Self::new(ErrorCode::ExpectationFailed, message),
         }
     }
 }

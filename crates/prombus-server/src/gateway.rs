@@ -7,8 +7,8 @@ use crate::metrics::Metrics;
 use crate::rate::TopicRates;
 use crate::request_guard;
 use crate::routes::{
-    collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots, states,
-    topics,
+    backups, collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots,
+    states, topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
@@ -16,7 +16,7 @@ use crate::tls::{Tls, TlsFiles};
 use crate::ws;
 use axum::Router;
 use axum::http::{HeaderValue, Method};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use prombus_engine::Hub;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -219,6 +219,9 @@ const ADMIN_COLLECTION: Need = Need::OnCollection(Action::Admin);
 /// The handler itself checks the rights on the projection's topic and collections.
 const ADMIN_SOMEWHERE: Need = Need::Somewhere(Action::Admin);
 
+/// A copy of the store has everything in it.
+const ADMIN_OF_ALL: Need = Need::Everywhere(Action::Admin);
+
 /// All routes. A test makes sure that each method has its `Need`.
 const ROUTES: &[Route] = &[
     route("/publish/{topic}", || post(publish::raw), &[(Method::POST, PUBLISH)]),
@@ -308,6 +311,9 @@ const ROUTES: &[Route] = &[
         || post(projections::rebuild),
         &[(Method::POST, ADMIN_SOMEWHERE)],
     ),
+    route("/v1/backups", || post(backups::begin), &[(Method::POST, ADMIN_OF_ALL)]),
+    route("/v1/backups/{id}", || delete(backups::end), &[(Method::DELETE, ADMIN_OF_ALL)]),
+    route("/v1/backups/{id}/files/{*name}", || get(backups::piece), &[(Method::GET, ADMIN_OF_ALL)]),
     // The required rights depend on its contents.
     route("/v1/commit", || post(commit::commit), &[(Method::POST, Need::Token)]),
     route("/ws", || get(ws::upgrade), &[(Method::GET, Need::TokenOrLater)]),
@@ -338,7 +344,7 @@ mod tests {
     async fn every_method_of_every_path_has_its_need() {
         let router = Gateway::new(GatewayOptions::default()).unwrap().router();
         for route in ROUTES {
-            let path = route.path.replace(['{', '}'], "");
+            let path = route.path.replace(['{', '}', '*'], "");
             let request = Request::builder().method("BREW").uri(path).header(header::HOST, "localhost");
             let request = request.body(Body::empty()).unwrap();
             let answer = router.clone().oneshot(request).await.unwrap();

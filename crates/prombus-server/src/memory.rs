@@ -308,9 +308,15 @@ impl Reservation {
     }
 
     /// Bytes that hold this reservation until they are dropped.
-    pub fn hold(mut self, bytes: Vec<u8>) -> Bytes {
-        self.resize(bytes.capacity());
-        held(bytes.into(), self)
+    pub fn hold(self, bytes: Vec<u8>) -> Bytes {
+        let capacity = bytes.capacity();
+        self.hold_as(bytes.into(), capacity)
+    }
+
+    /// The same for bytes that take so much.
+    pub fn hold_as(mut self, bytes: Bytes, capacity: usize) -> Bytes {
+        self.resize(capacity);
+        held(bytes, self)
     }
 }
 

@@ -38,6 +38,11 @@ impl Pattern {
         Ok(Self(segments))
     }
 
+    /// Whether it matches every name.
+    pub fn is_everything(&self) -> bool {
+        self.0 == [Segment::Any]
+    }
+
     /// Whether it matches `name`.
     pub fn matches(&self, name: &str) -> bool {
         matches(&self.0, Some(name))

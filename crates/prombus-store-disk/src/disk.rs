@@ -2,6 +2,7 @@
 //!
 //! It has two implementors: [`RealDisk`], and the simulated disk of the testkit, which loses whatever is not guaranteed.
 
+use crate::folder::LOCK;
 use parking_lot::RwLock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -103,9 +104,6 @@ pub fn folder_of(path: &Path) -> &Path {
 pub struct RealDisk {
     held: RwLock<Held>,
 }
-
-/// The file in a data folder that is locked as well, for builds that do not lock the folder itself.
-const LOCK_FILE: &str = "LOCK";
 
 /// Folders that are held open, by the names that they had.
 type Held = BTreeMap<PathBuf, File>;
@@ -247,7 +245,8 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(error) => return Err(error),
         }
-        let path = dir.join(LOCK_FILE);
+        // For builds that do not lock the folder itself.
+        let path = dir.join(LOCK);
         let file = match lock {
             Lock::Alone => self.open_as(&path, OFlags::RDWR | OFlags::CREATE)?,
             Lock::Shared => match self.open_as(&path, OFlags::RDONLY) {

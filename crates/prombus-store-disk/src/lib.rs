@@ -10,6 +10,8 @@ pub mod disk;
 pub mod handles;
 
 mod background;
+mod backup;
+mod folder;
 mod index;
 mod journal;
 mod paged;
@@ -20,6 +22,7 @@ mod state;
 mod store;
 mod write;
 
+pub use backup::target::{BackupError, Incoming, Target, Update, Wanted};
 pub use recovery::check::{Problem, Progress, Report, check, check_on};
 pub use recovery::recover::OpenError;
 pub use store::{DiskOptions, DiskStore};

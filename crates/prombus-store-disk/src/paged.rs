@@ -119,6 +119,11 @@ impl PagedFile {
         Ok((paged, header))
     }
 
+    /// The file itself.
+    pub fn handle(&self) -> Arc<dyn DiskFile> {
+        self.file.clone()
+    }
+
     /// How many pages there are, with the header.
     pub fn pages(&self) -> u64 {
         self.pages

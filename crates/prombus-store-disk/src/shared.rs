@@ -1,6 +1,7 @@
 //! What the writer, the housekeeper and all readers share.
 
 use crate::disk::Disk;
+use crate::state::checkpoints::Newest;
 use crate::state::rows::Target;
 use crate::state::view::View;
 use crate::store::DiskOptions;
@@ -36,6 +37,8 @@ pub struct Shared {
     view: RwLock<Arc<View>>,
     failed: OnceLock<String>,
     next_table: AtomicU64,
+    /// The newest checkpoint.
+    pub newest: Mutex<Option<Arc<Newest>>>,
     /// The part that the oldest checkpoint is of: what those before it changed is in all checkpoints.
     pub checkpointed_part: AtomicU32,
     /// How much space was given back since the store was opened.
@@ -92,6 +95,7 @@ impl Shared {
             view: RwLock::new(Arc::new(view)),
             failed: OnceLock::new(),
             next_table: AtomicU64::new(next_table),
+            newest: Mutex::new(None),
             checkpointed_part: AtomicU32::new(checkpointed_part),
             reclaimed_bytes: AtomicU64::new(0),
             dead_bytes: AtomicU64::new(0),

@@ -2,6 +2,7 @@
 
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::background::{builder, rewriter};
+use crate::backup::held::HeldFiles;
 use crate::disk::{Disk, RealDisk};
 use crate::handles::{self, FewHandles};
 use crate::read::read_view::ReadView;
@@ -13,10 +14,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
-    Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, DocumentWrite, Documents,
-    Event, EventLog, Find, Found, HistoryRequest, IdMaker, Kept, Offset, Page, Partition, ReadError,
-    ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef, TopicState,
-    TsRequest, Watched,
+    Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document,
+    DocumentWrite, Documents, Event, EventLog, Find, Found, HeldCopy, HistoryRequest, IdMaker, Kept, Offset,
+    Page, Partition, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket,
+    TopicName, TopicRef, TopicState, TsRequest, Watched,
 };
 use rustix::process::Resource;
 use std::path::{Path, PathBuf};
@@ -401,6 +402,20 @@ impl EventLog for DiskStore {
         let joined =
             tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
         let _ = joined.await;
+    }
+}
+
+#[async_trait]
+impl Copies for DiskStore {
+    async fn hold(&self) -> Result<Arc<dyn HeldCopy>, CopyError> {
+        let (holder, told) = oneshot::channel();
+        self.tell(Message::Hold(holder));
+        let unavailable = |_| CopyError::Unavailable(self.shared.failure());
+        let moment = told.await.map_err(unavailable)?;
+        let shared = self.shared.clone();
+        let held = tokio::task::spawn_blocking(move || HeldFiles::new(&shared, moment)).await;
+        let held = held.map_err(|error| CopyError::Unavailable(error.to_string()))??;
+        Ok(Arc::new(held))
     }
 }
 

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use collections::Collections;
 use parking_lot::RwLock;
 use prombus_core::{
-    Bounds, Clock, CollectionState, Commit, CommitError, Cursor, CursorKey, Document, Documents, Event,
-    EventLog, Find, Found, Histogram, HistoryRequest, IdMaker, Kept, Offset, Page, Partition, ReadError,
-    ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest,
-    Wakes, Watched,
+    Bounds, Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document,
+    Documents, Event, EventLog, Find, Found, HeldCopy, Histogram, HistoryRequest, IdMaker, Kept, Offset,
+    Page, Partition, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef,
+    TopicState, TsRequest, Wakes, Watched,
 };
 use state::{Log, State, Topic};
 use std::sync::Arc;
@@ -247,5 +247,14 @@ impl Documents for MemoryStore {
 
     async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
         Ok(self.state.read().collections.states.values().cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Copies for MemoryStore {
+    async fn hold(&self) -> Result<Arc<dyn HeldCopy>, CopyError> {
+        Err(CopyError::NoFiles(
+            "it is in memory only; export its topics with `prombus export`, or run the hub with --data",
+        ))
     }
 }

@@ -4,6 +4,7 @@
 //! the producer sent. Answers are owned, for clients to hold. Nothing here knows what a request means.
 
 pub mod answer;
+pub mod backup;
 pub mod collection;
 pub mod commit;
 pub mod error;
@@ -21,6 +22,7 @@ pub use answer::{
     PartitionBounds, Published, PublishedBatch, SnapshotAnswer, SnapshotRecord, StateAnswer, TopicAnswer,
     Topics, TrimRequest,
 };
+pub use backup::{BackupAnswer, BackupFile, BackupRequest, PIECE_DIGEST};
 pub use collection::{
     CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections, DocumentsPage,
     FullIndexRequest, IndexAnswer, IndexRequest, IndexState, ProjectionAnswer, ProjectionPartition,

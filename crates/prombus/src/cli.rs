@@ -60,6 +60,8 @@ pub enum Command {
     Export(commands::export::ExportArgs),
     /// Publish events from stdin, in the format that export writes
     Import(commands::import::ImportArgs),
+    /// Copy a running hub into a folder, or bring such a copy up to date
+    Backup(commands::backup::BackupArgs),
     /// Verify every checksum and index of a data folder
     Check(commands::check::CheckArgs),
     /// Put load on a running hub and measure it

@@ -54,6 +54,7 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Dlq(args) => commands::dlq::run(&hub, args),
         Command::Export(args) => commands::export::run(&hub, args),
         Command::Import(args) => commands::import::run(&hub, &args),
+        Command::Backup(args) => commands::backup::run(&hub, &args),
         Command::Check(args) => commands::check::run(&args),
         Command::Bench(args) => bench::run(&hub, &args),
         Command::Health(args) => commands::health::run(&hub, &args),

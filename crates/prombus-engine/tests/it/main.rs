@@ -6,6 +6,7 @@
 #[macro_use]
 mod support;
 
+mod backups;
 mod cleaning;
 mod commits;
 mod conformance;

@@ -262,6 +262,17 @@ impl Caller {
         )))
     }
 
+    /// Refuses an action that the caller may not do on everything.
+    pub fn check_everywhere(&self, action: Action) -> Result<(), ApiError> {
+        if self.0.as_ref().is_none_or(|known| known.rules.allow_everywhere(action)) {
+            return Ok(());
+        }
+        let action = action.as_str();
+        Err(ApiError::forbidden(format!(
+            "this token does not allow {action} on everything: it needs the scope {action}:**, and no rule that denies {action} on anything"
+        )))
+    }
+
     /// Refuses an action that the caller may not do on any topic.
     pub fn check_somewhere(&self, action: Action) -> Result<(), ApiError> {
         if self.may_somewhere(action) {

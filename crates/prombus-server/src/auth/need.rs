@@ -29,6 +29,8 @@ pub(crate) enum Need {
     OnCollection(Action),
     /// To see the topic that the path names.
     SeeTopic,
+    /// The action on everything, without exception.
+    Everywhere(Action),
     /// The action on anything; the route omits what its caller may not see.
     Somewhere(Action),
 }
@@ -62,6 +64,7 @@ impl Need {
             }
             Self::SeeTopic if caller.may_see(&names.topic()?) => Ok(()),
             Self::SeeTopic => on_topic(Action::Read, None),
+            Self::Everywhere(action) => caller.check_everywhere(action),
             Self::Somewhere(action) => caller.check_somewhere(action),
         }
     }

@@ -166,6 +166,13 @@ impl Rules {
         matching().any(|rule| !rule.deny) && !matching().any(|rule| rule.deny && rule.groups.is_none())
     }
 
+    /// Whether `action` is allowed on everything, whatever its name.
+    pub(crate) fn allow_everywhere(&self, action: Action) -> bool {
+        let about = || self.0.iter().filter(|rule| rule.action.is_none_or(|of| of == action));
+        let is_of_all = |rule: &Rule| rule.groups.is_none() && rule.topics.iter().any(Pattern::is_everything);
+        about().any(is_of_all) && !about().any(|rule| rule.deny)
+    }
+
     /// Whether `action` might be allowed on anything.
     pub(crate) fn allow_somewhere(&self, action: Action) -> bool {
         self.0.iter().any(|rule| !rule.deny && rule.action.is_none_or(|of| of == action))
@@ -231,6 +238,26 @@ mod tests {
         assert!(rules.allow(ask(Action::Read, "other")));
         assert!(rules.allow_somewhere(Action::Admin));
         assert!(!super::tests::rules(&["read:**"], json!([])).allow_somewhere(Action::Admin));
+    }
+
+    #[test]
+    fn everything_is_everything() {
+        let everywhere = |scopes: &[&str], policy| rules(scopes, policy).allow_everywhere(Action::Admin);
+        let none = || json!({"rules": []});
+        assert!(everywhere(&["admin:**"], none()));
+        assert!(everywhere(&["*:**"], none()));
+        for scopes in
+            [&["admin:*"][..], &["admin:**.x"], &["admin:a.**"], &["read:**"], &["admin:a", "admin:*"], &[]]
+        {
+            assert!(!everywhere(scopes, none()), "{scopes:?}");
+        }
+        let deny = |action| json!({"rules": [{"effect": "deny", "action": action, "topics": ["secret"]}]});
+        assert!(!everywhere(&["admin:**"], deny("admin")));
+        assert!(!everywhere(&["admin:**"], deny("*")));
+        assert!(everywhere(&["admin:**"], deny("publish")));
+        let some =
+            json!({"rules": [{"effect": "allow", "action": "admin", "topics": ["**"], "groups": ["g"]}]});
+        assert!(!everywhere(&[], some));
     }
 
     #[test]

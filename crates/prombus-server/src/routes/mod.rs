@@ -1,5 +1,6 @@
 //! The handlers, one file per subject. Each parses a request, calls the hub, and builds the answer.
 
+pub(crate) mod backups;
 pub(crate) mod collections;
 pub(crate) mod commit;
 pub(crate) mod dlq;

@@ -11,7 +11,7 @@ use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
 use crate::state::checkpoint::{self, Checkpoint};
-use crate::state::checkpoints::{Checkpoints, Known};
+use crate::state::checkpoints::{Checkpoints, Known, Newest};
 use crate::state::rows::{self, Overlay, Rows, Table, Tables};
 use crate::state::view::View;
 use crate::write::writer::{self, Asked, Handover, Message};
@@ -129,6 +129,8 @@ impl Housekeeper {
     pub fn new(start: Start) -> io::Result<Self> {
         let Start { shared, writer, kept, chores } = start;
         let tables = shared.view().rows.tables().clone();
+        let newest = kept.newest(&*shared.disk, &shared.options.dir, &tables)?;
+        *shared.newest.lock() = newest.map(Arc::new);
         // One at a time: the next is chosen when the last is done.
         let (merges, jobs) = mpsc::sync_channel(1);
         let thread = {
@@ -248,9 +250,12 @@ impl Housekeeper {
         let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
         let numbers: Vec<u64> = tables.numbers().collect();
         let checkpoint = Checkpoint { view, epoch, tables: numbers.clone(), with_documents: false };
-        checkpoint::write(disk, dir, &checkpoint)?;
+        let file = checkpoint::write(disk, dir, &checkpoint)?;
         let Checkpoint { view, .. } = checkpoint;
         self.kept.add(Known { pos: view.end, tables: numbers, has_names: !view.forgotten.is_empty() });
+        // Before anything goes that only earlier ones need: whoever holds a copy has this one from now on.
+        let newest = Newest { pos: view.end, file, tables: tables.clone() };
+        *self.shared.newest.lock() = Some(Arc::new(newest));
         (self.last, self.tables) = (Some((view, epoch)), tables);
         if let Err(error) = self.kept.let_go(disk, dir) {
             tracing::warn!(%error, "unneeded files cannot be removed yet");

@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The head of a part.
 pub const PART_HEAD: usize = 64;
@@ -189,6 +189,8 @@ pub struct Part {
     /// Its file.
     pub file: Arc<dyn DiskFile>,
     index: RwLock<Index>,
+    /// Where it ends; not while it is being written.
+    end: OnceLock<u32>,
 }
 
 impl fmt::Debug for Part {
@@ -200,12 +202,23 @@ impl fmt::Debug for Part {
 impl Part {
     /// A part with an index in memory.
     pub fn active(name: PartName, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
-        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))) }
+        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))), end: OnceLock::new() }
     }
 
     /// A part with its index on disk.
     pub fn sealed(name: PartName, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
-        Self { name, file, index: RwLock::new(Index::Sealed(sidecar)) }
+        Self { name, file, end: sidecar.part_end.into(), index: RwLock::new(Index::Sealed(sidecar)) }
+    }
+
+    /// Notes that it is full, and where it ends.
+    pub fn ends_at(&self, end: u32) {
+        // It ends once.
+        let _ = self.end.set(end);
+    }
+
+    /// Where it ends; `None` while it is being written.
+    pub fn end(&self) -> Option<u32> {
+        self.end.get().copied()
     }
 
     /// Its number.

@@ -1,10 +1,12 @@
 //! `prombus check`: every checksum of every file, every index against the journal, and every checkpoint with its tables
 //! against a replay of the journal. It only reads.
 
+use crate::backup::settle::Settled;
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
+use crate::folder::{FileKind, folders};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::Sidecar;
-use crate::journal::part::{PART_HEAD, PartHead, PartName, index_part, index_path, part_of, part_path};
+use crate::journal::part::{PART_HEAD, PartHead, PartName, index_path, part_path};
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail};
 use crate::paged::PagedFile;
@@ -72,9 +74,16 @@ pub fn check_on(
     dir: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, OpenError> {
-    check_format(disk, dir, false)?;
     let _lock = recover::lock(disk, dir, Lock::Shared)?;
+    let backup = Settled::new(disk, dir)?;
+    let disk = backup.as_ref().map_or(disk, |backup| backup as &dyn Disk);
+    check_format(disk, dir, false)?;
     let mut check = Check::new(disk, dir, progress)?;
+    if let Some(backup) = &backup {
+        for (file, what) in backup.missing()? {
+            check.damage(&file, 0, what);
+        }
+    }
     check.files()?;
     check.journal()?;
     check.advise();
@@ -111,7 +120,7 @@ impl<'a> Check<'a> {
     ) -> Result<Self, OpenError> {
         let mut names = Vec::new();
         let mut total_bytes = 0;
-        for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
+        for (folder, _) in folders(dir) {
             let listed = match disk.list(&folder) {
                 // Whoever followed the advice of an earlier check has moved it away.
                 Err(error)
@@ -216,23 +225,22 @@ impl<'a> Check<'a> {
         for path in self.names.clone() {
             let file = self.disk.open_to_read(&path).map_err(at_file(&path))?;
             let len = file.len().map_err(at_file(&path))?;
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            match name.rsplit_once('.') {
-                Some((_, "part")) if part_of(&name).is_some() => continue,
-                Some((_, kind @ ("index" | "state" | "table"))) => {
-                    if self.pages(&path, file.clone()) {
-                        match kind {
-                            "index" => self.index(&path, &name, file),
-                            "state" => self.state(&path, &name),
-                            _ => self.table(&path, &name),
-                        }
-                    }
+            let name = path.strip_prefix(self.dir).unwrap_or(&path).to_string_lossy().into_owned();
+            match FileKind::of(&name) {
+                Some(FileKind::Part(_)) => continue,
+                Some(FileKind::Index(part)) if self.pages(&path, file.clone()) => {
+                    self.index(&path, part, file);
                 }
+                Some(FileKind::State(pos)) if self.pages(&path, file.clone()) => self.state(&path, pos),
+                Some(FileKind::Table(number)) if self.pages(&path, file) => self.table(&path, number),
+                // What is wrong with its pages was told.
+                Some(FileKind::Index(_) | FileKind::State(_) | FileKind::Table(_)) => {}
                 // What a crash left half written; the next open removes it.
-                Some((_, "tmp")) => {}
-                _ if name == "FORMAT" => {}
-                _ if name == "LOCK" && len == 0 => {}
-                _ => self.problem(&path, 0, "this file does not belong here"),
+                Some(FileKind::Unfinished | FileKind::Format) => {}
+                Some(FileKind::Lock) if len == 0 => {}
+                Some(FileKind::Lock | FileKind::Backup) | None => {
+                    self.problem(&path, 0, "this file does not belong here");
+                }
             }
             self.count(len);
         }
@@ -256,32 +264,21 @@ impl<'a> Check<'a> {
     }
 
     /// Whether an index is the one that its name says, as an open judges it.
-    fn index(&mut self, path: &Path, name: &str, file: Arc<dyn DiskFile>) {
-        let Some(part) = index_part(name).filter(|part| index_path(self.dir, *part) == path) else {
-            return self.problem(path, 0, "this file does not belong here");
-        };
+    fn index(&mut self, path: &Path, part: PartName, file: Arc<dyn DiskFile>) {
         if let Err(error) = Sidecar::open(file, part) {
             self.remakeable(path, 0, error.to_string());
         }
     }
 
     /// Whether a checkpoint is the one that its name says, as an open judges it.
-    fn state(&mut self, path: &Path, name: &str) {
-        let Some(pos) = checkpoint::pos_of(name).filter(|pos| checkpoint::path(self.dir, *pos) == path)
-        else {
-            return self.problem(path, 0, "this file does not belong here");
-        };
+    fn state(&mut self, path: &Path, pos: Pos) {
         if let Err(error) = checkpoint::read(self.disk, self.dir, pos) {
             self.remakeable(path, 0, error.to_string());
         }
     }
 
     /// The order of a table's rows, its index and its filter.
-    fn table(&mut self, path: &Path, name: &str) {
-        let Some(number) = rows::number_of(name).filter(|number| rows::path(self.dir, *number) == path)
-        else {
-            return self.problem(path, 0, "this file does not belong here");
-        };
+    fn table(&mut self, path: &Path, number: u64) {
         let verified = Table::open(self.disk, self.dir, number).and_then(|table| table.verify());
         match verified {
             Ok(Ok(())) => {}

@@ -1,6 +1,8 @@
 //! Opening a data folder: the newest checkpoint, then everything in the journal after it.
 
+use crate::backup::settle;
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full, remove_if_there};
+use crate::folder;
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
 use crate::journal::batch::Secret;
@@ -20,7 +22,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_TEXT: &str = "prombus data folder, format ";
 /// Format 2 has collections and tables, format 3 indexes that are made in steps, format 4 holes in partitions, format 5
 /// parts with a secret and keys to be erased; folders of earlier formats become such when they are opened.
@@ -150,11 +151,12 @@ pub struct Opening {
 
 /// Opens a folder, or creates it.
 pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, OpenError> {
-    let folders = [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)];
+    let folders = folder::folders(dir).map(|(folder, _)| folder);
     for folder in &folders {
         disk.create_dir(folder).map_err(at_file(folder))?;
     }
     let lock = lock(disk, dir, Lock::Alone)?;
+    settle::adopt(disk, dir)?;
     check_format(disk, dir, true)?;
     remove_unfinished(disk, dir)?;
     // Whoever made these names may have been killed before they were durable, and everything now counts on them.
@@ -182,10 +184,10 @@ pub fn lock(disk: &dyn Disk, dir: &Path, lock: Lock) -> Result<Box<dyn Any + Sen
 
 /// Checks the format of a folder; with `make`, marks a new one.
 pub fn check_format(disk: &dyn Disk, dir: &Path, make: bool) -> Result<(), OpenError> {
-    let path = dir.join(FORMAT_FILE);
+    let path = dir.join(folder::FORMAT);
     let names = disk.list(dir).map_err(at_file(dir))?;
     let not_ours = |why: &str| OpenError::NotOurs { dir: dir.to_owned(), why: why.to_owned() };
-    if !names.iter().any(|name| name == FORMAT_FILE) {
+    if !names.iter().any(|name| name == folder::FORMAT) {
         if !make {
             return Err(not_ours("it has no file FORMAT"));
         }
@@ -247,9 +249,9 @@ fn remove_unnamed(
 
 /// Removes half-written `.tmp` files.
 fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
-    for folder in [dir.to_owned(), dir.join("journal"), checkpoint::folder(dir)] {
+    for (folder, _) in folder::folders(dir) {
         for name in disk.list(&folder).map_err(at_file(&folder))? {
-            if name.ends_with(".tmp") {
+            if name.ends_with(folder::UNFINISHED) {
                 let path = folder.join(name);
                 disk.remove(&path).map_err(at_file(&path))?;
             }
@@ -264,7 +266,7 @@ fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let file = disk.create(&tmp)?;
     file.write_at(format!("{FORMAT_TEXT}{FORMAT}\n").as_bytes(), 0)?;
     file.sync()?;
-    disk.rename(&tmp, &dir.join(FORMAT_FILE))?;
+    disk.rename(&tmp, &dir.join(folder::FORMAT))?;
     disk.sync_dir(dir)
 }
 
@@ -587,7 +589,10 @@ impl<'a> Recovery<'a> {
                 self.parts.push(Arc::new(Part::active(name, file, ActiveIndex::default())));
             }
         }
-        let unsealed = self.unsealed.into_iter().filter(|(part, _)| part.number() < last).collect();
+        let unsealed: Vec<_> = self.unsealed.into_iter().filter(|(part, _)| part.number() < last).collect();
+        for (part, facts) in &unsealed {
+            part.ends_at(facts.end);
+        }
         let Self { parts, kept, next_table, mut replay, .. } = self;
         replay.view.parts = Arc::new(parts);
         Ok(Recovered { view: replay.view, epoch, unsealed, kept, next_table, lock })

@@ -3,7 +3,7 @@
 //! A checkpoint refers to the tables that hold its rows, and is written only once they are durable. Checkpoints of early
 //! builds are as of the start of a part, and contain the documents themselves.
 
-use crate::disk::{Disk, remove_if_there};
+use crate::disk::{Disk, DiskFile, remove_if_there};
 use crate::journal::change;
 use crate::journal::part::PART_HEAD;
 use crate::journal::position::Pos;
@@ -12,6 +12,7 @@ use crate::paged::{PagedFile, PagedWriter, damaged};
 use crate::state::view::{Change, View};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"PROMBUSS";
 /// Checkpoints that hold documents.
@@ -61,23 +62,28 @@ pub struct Checkpoint {
     pub with_documents: bool,
 }
 
-/// Writes a checkpoint, whose tables must be durable, and makes it durable.
-pub fn write(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
+/// Writes a checkpoint, whose tables must be durable, and makes it durable. Gives its file.
+pub fn write(disk: &dyn Disk, dir: &Path, checkpoint: &Checkpoint) -> io::Result<Arc<dyn DiskFile>> {
     let Checkpoint { view, .. } = checkpoint;
     let path = path(dir, view.end);
     let tmp = path.with_extension("tmp");
-    let written = fill(disk, &tmp, checkpoint).and_then(|()| disk.rename(&tmp, &path));
-    if let Err(error) = written {
+    let written = fill(disk, &tmp, checkpoint).and_then(|file| {
+        disk.rename(&tmp, &path)?;
+        Ok(file)
+    });
+    let file = written.inspect_err(|_| {
         // What is left of it takes room, and may name what is to be forgotten. The next open removes it otherwise.
         let _ = remove_if_there(disk, &tmp);
-        return Err(error);
-    }
-    disk.sync_dir(&folder(dir))
+    })?;
+    disk.sync_dir(&folder(dir))?;
+    file.let_go();
+    Ok(file)
 }
 
-fn fill(disk: &dyn Disk, tmp: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
+fn fill(disk: &dyn Disk, tmp: &Path, checkpoint: &Checkpoint) -> io::Result<Arc<dyn DiskFile>> {
     let Checkpoint { view, epoch, tables, .. } = checkpoint;
-    let mut out = PagedWriter::new(disk.create(tmp)?);
+    let file = disk.create(tmp)?;
+    let mut out = PagedWriter::new(file.clone());
     let mut item = Vec::new();
     for change in [Change::Tables(tables.clone())].into_iter().chain(view.changes(*epoch)) {
         item.clear();
@@ -90,7 +96,8 @@ fn fill(disk: &dyn Disk, tmp: &Path, checkpoint: &Checkpoint) -> io::Result<()> 
     header.extend_from_slice(&view.end.part.to_le_bytes());
     header.extend_from_slice(&out.position().to_le_bytes());
     header.extend_from_slice(&view.end.at.to_le_bytes());
-    out.finish(&header)
+    out.finish(&header)?;
+    Ok(file)
 }
 
 /// Reads the checkpoint as of `pos`.

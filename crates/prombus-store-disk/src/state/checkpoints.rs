@@ -2,16 +2,27 @@
 //!
 //! A checkpoint is durably deleted before the tables that only it refers to, so that none is ever without its tables.
 
-use crate::disk::{Disk, remove_if_there};
+use crate::disk::{Disk, DiskFile, remove_if_there};
 use crate::journal::position::Pos;
 use crate::state::checkpoint;
-use crate::state::rows;
+use crate::state::rows::{self, Tables};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How many checkpoints are kept, in case the newest is damaged.
 const KEEP: usize = 2;
+
+/// The newest checkpoint, with all that belongs to it.
+pub struct Newest {
+    /// Where it is.
+    pub pos: Pos,
+    /// Its file.
+    pub file: Arc<dyn DiskFile>,
+    /// The tables that it names.
+    pub tables: Arc<Tables>,
+}
 
 /// The checkpoints that are on disk.
 #[derive(Debug, Default)]
@@ -51,6 +62,15 @@ impl Checkpoints {
     /// The part that the oldest one is of; 0 where there is none.
     pub fn oldest_part(&self) -> u32 {
         self.checkpoints.first().map_or(0, |known| known.pos.part)
+    }
+
+    /// The newest one, whose tables are among those that are open; `None` where there is none.
+    pub fn newest(&self, disk: &dyn Disk, dir: &Path, open: &Tables) -> io::Result<Option<Newest>> {
+        let Some(known) = self.checkpoints.last() else { return Ok(None) };
+        let named = open.list().iter().filter(|table| known.tables.contains(&table.number()));
+        let tables = Arc::new(Tables::new(named.cloned().collect()));
+        let file = disk.open_to_read(&checkpoint::path(dir, known.pos))?;
+        Ok(Some(Newest { pos: known.pos, file, tables }))
     }
 
     /// Whether a checkpoint refers to the table.

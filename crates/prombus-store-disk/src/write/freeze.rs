@@ -4,6 +4,7 @@
 //! Rows are frozen only once everything written is flushed: a table must never contain what the journal might lose.
 
 use crate::background::housekeeper::Chore;
+use crate::backup::held::Moment;
 use crate::state::view::View;
 use crate::write::writer::{self, Asked, Handover, Message, Renew, Renewed, Work, Writer};
 use prombus_core::CommitError;
@@ -28,13 +29,14 @@ impl Writer {
                 writer::refuse(&mut self.asked, &why);
                 self.stuck = Some(why);
             }
+            Message::Hold(holder) => self.holders.push(holder),
             Message::Stop => self.is_stopping = true,
         }
     }
 
     /// Whether something was noted that can be done at once, so that nobody waits for the next message.
     pub(crate) fn has_noted(&self) -> bool {
-        let is_asked = !self.horizons.is_empty() || !self.renewals.is_empty();
+        let is_asked = !self.horizons.is_empty() || !self.renewals.is_empty() || !self.holders.is_empty();
         is_asked || (self.handover.is_some() && self.shared.failed().is_none())
     }
 
@@ -45,9 +47,11 @@ impl Writer {
             self.horizons.clear();
             self.renewals.clear();
             self.asked.clear();
+            self.holders.clear();
             return;
         }
         self.move_time_on();
+        self.tell_holders();
         if let Some(Handover { tables, kept }) = self.handover.take() {
             let rows = &mut self.stage.view.rows;
             let mut forgotten = None;
@@ -99,6 +103,22 @@ impl Writer {
         for horizon in self.horizons.drain(..) {
             // Whoever no longer waits does not want to know.
             let _ = horizon.answer.send(now);
+        }
+    }
+
+    /// Tells whoever is to copy the store what it is now. Everything is flushed, and a batch says so: what a copy lacks at
+    /// its end then looks like damage, and not like a tail that was never flushed.
+    fn tell_holders(&mut self) {
+        if self.holders.is_empty() || (self.dirty_since.is_some() && !self.flush()) {
+            return self.holders.clear();
+        }
+        if !self.covered {
+            self.cover();
+        }
+        for holder in self.holders.drain(..) {
+            let checkpoint = self.shared.newest.lock().clone();
+            // Whoever no longer waits does not want to know.
+            let _ = holder.send(Moment { view: self.stage.view.clone(), checkpoint });
         }
     }
 

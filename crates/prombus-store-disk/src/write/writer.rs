@@ -7,6 +7,7 @@
 use crate::background::builder::Build;
 use crate::background::housekeeper::{Chore, Chores};
 use crate::background::rewriter::Replacement;
+use crate::backup::held::Moment;
 use crate::disk::is_full;
 use crate::index::sidecar::PartFacts;
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH, Secret};
@@ -92,6 +93,8 @@ pub enum Message {
     Renew(Renew),
     /// Tables cannot be written for the time being.
     Stuck(CommitError),
+    /// Tell the state of a moment at which everything is flushed.
+    Hold(oneshot::Sender<Moment>),
     /// The last message.
     Stop,
 }
@@ -159,7 +162,7 @@ pub struct Writer {
     write_was_full: bool,
     flushed_to: Pos,
     /// Whether a batch on disk, in another sector, says that everything before it was flushed.
-    covered: bool,
+    pub(crate) covered: bool,
     /// When unflushed data was written first.
     pub(crate) dirty_since: Option<Instant>,
     /// A commit that did not fit into the part.
@@ -172,6 +175,8 @@ pub struct Writer {
     pub(crate) renewals: Vec<Renew>,
     /// Who waits for the next checkpoint.
     pub(crate) asked: Vec<Asked>,
+    /// Who waits for a moment at which everything is flushed.
+    pub(crate) holders: Vec<oneshot::Sender<Moment>>,
     /// Tables that wait for the end of the batch.
     pub(crate) handover: Option<Handover>,
     /// Whether a checkpoint was asked for that is not there yet. Only then are rows frozen.
@@ -232,6 +237,7 @@ impl Writer {
             horizons: Vec::new(),
             renewals: Vec::new(),
             asked: Vec::new(),
+            holders: Vec::new(),
             handover: None,
             is_checkpointing: false,
             checkpoint_is_due,
@@ -570,7 +576,7 @@ impl Writer {
     ///
     /// It starts a sector: the loss of one must not take data and what says that they were there. Another empty batch
     /// fills the sector that data end in.
-    fn cover(&mut self) {
+    pub(crate) fn cover(&mut self) {
         self.begin();
         let filler = batch::to_next_sector(self.at());
         let bytes = filler.unwrap_or(0) + BATCH_HEAD;
@@ -648,6 +654,7 @@ impl Writer {
         };
         let next = Arc::new(Part::active(name, file, Default::default()));
         let full = std::mem::replace(&mut self.part, next);
+        full.ends_at(prev_end.at);
         self.reserved = reserved;
         self.secret = secret;
         self.shared.set_disk_full(false);

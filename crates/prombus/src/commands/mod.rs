@@ -1,6 +1,7 @@
 //! The commands that talk to a hub, check a data folder, or help a shell.
 
 pub mod at;
+pub mod backup;
 pub mod check;
 pub mod collections;
 pub mod commit;

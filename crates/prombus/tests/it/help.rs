@@ -51,6 +51,7 @@ const COMMANDS: &[&[&str]] = &[
     &["dlq", "replay"],
     &["export"],
     &["import"],
+    &["backup"],
     &["check"],
     &["bench"],
     &["health"],

@@ -267,3 +267,10 @@ impl Documents for SlowStore {
         self.inner.collections().await
     }
 }
+
+#[async_trait]
+impl Copies for SlowStore {
+    async fn hold(&self) -> Result<Arc<dyn HeldCopy>, CopyError> {
+        self.inner.hold().await
+    }
+}

@@ -330,3 +330,11 @@ impl Documents for Switch {
         self.store()?.documents.collections().await
     }
 }
+
+#[async_trait]
+impl Copies for Switch {
+    async fn hold(&self) -> Result<Arc<dyn HeldCopy>, CopyError> {
+        let gone = |error: ReadError| CopyError::Unavailable(error.to_string());
+        self.store().map_err(gone)?.copies.hold().await
+    }
+}

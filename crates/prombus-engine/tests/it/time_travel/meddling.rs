@@ -129,7 +129,10 @@ async fn hub() -> (Hub, Arc<Meddling>, TopicState) {
     let store = Arc::new(MemoryStore::new(clock.clone(), 1));
     let log = Arc::new(Meddling { log: store.clone(), next: Mutex::new((0, None)) });
     let options = HubOptions { limits: Limits::default(), auto_create: true, topics: HashMap::new(), clock };
-    let hub = Hub::assemble(Store { log: log.clone(), documents: store, homes: None }, options);
+    let hub = Hub::assemble(
+        Store { log: log.clone(), documents: store.clone(), homes: None, copies: store },
+        options,
+    );
     let name = topic_name("meddled");
     for n in 1..=5 {
         let payload = format!("{{\"n\":{n}}}");

@@ -6,7 +6,7 @@
 
 use super::Row;
 use super::block::{self, Rest};
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::index::bloom::Bloom;
 use crate::paged::{CONTENT, PAGE, PagedFile, damaged};
 use crate::state::checkpoint;
@@ -15,6 +15,7 @@ use prombus_rows::DOCUMENT;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How a table's header starts.
@@ -192,6 +193,11 @@ impl Table {
     /// How many of its keys are in the filter.
     pub fn filtered(&self) -> u64 {
         self.header.filtered
+    }
+
+    /// Its file.
+    pub fn handle(&self) -> Arc<dyn DiskFile> {
+        self.file.handle()
     }
 
     /// What it takes on disk.

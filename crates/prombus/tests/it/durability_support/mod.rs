@@ -35,7 +35,7 @@ impl Http {
 }
 
 /// What was answered: the payload at each offset of a topic with one partition.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Answered(BTreeMap<u64, String>);
 
 impl Answered {

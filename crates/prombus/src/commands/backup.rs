@@ -1,0 +1,149 @@
+//! `prombus backup`: copies a running hub into a folder, or brings such a copy up to date.
+
+use crate::failure::Failure;
+use crate::hub::{self, HubArgs};
+use crate::output::counted;
+use crate::progress;
+use crate::say;
+use clap::Args;
+use futures::{StreamExt, TryStreamExt};
+use indicatif::ProgressBar;
+use prombus_client::{BackupAnswer, BackupFile, BackupPiece, Client, ClientError};
+use prombus_core::CopyFile;
+use prombus_store_disk::{BackupError, Target, Update, Wanted};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  prombus backup /backup/hub
+  prombus backup /backup/hub --url https://hub.example:7070 --token \"$TOKEN\"
+  prombus check --data /backup/hub
+  prombus serve --data /backup/hub";
+
+/// How many pieces are fetched ahead.
+const PIECES_AHEAD: usize = 3;
+/// How often a backup is begun again that the hub has ended, as it does when its disk is full, or that it has no place for.
+const MAX_TRIES: usize = 8;
+/// How long to wait for a place.
+const WAIT: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct BackupArgs {
+    /// Folder for the backup: a new one, or one that holds an earlier backup, of which only what is new is fetched
+    dir: PathBuf,
+}
+
+pub fn run(hub: &HubArgs, args: &BackupArgs) -> Result<(), Failure> {
+    let client = hub.client()?;
+    hub::block_on(async {
+        let mut fetched = 0;
+        for tried in 1.. {
+            match back_up(&client, &args.dir, &mut fetched).await {
+                Err(Failure::Client(error)) if is_code(&error, "gone") && tried < MAX_TRIES => {
+                    say!("the hub has ended this backup, and another one is begun: {error}");
+                }
+                Err(Failure::Client(error)) if is_code(&error, "unavailable") && tried < MAX_TRIES => {
+                    say!("waiting for the hub: {error}");
+                    // It has as many copies as it can hold, and does not tell when one ends.
+                    tokio::time::sleep(WAIT).await;
+                }
+                done => return done,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Whether the hub has answered with this code.
+fn is_code(error: &ClientError, code: &str) -> bool {
+    error.hub().is_some_and(|hub| hub.code == code)
+}
+
+/// Makes one attempt, and adds what it has fetched.
+async fn back_up(client: &Client, dir: &Path, fetched: &mut u64) -> Result<(), Failure> {
+    let target = Target::open(dir).map_err(failed)?;
+    let backup = client.begin_backup().await?;
+    let made = fetch(client, &backup, target, fetched).await;
+    // It ends by itself otherwise.
+    let _ = client.end_backup(&backup.id).await;
+    made?;
+    let [files, bytes, new] =
+        [(backup.files.len() as u64, "file"), (backup.bytes, "byte"), (*fetched, "new byte")]
+            .map(|(number, thing)| counted(number, thing));
+    say!("{} has {files} with {bytes}; fetched {new}", dir.display());
+    Ok(())
+}
+
+async fn fetch(
+    client: &Client,
+    backup: &BackupAnswer,
+    target: Target,
+    fetched: &mut u64,
+) -> Result<(), Failure> {
+    let files = backup.files.iter().map(listed).collect::<Result<Vec<_>, _>>()?;
+    let update = target.begin(&files).map_err(failed)?;
+    let missing = update.wanted().iter().map(Wanted::missing_bytes).sum();
+    let progress = progress::bar(missing, "bytes");
+    for wanted in update.wanted().to_vec() {
+        let transfer = Transfer { client, id: &backup.id, update: &update, progress: &progress };
+        let from = match transfer.file(wanted.clone()).await {
+            Err(Failure::Client(error)) if is_code(&error, "expectation_failed") => {
+                progress.inc_length(wanted.bytes - wanted.missing_bytes());
+                transfer.file(wanted.from_the_start()).await?
+            }
+            bytes => bytes?,
+        };
+        *fetched += from;
+    }
+    progress.finish_and_clear();
+    update.finish().map_err(failed)
+}
+
+fn listed(file: &BackupFile) -> Result<CopyFile, Failure> {
+    let bad = |_| Failure::Client(ClientError::BadAnswer(format!("{:?} is not a mark", file.mark)));
+    Ok(CopyFile { name: file.name.clone(), bytes: file.bytes, mark: file.mark.parse().map_err(bad)? })
+}
+
+fn failed(error: BackupError) -> Failure {
+    Failure::Failed(format!("cannot write the backup: {error}"))
+}
+
+/// Fetching files of one backup.
+struct Transfer<'a> {
+    client: &'a Client,
+    id: &'a str,
+    update: &'a Update,
+    progress: &'a ProgressBar,
+}
+
+impl Transfer<'_> {
+    /// Fetches what is missing of a file; how much that was.
+    async fn file(&self, wanted: Wanted) -> Result<u64, Failure> {
+        let Wanted { name, bytes, have } = wanted.clone();
+        let (from, mark) = match have {
+            Some((bytes, mark)) => (bytes, Some(mark.to_string())),
+            None => (0, None),
+        };
+        let first = BackupPiece { id: self.id, name: &name, from, mark: mark.as_deref() };
+        // How much comes at once is up to the hub, and what is here is known to be the same when it has.
+        let first_piece = self.client.backup_piece(first).await?;
+        let step = first_piece.len() as u64;
+        let mut incoming = self.update.receive(wanted).map_err(failed)?;
+        let mut take = |piece: &[u8]| {
+            incoming.write(piece).map_err(failed)?;
+            self.progress.inc(piece.len() as u64);
+            Ok::<_, Failure>(())
+        };
+        take(&first_piece)?;
+        let starts = (1..).map(|n| from + n * step).take_while(|at| step > 0 && *at < bytes);
+        let pieces = starts.map(|from| self.client.backup_piece(BackupPiece { from, mark: None, ..first }));
+        let mut pieces = futures::stream::iter(pieces).buffered(PIECES_AHEAD);
+        while let Some(piece) = pieces.try_next().await? {
+            take(&piece)?;
+        }
+        incoming.finish().map_err(failed)?;
+        Ok(bytes - from)
+    }
+}
