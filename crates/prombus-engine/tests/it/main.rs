@@ -8,6 +8,7 @@ mod support;
 
 mod backups;
 mod cleaning;
+mod cleaning_crash;
 mod commits;
 mod conformance;
 mod groups;

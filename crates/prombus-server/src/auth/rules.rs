@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn everything_is_everything() {
         let everywhere = |scopes: &[&str], policy| rules(scopes, policy).allow_everywhere(Action::Admin);
-        let none = || json!({"rules": []});
+        let none = || json!([]);
         assert!(everywhere(&["admin:**"], none()));
         assert!(everywhere(&["*:**"], none()));
         for scopes in
@@ -251,12 +251,11 @@ mod tests {
         {
             assert!(!everywhere(scopes, none()), "{scopes:?}");
         }
-        let deny = |action| json!({"rules": [{"effect": "deny", "action": action, "topics": ["secret"]}]});
+        let deny = |action| json!([{"effect": "deny", "action": action, "topics": ["secret"]}]);
         assert!(!everywhere(&["admin:**"], deny("admin")));
         assert!(!everywhere(&["admin:**"], deny("*")));
         assert!(everywhere(&["admin:**"], deny("publish")));
-        let some =
-            json!({"rules": [{"effect": "allow", "action": "admin", "topics": ["**"], "groups": ["g"]}]});
+        let some = json!([{"effect": "allow", "action": "admin", "topics": ["**"], "groups": ["g"]}]);
         assert!(!everywhere(&[], some));
     }
 
