@@ -26,11 +26,13 @@ pub trait HeldCopy: Send + Sync {
     /// The files, each once, in the order of their names.
     fn files(&self) -> &[CopyFile];
 
-    /// The bytes of a file from `from`: at most `most` of them, and fewer only at its end. A name that is not one of
-    /// [`HeldCopy::files`] is [`CopyError::NotFound`].
+    /// The bytes of a file from `from`: at most `most` of them, and fewer only at its end. A `from` beyond that is
+    /// [`CopyError::BeyondEnd`], and a name that is not one of [`HeldCopy::files`] is [`CopyError::NotFound`].
     async fn read(&self, name: &str, from: u64, most: usize) -> Result<Bytes, CopyError>;
 
-    /// The mark of the first `bytes` bytes of a file, which must have as many.
+    /// The mark of the first `bytes` bytes of a file: as long as those are the same, so is the mark, and where they differ
+    /// it does too, for all that files of a store can be. A file that has fewer is [`CopyError::BeyondEnd`], and one that is
+    /// not there [`CopyError::NotFound`].
     async fn mark(&self, name: &str, bytes: u64) -> Result<Mark, CopyError>;
 
     /// How many bytes the store could give back to the disk if this were dropped, about.

@@ -1,6 +1,6 @@
 //! The memory store keeps every promise of the ports.
 
-use prombus_core::ManualClock;
+use prombus_core::{Copies, ManualClock};
 use prombus_store_memory::MemoryStore;
 use prombus_testkit::Subject;
 use std::sync::Arc;
@@ -13,3 +13,9 @@ async fn memory() -> Subject {
 prombus_testkit::log_conformance!(memory);
 prombus_testkit::log_exact_conformance!(memory);
 prombus_testkit::state_conformance!(memory);
+
+async fn copies() -> Arc<dyn Copies> {
+    Arc::new(MemoryStore::new(Arc::new(ManualClock::at(0)), 1))
+}
+
+prombus_testkit::no_copies_conformance!(copies);

@@ -3,6 +3,7 @@
 //! - [`log`]: what can also be said over HTTP (one topic a commit; the hub chooses partitions).
 //! - [`log_exact`]: the rest of the log: commits of several parts, layouts, trims, waiting, closing, the clock.
 //! - [`state`]: documents, collections, cursors, and commits that mix them with events.
+//! - [`copies`], or [`no_copies`]: copying a store file by file, or saying what to do instead.
 //! - [`homes`]: which hub has a topic, and hearing of changes.
 //! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
 //! - [`sim_disk`]: a disk that loses whatever was not promised.
@@ -23,6 +24,7 @@
 //! failure as well, never a skip.
 
 pub mod build;
+pub mod copies;
 mod given;
 mod harness;
 pub mod homes;
@@ -32,11 +34,13 @@ pub mod log_exact;
 mod macros;
 mod missing;
 pub mod model;
+pub mod no_copies;
 pub mod sim_disk;
 pub mod state;
 mod subject;
 mod tasks;
 
+pub use copies::CopiesSubject;
 pub use given::Given;
 pub use harness::{Harness, HarnessError};
 pub use homes::HomesSubject;

@@ -302,6 +302,33 @@ macro_rules! homes_conformance {
     };
 }
 
+/// Tests the copies of a store that has files: see [`copies`](crate::copies).
+#[macro_export]
+macro_rules! copies_conformance {
+    ($factory:expr) => {
+        $crate::conformance! { $factory, copies:
+            a_copy_opens_as_what_the_store_was
+            what_was_answered_is_in_a_copy
+            a_copy_has_commits_as_a_whole
+            a_copy_that_is_held_stays_as_it_is
+            files_are_listed_in_order
+            a_read_is_as_long_as_was_asked_for
+            marks_tell_what_is_the_same
+            what_the_store_needs_is_not_held_back
+        }
+    };
+}
+
+/// Tests a store that has no files to copy: see [`no_copies`](crate::no_copies).
+#[macro_export]
+macro_rules! no_copies_conformance {
+    ($factory:expr) => {
+        $crate::conformance! { $factory, no_copies:
+            a_store_without_files_says_what_to_do
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -312,7 +339,7 @@ mod tests {
     fn every_behaviour_is_listed() {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let lists = fs::read_to_string(src.join("macros.rs")).unwrap();
-        for suite in ["homes", "log", "log_exact", "state"] {
+        for suite in ["copies", "homes", "log", "log_exact", "state"] {
             let start = lists.find(&format!("macro_rules! {suite}_conformance")).unwrap();
             let list: Vec<&str> = lists[start..].split('}').next().unwrap().split_whitespace().collect();
             for file in fs::read_dir(src.join(suite)).unwrap() {

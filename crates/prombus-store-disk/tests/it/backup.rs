@@ -13,7 +13,7 @@ use std::sync::Arc;
 const PIECE: usize = 1000;
 
 /// Fetches a copy into the folder on `disk`; how many bytes that took.
-async fn fetch(copy: &dyn HeldCopy, disk: &SimDisk) -> Result<u64, BackupError> {
+pub async fn fetch(copy: &dyn HeldCopy, disk: &SimDisk) -> Result<u64, BackupError> {
     let target = Target::open_on(Arc::new(disk.clone()), Path::new(DIR))?;
     let update = target.begin(copy.files())?;
     let mut fetched = 0;
@@ -35,7 +35,7 @@ async fn fetch(copy: &dyn HeldCopy, disk: &SimDisk) -> Result<u64, BackupError> 
     Ok(fetched)
 }
 
-async fn back_up(store: &DiskStore, disk: &SimDisk) -> u64 {
+pub async fn back_up(store: &DiskStore, disk: &SimDisk) -> u64 {
     fetch(&*store.hold().await.unwrap(), disk).await.unwrap()
 }
 

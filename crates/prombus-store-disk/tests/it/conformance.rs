@@ -4,26 +4,52 @@
 use prombus_core::collection::Progress;
 use prombus_core::*;
 use prombus_store_disk::{DiskOptions, DiskStore};
-use prombus_testkit::{Reopen, Subject};
+use prombus_testkit::copies::Files;
+use prombus_testkit::{CopiesSubject, Reopen, Subject};
+use std::path::Path;
 use std::sync::Arc;
 
 const USUAL: u64 = 8 << 20;
 const TINY: u64 = 2 << 10;
 
-async fn store(part_bytes: u64) -> Subject {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
-    let options = DiskOptions {
+fn options(part_bytes: u64, dir: &Path, clock: &Arc<ManualClock>) -> DiskOptions {
+    DiskOptions {
         part_bytes,
         rows_in_memory: part_bytes as usize / 4,
         index_step: if part_bytes == TINY { 2 } else { 256 },
         clock: clock.clone(),
         seed: 1,
-        ..DiskOptions::new(dir.path())
-    };
+        ..DiskOptions::new(dir)
+    }
+}
+
+async fn store(part_bytes: u64) -> Subject {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+    let options = options(part_bytes, dir.path(), &clock);
     let open = move || Subject::new(DiskStore::open(options.clone()).unwrap(), clock.clone());
     let opened = open();
     Subject { keep: Box::new(Reopen { keep: Box::new(dir), open: Box::new(open) }), ..opened }
+}
+
+/// A store in a folder, and copies of it in folders of their own.
+async fn copied(part_bytes: u64) -> CopiesSubject {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(1_754_683_200_000));
+    let store = DiskStore::open(options(part_bytes, dir.path(), &clock)).unwrap();
+    let copies = store.clone();
+    let store = Subject { keep: Box::new(dir), ..Subject::new(store, clock.clone()) };
+    let open = move |files: &Files| {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        let store = DiskStore::open(options(part_bytes, dir.path(), &clock)).unwrap();
+        Subject { keep: Box::new(dir), ..Subject::new(store, clock.clone()) }
+    };
+    CopiesSubject { store, copies, open: Box::new(open) }
 }
 
 /// Commits go on while an index is made: nobody waits for more than a step of it.
@@ -75,9 +101,14 @@ mod usual {
         super::store(super::USUAL).await
     }
 
+    async fn copies() -> super::CopiesSubject {
+        super::copied(super::USUAL).await
+    }
+
     prombus_testkit::log_conformance!(disk);
     prombus_testkit::log_exact_conformance!(disk);
     prombus_testkit::state_conformance!(disk);
+    prombus_testkit::copies_conformance!(copies);
 }
 
 mod tiny_parts {
@@ -85,7 +116,12 @@ mod tiny_parts {
         super::store(super::TINY).await
     }
 
+    async fn copies() -> super::CopiesSubject {
+        super::copied(super::TINY).await
+    }
+
     prombus_testkit::log_conformance!(disk);
     prombus_testkit::log_exact_conformance!(disk);
     prombus_testkit::state_conformance!(disk);
+    prombus_testkit::copies_conformance!(copies);
 }

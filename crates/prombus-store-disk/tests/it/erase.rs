@@ -1,5 +1,6 @@
 //! What was forgotten is erased from every file, whatever happens on the way, and nothing else goes with it.
 
+use crate::backup::{back_up, fetch};
 use crate::support::listing::listing;
 use crate::support::*;
 use prombus_core::*;
@@ -194,6 +195,42 @@ async fn what_was_dropped_is_erased_too() {
     store.close().await;
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
+}
+
+/// A backup into a folder that holds something of the key, from a backup before and from one that was interrupted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_that_is_made_again_is_clean() {
+    let (disk, backup, other) = (SimDisk::new(), SimDisk::new(), SimDisk::new());
+    let store = open(&disk).unwrap();
+    for n in 0..15 {
+        commit(&store, step(n)).await.unwrap();
+    }
+    back_up(&store, &backup).await;
+    for n in 15..40 {
+        commit(&store, step(n)).await.unwrap();
+    }
+    backup.restart(1);
+    backup.crash_at(60, Crash::Kill);
+    fetch(&*store.hold().await.unwrap(), &backup).await.expect_err("it is interrupted");
+    backup.restart(2);
+    let came = backup.files().iter().any(|(path, _)| path.to_string_lossy().contains(".g2"));
+    assert!(came && !backup.holding(KEY.as_bytes()).is_empty(), "{:?}", backup.files());
+    // One that began before has it, however late it is read.
+    let held = store.hold().await.unwrap();
+    forget(&store).await.unwrap();
+    store.erase().await.unwrap();
+    assert_erased(&disk, "on the disk of the hub");
+    fetch(&*held, &other).await.unwrap();
+    assert!(!other.holding(KEY.as_bytes()).is_empty(), "what is held is as it was");
+    drop(held);
+    for (folder, what) in [(&backup, "again"), (&other, "after one that was held")] {
+        back_up(&store, folder).await;
+        folder.crash(Crash::PowerCut);
+        folder.restart(3);
+        assert_erased(folder, what);
+        assert_eq!(check(folder), [""; 0], "{what}");
+        assert_eq!(rest(&open(folder).unwrap()).await, rest(&store).await, "{what}");
+    }
 }
 
 /// Forgets while others publish: nothing of the new life goes.

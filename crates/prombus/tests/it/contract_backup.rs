@@ -109,6 +109,39 @@ fn what_is_gone_from_the_hub_goes_from_the_backup() {
     site.ends_well();
 }
 
+/// The files of a folder that hold these bytes.
+fn holding(dir: &Path, bytes: &[u8]) -> Vec<String> {
+    let holds = |name: &String| {
+        let path = dir.join(name.trim_start_matches('/'));
+        path.is_file() && std::fs::read(path).unwrap().windows(bytes.len()).any(|window| window == bytes)
+    };
+    names(dir).into_iter().filter(holds).collect()
+}
+
+/// A backup into the same folder as before has nothing of what was forgotten since.
+#[test]
+fn what_was_forgotten_is_not_in_a_backup_that_is_made_again() {
+    let (site, folder) = (Site::with_file(CONFIG), tempfile::tempdir().unwrap());
+    let dir = folder.path().join("backup");
+    let (key, said) = ("mallory", "told-in-confidence");
+    publish(&site, "people", 0..12);
+    site.api.publish(&format!("people?key={key}"), &json!({"said": said}).to_string()).is(201);
+    publish(&site, "people", 12..24);
+    back_up(site.hub(), &dir);
+    for bytes in [key, said] {
+        assert!(!holding(&dir, bytes.as_bytes()).is_empty(), "{bytes}");
+    }
+    site.api.delete(&format!("/v1/topics/people/keys/{key}")).is(200);
+    site.api.post("/v1/topics/people/clean", "").is(200);
+    back_up(site.hub(), &dir);
+    for bytes in [key, said] {
+        assert_eq!(holding(&dir, bytes.as_bytes()), [""; 0], "{bytes}");
+    }
+    let (hub, _copy) = restored(&dir);
+    assert_eq!(hub.api().all("people", ""), site.api.all("people", ""));
+    site.ends_well();
+}
+
 #[test]
 fn a_folder_that_is_something_else_is_left_alone() {
     let (site, folder) = (Site::start(), tempfile::tempdir().unwrap());
