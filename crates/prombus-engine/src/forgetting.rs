@@ -1,14 +1,14 @@
 //! Forgetting a key, wherever the hub itself has put its events: in the topic, in the dead letters of that and in its
-//! snapshots; and the documents that projections have made of them.
+//! snapshots, wherever those went; and the documents that projections have made of them.
 //!
 //! Whoever has read events of the key and not yet committed what comes of them would bring it back. So projections of the
 //! topic stand still meanwhile, no dead letter goes back to it, and before the dead letters are looked at, groups have
 //! written those that they had read the events for.
 
-use crate::cleaning::{CleanError, Cleaning, Forget};
+use crate::cleaning::{CleanError, Cleaning, Forget, snapshots};
 use crate::groups::Groups;
 use crate::projections::Projections;
-use prombus_core::{EventLog, ReadError, TopicName, TopicState};
+use prombus_core::{EventLog, ReadError, TopicName};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -42,9 +42,10 @@ impl Forgetting {
             replaying.push(self.groups.replaying_turn(&topic.name).await);
             let events = self.forget_in(&topic.name, key).await?;
             forgotten.get_or_insert(events);
-            for name in copies_of(&topic) {
-                waiting.extend(self.log.topic(&name).await?);
+            if let Some(letters) = topic.name.dead_letters() {
+                waiting.extend(self.log.topic(&letters).await?);
             }
+            waiting.extend(snapshots::targets_of(&*self.log, &topic).await?);
         }
         Ok(forgotten.unwrap_or(0))
     }
@@ -60,10 +61,4 @@ impl Forgetting {
         self.groups.until_written(topic).await;
         Ok(events)
     }
-}
-
-/// The topics that the hub copies events of a topic to.
-fn copies_of(topic: &TopicState) -> impl Iterator<Item = TopicName> {
-    let snapshots = topic.config.snapshot.as_ref().map(|snapshot| snapshot.topic.clone());
-    topic.name.dead_letters().into_iter().chain(snapshots)
 }

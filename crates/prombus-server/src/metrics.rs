@@ -180,6 +180,25 @@ pub(crate) struct KeptSample {
     pub horizon_ts: u64,
 }
 
+/// What snapshots of a topic do not have yet.
+pub(crate) struct SnapshotSample {
+    pub topic: TopicName,
+    pub lag: u64,
+}
+
+/// The metrics of topics with snapshots.
+pub(crate) fn snapshots_text(samples: &[SnapshotSample], durations: &Histogram) -> String {
+    let mut text = Text(String::new());
+    let help = "How long passes took that published snapshots of a topic.";
+    text.family("snapshot_duration_ms", "histogram", help);
+    text.histogram("snapshot_duration_ms", durations);
+    text.family("snapshot_lag_events", "gauge", "Events that came after the last pass over their topic.");
+    for sample in samples {
+        text.sample("snapshot_lag_events", &[("topic", sample.topic.as_str())], sample.lag);
+    }
+    text.0
+}
+
 /// The metrics of topics that let events go.
 pub(crate) fn cleaning_text(kept: &[KeptSample], durations: &Histogram) -> String {
     let mut text = Text(String::new());

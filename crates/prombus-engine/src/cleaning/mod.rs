@@ -104,6 +104,7 @@ pub struct Cleaning {
     closing: watch::Sender<bool>,
     rounds: Mutex<Vec<JoinHandle<()>>>,
     durations: Arc<Histogram>,
+    snapshot_durations: Arc<Histogram>,
 }
 
 /// What is to be done with a topic.
@@ -143,12 +144,18 @@ impl Cleaning {
             closing: watch::Sender::new(false),
             rounds: Mutex::default(),
             durations: Arc::default(),
+            snapshot_durations: Arc::default(),
         })
     }
 
     /// How long passes took.
     pub fn durations(&self) -> &Arc<Histogram> {
         &self.durations
+    }
+
+    /// How long passes took that have published snapshots.
+    pub fn snapshot_durations(&self) -> &Arc<Histogram> {
+        &self.snapshot_durations
     }
 
     /// Does a pass over a topic now, as fast as it can. What was forgotten, in whichever topic, is erased then.
@@ -221,8 +228,10 @@ impl Cleaning {
                 Err(error) => return Err(error),
             }
         };
-        if matches!(task, Task::Clean(_)) && state.config.lets_events_go() {
-            self.durations.observe(began.elapsed());
+        match task {
+            Task::Clean(_) if state.config.lets_events_go() => self.durations.observe(began.elapsed()),
+            Task::Snapshot(_) if counted.events > 0 => self.snapshot_durations.observe(began.elapsed()),
+            _ => {}
         }
         let mut kept = Vec::with_capacity(state.config.partitions as usize);
         for partition in 0..state.config.partitions {

@@ -5,16 +5,16 @@ use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::metrics::{GroupSample, KeptSample};
+use crate::metrics::{GroupSample, KeptSample, SnapshotSample};
 use crate::params::Params;
 use axum::Extension;
 use axum::body::HttpBody;
 use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Bounds, TopicState};
-use prombus_engine::Hub;
+use prombus_core::{Bounds, ReadError, TopicState};
 use prombus_engine::groups::Group;
+use prombus_engine::{Hub, SnapshotStatus};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -24,6 +24,9 @@ const MAX_ROWS: usize = 4_096;
 
 /// So many partitions have metrics of their own, of topics that let events go.
 const MAX_KEPT_SAMPLES: usize = 4_096;
+
+/// So many topics with snapshots have metrics of their own.
+const MAX_SNAPSHOT_SAMPLES: usize = 4_096;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
@@ -61,7 +64,15 @@ pub(crate) async fn ops(
         let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
-        topics.push(json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events}));
+        let mut shown = json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events});
+        if let (Some(config), Ok(Some((status, lag)))) =
+            (&topic.config.snapshot, snapshots_of(hub, topic).await)
+        {
+            let SnapshotStatus { pass, since, .. } = status;
+            shown["snapshot"] =
+                json!({"topic": config.topic.as_str(), "pass": pass, "since": since, "lag": lag});
+        }
+        topics.push(shown);
         for found in hub.groups().list(topic).await {
             let name = found.name().as_str();
             // Who administers a topic sees its groups, but for those that are kept from him.
@@ -160,6 +171,32 @@ async fn kept_samples(hub: &Hub) -> Vec<KeptSample> {
     samples
 }
 
+/// How far snapshots are behind, of as many topics as there is room for.
+async fn snapshot_samples(hub: &Hub) -> Vec<SnapshotSample> {
+    let mut samples = Vec::new();
+    let topics = hub.topics().await.unwrap_or_default();
+    let topics = topics.into_iter().filter(|topic| topic.config.snapshot.is_some());
+    for topic in topics.take(MAX_SNAPSHOT_SAMPLES) {
+        tokio::task::yield_now().await;
+        if let Ok(Some((_, lag))) = snapshots_of(hub, &topic).await {
+            samples.push(SnapshotSample { topic: topic.name, lag });
+        }
+    }
+    samples
+}
+
+/// How far the snapshots of a topic have come, and how many events came after that; `None` where it has none.
+async fn snapshots_of(hub: &Hub, topic: &TopicState) -> Result<Option<(SnapshotStatus, u64)>, ReadError> {
+    if topic.config.snapshot.is_none() {
+        return Ok(None);
+    }
+    let kept = hub.kept(topic).await?;
+    let Some(status) = hub.snapshots(topic, &kept).await? else { return Ok(None) };
+    let ends = kept.iter().zip(&status.through);
+    let lag = ends.map(|(kept, through)| kept.bounds.next.0.saturating_sub(through.0)).sum();
+    Ok(Some((status, lag)))
+}
+
 /// The metrics.
 pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let text = app.scrapes.text(|| metrics_text(&app)).await?;
@@ -178,6 +215,8 @@ async fn metrics_text(app: &App) -> String {
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
         let durations = hub.cleaning().durations();
         text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));
+        let durations = hub.cleaning().snapshot_durations();
+        text.push_str(&crate::metrics::snapshots_text(&snapshot_samples(hub).await, durations));
     }
     text
 }

@@ -131,6 +131,23 @@ fn dead_letters_can_be_let_go() {
 }
 
 #[test]
+fn snapshot_passes_are_shown() {
+    let site = Site::with_file("[topics.t]\nsnapshot = { topic = \"t.snapshot\", every_ms = 20 }\n");
+    publish(&site, "t", "k", 10);
+    let lag = || site.api.metric(r#"snapshot_lag_events{topic="t"}"#);
+    until("the pass is over", || lag() == Some(0.0) && !offsets(&site, "t.snapshot").is_empty());
+    let passes = || site.api.metric("snapshot_duration_ms_count");
+    until("it is counted", || passes().is_some_and(|passes| passes >= 1.0));
+    assert_eq!(site.api.metric(r#"snapshot_lag_events{topic="t.snapshot"}"#), None);
+    let ops = site.api.get("/ops?topic=t").is(200);
+    let shown = &ops["topics"][0]["snapshot"];
+    assert_eq!((&shown["topic"], &shown["lag"]), (&json!("t.snapshot"), &json!(0)));
+    assert!(["pass", "since"].iter().all(|field| shown[field].as_u64() > Some(0)), "{shown}");
+    assert_eq!(site.api.get("/ops?topic=t.snapshot").is(200)["topics"][0]["snapshot"], Value::Null);
+    site.ends_well();
+}
+
+#[test]
 fn a_key_is_forgotten() {
     let mut site = Site::start();
     site.api.put("/v1/topics/t", r#"{"partitions":3}"#).is(201);

@@ -82,6 +82,22 @@ pub(crate) async fn status(
     Ok(Some(SnapshotStatus { pass, through: kept.iter().enumerate().map(first_or).collect(), since }))
 }
 
+/// The topics that hold snapshots of a topic, also those that its settings named before.
+pub(crate) async fn targets_of(
+    log: &dyn EventLog,
+    source: &TopicState,
+) -> Result<Vec<TopicState>, ReadError> {
+    let set = source.config.snapshot.as_ref().map(|snapshot| &snapshot.topic);
+    let mut targets = Vec::new();
+    for topic in log.topics().await? {
+        let mark = Mark::load(log, &topic).await?.0;
+        if set == Some(&topic.name) || mark.is_some_and(|mark| mark.topic == source.name) {
+            targets.push(topic);
+        }
+    }
+    Ok(targets)
+}
+
 /// Refuses a snapshot topic that holds anything but records of the topic of this name: they would be trimmed.
 pub(crate) async fn check_target(
     log: &dyn EventLog,

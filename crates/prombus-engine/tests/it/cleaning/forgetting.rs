@@ -1,5 +1,6 @@
 //! A key that is forgotten, and everybody who has to do with it.
 
+use super::snapshots::to;
 use super::stage::*;
 use crate::groups::stage::{Use, drain};
 use crate::projections::stage::changelog;
@@ -306,6 +307,93 @@ pub async fn it_goes_from_its_snapshots_too(s: Stage) {
     assert_eq!(forget(&s, &topic, "a").await, 1);
     is_unknown(&s, &snapshots, "a", &[]).await;
     assert_eq!(s.events(&snapshots).await.len(), 1);
+}
+
+/// Snapshots may have gone elsewhere before, or nowhere any more.
+pub async fn it_goes_from_former_snapshots_too(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    s.record(&topic, &[of("a"), of("b")]).await;
+    for target in ["one", "two"] {
+        s.set(&topic, to(target)).await;
+        assert_eq!(s.snapshot(&topic).await, 2);
+    }
+    let other = s.topic("other", 1).await;
+    s.record(&other, &[of("a")]).await;
+    s.set(&topic, TopicPatch { snapshot: Some(None), ..TopicPatch::default() }).await;
+    assert_eq!(forget(&s, &topic, "a").await, 1);
+    for target in ["one", "two"] {
+        is_unknown(&s, &topic_name(target), "a", &[]).await;
+        assert_eq!(s.records(target).await.len(), 1, "the record of another key stays");
+    }
+    assert_eq!(s.events(&other).await.len(), 1, "what the hub has not put there stays");
+}
+
+/// The record of the key is about to be committed, after others of the same pass.
+pub async fn a_snapshot_pass_in_the_middle_does_not_bring_it_back(s: Stage) {
+    let topic = s.topic_with("t", to("t.snapshot")).await;
+    s.record(&topic, &[of("before"), of("secret")]).await;
+    s.snapshot(&topic).await;
+    let large = Json::parse(format!("\"{}\"", "x".repeat(700_000)).into()).unwrap();
+    for key in ["one", "two", "three", "secret", "four"] {
+        let event = NewEvent { key: Some(key.into()), ..NewEvent::new(large.clone()) };
+        s.hub.publish(vec![Append::new(topic.clone(), event)]).await.unwrap();
+    }
+    s.log.hold(|commit| commit.events.iter().any(|append| append.event.key.as_deref() == Some("secret")));
+    let (hub, name) = (s.hub.clone(), topic.clone());
+    let pass = tokio::spawn(async move { hub.cleaning().snapshot(&name).await });
+    s.log.until_held(1).await;
+    assert!(s.records("t.snapshot").await.len() > 2, "some of the pass is there already");
+    let hub = s.hub.clone();
+    let mut forgotten = pin!(hub.forget(&topic, "secret"));
+    for _ in 0..100 {
+        tokio::select! {
+            biased;
+            _ = &mut forgotten => panic!("its record may still come"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    s.log.release();
+    assert_eq!(forgotten.await, Ok(2));
+    pass.await.unwrap().unwrap();
+    is_unknown(&s, &topic, "secret", &[]).await;
+    is_unknown(&s, &topic_name("t.snapshot"), "secret", &[]).await;
+    s.snapshot(&topic).await;
+    let s = if s.is_durable() { s.restart().await } else { s };
+    let mut keys: Vec<String> = s.records("t.snapshot").await.into_iter().map(|record| record.key).collect();
+    keys.sort();
+    assert_eq!(keys, ["before", "four", "one", "three", "two"]);
+}
+
+/// The pass has seen that the key has changed, and not yet read again what it is to publish.
+pub async fn a_snapshot_pass_that_has_seen_it_does_not_bring_it_back(s: Stage) {
+    let topic = s.topic_with("t", to("t.snapshot")).await;
+    for _ in 0..2 {
+        s.record(&topic, &[of("kept"), of("secret")]).await;
+        if s.records("t.snapshot").await.is_empty() {
+            s.snapshot(&topic).await;
+        }
+    }
+    // Whoever forgets has the turn at the topic, which the pass needs to publish and not to look.
+    s.log.hold(|commit| commit.config.iter().any(|change| matches!(change, ConfigChange::Discard { .. })));
+    let (hub, name) = (s.hub.clone(), topic.clone());
+    let forgotten = tokio::spawn(async move { hub.forget(&name, "secret").await });
+    s.log.until_held(1).await;
+    s.looked_at();
+    let (hub, name) = (s.hub.clone(), topic.clone());
+    let pass = tokio::spawn(async move { hub.cleaning().snapshot(&name).await });
+    let has_seen = async {
+        while s.log.paged.load(Ordering::SeqCst) < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, has_seen).await.expect("the pass looks at what is new");
+    s.log.release();
+    assert_eq!(forgotten.await.unwrap(), Ok(2));
+    pass.await.unwrap().unwrap();
+    is_unknown(&s, &topic_name("t.snapshot"), "secret", &[]).await;
+    let records = s.records("t.snapshot").await;
+    assert_eq!(records.iter().map(|record| record.offset).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(s.snapshot(&topic).await, 0, "the next pass finds nothing");
 }
 
 pub async fn a_full_disk_does_not_keep_a_key(s: Stage) {

@@ -52,6 +52,9 @@ behaviours! {
         a_projection_in_the_middle_does_not_bring_it_back
         a_rebuild_in_the_middle_does_not_bring_it_back
         it_goes_from_its_snapshots_too
+        it_goes_from_former_snapshots_too
+        a_snapshot_pass_in_the_middle_does_not_bring_it_back
+        a_snapshot_pass_that_has_seen_it_does_not_bring_it_back
         a_full_disk_does_not_keep_a_key
         no_read_shows_an_event_after_it_was_forgotten
         forgets_and_passes_take_turns;
