@@ -30,7 +30,8 @@ fn busy_hub() -> String {
         group.nack(&again);
     }
     site.api.get("/v1/topics/nothing-here").fails(404, "not_found");
-    site.api.put("/v1/topics/orders", r#"{"retention_days":7}"#).is(200);
+    let settings = json!({"retention_days": 7, "snapshot": {"topic": "orders.snapshot", "every_ms": 10}});
+    site.api.put("/v1/topics/orders", &settings.to_string()).is(200);
     site.api.post("/v1/topics/orders/clean", "").is(200);
     // Orders are numbers, so it fails on each.
     let definition = json!({"topic": "orders", "collection": "c", "key": "event.payload.name", "retries": 0});
