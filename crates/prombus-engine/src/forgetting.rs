@@ -8,7 +8,7 @@
 use crate::cleaning::{CleanError, Cleaning, Forget, snapshots};
 use crate::groups::Groups;
 use crate::projections::Projections;
-use prombus_core::{EventLog, ReadError, TopicName};
+use prombus_core::{EventLog, ReadError, TopicName, TopicState};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -32,6 +32,24 @@ impl Forgetting {
     async fn forget_everywhere(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
         let first = self.log.topic(topic).await?.ok_or_else(|| ReadError::TopicNotFound(topic.clone()))?;
         let (mut known, mut waiting, mut forgotten) = (HashSet::new(), vec![first], None);
+        // Where snapshots went before may lead back to here, so nothing is kept of one topic while another is waited for.
+        while let Some(topic) = waiting.pop() {
+            let (events, former) = self.forget_with_copies(topic, key, &mut known).await?;
+            forgotten.get_or_insert(events);
+            waiting.extend(former);
+        }
+        Ok(forgotten.unwrap_or(0))
+    }
+
+    /// Forgets a key in a topic and wherever the hub copies its events to. Says how many events of the topic that were, and
+    /// where copies were made before.
+    async fn forget_with_copies(
+        &self,
+        first: TopicState,
+        key: &str,
+        known: &mut HashSet<TopicName>,
+    ) -> Result<(u64, Vec<TopicState>), CleanError> {
+        let (mut waiting, mut forgotten, mut former) = (vec![first], None, Vec::new());
         // Kept until all copies are gone: a dead letter that is still there must not go back to where the key was forgotten.
         // Copies never lead back, so nobody waits for one who waits for it.
         let mut replaying = Vec::new();
@@ -42,12 +60,12 @@ impl Forgetting {
             replaying.push(self.groups.replaying_turn(&topic.name).await);
             let events = self.forget_in(&topic.name, key).await?;
             forgotten.get_or_insert(events);
-            if let Some(letters) = topic.name.dead_letters() {
-                waiting.extend(self.log.topic(&letters).await?);
+            for name in copies_of(&topic) {
+                waiting.extend(self.log.topic(&name).await?);
             }
-            waiting.extend(snapshots::targets_of(&*self.log, &topic).await?);
+            former.extend(snapshots::holders_of(&*self.log, &topic).await?);
         }
-        Ok(forgotten.unwrap_or(0))
+        Ok((forgotten.unwrap_or(0), former))
     }
 
     /// Forgets a key in one topic. When this returns, no copy of its events that the hub makes is under way any more.
@@ -61,4 +79,10 @@ impl Forgetting {
         self.groups.until_written(topic).await;
         Ok(events)
     }
+}
+
+/// The topics that the hub copies events of a topic to.
+fn copies_of(topic: &TopicState) -> impl Iterator<Item = TopicName> {
+    let snapshots = topic.config.snapshot.as_ref().map(|snapshot| snapshot.topic.clone());
+    topic.name.dead_letters().into_iter().chain(snapshots)
 }

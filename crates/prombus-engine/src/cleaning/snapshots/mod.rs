@@ -82,20 +82,18 @@ pub(crate) async fn status(
     Ok(Some(SnapshotStatus { pass, through: kept.iter().enumerate().map(first_or).collect(), since }))
 }
 
-/// The topics that hold snapshots of a topic, also those that its settings named before.
-pub(crate) async fn targets_of(
+/// The topics that hold snapshots of a topic, also where its settings named them before and do not any more.
+pub(crate) async fn holders_of(
     log: &dyn EventLog,
     source: &TopicState,
 ) -> Result<Vec<TopicState>, ReadError> {
-    let set = source.config.snapshot.as_ref().map(|snapshot| &snapshot.topic);
-    let mut targets = Vec::new();
+    let mut holders = Vec::new();
     for topic in log.topics().await? {
-        let mark = Mark::load(log, &topic).await?.0;
-        if set == Some(&topic.name) || mark.is_some_and(|mark| mark.topic == source.name) {
-            targets.push(topic);
+        if Mark::load(log, &topic).await?.0.is_some_and(|mark| mark.topic == source.name) {
+            holders.push(topic);
         }
     }
-    Ok(targets)
+    Ok(holders)
 }
 
 /// Refuses a snapshot topic that holds anything but records of the topic of this name: they would be trimmed.
