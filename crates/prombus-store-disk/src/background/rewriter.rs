@@ -231,7 +231,7 @@ fn worth_it(shared: &Shared, view: &View, most_live: u64) -> Vec<Vec<Worth>> {
     let (mut groups, mut group) = (Vec::new(), Vec::new());
     for worth in worths {
         let worth = worth.filter(|worth| worth.is_mostly_dead() || worth.is_small(part_bytes));
-        if !worth.as_ref().is_some_and(|worth| live(&group) + worth.live <= most_live) {
+        if worth.as_ref().is_none_or(|worth| live(&group) + worth.live > most_live) {
             groups.push(std::mem::take(&mut group));
         }
         group.extend(worth);
