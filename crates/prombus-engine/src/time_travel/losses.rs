@@ -66,6 +66,11 @@ impl Losses {
         })
     }
 
+    /// Rule 1, in any case: whether the newest event that is kept, which is in this partition, is the newest that there was.
+    pub fn spare_the_newest(&self, newest: Partition) -> bool {
+        self.0.iter().all(|loss| loss.partition <= newest || !loss.is_trimmed)
+    }
+
     /// Rule 2: whether there was no event, where none is kept.
     pub fn spare_none(&self, at: u64) -> bool {
         at >= self.horizon_ts()

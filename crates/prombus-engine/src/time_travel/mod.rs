@@ -17,7 +17,8 @@
 //!
 //! 1. The last kept event with `ts <= at` is the last that there was if, in its own partition, `at` is not before the horizon,
 //!    or there are no holes (a trim takes only what is earlier); and if nothing can be missing in the later partitions of the
-//!    key: they were not trimmed, and `at` is not before their horizons.
+//!    key: they were not trimmed, and `at` is not before their horizons. It is in any case if no later event of the key is kept
+//!    and those later partitions were not trimmed: then it is the newest that there was, which is not given up.
 //! 2. Where there is no such event, there was none if `at` is before no horizon.
 //! 3. A state that the last event alone decides is exact if 1. or 2. holds. `replace` is always like that, so from the
 //!    horizon on it is always answered. So is `merge` after a tombstone, or any payload that is not an object.

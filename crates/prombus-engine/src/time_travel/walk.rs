@@ -103,11 +103,21 @@ struct Walk<S> {
     since: Option<Partition>,
     /// Where the first event was that counts.
     first: Option<(Partition, Offset)>,
+    /// Whether a later event of the key does not count.
+    is_past: bool,
 }
 
 impl<S: Send> Walk<S> {
     fn new() -> Self {
-        Self { state: None, last: None, applied: 0, is_whole: false, since: None, first: None }
+        Self {
+            state: None,
+            last: None,
+            applied: 0,
+            is_whole: false,
+            since: None,
+            first: None,
+            is_past: false,
+        }
     }
 
     /// Applies all events that count, from where it is.
@@ -131,6 +141,7 @@ impl<S: Send> Walk<S> {
                 log.history(HistoryRequest { topic, key, after, limit, max_bytes: PAGE_BYTES }).await?;
             let Some(last) = events.last() else { return Ok(()) };
             after = Some((last.partition, last.offset));
+            self.is_past = last.ts > at;
             let mut counted = events.iter().filter(|event| event.ts <= at);
             let mut apply = || {
                 counted.try_for_each(|event| {
@@ -183,7 +194,8 @@ impl<S: Send> Walk<S> {
         let is_exact = match self.last {
             None => losses.spare_none(at),
             Some(last) => {
-                self.is_whole && losses.spare_the_last(at, last.partition)
+                let is_newest = || !self.is_past && losses.spare_the_newest(last.partition);
+                self.is_whole && (losses.spare_the_last(at, last.partition) || is_newest())
                     || losses.spare_all_since(self.since)
             }
         };

@@ -98,6 +98,18 @@ pub async fn holes_leave_what_is_known_from_the_horizon_on(s: Stage) {
     assert_eq!(s.merged(&topic, "nobody", 30).await, Told::Nothing, "what is not there was not merged");
 }
 
+/// One key with a time far ahead keeps nobody from asking what others are now.
+pub async fn what_is_newest_is_known_before_the_horizon_too(s: Stage) {
+    let topic = s.topic("ahead", 1).await;
+    s.push(&topic, "ahead", &[(10, "1"), (1_000, "2")]).await;
+    s.push(&topic, "k", &[(20, "3"), (30, "4")]).await;
+    s.discard_of(&topic, &[0, 2], Some(1_000)).await;
+    assert_eq!(s.replaced(&topic, "k", 30).await, state("4"));
+    assert_eq!(s.replaced(&topic, "k", 29).await, Told::Gone(1_000));
+    assert_eq!(s.replaced(&topic, "ahead", 30).await, Told::Gone(1_000));
+    assert_eq!(s.replaced(&topic, "nobody", 30).await, Told::Gone(1_000));
+}
+
 pub async fn a_merge_is_exact_since_the_last_event_that_decides_alone(s: Stage) {
     let topic = s.topic("decided", 1).await;
     let events = [(10, r#"{"a":1}"#), (20, "null"), (30, r#"{"b":2}"#), (40, r#"{"c":3}"#)];

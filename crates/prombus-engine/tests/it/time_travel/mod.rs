@@ -14,6 +14,7 @@ behaviours! {
         any_function_makes_a_state
         a_trim_leaves_what_it_did_not_take
         holes_leave_what_is_known_from_the_horizon_on
+        what_is_newest_is_known_before_the_horizon_too
         a_merge_is_exact_since_the_last_event_that_decides_alone
         a_forgotten_key_was_never_there
         a_key_that_moved_is_known_by_its_later_partition
