@@ -48,7 +48,7 @@ pub fn run() -> Result<(), String> {
         outcomes.push(timed("tidy", tidy::run));
         let (mut artifacts, mut findings) = (None, Vec::new());
         outcomes.push(timed("build", || {
-            let (messages, built) = repo::stdout(linted(BUILD))?;
+            let (messages, built) = repo::stdout(linted(repo::cargo(BUILD)))?;
             findings = artifacts::findings(&messages)?;
             built?;
             artifacts = Some(Artifacts::read(&messages)?);
@@ -87,9 +87,8 @@ fn tools() -> Vec<Job> {
     vec![Job { name: "tools".into(), command }]
 }
 
-/// A cargo command with clippy as the compiler of the workspace.
-fn linted(args: &[&str]) -> Command {
-    let mut command = repo::cargo(args);
+/// A command that finds clippy as the compiler of the workspace. Tests that run cargo need it too, or they build everything anew.
+fn linted(mut command: Command) -> Command {
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
     command
 }
@@ -97,7 +96,8 @@ fn linted(args: &[&str]) -> Command {
 /// What a build is put through.
 fn checks(built: Option<Artifacts>) -> Vec<Job> {
     let Some(built) = built else { return Vec::new() };
-    let mut jobs = vec![Job { name: "tests: docs".into(), command: linted(DOC_TESTS) }, chaos(&built)];
+    let mut jobs =
+        vec![Job { name: "tests: docs".into(), command: linted(repo::cargo(DOC_TESTS)) }, chaos(&built)];
     jobs.extend(built.tests.iter().map(tests));
     jobs.sort_by_key(|job| LONGEST.iter().position(|name| *name == job.name).unwrap_or(LONGEST.len()));
     jobs
@@ -115,7 +115,7 @@ fn tests(binary: &TestBinary) -> Job {
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     command.env("RUST_TEST_THREADS", (cores() * TESTS_PER_CORE).to_string());
-    Job { name: format!("tests: {}", binary.name), command }
+    Job { name: format!("tests: {}", binary.name), command: linted(command) }
 }
 
 fn summary(start: Instant, outcomes: &[Outcome]) -> Result<(), String> {
