@@ -43,6 +43,8 @@ pub struct Shared {
     pub checkpointed_part: AtomicU32,
     /// How much space was given back since the store was opened.
     pub reclaimed_bytes: AtomicU64,
+    /// How much was written for that.
+    pub rewritten_bytes: AtomicU64,
     /// What of the journal is dead, as of when the rewriter last looked.
     pub dead_bytes: AtomicU64,
     /// Wakes the rewriter.
@@ -98,6 +100,7 @@ impl Shared {
             newest: Mutex::new(None),
             checkpointed_part: AtomicU32::new(checkpointed_part),
             reclaimed_bytes: AtomicU64::new(0),
+            rewritten_bytes: AtomicU64::new(0),
             dead_bytes: AtomicU64::new(0),
             rewriter: Mutex::new(Some(rewriter)),
             erasures: Mutex::new(Some(Vec::new())),

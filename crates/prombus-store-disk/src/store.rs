@@ -389,6 +389,7 @@ impl EventLog for DiskStore {
                 ("disk_bytes", parts + tables),
                 ("disk_free_bytes", free),
                 ("reclaimed_bytes", self.shared.reclaimed_bytes.load(Ordering::Relaxed)),
+                ("rewritten_bytes", self.shared.rewritten_bytes.load(Ordering::Relaxed)),
                 ("dead_bytes", self.shared.dead_bytes.load(Ordering::Relaxed)),
             ],
             flushes: self.shared.flushes.clone(),

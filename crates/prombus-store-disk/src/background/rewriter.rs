@@ -129,6 +129,7 @@ pub fn rewrite(
     let after = new.as_ref().map_or(0, |part| part.disk_bytes());
     answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new }))?;
     shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
+    shared.rewritten_bytes.fetch_add(after, Ordering::Relaxed);
     drop(view);
     let mut removed = Ok(());
     for part in old {

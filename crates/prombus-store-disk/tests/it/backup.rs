@@ -119,10 +119,11 @@ async fn a_second_backup_fetches_what_is_new() {
     let (disk, backup) = (SimDisk::new(), SimDisk::new());
     let store = begun(&disk).await;
     workload(&store, 0..40).await;
-    // What the store does by itself is over before it is compared.
     store.close().await;
     drop(store);
-    let store = open(&disk).unwrap();
+    // From here on the store does nothing by itself: no part is full, and none is rewritten.
+    let quiet = DiskOptions { part_bytes: 1 << 20, rows_in_memory: usize::MAX, reclaims: false, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), quiet).unwrap();
     let all = back_up(&store, &backup).await;
     let files = backup.files();
     assert_eq!(back_up(&store, &backup).await, 0);
@@ -161,7 +162,6 @@ async fn what_is_held_stays_whatever_is_rewritten() {
     workload(&store, 0..10).await;
     churn(&store, 0..4).await;
     let (then, copy) = (content(&store).await, store.hold().await.unwrap());
-    assert_eq!(copy.held_back(), 0);
     let held = copy.files().to_vec();
     let (mut n, mut round) = (10, 4);
     while copy.held_back() == 0 {

@@ -53,6 +53,45 @@ async fn golden_folders_open_with_everything_in_them() {
     assert!(folders > 0, "there is at least one golden folder");
 }
 
+/// The manifest of a backup of these files. What they are compared by is of no interest to whoever opens it.
+fn manifest(files: &[(String, u64)]) -> String {
+    let mut text = "prombus backup, format 1\ngeneration 1\n".to_owned();
+    for (name, bytes) in files {
+        text.push_str(&format!("{:032x} {bytes} {name}\n", 0));
+    }
+    let end = xxhash_rust::xxh3::xxh3_128(text.as_bytes());
+    format!("{text}end {end:032x}\n")
+}
+
+/// A backup of a hub with an earlier format opens, and takes the backup of that hub after its upgrade.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backups_of_earlier_formats_open_with_everything_in_them() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for entry in fs::read_dir(golden).unwrap() {
+        let folder = entry.unwrap().path();
+        let what = folder.display();
+        let (backup, hub) = (SimDisk::new(), SimDisk::new());
+        for disk in [&backup, &hub] {
+            load(&folder.join("data"), Path::new(DIR), disk);
+        }
+        let name = |path: &Path| path.strip_prefix(DIR).unwrap().to_string_lossy().into_owned();
+        let files: Vec<_> = backup.files().iter().map(|(path, bytes)| (name(path), *bytes as u64)).collect();
+        let listed = backup.create(&Path::new(DIR).join("BACKUP")).unwrap();
+        listed.write_at(manifest(&files).as_bytes(), 0).unwrap();
+        assert_eq!(crate::support::check(&backup), [""; 0], "{what}");
+        let options =
+            || DiskOptions { part_bytes: 8 << 10, slow_open: Duration::MAX, ..DiskOptions::new(DIR) };
+        let open = |disk: &SimDisk| DiskStore::open_on(Arc::new(disk.clone()), options()).unwrap();
+        let opened = open(&backup.copy());
+        let upgraded = open(&hub);
+        let expected = listing(&upgraded).await;
+        assert_eq!(listing(&opened).await, expected, "{what}");
+        crate::backup::back_up(&upgraded, &backup).await;
+        assert_eq!(crate::support::check(&backup), [""; 0], "{what}");
+        assert_eq!(listing(&open(&backup)).await, expected, "{what}: after the upgrade");
+    }
+}
+
 /// A folder on a simulated disk.
 fn load(from: &Path, to: &Path, disk: &SimDisk) {
     disk.create_dir(to).unwrap();

@@ -194,6 +194,29 @@ async fn dead_parts_are_rewritten_and_the_rest_stays() {
     assert_eq!(check(&disk), [""; 0]);
 }
 
+/// What retention takes as a whole is dropped, and nothing is written for it but the commits that say so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_that_are_dead_as_a_whole_are_dropped_and_not_rewritten() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    let first = std::path::Path::new(DIR).join("journal/0000000001.part");
+    let is_there = || disk.files().iter().any(|(path, _)| *path == first);
+    let mut n = 0;
+    while is_there() {
+        // The hub makes the ids of these, so nothing has to be remembered of them.
+        published(&store, (0..EVENTS).map(|i| 3 * (n + i))).await.unwrap();
+        n += EVENTS;
+        let (topic, partition) = (topic(), Partition(0));
+        let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
+        store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+        assert!(n < 100_000, "the first part is never dropped");
+    }
+    let status = store.status();
+    assert!(status.extra("reclaimed_bytes") > 0);
+    assert_eq!((status.extra("rewritten_bytes"), rewritten(&disk)), (0, 0));
+    store.close().await;
+}
+
 async fn crash_everywhere(crash: Crash) {
     let whole = SimDisk::new();
     run(&whole).await;
