@@ -115,10 +115,12 @@ async fn very_many_keys_are_streamed() {
 async fn what_was_given_up_is_gone_and_says_from_when_on_it_is_not() {
     let hub = filled().await;
     discard(&hub, &[0, 1, 2], 4000).await;
-    for path in ["/k?at=3999", "/other?at=3999", "/k?at=3999&reduce=merge", "?at=3999"] {
+    for path in ["/k?at=3999", "/nobody?at=3999", "/k?at=3999&reduce=merge", "?at=3999"] {
         let answer = hub.get(&format!("{STATE}{path}")).await;
         assert_eq!(answer.is_error(410, "gone")["horizon_ts"], 4000, "{path}");
     }
+    // What is newest is known all the same.
+    assert_eq!(hub.get(&format!("{STATE}/other?at=3999")).await.is(200).json()["offset"], 4);
     hub.get(&format!("{STATE}/k?at=4000")).await.is_error(404, "not_found");
     assert_eq!(hub.get(&format!("{STATE}/other?at=4000")).await.is(200).json()["offset"], 4);
     assert_eq!(hub.get(&format!("{STATE}?at=4000")).await.is(200).text.lines().count(), 1);
