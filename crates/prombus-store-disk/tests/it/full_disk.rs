@@ -155,8 +155,11 @@ async fn what_still_fits_onto_a_full_disk_does_not_make_it_look_empty() {
 #[tokio::test]
 async fn dead_events_make_room_on_a_full_disk() {
     let disk = SimDisk::new();
-    let options = DiskOptions { part_bytes: SMALL_PART, rows_in_memory: usize::MAX, ..options() };
-    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    let open = || {
+        let options = DiskOptions { part_bytes: SMALL_PART, rows_in_memory: usize::MAX, ..options() };
+        DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
+    };
+    let store = open();
     for topic in ["other", "kept"] {
         commit(&store, create(topic, Durability::Sync)).await.unwrap();
     }
@@ -171,6 +174,10 @@ async fn dead_events_make_room_on_a_full_disk() {
             commit(&store, Commit { events: vec![append], ..Commit::default() }).await.unwrap();
         }
     }
+    // So that nothing else is written when the disk is full.
+    store.close().await;
+    drop(store);
+    let store = open();
     disk.limit(Some(disk.used() + SMALL_PART / 2));
     let (partition, loss) = (Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
     let trim = ConfigChange::Trim { topic: name("other"), partition, before: Offset(events), loss };
