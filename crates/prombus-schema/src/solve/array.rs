@@ -168,6 +168,7 @@ impl Solver {
     fn too_long(&mut self, shape: &Shape, tally: &mut Tally) -> Attempt {
         let mut last = Tally::new();
         if shape.least > 0 && !self.has_item(&shape.claims(shape.least - 1), &mut last) {
+            tally.rest(last.rest);
             tally.low = tally.low.min(last.low);
             return Err(());
         }

@@ -108,10 +108,9 @@ impl Solver {
         if !shape.not.contains(&array) {
             made.push(array);
         }
-        if made.len() < count {
-            complete &= self.others(shape, items, (&first, &values), count, &mut made);
-        }
-        let sure = complete && shape.needs.is_empty() && shape.few.is_empty() && !shape.twins && wanted > 1;
+        // Where enough are found at once, nobody has looked whether there are others.
+        let looked = made.len() < count && self.others(shape, items, (&first, &values), count, &mut made);
+        let sure = looked && complete && shape.needs.is_empty() && shape.few.is_empty() && !shape.twins;
         if made.is_empty() && !sure {
             tally.doubt(Why::Items);
             return Err(());
@@ -129,10 +128,12 @@ impl Solver {
         count: usize,
         made: &mut Vec<Json>,
     ) -> bool {
+        let mut too_large = false;
         // Says whether more are wanted.
         let mut add = |solver: &mut Self, items: Vec<Json>| {
             let array = Json::Array(items.clone().into());
             if !solver.is_small(&array) {
+                too_large = true;
                 return !solver.is_spent();
             }
             let distinct = !shape.different || items.iter().collect::<HashSet<_>>().len() == items.len();
@@ -162,7 +163,7 @@ impl Solver {
             let next = array.len() as u64 + 1;
             if !self.extend(shape, &mut longer, next, &mut doubt) {
                 let ended = doubt.rest == Rest::None && doubt.low == super::NO_PLACE;
-                return ended && array.len() == first.len() && first.len() <= 1;
+                return ended && !too_large && array.len() == first.len() && first.len() <= 1;
             }
             let claims = longer.claims.last().cloned().unwrap_or_default();
             let found = self.place(claims, array.len() + 1 + shape.not.len());

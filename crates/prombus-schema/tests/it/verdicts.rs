@@ -138,6 +138,44 @@ fn arrays() {
 }
 
 #[test]
+fn what_is_excepted_does_not_make_the_others_known() {
+    // The empty array is found first, and nothing refuses it; longer ones are refused. The same goes for objects.
+    let excepted = |listed: Value| json!({"anyOf": [{"prefixItems": [{"type": "null"}, {"type": "null"}]}, {"enum": listed}]});
+    narrower(excepted(json!([[1]])), json!(true));
+    narrower(excepted(json!([[1]])), excepted(json!([[1], [2, 3]])));
+    let found_at_random = json!({"anyOf": [
+        {"type": "boolean"},
+        {"prefixItems": [{"format": "date", "prefixItems": [{"exclusiveMinimum": 10, "type": "array"}, true]}, {"else": {"const": true, "type": "string"}, "minProperties": 0}]},
+        {"enum": [11, {}, ["2024-02-29"]], "unevaluatedProperties": {"maxProperties": 2}},
+    ]});
+    narrower(found_at_random, json!(true));
+    let properties = json!({"properties": {"a": {"type": "null"}, "b": {"type": "null"}}});
+    narrower(json!({"anyOf": [properties, {"const": {"a": 1}}]}), json!(true));
+}
+
+#[test]
+fn an_array_that_is_too_large_to_be_shown_may_be_there() {
+    // One item is excepted, and the other one is larger than a value that is kept.
+    let large = json!(vec![0; 20_000]);
+    let one_of =
+        json!({"type": "array", "prefixItems": [{"enum": [1, large]}], "minItems": 1, "maxItems": 1});
+    let found = verdict(&one_of, &json!({"enum": [[1], [2]]}), Policy::Strict);
+    assert!(matches!(found, Verdict::Unknown(_)), "{found:?}");
+}
+
+#[test]
+fn a_long_array_of_items_that_are_not_known_may_be_there() {
+    // Of the format only some texts are known, and none of them has the pattern, though others do.
+    let item = json!({"type": "string", "format": "date", "pattern": "^1987-06"});
+    for least in [1, 3_000] {
+        let old = json!({"type": "array", "minItems": least, "items": item});
+        let found = verdict(&old, &json!(false), Policy::Strict);
+        assert!(matches!(found, Verdict::Unknown(_)), "{least}: {found:?}");
+    }
+    same(json!({"type": "array", "minItems": 3_000, "items": false}), json!(false));
+}
+
+#[test]
 fn objects() {
     narrower(json!({"required": ["a", "b"]}), json!({"required": ["a"]}));
     narrower(
