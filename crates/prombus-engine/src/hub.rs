@@ -275,7 +275,7 @@ impl Hub {
             let made = now.is_none();
             let mut limits = CommitLimits::default();
             let config = patch.clone().apply(now.as_ref().map(|now| now.config.clone()).unwrap_or_default());
-            let has_it = now.as_ref().is_some_and(|now| now.config.snapshot == config.snapshot);
+            let keeps_snapshots = now.as_ref().is_some_and(|now| now.config.snapshot == config.snapshot);
             let change = match now {
                 None => creation(name, config.clone())?,
                 Some(state) => {
@@ -296,8 +296,8 @@ impl Hub {
                     ConfigChange::AlterTopic { name, expect_revision: state.revision, config }
                 }
             };
-            // One that it has already is looked at by who writes to it.
-            let snapshots = if has_it { None } else { self.snapshot_topic(name, &config).await? };
+            // A snapshot topic that it has already was checked then, and is checked again by each pass that writes to it.
+            let snapshots = if keeps_snapshots { None } else { self.snapshot_topic(name, &config).await? };
             let changes = [change].into_iter().chain(snapshots).collect();
             let commit = Commit { config: changes, limits, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
