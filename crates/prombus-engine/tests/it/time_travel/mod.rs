@@ -2,6 +2,7 @@
 
 mod documents;
 mod keys;
+mod large;
 mod meddling;
 mod model;
 mod stage;
